@@ -1,0 +1,37 @@
+# Five commands; each works on a fresh machine with Python 3.11+ and make.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: run test check test-engine bench-overhead clean
+
+run: $(VENV)/.installed  ## a router in front of three emulated engines
+	$(BIN)/hedgerow serve --emulate 3
+
+test: $(VENV)/.installed-dev  ## every test that needs no real engine
+	$(BIN)/python -m pytest tests
+
+check: $(VENV)/.installed-dev  ## lint and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test-engine: $(VENV)/.installed-dev  ## two real vLLM engines on the CPU, behind the router
+	$(BIN)/python -m pytest tests/engine -o addopts="--strict-config --strict-markers -q" -s
+
+bench-overhead: $(VENV)/.installed-dev  ## CPU per request and per token, beside every peer found
+	$(BIN)/hedgerow bench overhead
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
