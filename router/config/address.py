@@ -1,0 +1,131 @@
+"""Addresses as they stand in the configuration: `host:port` to listen on, URLs of replicas.
+
+Pure text; nothing here resolves a name. Every function raises ValueError whose message says what
+is wrong with the address and, where there is a usual mistake, what to write instead.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
+
+# A label of a host name. The underscore is no letter of RFC 1123, but Docker Compose makes names
+# with it and every resolver takes them.
+_LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\Z")
+_PORT = re.compile(r"[0-9]{1,5}\Z")
+# RFC 3986 section 3.3: the characters of a path, percent-escapes included.
+_PATH = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*\Z")
+_DEFAULT_PORT = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaUrl:
+    """A replica's URL in parts. `host` is bare (no brackets); `base_path` is "" or "/prefix"."""
+
+    scheme: str  # "http" or "https"
+    host: str
+    port: int
+    base_path: str = ""
+
+    @property
+    def is_tls(self) -> bool:
+        return self.scheme == "https"
+
+    @property
+    def authority(self) -> str:
+        """What goes into the Host field: the default port is left out (RFC 9110 section 7.2)."""
+        if self.port == _DEFAULT_PORT[self.scheme]:
+            return _bracketed(self.host)
+        return join_host_port(self.host, self.port)
+
+    @property
+    def default_id(self) -> str:
+        """What the replica is called when nobody named it."""
+        return join_host_port(self.host, self.port) + self.base_path
+
+    @property
+    def engine(self) -> tuple[str, int, str]:
+        """Equal for two URLs that certainly lead to the same engine."""
+        host = "127.0.0.1" if self.host == "localhost" else self.host
+        return host, self.port, self.base_path
+
+
+def split_host_port(text: str) -> tuple[str, int]:
+    """Split `127.0.0.1:8080`, `name:8080` or `[::1]:8080`; port 0 means any free one."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port or host.count("[") != host.count("]"):
+        raise ValueError(f"{text!r} has no port; write HOST:PORT")
+    if not host:
+        raise ValueError(f"{text!r} has no host; write 0.0.0.0:{port} for every interface")
+    return parse_host(host), _parse_port(port, lowest=0)
+
+
+def join_host_port(host: str, port: int) -> str:
+    return f"{_bracketed(host)}:{port}"
+
+
+def parse_host(text: str) -> str:
+    """A host as one canonical text: lower case, IPv6 compressed and without its brackets."""
+    if text.startswith("[") and text.endswith("]"):
+        return _parse_ipv6(text[1:-1])
+    if ":" in text:
+        raise ValueError(f"an IPv6 address stands in brackets: [{text}]")
+    if text and not text.strip("0123456789."):
+        try:
+            return str(IPv4Address(text))
+        except ValueError:
+            raise ValueError(f"{text!r} is not an IPv4 address") from None
+    if not text.isascii():
+        raise ValueError(f"{text!r} is not ASCII; write the name in its xn-- form")
+    name = text.removesuffix(".")
+    if len(name) > 253 or not all(_LABEL.match(label) for label in name.split(".")):
+        raise ValueError(f"{text!r} is not a host name")
+    return name.lower()
+
+
+def parse_replica_url(text: str) -> ReplicaUrl:
+    """Take a replica's URL apart; a port left out is that of its scheme."""
+    scheme, separator, rest = text.partition("://")
+    scheme = scheme.lower()
+    if not separator:
+        raise ValueError(f"{text!r} has no scheme; write http://{text}")
+    if scheme not in _DEFAULT_PORT:
+        raise ValueError(f"the scheme {scheme!r} is not spoken; use http:// or https://")
+    authority, slash, path = rest.partition("/")
+    if "?" in rest or "#" in rest:
+        raise ValueError("a replica's URL has no query and no fragment")
+    if "@" in authority:
+        raise ValueError("credentials do not belong in the URL; use upstream.token_file")
+    if not authority:
+        raise ValueError(f"{text!r} has no host")
+
+    host, port = authority, _DEFAULT_PORT[scheme]
+    before, colon, after = authority.rpartition(":")
+    if colon and not after.endswith("]"):
+        host, port = before, _parse_port(after, lowest=1)
+    base_path = (slash + path).rstrip("/")
+    if not _PATH.match(base_path) or {".", ".."} & set(base_path.split("/")):
+        raise ValueError(f"{base_path!r} is not a usable path prefix")
+    if base_path.endswith("/v1"):
+        raise ValueError("leave out the /v1: the path of each request is appended to the URL")
+    return ReplicaUrl(scheme, parse_host(host), port, base_path)
+
+
+def _parse_ipv6(text: str) -> str:
+    if "%" in text:
+        raise ValueError("an IPv6 address with a zone cannot be used")
+    try:
+        return str(IPv6Address(text))
+    except ValueError:
+        raise ValueError(f"{text!r} is not an IPv6 address") from None
+
+
+def _parse_port(text: str, *, lowest: int) -> int:
+    if not _PORT.match(text) or not lowest <= int(text) <= 65535:
+        raise ValueError(f"{text!r} is not a port ({lowest} to 65535)")
+    return int(text)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,188 @@
+"""What one field of the configuration demands of another, and what a plain type cannot say.
+
+Every check notes its complaints in `Problems` and goes on; none raises, none changes anything. A
+check whose fields are spoiled already stays silent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from ipaddress import ip_network
+from pathlib import Path
+
+from policies.contract import PolicyConfigError, make_policy
+from router.config.address import ReplicaUrl, parse_host, parse_replica_url, split_host_port
+from router.config.model import Config
+from router.config.problems import Problems
+from router.config.tls import FileProblem, listening_context, replica_context, upstream_token
+
+_WILDCARDS = frozenset({"0.0.0.0", "::"})
+# A replica's id stands in log lines, metric labels and the debug header.
+_ID = re.compile(r"[A-Za-z0-9._:/\[\]~@+-]{1,200}\Z")
+_VIA = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")  # a pseudonym of RFC 9110 section 7.6.3, kept plain
+_VISIBLE = re.compile(r"/[!-~]*\Z")
+
+
+def check(config: Config, problems: Problems) -> None:
+    """Note everything that is wrong with `config` beyond the types of its fields."""
+    _check_listeners(config, problems)
+    _check_replicas(config, problems)
+    _check_routing(config, problems)
+    _check_order(config, problems)
+    _check_files(config, problems)
+    _check_texts(config, problems)
+
+
+def _check_listeners(config: Config, problems: Problems) -> None:
+    found = []
+    for path in ("listen", "admin"):
+        if problems.is_spoiled(path):
+            continue
+        try:
+            found.append(split_host_port(getattr(config, path)))
+        except ValueError as err:
+            problems.add(path, str(err))
+    if len(found) == 2:
+        (host, port), (admin_host, admin_port) = found
+        is_shared = host == admin_host or not _WILDCARDS.isdisjoint((host, admin_host))
+        if port and port == admin_port and is_shared:
+            problems.add("admin", f"takes the port of listen ({config.listen}); use another one")
+
+
+def _check_replicas(config: Config, problems: Problems) -> None:
+    if problems.is_spoiled("replicas"):
+        return
+    if not config.replicas and config.emulate.count == 0:
+        problems.add("replicas", "at least one is needed (--replica URL, or --emulate N)")
+    if config.replicas and config.emulate.count > 0:
+        # Real requests must never be answered by an emulated engine by accident.
+        problems.add(
+            "emulate.count", "emulated engines replace real replicas; name one or the other"
+        )
+    engines: dict[tuple[str, int, str], int] = {}
+    ids: dict[str, int] = {}
+    for index, replica in enumerate(config.replicas):
+        path = f"replicas[{index}]"
+        if problems.is_spoiled(path):
+            continue
+        address = _replica_url(replica.url, f"{path}.url", problems)
+        if address is not None:
+            first = engines.setdefault(address.engine, index)
+            if first != index:
+                problems.add(
+                    f"{path}.url", f"the same engine as replicas[{first}]: two addresses of one"
+                )
+                continue
+        if problems.is_spoiled(f"{path}.id"):
+            continue
+        name = replica.id or (address.default_id if address else "")
+        if replica.id and not _ID.match(replica.id):
+            problems.add(f"{path}.id", "must be visible ASCII: letters, digits and ._:/[]~@+-")
+        elif name and (first := ids.setdefault(name, index)) != index:
+            problems.add(f"{path}.id", f"{name!r} is the id of replicas[{first}] too")
+        for model_index, model in enumerate(replica.models or ()):
+            if not model and not problems.is_spoiled(f"{path}.models[{model_index}]"):
+                problems.add(f"{path}.models[{model_index}]", "a model's name cannot be empty")
+
+
+def _replica_url(url: str, path: str, problems: Problems) -> ReplicaUrl | None:
+    if problems.is_spoiled(path):
+        return None
+    try:
+        return parse_replica_url(url)
+    except ValueError as err:
+        problems.add(path, str(err))
+        return None
+
+
+def _check_routing(config: Config, problems: Problems) -> None:
+    if problems.is_spoiled("routing", "routing.policy", "routing.options"):
+        return
+    try:
+        make_policy(config.routing.policy, config.routing.options)
+    except PolicyConfigError as err:
+        where = "routing.policy" if err.option is None else f"routing.options.{err.option}"
+        problems.add(where, str(err))
+
+
+def _check_order(config: Config, problems: Problems) -> None:
+    """Pairs of which one must not exceed the other."""
+    for section, larger, smaller, is_strict in (
+        ("limits", "write_high", "write_low", True),
+        ("limits", "head", "request_line", False),
+        ("limits", "bodies_total", "body", False),
+        ("timeouts", "pool_age_s", "pool_idle_s", False),
+        ("health", "eject_max_s", "eject_base_s", False),
+    ):
+        paths = f"{section}.{larger}", f"{section}.{smaller}"
+        if problems.is_spoiled(*paths):
+            continue
+        values = getattr(config, section)
+        high, low = getattr(values, larger), getattr(values, smaller)
+        if high < low or (is_strict and high == low):
+            words = "above" if is_strict else "at least"
+            problems.add(paths[0], f"must be {words} {paths[1]} ({low:.15g}), not {high:.15g}")
+
+
+def _check_files(config: Config, problems: Problems) -> None:
+    upstream = config.upstream
+    if not problems.is_spoiled("upstream"):
+        if upstream.token is not None and upstream.token_file is not None:
+            problems.add("upstream.token_file", "give either token or token_file, not both")
+        else:
+            _try("upstream", lambda: upstream_token(upstream), problems)
+        if upstream.ca_file is not None and not upstream.verify:
+            problems.add("upstream.ca_file", "is of no use when upstream.verify is false")
+        elif upstream.ca_file is not None:
+            _try("upstream", lambda: replica_context(upstream), problems)
+    tls = config.tls
+    if tls is not None and not problems.is_spoiled("tls", "tls.cert", "tls.key"):
+        _try("tls", lambda: listening_context(tls), problems)
+    log = config.access_log.path
+    if log not in ("", "-") and not problems.is_spoiled("access_log.path"):
+        if Path(log).is_dir():
+            problems.add("access_log.path", f"{log!r} is a directory")
+        elif not Path(log).parent.is_dir():
+            problems.add("access_log.path", f"there is no directory {str(Path(log).parent)!r}")
+
+
+def _try(section: str, action: Callable[[], object], problems: Problems) -> None:
+    try:
+        action()
+    except FileProblem as err:
+        problems.add(f"{section}.{err.field}", str(err))
+
+
+def _check_texts(config: Config, problems: Problems) -> None:
+    if not _VIA.match(config.via) and not problems.is_spoiled("via"):
+        problems.add("via", "must be 1 to 64 letters, digits and ._-")
+    name = config.upstream.server_name
+    if name is not None and not problems.is_spoiled("upstream.server_name"):
+        try:
+            parse_host(name)
+        except ValueError as err:
+            problems.add("upstream.server_name", str(err))
+    if config.health.path is not None and not problems.is_spoiled("health.path"):
+        _check_path("health.path", config.health.path, problems)
+    for index, text in enumerate(config.allow_paths):
+        path = f"allow_paths[{index}]"
+        if not problems.is_spoiled(path):
+            _check_path(path, text, problems)
+            if "?" in text:
+                problems.add(path, "a path is matched without its query")
+    for index, text in enumerate(config.trusted_proxies):
+        path = f"trusted_proxies[{index}]"
+        if problems.is_spoiled(path):
+            continue
+        try:
+            ip_network(text)
+        except ValueError as err:
+            problems.add(path, str(err))
+
+
+def _check_path(path: str, text: str, problems: Problems) -> None:
+    if not text.startswith("/"):
+        problems.add(path, f"must start with a slash: /{text}")
+    elif not _VISIBLE.match(text):
+        problems.add(path, "must be visible ASCII characters only")

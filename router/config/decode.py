@@ -1,0 +1,168 @@
+"""Plain data -> the structs of `model.py`, going on after each mistake instead of stopping at one.
+
+msgspec judges every single value (type and range); this file walks the structs, so that all bad
+values are found in one go, and finds the keys that do not exist. A bad value is replaced by the
+field's default, and by nothing ("" or an empty mapping) where there is none: the result of a
+decoding with problems is good for further checks only and must never be used.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import types
+from collections.abc import Iterator
+from difflib import get_close_matches
+from functools import cache
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from router.config.model import Config
+from router.config.problems import Problems, join
+
+_MISSING = object()
+
+# msgspec's words for types, in those of someone who writes YAML.
+_WORDS = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a mapping",
+    "null": "nothing",
+}
+_RANGE = re.compile(r"Expected `(?:int|float)` (>=|<=|>|<) (\S+)")
+_TYPE = re.compile(r"Expected `([^`]+)`, got `([^`]+)`")
+_RANGE_WORDS = {">=": "at least", "<=": "at most", ">": "above", "<": "below"}
+
+
+def decode_config(data: dict[str, Any], problems: Problems) -> Config:
+    """The configuration in `data`; see the module's words about a result with problems."""
+    config: Config = _struct(Config, data, "", problems)
+    return config
+
+
+def explain(err: msgspec.ValidationError) -> str:
+    """A msgspec complaint about one value, in a configuration's words."""
+    text = str(err)
+    if found := _RANGE.match(text):
+        return f"must be {_RANGE_WORDS[found[1]]} {float(found[2]):.15g}"
+    if found := _TYPE.match(text):
+        wanted, got = (
+            " or ".join(_WORDS.get(word, word) for word in group.split(" | "))
+            for group in found.groups()
+        )
+        return f"must be {wanted}, not {got}"
+    return text
+
+
+def did_you_mean(key: str, known: list[str]) -> str:
+    """A hint to append to a complaint about an unknown `key`, or nothing."""
+    near = get_close_matches(key, known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _struct(cls: type[msgspec.Struct], data: Any, path: str, problems: Problems) -> Any:
+    fields = msgspec.structs.fields(cls)
+    hints = _hints(cls)
+    if data is None:  # `limits:` with nothing under it
+        data = {}
+    if not isinstance(data, dict):
+        if not problems.is_spoiled(path):
+            problems.add(path, f"must be a mapping, not {_kind(data)}")
+        data = {}
+
+    names = [field.name for field in fields]
+    for key in data:
+        if key not in names:
+            problems.add(join(path, str(key)), f"unknown key{_hint(str(key), names, path)}")
+
+    values: dict[str, Any] = {}
+    for field in fields:
+        here = join(path, field.name)
+        if field.name in data:
+            value = _value(hints[field.name], data[field.name], here, problems)
+            if value is not _MISSING:
+                values[field.name] = value
+        elif field.required and not problems.is_spoiled(here):
+            problems.add(here, "is missing")
+        if field.required:
+            values.setdefault(field.name, "")
+    return cls(**values)
+
+
+def _value(kind: Any, data: Any, path: str, problems: Problems) -> Any:
+    """`data` as a value of the annotation `kind`, or _MISSING after a complaint."""
+    if problems.is_spoiled(path):
+        return _MISSING
+    inner, is_optional = _without_none(kind)
+    if data is None and is_optional:
+        return None
+    if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+        return _struct(inner, data, path, problems)
+    if get_origin(inner) is tuple:
+        return _list(get_args(inner)[0], data, path, problems)
+    if isinstance(data, float) and not math.isfinite(data):  # no range catches every NaN
+        problems.add(path, "must be a finite number")
+        return _MISSING
+    try:
+        value = msgspec.convert(data, kind)
+    except msgspec.ValidationError as err:
+        problems.add(path, explain(err))
+        return _MISSING
+    return value
+
+
+def _list(item_kind: Any, data: Any, path: str, problems: Problems) -> Any:
+    if data is None:  # `replicas:` with nothing under it
+        return ()
+    if not isinstance(data, list | tuple):
+        problems.add(path, f"must be a list, not {_kind(data)}")
+        return _MISSING
+    items = [
+        _value(item_kind, item, f"{path}[{index}]", problems) for index, item in enumerate(data)
+    ]
+    # A bad item keeps its place, so that later complaints count the others as the user does.
+    return tuple("" if item is _MISSING else item for item in items)
+
+
+@cache
+def _hints(cls: type[msgspec.Struct]) -> dict[str, Any]:
+    return get_type_hints(cls, include_extras=True)
+
+
+def _without_none(kind: Any) -> tuple[Any, bool]:
+    """`X | None` -> (X, True); anything else -> (itself, False). Annotated is looked through."""
+    if get_origin(kind) in (Union, types.UnionType):
+        members = [member for member in get_args(kind) if member is not type(None)]
+        if len(members) < len(get_args(kind)):
+            return _without_none(members[0])[0], True
+    if get_origin(kind) is Annotated:
+        return get_args(kind)[0], False
+    return kind, False
+
+
+def _hint(key: str, siblings: list[str], path: str) -> str:
+    """The key that was probably meant: a similar one here, or the same word somewhere else."""
+    if near := did_you_mean(key, siblings):
+        return near
+    elsewhere = [known for known in _all_paths(Config, "") if known.split(".")[-1] == key]
+    return f"; did you mean {elsewhere[0]}?" if elsewhere and path != elsewhere[0] else ""
+
+
+def _all_paths(cls: type[msgspec.Struct], path: str) -> Iterator[str]:
+    for name, kind in _hints(cls).items():
+        here = join(path, name)
+        yield here
+        inner, _ = _without_none(kind)
+        if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+            yield from _all_paths(inner, here)
+
+
+def _kind(data: Any) -> str:
+    if data is None:
+        return _WORDS["null"]
+    names = {str: "str", bool: "bool", int: "int", float: "float", list: "array", dict: "object"}
+    return _WORDS[names[type(data)]] if type(data) in names else type(data).__name__

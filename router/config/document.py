@@ -1,0 +1,134 @@
+"""YAML text -> plain dicts, lists and scalars, with every duplicate key and oddity named by path.
+
+It never builds anything but str, int, float, bool, None, list and dict, and it refuses what makes
+a small file large (aliases, deep nesting, size). Scalars follow the core schema of YAML 1.2 rather
+than PyYAML's 1.1: a model called `no` stays a name, `1e3` is a number and `10:30` is not 630.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NoReturn
+
+import yaml
+
+from router.config.problems import Problems, join
+
+MAX_BYTES = 1024 * 1024  # a thousand replicas take about 100 KiB
+_MAX_DEPTH = 32  # the model itself is four deep; policy options may nest
+
+_MAP, _SEQ, _STR = (f"tag:yaml.org,2002:{name}" for name in ("map", "seq", "str"))
+_NULL, _BOOL, _INT, _FLOAT = (f"tag:yaml.org,2002:{n}" for n in ("null", "bool", "int", "float"))
+
+
+class _Loader(yaml.SafeLoader):
+    """Composes nodes only; `_plain` below makes the values."""
+
+    yaml_implicit_resolvers: dict[str, list[Any]] = {}  # noqa: RUF012  (PyYAML's own protocol)
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            self._refuse("aliases are not supported")
+        if self.depth >= _MAX_DEPTH:
+            self._refuse("nested too deeply")
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def _refuse(self, why: str) -> NoReturn:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        raise yaml.MarkedYAMLError(problem=why, problem_mark=event.start_mark)
+
+
+for _tag, _pattern, _first in (
+    (_NULL, r"(?:~|null|Null|NULL|)\Z", ["~", "n", "N", ""]),
+    (_BOOL, r"(?:true|True|TRUE|false|False|FALSE)\Z", list("tTfF")),
+    (_INT, r"(?:[-+]?[0-9]+|0x[0-9a-fA-F]+)\Z", list("-+0123456789")),
+    (
+        _FLOAT,
+        r"[-+]?(?:(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|\.(?:inf|Inf|INF))\Z"
+        r"|\.(?:nan|NaN|NAN)\Z",
+        list("-+.0123456789"),
+    ),
+):
+    _Loader.add_implicit_resolver(_tag, re.compile(_pattern), _first)
+
+
+def parse_document(text: str, problems: Problems) -> dict[str, Any]:
+    """The document's top mapping; an empty document is an empty mapping.
+
+    What is wrong goes to `problems`; text that cannot be read at all gives an empty mapping.
+    """
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+    except yaml.MarkedYAMLError as err:
+        problems.add("", _describe(err))
+        return {}
+    except yaml.YAMLError as err:  # a character that YAML does not allow
+        problems.add("", f"not YAML: {' '.join(str(err).split())}")
+        return {}
+    if node is None or node.tag == _NULL:
+        return {}
+    if not isinstance(node, yaml.MappingNode):
+        problems.add("", "the configuration must be a mapping of keys to values")
+        return {}
+    plain: dict[str, Any] = _plain(node, "", problems)
+    return plain
+
+
+def _plain(node: yaml.Node, path: str, problems: Problems) -> Any:
+    if isinstance(node, yaml.MappingNode) and node.tag == _MAP:
+        return _mapping(node, path, problems)
+    if isinstance(node, yaml.SequenceNode) and node.tag == _SEQ:
+        return [_plain(item, f"{path}[{index}]", problems) for index, item in enumerate(node.value)]
+    if isinstance(node, yaml.ScalarNode):
+        try:
+            return _scalar(node.tag, node.value)
+        except ValueError as err:
+            problems.add(path, str(err))
+            return None
+    problems.add(path, f"the tag {node.tag} is not supported")
+    return None
+
+
+def _mapping(node: yaml.MappingNode, path: str, problems: Problems) -> dict[str, Any]:
+    plain: dict[str, Any] = {}
+    first_line: dict[str, int] = {}
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            problems.add(path, f"a key must be a plain word (line {line})")
+            continue
+        key = key_node.value
+        here = join(path, key)
+        if key in plain:
+            problems.add(here, f"given twice (lines {first_line[key]} and {line})")
+            continue
+        first_line[key] = line
+        plain[key] = _plain(value_node, here, problems)
+    return plain
+
+
+def _scalar(tag: str, text: str) -> Any:
+    if tag == _STR:
+        return text
+    if tag == _NULL:
+        return None
+    if tag == _BOOL:
+        return text.lower() == "true"
+    if tag == _INT:
+        if len(text) > 30:
+            raise ValueError("the number is too long")
+        return int(text, 16) if text.startswith("0x") else int(text)
+    if tag == _FLOAT:
+        return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+    raise ValueError(f"the tag {tag} is not supported")
+
+
+def _describe(err: yaml.MarkedYAMLError) -> str:
+    mark = err.problem_mark or err.context_mark
+    where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+    return f"not YAML: {where}{err.problem or err.context}"

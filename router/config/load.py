@@ -1,0 +1,95 @@
+"""YAML text + flags -> one frozen Config, or every problem that stands in the way.
+
+A configuration is good as a whole or not used at all: `load` never returns half of one and never
+stops at the first mistake. The same call serves start, `hedgerow check` and reload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from typing import Any
+
+import msgspec
+
+from router.config.address import parse_replica_url
+from router.config.checks import check
+from router.config.decode import decode_config
+from router.config.document import MAX_BYTES, parse_document
+from router.config.model import Config
+from router.config.problems import Problems
+
+
+def load(path: str | PathLike[str] | None, overrides: Mapping[str, Any] | None = None) -> Config:
+    """Read a configuration from the file at `path` (None: no file) and lay `overrides` over it.
+
+    `overrides` has the shape of the file: `{"listen": "…", "routing": {"policy": "p2c"}}`. Mappings
+    are merged, everything else replaces what the file says. Raises ConfigError with all problems.
+    """
+    problems = Problems()
+    text = "" if path is None else _read(path, problems)
+    problems.raise_if_any()
+    return parse(text, overrides)
+
+
+def parse(text: str, overrides: Mapping[str, Any] | None = None) -> Config:
+    """`load` for YAML text that is already at hand."""
+    problems = Problems()
+    data = parse_document(text, problems)
+    if problems.is_unreadable:
+        problems.raise_if_any()
+    data = _expanded(_merged(data, overrides or {}))
+    config = decode_config(data, problems)
+    check(config, problems)
+    problems.raise_if_any()
+    return _completed(config)
+
+
+def _read(path: str | PathLike[str], problems: Problems) -> str:
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as err:  # ValueError: a NUL byte in the path
+        why = err.strerror if isinstance(err, OSError) and err.strerror else str(err)
+        problems.add(str(path), f"cannot be read: {why}")
+        return ""
+    if len(raw) > MAX_BYTES:
+        problems.add(str(path), f"is larger than {MAX_BYTES} bytes")
+        return ""
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as err:
+        problems.add(str(path), f"is not UTF-8 (byte {err.start})")
+        return ""
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        below = merged.get(key)
+        if not isinstance(value, Mapping):
+            merged[key] = value
+        elif below is None or isinstance(below, Mapping):
+            merged[key] = _merged(below or {}, value)
+        # else: the file has no mapping there; it stays, to be complained about
+    return merged
+
+
+def _expanded(data: dict[str, Any]) -> dict[str, Any]:
+    """A replica may be written as its bare URL."""
+    replicas = data.get("replicas")
+    if isinstance(replicas, list | tuple):
+        short = [{"url": item} if isinstance(item, str) else item for item in replicas]
+        return {**data, "replicas": short}
+    return data
+
+
+def _completed(config: Config) -> Config:
+    """Fill in what follows from other fields: the id of a replica that nobody named."""
+    replicas = tuple(
+        replica
+        if replica.id
+        else msgspec.structs.replace(replica, id=parse_replica_url(replica.url).default_id)
+        for replica in config.replicas
+    )
+    return msgspec.structs.replace(config, replicas=replicas)

@@ -1,0 +1,154 @@
+"""The configuration as the program sees it: frozen, complete, every default with its unit.
+
+Only shapes, defaults and the range of each single field live here; reading YAML and flags is
+`load.py`, checking one field against another is `checks.py`. Times are seconds, sizes are bytes.
+Flags and YAML set these same fields.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+KiB = 1024
+MiB = 1024 * KiB
+
+# A timer beyond 115 days is a slip of the keyboard, and far enough out it overflows the loop's.
+_LONGEST_S = 1e7
+
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=_LONGEST_S)]
+SecondsOrOff = Annotated[float, msgspec.Meta(ge=0, le=_LONGEST_S)]  # 0: see the field's comment
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+CountOrNone = Annotated[int, msgspec.Meta(ge=0)]
+Bytes = Annotated[int, msgspec.Meta(ge=1)]
+BytesOrNone = Annotated[int, msgspec.Meta(ge=0)]
+Weight = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
+
+
+class Frozen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of every section. Subclasses repeat `frozen=True` because type checkers ask for it."""
+
+
+class Replica(Frozen, frozen=True):
+    """One engine endpoint."""
+
+    url: str  # http://host:port or https://host:port, with an optional path prefix
+    id: str = ""  # default: host:port, and the path prefix where there is one
+    models: tuple[str, ...] | None = None  # None: learned from the replica's /v1/models
+    weight: Weight = 1.0
+    max_inflight: Count | None = None  # attempts at once; None: unlimited
+
+
+class Routing(Frozen, frozen=True):
+    policy: str = "least_inflight"
+    options: dict[str, Any] = {}
+
+
+class Limits(Frozen, frozen=True):
+    """What a client or a replica may make us hold. Precedents: RFC 9112, nginx, Envoy, HAProxy."""
+
+    request_line: Bytes = 8 * KiB  # nginx large_client_header_buffers: 8k a line -> 414
+    head: Bytes = 64 * KiB  # Envoy: 60 KiB -> 431
+    header_count: Count = 100  # Envoy: 100, HAProxy: 101 -> 431
+    body: Bytes = 64 * MiB  # multimodal prompts; -> 413
+    bodies_total: Bytes = 512 * MiB  # bodies held at once by the whole process -> 503
+    response_head: Bytes = 64 * KiB
+    response_header_count: Count = 200
+    response_hold: Bytes = 256 * KiB  # held of one response before its first content event
+    early_data: BytesOrNone = 64 * KiB  # pipelined bytes kept while a response is under way
+    connections: CountOrNone = 0  # client connections at once; 0: what the open-file limit allows
+    write_high: Bytes = 64 * KiB  # client write buffer at which the replica's socket is paused
+    write_low: BytesOrNone = 32 * KiB
+    pool_idle: CountOrNone = 64  # idle connections kept per replica
+    connecting: Count = 64  # connections being opened at once per replica
+    retry_body: BytesOrNone = 1 * MiB  # a larger body is not kept for another attempt
+
+
+class Timeouts(Frozen, frozen=True):
+    head_s: Seconds = 10.0  # a whole request head, however it drips
+    body_idle_s: Seconds = 30.0  # between two pieces of a request body
+    body_rate: Annotated[float, msgspec.Meta(ge=0)] = 1024.0  # bytes/s over any 30 s; 0: no floor
+    keep_alive_s: Seconds = 75.0  # an idle client connection
+    connect_s: Seconds = 2.0
+    first_token_s: Seconds = 300.0  # dispatch to first content event (or whole response)
+    token_gap_s: Seconds = 60.0  # between two pieces of a relayed response
+    total_s: SecondsOrOff = 0.0  # a whole request; 0: off
+    write_stall_s: Seconds = 60.0  # a client that takes nothing
+    pool_idle_s: Seconds = 3.0  # at most what the servers keep (uvicorn: 5 s)
+    pool_age_s: Seconds = 600.0  # a connection's life, jittered by 20 %
+    commit_after_s: SecondsOrOff = 10.0  # then a stream gets 200 and comments; 0: never
+
+
+class Retry(Frozen, frozen=True):
+    attempts: Count = 3  # attempts of one request, the first included
+    budget: Share = 0.2  # share of requests under way that may be retries (Envoy: 20 %)
+    budget_min: CountOrNone = 3  # retries under way that are always allowed (Envoy: 3)
+
+
+class Health(Frozen, frozen=True):
+    interval_s: Seconds = 5.0  # active probe, jittered by 20 %
+    timeout_s: Seconds = 5.0
+    rise: Count = 1  # probes in a row that bring a replica up
+    fall: Count = 3  # probes in a row that take it down
+    path: str | None = None  # None: /health, then /v1/models
+    eject_after: Count = 5  # failures in a row that eject a replica (Envoy: 5)
+    eject_base_s: Seconds = 10.0  # doubled each time, jittered by 20 %
+    eject_max_s: Seconds = 300.0
+    eject_share: Share = 0.5  # of the fleet at most; one replica always stays
+    models_interval_s: Seconds = 30.0  # how often /v1/models is read again
+
+
+class Tls(Frozen, frozen=True):
+    cert: str  # PEM chain
+    key: str  # PEM key
+
+
+class Upstream(Frozen, frozen=True):
+    """How replicas are spoken to."""
+
+    token: str | None = None  # replaces the client's Authorization: "Bearer <token>"
+    token_file: str | None = None  # the same, read from a file at start and at every reload
+    ca_file: str | None = None
+    verify: bool = True
+    server_name: str | None = None  # TLS SNI, where it is not the URL's host
+
+
+class AccessLog(Frozen, frozen=True):
+    path: str = "-"  # "-": standard output; "": off
+    flush_s: Seconds = 0.5
+    queue: Bytes = 4 * MiB  # bytes waiting for a slow sink before lines are dropped
+
+
+class Drain(Frozen, frozen=True):
+    lame_duck_s: SecondsOrOff = 5.0  # readyz says 503, the port still accepts
+    grace_s: SecondsOrOff = 600.0  # streams may finish
+
+
+class Emulator(Frozen, frozen=True):
+    """The fleet of `--emulate N`: engines in miniature, in a process of their own."""
+
+    count: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
+    model: str = "emulated"
+
+
+class Config(Frozen, frozen=True):
+    listen: str = "0.0.0.0:8080"
+    admin: str = "127.0.0.1:9901"
+    replicas: tuple[Replica, ...] = ()
+    routing: Routing = Routing()
+    limits: Limits = Limits()
+    timeouts: Timeouts = Timeouts()
+    retry: Retry = Retry()
+    health: Health = Health()
+    upstream: Upstream = Upstream()
+    tls: Tls | None = None
+    access_log: AccessLog = AccessLog()
+    drain: Drain = Drain()
+    emulate: Emulator = Emulator()
+    allow_paths: tuple[str, ...] = ()  # control endpoints that are forwarded all the same
+    trusted_proxies: tuple[str, ...] = ()  # networks whose X-Forwarded-* and x-request-id count
+    allow_half_close: bool = False  # a FIN after the whole request is not a leaving
+    via: str = "hedgerow"  # our name in Via; our own name coming back is a loop
+    debug_headers: bool = False  # X-Router-Replica on responses

@@ -1,0 +1,47 @@
+"""The list of everything wrong with a configuration, each with the path of its place.
+
+A configuration is judged as a whole: whoever finds a mistake notes it and goes on, so that one run
+names them all. A field that is already known to be bad is "spoiled", and later checks that would
+only repeat or distort the first complaint leave it alone.
+"""
+
+from __future__ import annotations
+
+from router.core.errors import ConfigError
+
+
+class Problems:
+    """Collects `path: what is wrong` lines."""
+
+    __slots__ = ("_paths", "lines")
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._paths: set[str] = set()
+
+    def add(self, path: str, text: str) -> None:
+        """Note a problem at `path`; an empty path means the whole configuration."""
+        self._paths.add(path)
+        self.lines.append(f"{path}: {text}" if path else text)
+
+    def is_spoiled(self, *paths: str) -> bool:
+        """Whether one of the paths, or something that contains it, has a problem already."""
+        return any(not self._paths.isdisjoint(_with_ancestors(path)) for path in paths)
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether something is wrong with the document itself, so that nothing in it counts."""
+        return "" in self._paths
+
+    def raise_if_any(self) -> None:
+        if self.lines:
+            raise ConfigError(self.lines)
+
+
+def _with_ancestors(path: str) -> list[str]:
+    cuts = [index for index, char in enumerate(path) if char in ".["]
+    return [path, *(path[:cut] for cut in cuts)]
+
+
+def join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key

@@ -1,0 +1,86 @@
+"""TLS contexts and the upstream token, made from the files the configuration names.
+
+Checking a configuration and starting with it go through these same functions, so what was checked
+is what runs. Every failure is a ValueError whose message fits behind `path: `; secrets and the
+content of keys never appear in one.
+"""
+
+from __future__ import annotations
+
+import ssl
+
+from router.config.model import Tls, Upstream
+
+_MAX_TOKEN_BYTES = 16 * 1024
+
+
+class FileProblem(ValueError):
+    """A file named by the configuration cannot be used; `field` is the key that names it."""
+
+    def __init__(self, field: str, text: str) -> None:
+        super().__init__(text)
+        self.field = field
+
+
+def listening_context(tls: Tls) -> ssl.SSLContext:
+    """The context of the data port. Raises FileProblem."""
+    _read("cert", tls.cert)
+    _read("key", tls.key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        # Without a password callback OpenSSL would ask on the terminal and wait.
+        context.load_cert_chain(tls.cert, tls.key, password=lambda: "")
+    except ssl.SSLError as err:
+        if err.reason == "KEY_VALUES_MISMATCH":
+            raise FileProblem("key", "is not the key of tls.cert") from None
+        raise FileProblem("cert", f"no usable PEM certificate and key ({err.reason})") from None
+    return context
+
+
+def replica_context(upstream: Upstream) -> ssl.SSLContext:
+    """The context for https replicas. Raises FileProblem."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    if not upstream.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif upstream.ca_file is None:
+        context.load_default_certs()
+    else:
+        _read("ca_file", upstream.ca_file)
+        try:
+            context.load_verify_locations(upstream.ca_file)
+        except ssl.SSLError as err:
+            raise FileProblem("ca_file", f"no usable PEM certificates ({err.reason})") from None
+    return context
+
+
+def upstream_token(upstream: Upstream) -> str | None:
+    """The token to send to replicas, from the configuration or its file. Raises FileProblem."""
+    if upstream.token_file is not None:
+        raw = _read("token_file", upstream.token_file)
+        if len(raw) > _MAX_TOKEN_BYTES:
+            raise FileProblem("token_file", "is too large to be a token")
+        return _usable("token_file", raw.decode("latin-1").strip())
+    if upstream.token is not None:
+        return _usable("token", upstream.token)
+    return None
+
+
+def _usable(field: str, token: str) -> str:
+    # A line break in a token would be another header line at the replica.
+    if not token or not all("!" <= char <= "~" for char in token):
+        raise FileProblem(field, "a token is one word of visible ASCII characters")
+    return token
+
+
+def _read(field: str, path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(1024 * 1024)
+    except (OSError, ValueError) as err:  # ValueError: a NUL byte in the path
+        why = err.strerror if isinstance(err, OSError) and err.strerror else str(err)
+        raise FileProblem(field, f"cannot read {path!r}: {why}") from None

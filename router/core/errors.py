@@ -1,0 +1,205 @@
+"""Every way a request can end badly, and who is to blame for it.
+
+One tree: a `RouterError` carries the `Reason` (a closed enum: the log field, the metric label and
+the `code` of the error body are this one word), the HTTP status that goes with it, the `Source`
+that is to blame, and how long the client should wait before it tries again.
+
+This module must never know about sockets, HTTP bytes or engines.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Source(StrEnum):
+    """Who caused the end of a request."""
+
+    CLIENT = "client"
+    REPLICA = "replica"
+    ROUTER = "router"
+
+
+class Reason(StrEnum):
+    """Why a request ended. Closed: log field, metric label and error `code` are these words."""
+
+    __hash__ = str.__hash__  # Enum's own is Python, and counters look reasons up per request
+
+    OK = "ok"
+
+    # The client's doing: what it sent.
+    BAD_REQUEST = "bad_request"  # unreadable framing or head
+    BAD_TARGET = "bad_target"  # a request target that no route can mean
+    BAD_HOST = "bad_host"
+    BAD_HEADER = "bad_header"
+    BAD_TRANSFER_ENCODING = "bad_transfer_encoding"
+    BAD_JSON = "bad_json"
+    BAD_MULTIPART = "bad_multipart"
+    BAD_MODEL = "bad_model"  # not a string, empty or far too long
+    MODEL_REQUIRED = "model_required"
+    MODEL_NOT_FOUND = "model_not_found"
+    NOT_FOUND = "not_found"  # a path that is not served from this port
+    METHOD_NOT_ALLOWED = "method_not_allowed"
+    METHOD_UNKNOWN = "method_unknown"
+    UPGRADE_NOT_SERVED = "upgrade_not_served"
+    EXPECTATION_FAILED = "expectation_failed"
+    VERSION_NOT_SUPPORTED = "version_not_supported"
+    TARGET_TOO_LONG = "target_too_long"
+    HEAD_TOO_LARGE = "head_too_large"
+    BODY_TOO_LARGE = "body_too_large"
+    LOOP = "loop"  # our own Via came back to us
+
+    # The client's doing: when, or that it left.
+    HEAD_TIMEOUT = "head_timeout"
+    BODY_TIMEOUT = "body_timeout"
+    WRITE_TIMEOUT = "write_timeout"  # it stopped reading
+    CLIENT_GONE = "client_gone"
+    EARLY_DATA = "early_data"  # pipelined more than we keep while it waits
+
+    # The replica's doing.
+    CONNECT_FAILED = "connect_failed"
+    CONNECT_TIMEOUT = "connect_timeout"
+    REPLICA_RESET = "replica_reset"  # the connection died: a reset, or an end too early
+    BAD_RESPONSE = "bad_response"  # bytes that are no HTTP response we would pass on
+    TTFT_TIMEOUT = "ttft_timeout"
+    TOKEN_GAP_TIMEOUT = "token_gap_timeout"
+    TOTAL_TIMEOUT = "total_timeout"
+    EMPTY_STREAM = "empty_stream"
+    STREAM_ERROR = "stream_error"  # the engine said so inside its stream
+    SERVER_ERROR = "server_error"  # it answered 500, 502 or 504
+    REPLICA_REFUSED = "replica_refused"  # its own 4xx, passed on
+    REPLICA_BUSY = "replica_busy"  # it answered 429 or 503
+    STATE_LOST = "state_lost"  # the replica that held a stored response is gone
+
+    # Ours.
+    NO_REPLICA = "no_replica"  # none is up
+    MODEL_RESTARTING = "model_restarting"  # known, but no replica serves it at the moment
+    FLEET_FULL = "fleet_full"  # every replica is at its own limit
+    NO_FILES = "no_files"  # out of file descriptors
+    NO_PORTS = "no_ports"  # out of ephemeral ports
+    MEMORY_LIMIT = "memory_limit"  # too many bytes of bodies held at once
+    DRAINING = "draining"
+    INTERNAL = "internal"
+
+
+STATUS: dict[Reason, int] = {
+    Reason.OK: 200,
+    Reason.BAD_REQUEST: 400,
+    Reason.BAD_TARGET: 400,
+    Reason.BAD_HOST: 400,
+    Reason.BAD_HEADER: 400,
+    Reason.BAD_TRANSFER_ENCODING: 501,
+    Reason.BAD_JSON: 400,
+    Reason.BAD_MULTIPART: 400,
+    Reason.BAD_MODEL: 400,
+    Reason.MODEL_REQUIRED: 400,
+    Reason.MODEL_NOT_FOUND: 404,
+    Reason.NOT_FOUND: 404,
+    Reason.METHOD_NOT_ALLOWED: 405,
+    Reason.METHOD_UNKNOWN: 501,
+    Reason.UPGRADE_NOT_SERVED: 426,
+    Reason.EXPECTATION_FAILED: 417,
+    Reason.VERSION_NOT_SUPPORTED: 505,
+    Reason.TARGET_TOO_LONG: 414,
+    Reason.HEAD_TOO_LARGE: 431,
+    Reason.BODY_TOO_LARGE: 413,
+    Reason.LOOP: 508,
+    Reason.HEAD_TIMEOUT: 408,
+    Reason.BODY_TIMEOUT: 408,
+    Reason.WRITE_TIMEOUT: 408,
+    Reason.CLIENT_GONE: 499,
+    Reason.EARLY_DATA: 400,
+    Reason.CONNECT_FAILED: 503,
+    Reason.CONNECT_TIMEOUT: 503,
+    Reason.REPLICA_RESET: 502,
+    Reason.BAD_RESPONSE: 502,
+    Reason.TTFT_TIMEOUT: 504,
+    Reason.TOKEN_GAP_TIMEOUT: 504,
+    Reason.TOTAL_TIMEOUT: 504,
+    Reason.EMPTY_STREAM: 502,
+    Reason.STREAM_ERROR: 502,
+    Reason.SERVER_ERROR: 502,
+    Reason.REPLICA_REFUSED: 400,
+    Reason.REPLICA_BUSY: 503,
+    Reason.STATE_LOST: 404,
+    Reason.NO_REPLICA: 503,
+    Reason.MODEL_RESTARTING: 503,
+    Reason.FLEET_FULL: 503,
+    Reason.NO_FILES: 503,
+    Reason.NO_PORTS: 503,
+    Reason.MEMORY_LIMIT: 503,
+    Reason.DRAINING: 503,
+    Reason.INTERNAL: 500,
+}
+
+_REPLICA = frozenset(
+    {
+        Reason.CONNECT_FAILED,
+        Reason.CONNECT_TIMEOUT,
+        Reason.REPLICA_RESET,
+        Reason.BAD_RESPONSE,
+        Reason.TTFT_TIMEOUT,
+        Reason.TOKEN_GAP_TIMEOUT,
+        Reason.TOTAL_TIMEOUT,
+        Reason.EMPTY_STREAM,
+        Reason.STREAM_ERROR,
+        Reason.SERVER_ERROR,
+        Reason.REPLICA_REFUSED,
+        Reason.REPLICA_BUSY,
+        Reason.STATE_LOST,
+    }
+)
+_ROUTER = frozenset(
+    {
+        Reason.NO_REPLICA,
+        Reason.MODEL_RESTARTING,
+        Reason.FLEET_FULL,
+        Reason.NO_FILES,
+        Reason.NO_PORTS,
+        Reason.MEMORY_LIMIT,
+        Reason.DRAINING,
+        Reason.INTERNAL,
+    }
+)
+
+
+def source_of(reason: Reason) -> Source:
+    """Who is to blame for an end with this reason."""
+    if reason in _REPLICA:
+        return Source.REPLICA
+    return Source.ROUTER if reason in _ROUTER else Source.CLIENT
+
+
+class RouterError(Exception):
+    """An end that the router itself puts into words for the client.
+
+    `retry_after_s` becomes a Retry-After header; None sends none.
+    """
+
+    def __init__(
+        self,
+        reason: Reason,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after_s: int | None = None,
+        param: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.status = STATUS[reason] if status is None else status
+        self.retry_after_s = retry_after_s
+        self.param = param
+
+    @property
+    def source(self) -> Source:
+        return source_of(self.reason)
+
+
+class ConfigError(Exception):
+    """A configuration that cannot be used. `problems` are lines `path: what is wrong`."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems

@@ -1,0 +1,18 @@
+"""The open-file limit of this process."""
+
+from __future__ import annotations
+
+import resource
+
+
+def raise_open_files() -> int:
+    """Raise the open-file limit to its hard maximum, because every stream takes two; returns it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = hard if hard != resource.RLIM_INFINITY else 1_048_576
+    if soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+        except (OSError, ValueError):
+            pass  # not ours to raise: what is there is reported
+    return soft
