@@ -1,0 +1,215 @@
+"""The few fields of a request body that routing needs; everything else stays untouched bytes.
+
+The body is forwarded as it came, so nothing is judged here but what cannot be routed: bytes that
+are no JSON where JSON is due, and a `model` that is no usable name. A field of an odd type is
+"unknown" to us and the engine's to refuse.
+
+Bodies above `SCAN_ABOVE` are not decoded: 64 MB take 16 ms, and other streams would wait. They are
+routed by the `x-router-model` header, or by what a look at their two ends shows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container
+from typing import Final
+
+import msgspec
+
+from router.core.errors import Reason, RouterError
+from router.intake.routes import ANY, MULTIPART, Route
+
+SCAN_ABOVE: Final = 8 * 1024 * 1024
+SCAN_BYTES: Final = 64 * 1024
+MAX_MODEL: Final = 256  # characters; OpenAI's and the hub's names are far shorter
+
+
+class Fields(msgspec.Struct, gc=False):
+    """What routing reads of a body. None: absent, or of a type that is not ours to judge."""
+
+    model: str | None = None
+    stream: bool | None = None
+    previous_response_id: str | None = None
+
+
+_decode = msgspec.json.Decoder(Fields).decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_decode_any = msgspec.json.Decoder().decode
+
+
+def read_fields(
+    route: Route,
+    body: list[bytes],
+    size: int,
+    content_type: bytes | None,
+    content_encoding: bytes | None,
+    known_models: Container[str],
+) -> Fields:
+    """The fields of a request body given in pieces of `size` bytes together.
+
+    Raises RouterError (BAD_JSON, BAD_MULTIPART, BAD_MODEL).
+    """
+    if content_encoding is not None and content_encoding != b"identity":
+        return Fields()  # opaque to us; never inflated
+    if route.body != ANY:
+        return _read(route, body, size, content_type, known_models)
+    # A path we do not know: the model if the body shows one, and the engine judges the rest.
+    try:
+        return _read(route, body, size, content_type, known_models) if size else Fields()
+    except RouterError:
+        return Fields()
+
+
+def _read(
+    route: Route,
+    body: list[bytes],
+    size: int,
+    content_type: bytes | None,
+    known_models: Container[str],
+) -> Fields:
+    if route.body == MULTIPART or (route.body == ANY and _is_form(content_type)):
+        fields = _from_multipart(b"".join(body), content_type)
+    elif size > SCAN_ABOVE:
+        fields = _from_ends(body, known_models)
+    elif not size:
+        raise RouterError(Reason.BAD_JSON, "the body is empty; a JSON object is due")
+    else:
+        fields = _from_json(body[0] if len(body) == 1 else b"".join(body))
+    model = fields.model
+    if model is not None and len(model) > MAX_MODEL:
+        raise RouterError(
+            Reason.BAD_MODEL, f"`model` is over {MAX_MODEL} characters", param="model"
+        )
+    if model == "":
+        raise RouterError(Reason.BAD_MODEL, "`model` is empty", param="model")
+    return fields
+
+
+def _is_form(content_type: bytes | None) -> bool:
+    return content_type is not None and content_type[:9].lower() == b"multipart"
+
+
+def _from_json(raw: bytes) -> Fields:
+    try:
+        return _decode(raw)
+    except msgspec.ValidationError:
+        return _tolerant(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as err:
+        # Half a surrogate pair is bad text, not bad JSON: the engines take it, and to read our
+        # fields any other character does as well.
+        mended = _SURROGATE.sub(rb"\\u003f", raw)
+        if mended != raw:
+            return _from_json(mended)
+        raise RouterError(Reason.BAD_JSON, f"the body is not JSON: {err}") from None
+
+
+def _tolerant(raw: bytes) -> Fields:
+    """Some field is of an odd type: read each for itself."""
+    try:
+        members = _decode_members(raw)
+    except msgspec.ValidationError:
+        raise RouterError(Reason.BAD_JSON, "the body is not a JSON object") from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as err:
+        raise RouterError(Reason.BAD_JSON, f"the body is not JSON: {err}") from None
+    fields = Fields()
+    model = _value(members.get("model"))
+    if model is not None and not isinstance(model, str):
+        raise RouterError(Reason.BAD_MODEL, "`model` must be a string", param="model")
+    fields.model = model
+    stream = _value(members.get("stream"))
+    fields.stream = stream if isinstance(stream, bool) else None
+    previous = _value(members.get("previous_response_id"))
+    fields.previous_response_id = previous if isinstance(previous, str) else None
+    return fields
+
+
+def _value(raw: msgspec.Raw | None) -> object:
+    if raw is None:
+        return None
+    try:
+        return _decode_any(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return ...  # there, and unusable
+
+
+# -- bodies too large to decode -----------------------------------------------------------------
+
+_MEMBER = re.compile(rb'"model"\s*:\s*"([^"\\\x00-\x1f]{1,256})"\s*[,}]')
+_STREAM = re.compile(rb'"stream"\s*:\s*true\s*[,}]')
+
+
+def _from_ends(body: list[bytes], known_models: Container[str]) -> Fields:
+    """Look at the first and last 64 KiB. Only a name that the fleet knows counts as a model."""
+    fields = Fields()
+    for part in (_first(body), _last(body)):
+        for match in _MEMBER.finditer(part):
+            name = match.group(1).decode("utf-8", "replace")
+            if name in known_models:
+                fields.model = name
+                break
+        if _STREAM.search(part):
+            fields.stream = True
+    return fields
+
+
+def _first(body: list[bytes]) -> bytes:
+    taken: list[bytes] = []
+    size = SCAN_BYTES
+    for piece in body:
+        if size <= 0:
+            break
+        taken.append(piece[:size])
+        size -= len(piece)
+    return b"".join(taken)
+
+
+def _last(body: list[bytes]) -> bytes:
+    taken: list[bytes] = []
+    size = SCAN_BYTES
+    for piece in reversed(body):
+        if size <= 0:
+            break
+        taken.append(piece[-size:])
+        size -= len(piece)
+    return b"".join(reversed(taken))
+
+
+# -- multipart ----------------------------------------------------------------------------------
+
+_BOUNDARY = re.compile(rb'(?i);\s*boundary=(?:"([^"]{1,70})"|([^\s;"]{1,70}))')
+_NAME = re.compile(
+    rb'(?i)content-disposition:[^\r\n]*[;\s]name="?(model|stream)"?\s*(?:;|\r?$)', re.MULTILINE
+)
+
+
+def _from_multipart(body: bytes, content_type: bytes | None) -> Fields:
+    """`model` and `stream` of a form (RFC 7578): audio routes name their model in one."""
+    match = _BOUNDARY.search(content_type or b"")
+    if match is None:
+        raise RouterError(Reason.BAD_MULTIPART, "a multipart body without a boundary")
+    mark = b"--" + (match.group(1) or match.group(2))
+    if not body.startswith(mark) and (b"\r\n" + mark) not in body:
+        raise RouterError(Reason.BAD_MULTIPART, "the multipart boundary is not in the body")
+    fields = Fields()
+    at = body.find(mark)
+    while at >= 0:
+        start = at + len(mark)
+        if body[start : start + 2] == b"--":
+            break
+        head_end = body.find(b"\r\n\r\n", start, start + 8192)
+        at = body.find(b"\r\n" + mark, start)
+        if head_end < 0 or at < 0:
+            break
+        at += 2
+        name = _NAME.search(body[start : head_end + 2])
+        if name is None:
+            continue
+        value = body[head_end + 4 : at - 2]
+        if name.group(1).lower() == b"model":
+            if len(value) > MAX_MODEL:
+                raise RouterError(Reason.BAD_MODEL, "`model` is too long", param="model")
+            fields.model = value.decode("utf-8", "replace").strip() or None
+        else:
+            fields.stream = value.strip().lower() in (b"true", b"1")
+    return fields

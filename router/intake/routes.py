@@ -1,0 +1,228 @@
+"""What a request target means: which kind of route, what its body is, whether it may pass at all.
+
+Every path is forwarded, so that an engine's new endpoint works the day it appears, with one
+exception: the endpoints that control an engine or show its insides (`CONTROL`). Those are 404 here
+unless the configuration allows them one by one.
+
+A path is judged in the form an engine would understand it in (percent-decoded, without a trailing
+slash), and a path that two servers could read in two ways (dot segments, doubled slashes,
+backslashes, encoded slashes or NUL) is refused, so that what is judged and what is forwarded agree.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from router.core.errors import Reason, RouterError
+
+JSON: Final = "json"
+MULTIPART: Final = "multipart"
+ANY: Final = "any"  # read the model if the body shows one, let the engine judge the rest
+
+
+class Route(NamedTuple):
+    """How to treat the requests of one path."""
+
+    kind: str  # closed set: log field and metric label
+    inference: bool  # nothing is relayed before the first content event
+    body: str  # JSON, MULTIPART or ANY
+    repeatable: bool  # may be sent again after it may have been executed (RELIABILITY B2)
+
+
+KINDS: Final = (
+    "chat",
+    "completions",
+    "responses",
+    "messages",
+    "embeddings",
+    "rerank",
+    "score",
+    "pooling",
+    "tokenize",
+    "generate",
+    "audio",
+    "models",
+    "other",
+)
+
+
+def _inference(kind: str, *paths: bytes, body: str = JSON) -> dict[bytes, Route]:
+    return {path: Route(kind, True, body, True) for path in paths}
+
+
+# POST to these, exactly as spelled, is inference.
+POSTS: Final[dict[bytes, Route]] = {
+    **_inference("chat", b"/v1/chat/completions", b"/cohere/v2/chat", b"/api/chat"),
+    **_inference("completions", b"/v1/completions", b"/completion", b"/completions", b"/infill"),
+    # A stored response is a side effect: it is not made twice.
+    b"/v1/responses": Route("responses", True, JSON, False),
+    **_inference("messages", b"/v1/messages"),
+    **_inference("embeddings", b"/v1/embeddings", b"/embeddings", b"/embedding", b"/v2/embed"),
+    **_inference("rerank", b"/v1/rerank", b"/rerank", b"/v2/rerank", b"/reranking"),
+    **_inference("score", b"/v1/score", b"/score", b"/generative_scoring"),
+    **_inference("pooling", b"/pooling", b"/classify", b"/v1/classify", b"/encode"),
+    **_inference(
+        "tokenize",
+        b"/tokenize",
+        b"/v1/tokenize",
+        b"/detokenize",
+        b"/v1/detokenize",
+        b"/v1/messages/count_tokens",
+    ),
+    **_inference(
+        "generate",
+        b"/generate",
+        b"/generate_stream",
+        b"/api/generate",
+        b"/inference/v1/generate",
+        b"/invocations",
+    ),
+    **_inference("audio", b"/v1/audio/transcriptions", b"/v1/audio/translations", body=MULTIPART),
+    **_inference("audio", b"/v1/audio/speech"),
+}
+
+MODELS: Final = Route("models", False, ANY, True)
+OTHER: Final = Route("other", False, ANY, False)
+OTHER_SAFE: Final = Route("other", False, ANY, True)  # GET, HEAD, OPTIONS
+STORED: Final = Route("responses", False, ANY, True)  # GET /v1/responses/{id}
+STORED_CHANGE: Final = Route("responses", False, ANY, False)  # DELETE, POST …/cancel
+
+STORED_PREFIX: Final = b"/v1/responses/"
+MODELS_PATH: Final = b"/v1/models"
+
+# Endpoints of vLLM, SGLang, TensorRT-LLM, TGI and llama.cpp that stop, change or show an engine.
+CONTROL: Final = frozenset(
+    {
+        b"/abort_request",
+        b"/abort_requests",
+        b"/clear_hicache_storage_backend",
+        b"/close_session",
+        b"/collective_rpc",
+        b"/configure_logging",
+        b"/continue_generation",
+        b"/destroy_weights_update_group",
+        b"/dump_expert_distribution_record",
+        b"/finish_weight_update",
+        b"/flush_cache",
+        b"/freeze_gc",
+        b"/get_internal_state",
+        b"/get_load",
+        b"/get_server_info",
+        b"/get_weights_by_name",
+        b"/get_world_size",
+        b"/inference/v1/abort_requests",
+        b"/init_weight_transfer_engine",
+        b"/init_weights_send_group_for_remote_instance",
+        b"/init_weights_update_group",
+        b"/is_paused",
+        b"/is_scaling_elastic_ep",
+        b"/is_sleeping",
+        b"/kv_cache_events",
+        b"/kv_event_sources",
+        b"/load",
+        b"/load_lora_adapter",
+        b"/load_lora_adapter_from_tensors",
+        b"/lora-adapters",
+        b"/metrics",
+        b"/models/load",
+        b"/models/unload",
+        b"/open_session",
+        b"/pause",
+        b"/pause_generation",
+        b"/perf_metrics",
+        b"/prometheus/metrics",
+        b"/props",
+        b"/release_memory",
+        b"/release_memory_occupation",
+        b"/reset_encoder_cache",
+        b"/reset_mm_cache",
+        b"/reset_prefix_cache",
+        b"/resume",
+        b"/resume_memory",
+        b"/resume_memory_occupation",
+        b"/scale_elastic_ep",
+        b"/send_weights_to_remote_instance",
+        b"/server_info",
+        b"/set_internal_state",
+        b"/set_trace_level",
+        b"/sleep",
+        b"/slots",
+        b"/slow_down",
+        b"/start_expert_distribution_record",
+        b"/start_profile",
+        b"/start_weight_update",
+        b"/stop_expert_distribution_record",
+        b"/stop_profile",
+        b"/unload_lora_adapter",
+        b"/update_weight_version",
+        b"/update_weights",
+        b"/update_weights_from_disk",
+        b"/update_weights_from_distributed",
+        b"/update_weights_from_ipc",
+        b"/update_weights_from_tensor",
+        b"/v1/kv_cache_hints",
+        b"/v1/load_lora_adapter",
+        b"/v1/loads",
+        b"/v1/stream",
+        b"/v1/streams/lookup",
+        b"/v1/unload_lora_adapter",
+        b"/wake_up",
+    }
+)
+# …and everything below these.
+CONTROL_BELOW: Final = (b"/debug/", b"/fault_tolerance/", b"/slots/", b"/metrics/", b"/hicache/")
+
+_TRICKS: Final = (b"//", b"/./", b"/../", b"\\", b";", b"\x00")
+
+
+def classify(method: bytes, target: bytes, allowed: frozenset[bytes]) -> tuple[Route, bytes]:
+    """The route of a request target and its path, decoded and without its query.
+
+    `allowed` are control paths that the configuration lets through. Raises RouterError for a path
+    that is not served here or that could be read in two ways.
+    """
+    if method == b"POST":
+        exact = POSTS.get(target)
+        if exact is not None:
+            return exact, target
+    path = target.partition(b"?")[0]
+    plain = _plain(path)
+    lower = plain.lower()
+    if (lower in CONTROL or lower.startswith(CONTROL_BELOW)) and plain not in allowed:
+        raise RouterError(Reason.NOT_FOUND, "this path is not served here")
+    if method == b"POST":
+        route = POSTS.get(plain)
+        if route is not None:
+            return route, plain
+        if plain.startswith(STORED_PREFIX):
+            return STORED_CHANGE, plain
+        return OTHER, plain
+    safe = method in (b"GET", b"HEAD", b"OPTIONS")
+    if plain == MODELS_PATH or plain.startswith(b"/v1/models/"):
+        return MODELS, plain
+    if plain.startswith(STORED_PREFIX):
+        return (STORED if safe else STORED_CHANGE), plain
+    return (OTHER_SAFE if safe else OTHER), plain
+
+
+def _plain(path: bytes) -> bytes:
+    """A path as an engine understands it. Raises RouterError for one with two meanings."""
+    decoded = path
+    if b"%" in path:
+        decoded = unquote_to_bytes(path)
+        upper = path.upper()
+        # SDKs escape the slash of a model's name in /v1/models/{model}; nowhere else is one due.
+        if b"%2F" in upper and not path.startswith(b"/v1/models/"):
+            raise RouterError(Reason.BAD_TARGET, "an encoded slash in the path")
+        if b"%" in decoded and unquote_to_bytes(decoded) != decoded:
+            raise RouterError(Reason.BAD_TARGET, "a doubly encoded path")
+    probe = decoded + b"/"
+    for trick in _TRICKS:
+        if trick in probe and not (trick == b"//" and decoded.endswith(b"/")):
+            raise RouterError(Reason.BAD_TARGET, "a path that can be read in two ways")
+    if b"//" in decoded:
+        raise RouterError(Reason.BAD_TARGET, "a path that can be read in two ways")
+    if any(c < 0x20 or c == 0x7F for c in decoded):
+        raise RouterError(Reason.BAD_TARGET, "a control character in the path")
+    return decoded.rstrip(b"/") or b"/"

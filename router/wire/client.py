@@ -1,0 +1,416 @@
+"""A client's connection: bytes in, requests out, one at a time, and the client's leaving noticed.
+
+Reading is never paused: a paused transport hides its peer's FIN and RST, and then a client that has
+left keeps a GPU busy. What arrives early is kept up to a cap, beyond it the connection closes.
+
+The connection owns its transport and its deadline while it reads; while a request is under way, its
+exchange owns both the writing and the deadlines, and hears at once, in the same callback, when the
+client leaves or stops reading.
+
+Must never: pick a replica, decide about a retry, await anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from time import monotonic
+from typing import Final, Protocol
+
+from router.config.model import Limits, Timeouts
+from router.core.errors import Reason, RouterError
+from router.wire import answers
+from router.wire.outbox import Outbox
+from router.wire.plans import Plans
+from router.wire.request_reader import COMPLETE, HEAD, RequestHead, RequestReader
+from router.wire.sweep import NEVER, Sweeper
+
+# A refused client may still be sending: closing at once would reset the connection and destroy the
+# answer it is about to read (nginx lingering_close; Envoy delayed_close_timeout 1 s).
+LINGER_S: Final = 1.0
+LINGER_BYTES: Final = 1024 * 1024
+_RATE_WINDOW_S: Final = 30.0
+
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class Exchange(Protocol):
+    """A request under way, as its client's connection sees it."""
+
+    def client_gone(self, reason: Reason) -> None: ...
+    def client_paused(self) -> None: ...
+    def client_resumed(self) -> None: ...
+
+
+class Handler(Protocol):
+    """What is done with requests."""
+
+    def check_head(self, head: RequestHead) -> None:
+        """May refuse a request before its body is taken (RouterError)."""
+
+    def start(
+        self, client: ClientConnection, head: RequestHead, body: list[bytes], size: int
+    ) -> None:
+        """A whole request is here. Sets `client.exchange`, or answers at once and calls `done`."""
+
+    def refused(self, client: ClientConnection, head: RequestHead | None, err: RouterError) -> str:
+        """A request ended before it began: for the log and the counters. Returns its id."""
+
+    def crashed(self, err: BaseException) -> None:
+        """A bug of ours ended a connection."""
+
+
+class Tally(Protocol):
+    """Counters that the client connections keep."""
+
+    client_connections: int
+
+
+class Front:
+    """What all client connections share."""
+
+    __slots__ = (
+        "allow_half_close",
+        "clients",
+        "draining",
+        "handler",
+        "held_bytes",
+        "limits",
+        "max_clients",
+        "outbox",
+        "plans",
+        "sweeper",
+        "tally",
+        "timeouts",
+        "via",
+    )
+
+    def __init__(
+        self,
+        handler: Handler,
+        sweeper: Sweeper,
+        limits: Limits,
+        timeouts: Timeouts,
+        *,
+        tally: Tally | None = None,
+        outbox: Outbox | None = None,
+        via: bytes,
+        max_clients: int,
+        allow_half_close: bool,
+    ) -> None:
+        self.handler = handler
+        self.sweeper = sweeper
+        self.limits = limits
+        self.timeouts = timeouts
+        self.via = via
+        self.max_clients = max_clients
+        self.allow_half_close = allow_half_close
+        self.clients: set[ClientConnection] = set()
+        self.plans: Plans[RequestHead] = Plans()
+        self.held_bytes = 0  # request bodies in memory
+        self.draining = False
+        self.tally = tally
+        self.outbox = Outbox(asyncio.get_running_loop()) if outbox is None else outbox
+
+
+class ClientConnection(asyncio.Protocol):
+    """One client connection, HTTP/1.0 or 1.1."""
+
+    __slots__ = (
+        "_body_window",
+        "_body_window_bytes",
+        "_closing",
+        "_front",
+        "_held",
+        "_linger_left",
+        "_pumping",
+        "_reader",
+        "_requests",
+        "deadline",
+        "exchange",
+        "half_closed",
+        "paused",
+        "peer",
+        "transport",
+        "write",
+    )
+
+    transport: asyncio.Transport
+    write: Callable[[bytes], None]  # at the end of this turn of the loop
+
+    def __init__(self, front: Front) -> None:
+        self._front = front
+        self._reader = RequestReader(front.limits, front.via, self._on_head, front.plans)
+        self.exchange: Exchange | None = None
+        self.peer = "-"
+        self.deadline = NEVER
+        self.half_closed = False
+        self.paused = False  # the client takes less than we write
+        self._closing = False  # nothing more is read as a request
+        self._linger_left = -1  # ≥ 0: input is thrown away, this many bytes more
+        self._pumping = False
+        self._requests = 0
+        self._held = 0
+        self._body_window = 0.0
+        self._body_window_bytes = 0
+
+    # -- transport callbacks ------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        front = self._front
+        self.transport = transport  # type: ignore[assignment]
+        self.write = partial(front.outbox.write, transport)
+        peer = transport.get_extra_info("peername")
+        if peer:  # a client that has reset already has none
+            self.peer = peer[0] if isinstance(peer, tuple) else "unix"
+        limits = front.limits
+        self.transport.set_write_buffer_limits(limits.write_high, limits.write_low)
+        if front.tally is not None:
+            front.tally.client_connections += 1
+        front.clients.add(self)
+        self.deadline = monotonic() + front.timeouts.head_s
+        front.sweeper.add(self)
+        if len(front.clients) > front.max_clients:
+            self._refuse(RouterError(Reason.NO_FILES, "too many connections", retry_after_s=1))
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            if self._linger_left >= 0:
+                self._linger_left -= len(data)
+                if self._linger_left < 0:
+                    self.transport.abort()
+            return
+        try:
+            self._pump(data)
+        except Exception as err:
+            self._front.handler.crashed(err)
+            self.abort(Reason.INTERNAL)
+
+    def eof_received(self) -> bool:
+        if self._closing:
+            return False
+        exchange = self.exchange
+        if exchange is not None:
+            if self._front.allow_half_close:
+                self.half_closed = True
+                return True
+            # For a proxy a FIN cannot be told from a leaving; keeping a GPU busy for nobody is
+            # the dearer mistake (RELIABILITY: HAProxy `abortonclose`).
+            self.abort(Reason.CLIENT_GONE)
+        elif self._reader.started:
+            self._refuse(RouterError(Reason.BAD_REQUEST, "the request ended in its middle"))
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        front = self._front
+        reader = self._reader
+        if not self._closing and self.exchange is None and reader.started:
+            head = reader.head if reader.head.method else None
+            gone = RouterError(Reason.CLIENT_GONE, "the client left in the middle of its request")
+            front.handler.refused(self, head, gone)
+        self._closing = True
+        self.deadline = NEVER
+        front.clients.discard(self)
+        front.sweeper.discard(self)
+        self._end_exchange(Reason.CLIENT_GONE)
+        self.release_body()
+        self._reader.close()
+
+    def pause_writing(self) -> None:
+        self.paused = True
+        if self.exchange is not None:
+            self.exchange.client_paused()
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        if self.exchange is not None:
+            self.exchange.client_resumed()
+        elif not self._closing:
+            self.deadline = monotonic() + self._front.timeouts.keep_alive_s
+            self._take_early()
+
+    def on_deadline(self, now: float) -> None:
+        reader = self._reader
+        if self._closing:
+            self.deadline = NEVER
+            self.transport.abort()
+        elif self.exchange is not None:
+            self.deadline = NEVER
+        elif not reader.started:
+            if self.paused:
+                self.transport.abort()
+            self._close(now)
+        elif reader.state == HEAD:
+            self._refuse(RouterError(Reason.HEAD_TIMEOUT, "the request head took too long"))
+        else:
+            self._refuse(RouterError(Reason.BODY_TIMEOUT, "the request body stopped coming"))
+
+    # -- what an exchange uses ----------------------------------------------------------------
+
+    @property
+    def keeps_alive(self) -> bool:
+        """Whether the connection may serve another request after this one."""
+        return (
+            self._reader.head.keep_alive
+            and not self._front.draining
+            and not (self.half_closed and not self._reader.early)
+            and not self._closing
+        )
+
+    def done(self, keep_alive: bool) -> None:
+        """The response is written; the next request may come."""
+        self.exchange = None
+        self.release_body()
+        if self._closing:
+            return
+        now = monotonic()
+        if not keep_alive:
+            self._close(now)
+            return
+        reader = self._reader
+        reader.reset()
+        timeouts = self._front.timeouts
+        self.deadline = now + (timeouts.write_stall_s if self.paused else timeouts.keep_alive_s)
+        if not self._pumping:
+            self._take_early()
+
+    def abort(self, reason: Reason) -> None:
+        """End the connection now, unwritten bytes are lost; the exchange hears `reason`."""
+        self._closing = True
+        self._end_exchange(reason)
+        self.transport.abort()
+
+    def close_after_writing(self) -> None:
+        """End the connection once what was written is with the client."""
+        self.exchange = None
+        self.release_body()
+        self._close(monotonic())
+
+    def release_body(self) -> None:
+        """The request's body is no longer kept."""
+        self._front.held_bytes -= self._held
+        self._held = 0
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def _pump(self, data: bytes) -> None:
+        """Read requests until one is under way or the bytes are used up."""
+        front = self._front
+        reader = self._reader
+        self._pumping = True
+        try:
+            while data:
+                if self.exchange is not None or self.paused:
+                    # Kept aside up to the cap; nobody who reads nothing gets another answer.
+                    reader.keep(data)
+                    return
+                fresh = not reader.started
+                reader.feed(data)
+                if reader.state != COMPLETE:
+                    self._wait_for_more(len(data), fresh)
+                    return
+                if reader.body_bytes:
+                    self._account(reader.body_bytes)
+                self.deadline = NEVER
+                self._requests += 1
+                front.handler.start(self, reader.head, reader.take_body(), reader.body_bytes)
+                if self.exchange is not None or self._closing:
+                    return
+                data, reader.early = reader.early, b""
+        except RouterError as err:
+            if self.exchange is not None:
+                self.abort(err.reason)
+            else:
+                self._refuse(err)
+        finally:
+            self._pumping = False
+
+    def _take_early(self) -> None:
+        early, self._reader.early = self._reader.early, b""
+        if early:
+            self.data_received(early)
+
+    def _on_head(self, head: RequestHead) -> None:
+        """Called by the reader between a head and its body."""
+        front = self._front
+        front.handler.check_head(head)
+        if head.has_body:
+            now = monotonic()
+            self._body_window = now + _RATE_WINDOW_S
+            self._body_window_bytes = 0
+            self.deadline = now + front.timeouts.body_idle_s
+            if head.expect_continue:
+                self.write(_CONTINUE)
+
+    def _wait_for_more(self, received: int, fresh: bool) -> None:
+        front = self._front
+        timeouts = front.timeouts
+        now = monotonic()
+        if self._reader.state == HEAD:
+            if fresh and self._requests and self._reader.started:
+                # The clock of a head starts with its first byte, and no later byte moves it.
+                self.deadline = now + timeouts.head_s
+            return
+        self._account(self._reader.body_bytes)
+        self.deadline = now + timeouts.body_idle_s
+        self._body_window_bytes += received
+        if now >= self._body_window:
+            if self._body_window_bytes < timeouts.body_rate * _RATE_WINDOW_S:
+                raise RouterError(Reason.BODY_TIMEOUT, "the request body came too slowly")
+            self._body_window = now + _RATE_WINDOW_S
+            self._body_window_bytes = 0
+
+    def _account(self, body_bytes: int) -> None:
+        front = self._front
+        front.held_bytes += body_bytes - self._held
+        self._held = body_bytes
+        if front.held_bytes > front.limits.bodies_total:
+            raise RouterError(
+                Reason.MEMORY_LIMIT, "too many request bodies in memory", retry_after_s=1
+            )
+
+    # -- leaving ------------------------------------------------------------------------------
+
+    def _end_exchange(self, reason: Reason) -> None:
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            exchange.client_gone(reason)
+
+    def _refuse(self, err: RouterError) -> None:
+        """Answer an error, then close in a way that lets the client read it."""
+        if self._closing:
+            return
+        reader = self._reader
+        head = reader.head if reader.head.method else None
+        front = self._front
+        request_id = front.handler.refused(self, head, err)
+        head_only = head is not None and head.method == b"HEAD"
+        self.write(
+            answers.error_response(
+                err, keep_alive=False, request_id=request_id, head_only=head_only
+            )
+        )
+        self.release_body()
+        reader.take_body()
+        self._closing = True
+        self.deadline = monotonic() + LINGER_S
+        front.outbox.flush()
+        if self.transport.can_write_eof():
+            self._linger_left = LINGER_BYTES
+            self.transport.write_eof()
+        else:
+            self.transport.close()
+
+    def _close(self, now: float) -> None:
+        if not self._closing:
+            self._closing = True
+            # Closing waits until the client has read; it may not wait for ever.
+            self.deadline = now + self._front.timeouts.write_stall_s
+            self._front.outbox.flush()
+            self.transport.close()
+
+    def shut(self) -> None:
+        """Draining: an idle connection closes, a busy one after its response."""
+        if self.exchange is None and not self._reader.started:
+            self._close(monotonic())

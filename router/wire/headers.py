@@ -1,0 +1,136 @@
+"""Facts about header fields, in one place: which are ours to set, which never pass, which are read.
+
+RFC 9110 section 7.6.1 names the fields that belong to one connection; they end here, in both
+directions, together with whatever `Connection` lists. Framing is never copied: each side gets its
+own Content-Length or Transfer-Encoding. The readers split a head that the C parser has already
+judged, so nothing here has to be lenient or strict: it only sorts.
+
+Must never: see a body, decide a status, keep state that grows with traffic.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# What to do with a field of a request. Zero means: pass it on as it came.
+PASS: Final = 0
+DROP: Final = 1
+HOST: Final = 2
+CONNECTION: Final = 3
+CONTENT_LENGTH: Final = 4
+TRANSFER_ENCODING: Final = 5
+EXPECT: Final = 7
+VIA: Final = 8
+FORWARDED_FOR: Final = 9
+FORWARDED_OTHER: Final = 10
+REQUEST_ID: Final = 11
+AUTHORIZATION: Final = 12
+CONTENT_TYPE: Final = 13
+CONTENT_ENCODING: Final = 14
+UPGRADE: Final = 15
+MODEL: Final = 16
+DATE: Final = 17
+
+_REQUEST: Final[dict[bytes, int]] = {
+    b"host": HOST,
+    b"connection": CONNECTION,
+    b"content-length": CONTENT_LENGTH,
+    b"transfer-encoding": TRANSFER_ENCODING,
+    b"te": DROP,  # trailers end here, so none are asked for
+    b"expect": EXPECT,
+    b"via": VIA,
+    b"x-forwarded-for": FORWARDED_FOR,
+    b"x-forwarded-proto": FORWARDED_OTHER,
+    b"x-forwarded-host": FORWARDED_OTHER,
+    b"forwarded": FORWARDED_OTHER,
+    b"x-request-id": REQUEST_ID,
+    b"authorization": AUTHORIZATION,
+    b"content-type": CONTENT_TYPE,
+    b"content-encoding": CONTENT_ENCODING,
+    b"upgrade": UPGRADE,
+    b"x-router-model": MODEL,
+    b"keep-alive": DROP,
+    b"proxy-connection": DROP,
+    b"proxy-authenticate": DROP,
+    b"proxy-authorization": DROP,
+    b"trailer": DROP,
+    b"http2-settings": DROP,
+    # llama.cpp keeps generating for a client that has left when it sees this one.
+    b"x-conversation-id": DROP,
+}
+
+_RESPONSE: Final[dict[bytes, int]] = {
+    b"connection": CONNECTION,
+    b"content-length": CONTENT_LENGTH,
+    b"transfer-encoding": TRANSFER_ENCODING,
+    b"content-type": CONTENT_TYPE,
+    b"date": DATE,
+    b"keep-alive": DROP,
+    b"proxy-connection": DROP,
+    b"proxy-authenticate": DROP,
+    b"trailer": DROP,
+    b"upgrade": DROP,
+    b"te": DROP,
+    # Ours is sent instead: the client's own id, without the suffix of the attempt.
+    b"x-request-id": DROP,
+}
+
+# Fields that a client must not be able to strip by naming them in Connection.
+PROTECTED: Final = frozenset(
+    {b"host", b"content-length", b"transfer-encoding", b"authorization", b"x-forwarded-for"}
+)
+
+# Fields that change with every request, or are secrets, are not remembered.
+_NOT_REMEMBERED: Final = frozenset(
+    {CONTENT_LENGTH, REQUEST_ID, AUTHORIZATION, FORWARDED_FOR, FORWARDED_OTHER, VIA, MODEL}
+)
+_MEMO_LINES: Final = 4096
+_MEMO_LINE: Final = 256  # bytes of a line that is remembered
+
+# What a memo says of a line that passes on as it came.
+PASSED: Final[tuple[int, bytes]] = (PASS, b"")
+
+
+class Sorter:
+    """A field's line -> (what to do with it, its value), remembered line by line.
+
+    Peers send the same few lines for ever, so the usual cost of a field is one dict lookup. When
+    the memory is full it is emptied: a client that invents lines costs the others a few misses.
+    """
+
+    __slots__ = ("_known", "_prefix", "memo")
+
+    def __init__(self, known: dict[bytes, int], dropped_prefix: bytes) -> None:
+        self._known = known
+        self._prefix = dropped_prefix
+        self.memo: dict[bytes, tuple[int, bytes]] = {}  # look here first, then ask `sort`
+
+    def sort(self, line: bytes) -> tuple[int, bytes]:
+        """What to do with the field on `line`, and its value (of fields that do not just pass)."""
+        name, _, value = line.partition(b":")
+        lower = name.lower()
+        action = self._known.get(lower, PASS)
+        # A name with an underscore is the twin of one with a hyphen for CGI-like servers behind
+        # us (Content_Length): it never passes.
+        if action == PASS and (b"_" in lower or lower.startswith(self._prefix)):
+            action = DROP
+        entry = PASSED if action == PASS else (action, value.strip(b" \t"))
+        if action not in _NOT_REMEMBERED and len(line) <= _MEMO_LINE:
+            if len(self.memo) >= _MEMO_LINES:
+                self.memo.clear()
+            self.memo[line] = entry
+        return entry
+
+
+REQUEST: Final = Sorter(_REQUEST, b"x-router-")
+RESPONSE: Final = Sorter(_RESPONSE, b"x-router-")
+
+
+def connection_tokens(value: bytes) -> list[bytes]:
+    """The lower-cased members of a Connection field."""
+    return [t for t in (part.strip().lower() for part in value.split(b",")) if t]
+
+
+def without(lines: list[bytes], names: frozenset[bytes] | set[bytes]) -> list[bytes]:
+    """`lines` (name: value) less those whose lower-cased name is in `names`."""
+    return [line for line in lines if line[: line.find(b":")].lower() not in names]

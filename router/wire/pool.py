@@ -1,0 +1,304 @@
+"""The connections of one replica: idle ones for the next request, a bounded number being opened.
+
+`acquire` gives an idle connection at once, the youngest first (the others may then grow old and
+close), or puts the owner in a queue and opens one. A connection that becomes free serves the queue
+before it idles. Each failure to connect fails exactly one waiting owner, so a dead replica's whole
+queue moves on as fast as connections are refused, and never more than `limits.connecting` at once.
+
+Idle connections are kept 3 s by default: the servers behind us close theirs after 5 s (uvicorn),
+and a request sent into that close has to be sent again.
+
+Must never: retry, know about requests, keep an owner after `cancel`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+import ssl
+from collections import deque
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import Protocol
+
+from router.config.model import Limits, Timeouts
+from router.core.errors import Reason
+from router.wire.outbox import Outbox
+from router.wire.plans import Plans
+from router.wire.replica import Owner, ReplicaConnection
+from router.wire.response_reader import ResponseHead
+from router.wire.sweep import Sweeper
+
+
+class Waiter(Owner, Protocol):
+    """An owner that can wait for its connection."""
+
+    def on_connected(self, conn: ReplicaConnection) -> None: ...
+    def on_connect_failed(self, reason: Reason, detail: str) -> None: ...
+
+
+class Tally(Protocol):
+    """Counters that outlive a pool."""
+
+    connections_opened: int
+    connections_reused: int
+
+
+class Address:
+    """Where a replica listens. `resolve` gives addresses to try, newest knowledge first."""
+
+    __slots__ = ("host", "port", "resolve", "server_name", "tls")
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None = None,
+        server_name: str | None = None,
+        resolve: Callable[[], Awaitable[list[str]]] | None = None,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.tls = tls
+        self.server_name = server_name or host
+        self.resolve = resolve
+
+
+class Pool:
+    """All connections to one replica."""
+
+    __slots__ = (
+        "_closed",
+        "_fresh",
+        "_idle",
+        "_loop",
+        "_sweeper",
+        "_tally",
+        "_tasks",
+        "_timeouts",
+        "_waiters",
+        "address",
+        "all",
+        "limits",
+        "opened",
+        "outbox",
+        "plans",
+        "reused",
+    )
+
+    def __init__(
+        self,
+        address: Address,
+        limits: Limits,
+        timeouts: Timeouts,
+        sweeper: Sweeper,
+        loop: asyncio.AbstractEventLoop,
+        tally: Tally | None = None,
+        outbox: Outbox | None = None,
+    ) -> None:
+        self.outbox = Outbox(loop) if outbox is None else outbox
+        self._tally = tally
+        self.address = address
+        self.limits = limits
+        self._timeouts = timeouts
+        self._sweeper = sweeper
+        self._loop = loop
+        self._idle: list[ReplicaConnection] = []
+        self._waiters: deque[Waiter] = deque()
+        self._fresh: set[Waiter] = set()  # of them, those that want a new connection
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self.all: set[ReplicaConnection] = set()
+        self.opened = 0
+        self.plans: Plans[ResponseHead] = Plans()
+        self.reused = 0
+
+    def adopt(self, limits: Limits, timeouts: Timeouts) -> None:
+        """New limits from a reload, for what comes from now on."""
+        self.limits = limits
+        self._timeouts = timeouts
+        self.plans.clear()
+
+    @property
+    def idle(self) -> int:
+        return len(self._idle)
+
+    @property
+    def connecting(self) -> int:
+        return len(self._tasks)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiters)
+
+    def acquire(self, owner: Waiter, *, fresh: bool = False) -> ReplicaConnection | None:
+        """A connection now, or None: then `on_connected` or `on_connect_failed` follows.
+
+        `fresh` asks for one that never served a request: after a reused one died under us.
+        """
+        idle = self._idle
+        while idle and not fresh:
+            conn = idle.pop()
+            if not conn.transport.is_closing():
+                self._count_reuse()
+                return conn
+        if self._closed:
+            self._loop.call_soon(
+                owner.on_connect_failed, Reason.CONNECT_FAILED, "the pool is closed"
+            )
+            return None
+        self._waiters.append(owner)
+        if fresh:
+            self._fresh.add(owner)
+        self._open_more()
+        return None
+
+    def cancel(self, owner: Waiter) -> None:
+        """The owner no longer waits; an opening that nobody waits for any more is given up."""
+        try:
+            self._waiters.remove(owner)
+        except ValueError:
+            return
+        self._fresh.discard(owner)
+        if len(self._tasks) > len(self._waiters):
+            next(iter(self._tasks)).cancel()
+
+    def put_back(self, conn: ReplicaConnection) -> None:
+        """A connection whose response is complete."""
+        if self._closed or monotonic() >= conn.expires:
+            conn.cancel()
+        else:
+            for waiter in self._waiters:
+                if waiter not in self._fresh:
+                    self._count_reuse()
+                    self._waiters.remove(waiter)
+                    waiter.on_connected(conn)
+                    return
+            self._rest(conn)
+
+    def _rest(self, conn: ReplicaConnection) -> None:
+        if len(self._idle) >= self.limits.pool_idle:
+            conn.cancel()
+        else:
+            conn.idle_until(self._timeouts.pool_idle_s)
+            self._idle.append(conn)
+
+    def _count_reuse(self) -> None:
+        self.reused += 1
+        if self._tally is not None:
+            self._tally.connections_reused += 1
+
+    def _next_waiter(self) -> Waiter:
+        waiter = self._waiters.popleft()
+        self._fresh.discard(waiter)
+        return waiter
+
+    def forget(self, conn: ReplicaConnection) -> None:
+        """The connection is gone."""
+        self.all.discard(conn)
+        self._sweeper.discard(conn)
+        if conn in self._idle:
+            self._idle.remove(conn)
+
+    def close_idle(self) -> None:
+        """The replica was lost or returned: what was open to it may be stale."""
+        for conn in list(self._idle):
+            conn.cancel()
+
+    def close(self) -> None:
+        """No more connections; those that carry a response are left to finish it."""
+        self._closed = True
+        self.close_idle()
+        for task in list(self._tasks):
+            task.cancel()
+        while self._waiters:
+            self._next_waiter().on_connect_failed(Reason.CONNECT_FAILED, "the pool is closed")
+
+    def abort(self) -> None:
+        """Close everything now."""
+        self.close()
+        for conn in list(self.all):
+            conn.cancel()
+
+    # -- opening ------------------------------------------------------------------------------
+
+    def _open_more(self) -> None:
+        while len(self._tasks) < min(len(self._waiters), self.limits.connecting):
+            if self._closed:
+                return
+            task = self._loop.create_task(self._open())
+            self._tasks.add(task)
+            task.add_done_callback(self._opened)
+
+    def _opened(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        err = None if task.cancelled() else task.exception()
+        if err is not None:  # a bug of ours, not of the replica's
+            self._loop.call_exception_handler({"message": "a connection failed", "exception": err})
+        self._open_more()
+
+    async def _open(self) -> None:
+        try:
+            async with asyncio.timeout(self._timeouts.connect_s):
+                conn = await self._connect()
+        except TimeoutError:
+            self._failed(Reason.CONNECT_TIMEOUT, "the replica did not accept in time")
+        except OSError as err:
+            self._failed(_reason(err), str(err))
+        except Exception as err:  # an unusable certificate, a name that is no name
+            self._failed(Reason.CONNECT_FAILED, str(err))
+        else:
+            self._made(conn)
+
+    async def _connect(self) -> ReplicaConnection:
+        address = self.address
+        hosts = [address.host]
+        if address.resolve is not None:
+            hosts = await address.resolve()
+        error: OSError | None = None
+        for host in hosts:
+            try:
+                _, conn = await self._loop.create_connection(
+                    lambda: ReplicaConnection(self),
+                    host,
+                    address.port,
+                    ssl=address.tls,
+                    server_hostname=address.server_name if address.tls else None,
+                )
+            except OSError as err:
+                error = err
+                continue
+            return conn
+        raise error or OSError("the host has no address")
+
+    def _made(self, conn: ReplicaConnection) -> None:
+        if conn.transport.is_closing():
+            self._failed(Reason.REPLICA_RESET, "the replica closed a new connection")
+            return
+        self.opened += 1
+        if self._tally is not None:
+            self._tally.connections_opened += 1
+        self.all.add(conn)
+        conn.expires = monotonic() + self._timeouts.pool_age_s * random.uniform(0.8, 1.2)
+        self._sweeper.add(conn)
+        if self._closed:
+            conn.cancel()
+        elif self._waiters:
+            self._next_waiter().on_connected(conn)
+        else:
+            self._rest(conn)
+
+    def _failed(self, reason: Reason, detail: str) -> None:
+        if self._waiters:
+            self._next_waiter().on_connect_failed(reason, detail)
+
+
+def _reason(err: OSError) -> Reason:
+    """Running out of something here is not the replica's failure."""
+    if err.errno in (errno.EMFILE, errno.ENFILE):
+        return Reason.NO_FILES
+    if err.errno == errno.EADDRNOTAVAIL:
+        return Reason.NO_PORTS
+    return Reason.CONNECT_FAILED

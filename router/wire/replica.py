@@ -1,0 +1,189 @@
+"""A connection to a replica: carries one attempt at a time, tells its owner what came back.
+
+Rules:
+1. One owner or none. Without an owner the connection is idle in its pool, and any event, a byte, a
+   FIN, a reset, makes it unusable: unsolicited bytes are never the next answer.
+2. The owner hears `on_data` once per read, after the bytes were framed; it looks at the reader.
+3. After `cancel()` nothing of this connection reaches the owner any more.
+
+Must never: retry, choose, write to a client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+from typing import TYPE_CHECKING, Final, Protocol
+
+from router.core.errors import Reason
+from router.wire.response_reader import COMPLETE, BadResponse, ResponseReader
+from router.wire.sweep import NEVER
+
+if TYPE_CHECKING:
+    from router.wire.pool import Pool
+
+# Why reading from the replica is paused; reading goes on when no reason is left.
+PAUSE_CLIENT: Final = 1
+# Copying a body this small costs less than a write of two buffers.
+_JOINED: Final = 64 * 1024
+
+
+class Owner(Protocol):
+    """Who sent a request over a connection."""
+
+    def on_data(self, conn: ReplicaConnection) -> None:
+        """`conn.reader` has something new."""
+
+    def on_lost(self, conn: ReplicaConnection, reason: Reason, detail: str) -> None:
+        """The response will not be completed; the connection is gone already."""
+
+
+class ReplicaConnection(asyncio.Protocol):
+    """One connection of a pool."""
+
+    __slots__ = (
+        "_lost",
+        "_pauses",
+        "deadline",
+        "expires",
+        "owner",
+        "pool",
+        "reader",
+        "received",
+        "transport",
+        "uses",
+    )
+
+    transport: asyncio.Transport
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.owner: Owner | None = None
+        self.reader = ResponseReader(pool.limits)
+        self.deadline = NEVER
+        self.expires = NEVER  # its age limit
+        self.uses = 0  # requests sent so far; more than one: the connection was reused
+        self.received = False  # a byte of the present response has come
+        self._pauses = 0
+        self._lost = False
+
+    # -- what the owner uses ------------------------------------------------------------------
+
+    def send(self, owner: Owner, head: bytes, body: list[bytes], *, for_head: bool) -> None:
+        """Send one request; the owner hears what comes back."""
+        self.owner = owner
+        self.deadline = NEVER
+        self.uses += 1
+        self.received = False
+        self.reader = ResponseReader(self.pool.limits, for_head, self.pool.plans)
+        if not body:
+            self.pool.outbox.write(self.transport, head)
+        elif len(body) == 1 and len(body[0]) <= _JOINED:
+            self.pool.outbox.write(self.transport, head + body[0])
+        else:
+            self.transport.writelines([head, *body])
+
+    def release(self) -> None:
+        """The response is complete: back to the pool, or closed where that would not be safe."""
+        self.owner = None
+        reader = self.reader
+        head = reader.head
+        if (
+            head is None
+            or reader.state != COMPLETE
+            or reader.surplus
+            or not head.keep_alive
+            or self._lost
+            or self.transport.is_closing()
+            # An answer that came before the whole request was sent: the rest would follow it.
+            or self.transport.get_write_buffer_size()
+        ):
+            self._drop()
+        else:
+            self._resume_all()
+            self.pool.put_back(self)
+
+    def cancel(self) -> None:
+        """The response is of no interest any more: the engine sees the connection close, now."""
+        self.owner = None
+        self._drop()
+
+    def pause(self, why: int) -> None:
+        if not self._pauses and not self._lost:
+            self.transport.pause_reading()
+        self._pauses |= why
+
+    def resume(self, why: int) -> None:
+        if self._pauses:
+            self._pauses &= ~why
+            if not self._pauses and not self._lost:
+                self.transport.resume_reading()
+
+    # -- transport callbacks ------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        owner = self.owner
+        if owner is None:
+            self._drop()
+            return
+        self.received = True
+        try:
+            self.reader.feed(data)
+        except BadResponse as err:
+            self._fail(Reason.BAD_RESPONSE, str(err))
+            return
+        owner.on_data(self)
+
+    def eof_received(self) -> bool:
+        owner = self.owner
+        if owner is None:
+            self._drop()
+        elif self.reader.eof():
+            owner.on_data(self)
+        else:
+            self._fail(Reason.REPLICA_RESET, "the replica ended the connection too early")
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = True
+        self.deadline = NEVER
+        if self.owner is not None:
+            # No FIN came before it (over TLS: no goodbye), so this is no end of a body.
+            self._fail(Reason.REPLICA_RESET, str(exc or "the connection was lost"))
+        self.pool.forget(self)
+
+    def on_deadline(self, now: float) -> None:
+        """Idle for too long."""
+        self.deadline = NEVER
+        if self.owner is None:
+            self._drop()
+
+    # -- inside -------------------------------------------------------------------------------
+
+    def _fail(self, reason: Reason, detail: str) -> None:
+        owner, self.owner = self.owner, None
+        self._drop()
+        if owner is not None:
+            owner.on_lost(self, reason, detail)
+
+    def _drop(self) -> None:
+        self.pool.forget(self)
+        if not self._lost:
+            self._lost = True
+            self.transport.abort()
+
+    def _resume_all(self) -> None:
+        if self._pauses:
+            self._pauses = 0
+            self.transport.resume_reading()
+
+    @property
+    def reused(self) -> bool:
+        """Whether the present request went over a connection that had served another."""
+        return self.uses > 1
+
+    def idle_until(self, idle_s: float) -> None:
+        self.deadline = min(monotonic() + idle_s, self.expires)

@@ -1,0 +1,477 @@
+"""From a client's bytes to one request at a time: framing, limits and the fields we need.
+
+Rules:
+1. The C parser judges, this file counts and sorts. No byte is fed before it was counted against a
+   limit, and no byte of a second request is fed while the first is open: the input is cut where a
+   message can end. A head and a chunked body always end with CRLF CRLF, a sized body after its
+   Content-Length; so bytes are fed up to the next such place, and the rest is kept.
+2. Whatever is ambiguous is refused (RFC 9112 sections 2.2, 3, 6): there is no lenient mode.
+3. Nothing here knows a socket; every refusal is a RouterError, after which the reader is dead.
+
+What bare llhttp leaves open and is closed here: sizes, the Host field, the form of the target,
+blanks in the request line, transfer codings, HTTP/1.0 with chunks, trailers, upgrades with a body.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from copy import copy
+from typing import Any, Final, NoReturn
+
+import httptools
+import msgspec
+
+from router.config.model import Limits
+from router.core.errors import Reason, RouterError
+from router.wire import headers as h
+from router.wire.plans import Plans, key_of
+
+HEAD: Final = 0  # waiting for a head, or inside one
+SIZED: Final = 1  # inside a body with a Content-Length
+CHUNKED: Final = 2
+COMPLETE: Final = 3  # a whole request; what follows is kept aside
+
+METHODS: Final = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
+_NOT_ALLOWED: Final = frozenset({b"CONNECT", b"TRACE"})
+_END: Final = b"\r\n\r\n"
+
+# Chunk lines, extensions and trailers may cost this much beyond 16 bytes a chunk (RFC 9112 7.1.1).
+CHUNK_OVERHEAD: Final = 16 * 1024
+
+_HOST = re.compile(
+    rb"(?:[A-Za-z0-9\-._~%!$&'()*+;=]{1,255}|\[[0-9A-Fa-f:.]{2,45}(?:%25[A-Za-z0-9._~\-]+)?\])(?::[0-9]{1,5})?"
+)
+_TARGET = re.compile(rb"/[\x21\x22\x24-\x7e]*")  # origin-form: no blank, no control, no '#'
+_ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#\x00-\x20\x7f-\xff]+)([/?][\x21\x22\x24-\x7e]*)?")
+_WORD = re.compile(rb"(?:\r\n)*[A-Za-z-]{1,32}(?: |\Z)")  # what could be a method
+
+
+class RequestHead(msgspec.Struct, gc=False):
+    """A request's head, sorted. `lines` are the fields that pass on as they came."""
+
+    method: bytes = b""
+    target: bytes = b""
+    http_1_0: bool = False
+    keep_alive: bool = True
+    lines: list[bytes] = []
+    joined: bytes = b""  # `lines`, each with a CRLF before it
+    content_length: int | None = None
+    host: bytes | None = None  # an absolute target's host wins over the field
+    chunked: bool = False
+    has_body: bool = False
+    expect_continue: bool = False
+    via: list[bytes] | None = None
+    forwarded_for: bytes | None = None
+    forwarded_other: list[bytes] | None = None
+    request_id: bytes | None = None
+    authorization: bytes | None = None  # the whole line
+    content_type: bytes | None = None
+    content_encoding: bytes | None = None
+    model: bytes | None = None  # x-router-model: routes a body we do not read
+    route: Any = None  # a note of whoever judged the head
+
+
+class RequestReader:
+    """One client connection's reader. `on_head` may refuse a request before its body is taken."""
+
+    __slots__ = (
+        "_body",
+        "_carry",
+        "_chunked_slack",
+        "_chunks",
+        "_done",
+        "_left",
+        "_limits",
+        "_line_whole",
+        "_on_head",
+        "_parser",
+        "_plans",
+        "_tail",
+        "body_bytes",
+        "early",
+        "head",
+        "on_body",
+        "state",
+        "via",
+    )
+
+    def __init__(
+        self,
+        limits: Limits,
+        via: bytes,
+        on_head: Callable[[RequestHead], None],
+        plans: Plans[RequestHead] | None = None,
+    ) -> None:
+        self._limits = limits
+        self._plans = Plans[RequestHead]() if plans is None else plans
+        self._on_head = on_head
+        self.via = via.lower()  # our own name: a request that already passed us is a loop
+        self._chunks: list[bytes] = []
+        self.on_body = self._chunks.append  # called by the parser, in C
+        self.early = b""
+        self.reset()
+
+    def reset(self) -> None:
+        """Ready for the next request of the connection; `early` stays."""
+        self.state = HEAD
+        self.head = RequestHead()
+        self._parser: Any = None  # made for a head that has no plan
+        self._carry: bytearray | None = None  # the beginning of a head that came in pieces
+        self._line_whole = False
+        self._body: list[bytes] = []
+        self.body_bytes = 0
+        self._left = 0
+        self._chunked_slack = CHUNK_OVERHEAD
+        self._tail = b""
+        self._done = False
+
+    def close(self) -> None:
+        """Nothing more will be read: let go of the parser, which refers back to us."""
+        self._parser = None
+
+    @property
+    def started(self) -> bool:
+        """Whether a byte of the current request has come."""
+        return self._carry is not None or self.state != HEAD
+
+    def take_body(self) -> list[bytes]:
+        """The whole body in pieces; the reader forgets it."""
+        body, self._body = self._body, []
+        return body
+
+    def feed(self, data: bytes) -> None:
+        """Take what a socket gave. Afterwards `state` tells how far the request is.
+
+        Raises RouterError for anything that is not one clear HTTP/1.x request, or too much of it.
+        """
+        while data:
+            state = self.state
+            if state == HEAD:
+                data = self._feed_head(data)
+            elif state == SIZED:
+                data = self._feed_sized(data)
+            elif state == CHUNKED:
+                data = self._feed_chunked(data)
+            else:
+                self.keep(data)
+                return
+
+    def keep(self, data: bytes) -> None:
+        """Put bytes aside that come before their turn. Raises RouterError above the cap."""
+        if len(self.early) + len(data) > self._limits.early_data:
+            raise RouterError(
+                Reason.EARLY_DATA, "more pipelined data than is kept during a response"
+            )
+        self.early += data
+
+    # -- head ---------------------------------------------------------------------------------
+
+    def _feed_head(self, data: bytes) -> bytes:
+        carry = self._carry
+        if carry is None:
+            end = data.find(_END) + 4
+            if end > 3 and self._parser is None:
+                raw = data if end == len(data) else data[:end]
+                key, length = key_of(raw)
+                plan = self._plans.find(key)
+                if plan is not None:
+                    self.head = head = copy(plan)
+                    if length is not None:
+                        head.content_length = length
+                    self._frame()
+                    return data[end:] if end < len(data) else b""
+        return self._feed_new_head(data)
+
+    def _feed_new_head(self, data: bytes) -> bytes:
+        """The slow way, for a head that comes in pieces or was not seen before."""
+        if self._parser is None:
+            self._parser = httptools.HttpRequestParser(self)
+        carry = self._carry
+        if carry is not None:
+            # Only the last three bytes of what came before can belong to the end.
+            tail = bytes(carry[-3:])
+            at = (tail + data).find(_END)
+            end = at + 4 - len(tail) if at >= 0 else -1
+        else:
+            at = data.find(_END)
+            end = at + 4 if at >= 0 else -1
+        piece = data if end < 0 or end == len(data) else data[:end]
+        before = 0 if carry is None else len(carry)
+        if before + len(piece) > self._limits.head:
+            self._too_large((carry or b"") + piece)
+        # llhttp looks at each piece, so that nonsense is refused at once and not at a timeout.
+        try:
+            self._parser.feed_data(piece)
+        except httptools.HttpParserUpgrade:
+            pass  # told by the fields; what is not served is refused there
+        except httptools.HttpParserInvalidMethodError:
+            if _WORD.match((carry or b"") + piece) is None:
+                raise RouterError(Reason.BAD_REQUEST, "unreadable request line") from None
+            raise RouterError(Reason.METHOD_UNKNOWN, "unknown method") from None
+        except httptools.HttpParserError as err:
+            raise RouterError(Reason.BAD_REQUEST, f"unreadable request: {err}") from None
+        if end < 0:
+            if carry is None:
+                carry = self._carry = bytearray()
+            carry += piece
+            if not self._line_whole:
+                line = carry.lstrip(b"\r\n")
+                self._line_whole = line.find(b"\r\n") >= 0
+                # The CR of its end may be there already.
+                if not self._line_whole and len(line) > self._limits.request_line + 1:
+                    self._too_large(carry)
+            return b""
+        raw = piece if carry is None else bytes(carry + piece)
+        self._carry = None
+        if raw[:2] == b"\r\n":
+            raw = raw.lstrip(b"\r\n")  # empty lines before a request (RFC 9112 section 2.2)
+        if raw:
+            self._sort(raw)
+            self._remember(raw)
+            self._frame()
+        return data[end:] if end < len(data) else b""
+
+    def _remember(self, raw: bytes) -> None:
+        head = self.head
+        # A chunked body needs a parser that has read its head; an id makes a head unique.
+        if not head.chunked and head.request_id is None:
+            self._plans.keep(key_of(raw)[0], copy(head))
+
+    def _too_large(self, raw: bytearray | bytes) -> NoReturn:
+        line = raw.lstrip(b"\r\n").find(b"\r\n")
+        if line < 0 or line > self._limits.request_line:
+            raise RouterError(Reason.TARGET_TOO_LONG, "the request line is too long")
+        raise RouterError(
+            Reason.HEAD_TOO_LARGE, f"the request head is over {self._limits.head} bytes"
+        )
+
+    def _sort(self, raw: bytes) -> None:
+        """Split a head that llhttp accepted and put each field where it belongs."""
+        head = self.head
+        lines = raw[:-4].split(b"\r\n")
+        if len(lines) - 1 > self._limits.header_count:
+            raise RouterError(
+                Reason.HEAD_TOO_LARGE, f"more than {self._limits.header_count} header fields"
+            )
+        first = lines[0]
+        head.method, head.target, head.http_1_0, named_host = self._request_line(first)
+        keep = head.lines
+        host: bytes | None = None
+        connection: list[bytes] | None = None
+        upgrade: bytes | None = None
+        expect: bytes | None = None
+        known = h.REQUEST.memo.get
+        fields = iter(lines)
+        next(fields)
+        for line in fields:
+            entry = known(line) or h.REQUEST.sort(line)
+            if entry is h.PASSED:
+                keep.append(line)
+                continue
+            action, value = entry
+            if action == h.HOST:
+                if host is not None:
+                    raise RouterError(Reason.BAD_HOST, "more than one Host field")
+                host = value
+            elif action == h.CONNECTION:
+                tokens = h.connection_tokens(value)
+                connection = tokens if connection is None else connection + tokens
+            elif action == h.CONTENT_LENGTH:
+                if head.content_length is not None or not value.isdigit() or len(value) > 20:
+                    raise RouterError(Reason.BAD_REQUEST, "unusable Content-Length")
+                head.content_length = int(value)
+            elif action == h.TRANSFER_ENCODING:
+                if value.lower() != b"chunked" or head.chunked:
+                    raise RouterError(
+                        Reason.BAD_TRANSFER_ENCODING, "only the transfer coding chunked is served"
+                    )
+                head.chunked = True
+            elif action == h.CONTENT_TYPE:
+                head.content_type = value
+                keep.append(line)
+            elif action == h.AUTHORIZATION:
+                head.authorization = line
+            elif action == h.REQUEST_ID:
+                head.request_id = value
+            elif action == h.FORWARDED_FOR:
+                seen = head.forwarded_for
+                head.forwarded_for = value if seen is None else seen + b", " + value
+            elif action == h.FORWARDED_OTHER:
+                if head.forwarded_other is None:
+                    head.forwarded_other = []
+                head.forwarded_other.append(line)
+            elif action == h.VIA:
+                if _has_passed(value, self.via):
+                    raise RouterError(Reason.LOOP, "this request has passed this router before")
+                if head.via is None:
+                    head.via = []
+                head.via.append(value)
+            elif action == h.EXPECT:
+                expect = value.lower()
+            elif action == h.UPGRADE:
+                upgrade = value.lower()
+            elif action == h.CONTENT_ENCODING:
+                head.content_encoding = value.lower()
+                keep.append(line)
+            elif action == h.MODEL:
+                head.model = value
+        if head.http_1_0:
+            head.keep_alive = connection is not None and b"keep-alive" in connection
+            if head.chunked:
+                raise RouterError(Reason.BAD_REQUEST, "Transfer-Encoding is not for HTTP/1.0")
+        if host is not None or not head.http_1_0:
+            _check_host(host)
+        head.host = host if named_host is None else named_host
+        if connection is not None:
+            self._apply_connection(connection, upgrade)
+        if head.chunked and head.content_length is not None:
+            raise RouterError(Reason.BAD_REQUEST, "both Content-Length and Transfer-Encoding")
+        if head.lines:
+            head.joined = b"\r\n" + b"\r\n".join(head.lines)
+        if expect is not None and not head.http_1_0:
+            if expect != b"100-continue":
+                raise RouterError(Reason.EXPECTATION_FAILED, "unknown expectation")
+            head.expect_continue = True
+
+    def _request_line(self, line: bytes) -> tuple[bytes, bytes, bool, bytes | None]:
+        """Method, target in origin-form, whether it is HTTP/1.0, and an absolute target's host."""
+        if len(line) > self._limits.request_line:
+            raise RouterError(Reason.TARGET_TOO_LONG, "the request line is too long")
+        parts = line.split(b" ")
+        if len(parts) != 3:
+            raise RouterError(Reason.BAD_REQUEST, "the request line is not three words")
+        method, target, version = parts
+        if version not in (b"HTTP/1.1", b"HTTP/1.0"):
+            raise RouterError(Reason.VERSION_NOT_SUPPORTED, "only HTTP/1.0 and HTTP/1.1 are served")
+        if method not in METHODS:
+            if method in _NOT_ALLOWED:
+                raise RouterError(
+                    Reason.METHOD_NOT_ALLOWED, f"{method.decode('ascii')} is not served"
+                )
+            raise RouterError(Reason.METHOD_UNKNOWN, "unknown method")
+        path, host = _origin_form(target)
+        return method, path, version == b"HTTP/1.0", host
+
+    def _apply_connection(self, tokens: list[bytes], upgrade: bytes | None) -> None:
+        head = self.head
+        for token in tokens:
+            if token == b"close":
+                head.keep_alive = False
+            elif token in h.PROTECTED:
+                raise RouterError(
+                    Reason.BAD_HEADER, "Connection names a field that is not the connection's"
+                )
+        named = {t for t in tokens if t not in (b"keep-alive", b"close", b"upgrade", b"te")}
+        if named:
+            head.lines = h.without(head.lines, named)
+        if upgrade is not None and b"upgrade" in tokens and b"websocket" in upgrade:
+            raise RouterError(Reason.UPGRADE_NOT_SERVED, "no protocol upgrade is served here")
+
+    def _frame(self) -> None:
+        """Decide how the body ends (RFC 9112 section 6.3), once the head is known."""
+        head = self.head
+        length = head.content_length or 0
+        head.has_body = head.chunked or length > 0
+        if length > self._limits.body:
+            raise RouterError(Reason.BODY_TOO_LARGE, f"the body is over {self._limits.body} bytes")
+        if head.chunked and self._parser is not None and self._parser.should_upgrade():
+            raise RouterError(Reason.UPGRADE_NOT_SERVED, "no protocol upgrade is served here")
+        self._on_head(head)
+        if head.chunked:
+            self.state = CHUNKED
+        elif length:
+            self.state = SIZED
+            self._left = length
+        else:
+            self.state = COMPLETE
+
+    # -- body ---------------------------------------------------------------------------------
+
+    def _feed_sized(self, data: bytes) -> bytes:
+        """A sized body needs counting, not parsing."""
+        left = self._left
+        rest = b""
+        if len(data) > left:
+            data, rest = data[:left], data[left:]
+        self._body.append(data)
+        self.body_bytes += len(data)
+        self._left = left - len(data)
+        if not self._left:
+            self.state = COMPLETE
+        return rest
+
+    def _feed_chunked(self, data: bytes) -> bytes:
+        """Feed up to the next place where the body can end; the parser says whether it did."""
+        parser = self._parser
+        chunks = self._chunks
+        at = 0
+        size = len(data)
+        while at < size and not self._done:
+            # An end that began in the data before: at most three bytes complete it.
+            joined = self._tail + data[at : at + 3]
+            across = joined.find(_END)
+            if across >= 0:
+                end = at + across + 4 - len(self._tail)
+            else:
+                found = data.find(_END, at)
+                end = found + 4 if found >= 0 else size
+            piece = data[at:end] if at or end != size else data
+            try:
+                parser.feed_data(piece)
+            except httptools.HttpParserError as err:
+                raise RouterError(Reason.BAD_REQUEST, f"unreadable chunked body: {err}") from None
+            self._tail = (self._tail + piece)[-3:]
+            at = end
+            self._chunked_slack -= len(piece)
+        body = b"".join(chunks) if len(chunks) != 1 else chunks[0]
+        self._chunked_slack += len(body) + 16 * len(chunks)
+        chunks.clear()
+        if self._chunked_slack < 0:
+            raise RouterError(Reason.BAD_REQUEST, "too much chunk overhead")
+        # What a body of honest chunks saves must not pay for a flood of extensions later.
+        self._chunked_slack = min(self._chunked_slack, CHUNK_OVERHEAD)
+        if body:
+            self._body.append(body)
+            self.body_bytes += len(body)
+            if self.body_bytes > self._limits.body:
+                raise RouterError(
+                    Reason.BODY_TOO_LARGE, f"the body is over {self._limits.body} bytes"
+                )
+        if self._done:
+            self.state = COMPLETE
+            return data[at:] if at < size else b""
+        return b""
+
+    def on_message_complete(self) -> None:
+        self._done = True
+
+
+def _check_host(host: bytes | None) -> None:
+    """Exactly one valid Host (RFC 9112 section 3.2)."""
+    if host is None:
+        raise RouterError(Reason.BAD_HOST, "the Host field is missing")
+    if not _HOST.fullmatch(host):
+        raise RouterError(Reason.BAD_HOST, "the Host field is not host[:port]")
+
+
+def _has_passed(via: bytes, name: bytes) -> bool:
+    """Whether `name` received this message before (RFC 9110 section 7.6.3)."""
+    for entry in via.split(b","):
+        words = entry.split()
+        if len(words) > 1 and words[1].lower() == name:
+            return True
+    return False
+
+
+def _origin_form(target: bytes) -> tuple[bytes, bytes | None]:
+    """The path and query of a target, and the host that an absolute one names."""
+    if _TARGET.fullmatch(target):
+        return target, None
+    absolute = _ABSOLUTE.fullmatch(target)
+    if absolute is None:
+        raise RouterError(Reason.BAD_TARGET, "the request target is not a path")
+    if not _HOST.fullmatch(absolute.group(1)):
+        raise RouterError(Reason.BAD_TARGET, "the request target has no usable host")
+    rest: bytes = absolute.group(2) or b"/"
+    return (rest if rest[:1] == b"/" else b"/" + rest), absolute.group(1)

@@ -1,0 +1,146 @@
+"""When does a stream of server-sent events first carry content?
+
+An engine's headers are not a token: vLLM and TensorRT-LLM send 200 before prefill, and role-only
+chunks, `response.created`, `message_start`, comments and pings say nothing either. Until the first
+event that does, an attempt can still be replaced by another. The predicate is per event and knows
+the OpenAI, Anthropic and native shapes; an event it cannot read counts as content, because holding
+back what we do not understand would be worse.
+
+Pure: bytes in, a verdict out. Must never alter or keep more than one unfinished event.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+from typing import Any, Final
+
+import msgspec
+
+_decode = msgspec.json.Decoder().decode
+
+_TEXT_KEYS: Final = (
+    "content",
+    "reasoning_content",
+    "reasoning",
+    "tool_calls",
+    "refusal",
+    "function_call",
+    "audio",
+)
+_QUIET_TYPES: Final = frozenset(
+    {
+        "response.created",
+        "response.queued",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.reasoning_part.added",
+        "message_start",
+        "content_block_start",
+        "ping",
+    }
+)
+_ERROR_TYPES: Final = frozenset({"error", "response.failed"})
+
+
+class Verdict(IntEnum):
+    NOTHING = 0  # no content so far
+    CONTENT = 1  # the stream has begun to answer
+    ERROR = 2  # the engine reports an error instead
+    BUSY = 3  # the engine says that it is overloaded: another may not be
+
+
+class FirstContent:
+    """Feed the body of one stream until the verdict is something."""
+
+    __slots__ = ("_after_cr", "_cap", "_pending")
+
+    def __init__(self, cap: int) -> None:
+        self._pending = b""
+        self._after_cr = False
+        self._cap = cap  # bytes of one unfinished event that are looked at
+
+    def feed(self, data: bytes) -> Verdict:
+        """The verdict on everything fed so far."""
+        if self._after_cr and data.startswith(b"\n"):
+            data = data[1:]  # with the CR before it, it was one line end, not two
+        self._after_cr = data.endswith(b"\r") or (self._after_cr and not data)
+        if b"\r" in data:
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if self._pending:
+            data = self._pending + data
+        start = 0
+        while True:
+            end = data.find(b"\n\n", start)
+            if end < 0:
+                break
+            verdict = judge(data[start:end])
+            if verdict:
+                self._pending = b""
+                return verdict
+            start = end + 2
+        self._pending = data[start:]
+        return Verdict.CONTENT if len(self._pending) > self._cap else Verdict.NOTHING
+
+
+def judge(event: bytes) -> Verdict:
+    """The verdict on one event, given without its closing blank line."""
+    data = b""
+    for line in event.split(b"\n"):
+        if line.startswith(b"data:"):
+            data = data + b"\n" + line[5:] if data else line[5:]
+    data = data.strip()
+    if not data or data == b"[DONE]":
+        return Verdict.NOTHING
+    try:
+        body = _decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return Verdict.CONTENT
+    if not isinstance(body, dict):
+        return Verdict.CONTENT
+    return _judge_body(body)
+
+
+def _judge_body(body: dict[str, Any]) -> Verdict:
+    kind = body.get("type")
+    if body.get("error") is not None or kind in _ERROR_TYPES:
+        return _judge_error(body.get("error"))
+    if isinstance(kind, str):
+        return Verdict.NOTHING if kind in _QUIET_TYPES else Verdict.CONTENT
+    choices = body.get("choices")
+    if not isinstance(choices, list):
+        return Verdict.CONTENT
+    for choice in choices:
+        if not isinstance(choice, dict):
+            return Verdict.CONTENT
+        if choice.get("finish_reason") is not None or choice.get("text"):
+            return Verdict.CONTENT
+        delta = choice.get("delta")
+        if isinstance(delta, dict) and any(delta.get(key) for key in _TEXT_KEYS):
+            return Verdict.CONTENT
+    return Verdict.NOTHING
+
+
+def _judge_error(error: object) -> Verdict:
+    """429 and 503 mean busy (TGI says it in words, with the code 422); other 4xx are an answer."""
+    if not isinstance(error, dict):
+        return Verdict.ERROR
+    code = error.get("code", error.get("http_status_code"))
+    if code in (429, 503) or error.get("message") == "Model is overloaded":
+        return Verdict.BUSY
+    return Verdict.CONTENT if isinstance(code, int) and 400 <= code < 500 else Verdict.ERROR
+
+
+_CODE = re.compile(rb'"(?:code|http_status_code)"\s*:\s*"?([0-9]{3})')
+
+
+def reports_error(data: bytes) -> bool:
+    """Whether a piece of a stream holds an error event, not just text that speaks of one."""
+    return b'data: {"error"' in data or b'data:{"error"' in data or b"event: error" in data
+
+
+def is_server_error(data: bytes) -> bool:
+    """Whether that error is the engine's own doing: no code, or one from 500 on."""
+    code = _CODE.search(data)
+    return code is None or code.group(1) >= b"500"

@@ -1,0 +1,76 @@
+"""All deadlines of the data plane behind one timer.
+
+A timer of the event loop costs about a microsecond to set and to cancel, several of them a request.
+Here a party writes its next deadline into its own `deadline` attribute (monotonic seconds, `NEVER`
+for none), which costs nothing, and one tick looks through all parties ten times a second: 10,000
+connections cost about 0.3 ms a tick. Deadlines are therefore late by up to `TICK_S`; whatever needs
+milliseconds takes a timer of its own.
+
+The timer runs only while somebody is registered: an idle router has none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from time import monotonic
+from typing import Final, Protocol
+
+NEVER: Final = math.inf
+TICK_S: Final = 0.1
+
+
+class Party(Protocol):
+    deadline: float
+
+    def on_deadline(self, now: float) -> None:
+        """The deadline has passed. Must move `deadline` or unregister, or it is called again."""
+
+
+class Sweeper:
+    """Calls `on_deadline` of each registered party whose time is up."""
+
+    __slots__ = ("_handle", "_loop", "_on_error", "lag_s", "parties")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, on_error: Callable[[BaseException], None]
+    ) -> None:
+        self.parties: set[Party] = set()
+        self.lag_s = 0.0  # how late the last tick came: the lag of the event loop
+        self._loop = loop
+        self._on_error = on_error
+        self._handle: asyncio.TimerHandle | None = None
+
+    def add(self, party: Party) -> None:
+        self.parties.add(party)
+        if self._handle is None:
+            self._arm()
+
+    def discard(self, party: Party) -> None:
+        self.parties.discard(party)
+
+    def close(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        self.parties.clear()
+
+    def _arm(self) -> None:
+        self._handle = self._loop.call_later(TICK_S, self._tick, monotonic() + TICK_S)
+
+    def _tick(self, expected: float) -> None:
+        self._handle = None
+        now = monotonic()
+        self.lag_s = max(0.0, now - expected)
+        due = [party for party in self.parties if party.deadline <= now]
+        for party in due:
+            # An earlier one of this tick may have ended or moved this one.
+            if party.deadline <= now and party in self.parties:
+                try:
+                    party.on_deadline(now)
+                except Exception as err:
+                    self.parties.discard(party)
+                    self._on_error(err)
+        if self.parties and self._handle is None:
+            self._arm()
