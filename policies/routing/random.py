@@ -1,0 +1,30 @@
+"""Send each request to a replica drawn at random, in proportion to the weights.
+
+The baseline every other policy is measured against. With n requests on n replicas the fullest one
+holds about log n / log log n of them (Mitzenmacher, "The Power of Two Choices in Randomized Load
+Balancing", IEEE TPDS 12(10), 2001); that is what `p2c` improves on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from policies.contract import C, Context, Pick, RequestView, RoutingPolicy, policy
+
+
+@policy("random")
+@dataclass(slots=True)
+class Random(RoutingPolicy):
+    """A weighted draw; keeps no state and looks at no load."""
+
+    def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:
+        total = 0.0
+        for candidate in candidates:
+            total += candidate.weight
+        mark = ctx.rng.random() * total
+        for candidate in candidates:
+            mark -= candidate.weight
+            if mark < 0.0:
+                return Pick(candidate, "random")
+        return Pick(candidates[-1], "random")  # rounding ate the last sliver

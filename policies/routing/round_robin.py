@@ -1,0 +1,42 @@
+"""Send requests to the replicas in turn, each as often as its weight says, evenly interleaved.
+
+Source: nginx's smooth weighted round robin (ngx_http_upstream_round_robin.c, commit 52327e0627f4,
+2012): at every pick each replica earns its weight, the richest is taken and pays the sum of all.
+Weights 5, 1, 1 give a a b a c a a, not a a a a a b c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from policies.contract import C, Context, Pick, RequestView, RoutingPolicy, policy
+
+
+@policy("round_robin")
+@dataclass(slots=True)
+class RoundRobin(RoutingPolicy):
+    """Smooth weighted turns. State: one number per replica, dropped when the replica goes.
+
+    The turn belongs to the replicas, not to the request: pools that share replicas share it.
+    """
+
+    _earned: dict[str, float] = field(default_factory=dict, init=False, repr=False)
+
+    def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:
+        earned = self._earned
+        best = candidates[0]
+        most = float("-inf")
+        total = 0.0
+        for candidate in candidates:
+            weight = candidate.weight
+            total += weight
+            now = earned[candidate.id] = earned.get(candidate.id, 0.0) + weight
+            if now > most:
+                most = now
+                best = candidate
+        earned[best.id] = most - total
+        return Pick(best, "turn")
+
+    def on_fleet_change(self, replica_ids: frozenset[str]) -> None:
+        self._earned = {id: earned for id, earned in self._earned.items() if id in replica_ids}
