@@ -1,0 +1,320 @@
+"""What happens to a request once it is whole: classify, find who may serve it, choose, begin.
+
+The dispatcher holds what requests share (configuration, fleet, policy, retry budget, counters, log)
+and swaps it on a reload; a request under way keeps the objects it began with. It implements the
+`Handler` that client connections talk to. Choosing is the policy's; a policy that raises or answers
+nonsense is replaced for that request by a random choice.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from random import Random
+from time import monotonic, time
+from urllib.parse import unquote
+
+import msgspec
+
+from policies.contract import Context, RequestView, RoutingPolicy
+from router.config.model import Config
+from router.core.errors import STATUS, Reason, RouterError
+from router.dispatch.exchange import Exchange
+from router.dispatch.messages import MESSAGES
+from router.dispatch.retry import Budget
+from router.dispatch.upstream_head import common_lines
+from router.fleet.replica import Replica
+from router.fleet.table import Fleet
+from router.intake.body import Fields, read_fields
+from router.intake.routes import MODELS, MODELS_PATH, STORED_PREFIX, classify
+from router.observe.access_log import AccessLog, AttemptRecord, Record, milliseconds
+from router.observe.events import log_event
+from router.observe.metrics import Metrics
+from router.wire import answers
+from router.wire.client import ClientConnection
+from router.wire.request_reader import RequestHead
+from router.wire.sweep import Sweeper
+
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_encode = msgspec.json.Encoder().encode
+
+
+class Dispatcher:
+    """Handles the requests of every client connection."""
+
+    def __init__(
+        self,
+        config: Config,
+        fleet: Fleet,
+        policy: RoutingPolicy,
+        sweeper: Sweeper,
+        metrics: Metrics,
+        log: AccessLog,
+        rng: Random,
+        authorization: bytes | None,
+    ) -> None:
+        self.fleet = fleet
+        self.metrics = metrics
+        self.log = log
+        self.budget = Budget(config.retry)
+        self.exchanges: set[Exchange] = set()
+        self.closing = False  # nothing is begun any more
+        self._sweeper = sweeper
+        self._rng = rng
+        self._ctx = Context(rng)
+        self._id_prefix = os.urandom(4).hex().encode("ascii")
+        self._id_count = 0
+        self.adopt(config, policy, authorization)
+
+    def adopt(self, config: Config, policy: RoutingPolicy, authorization: bytes | None) -> None:
+        """Take a new configuration; requests under way keep what they have."""
+        self.config = config
+        self.policy = policy
+        self.budget.adopt(config.retry)
+        self._authorization = authorization
+        self._via = config.via.encode("ascii")
+        self._proto = b"https" if config.tls is not None else b"http"
+        self._allowed = frozenset(path.encode() for path in config.allow_paths)
+        self._is_trusted = _trust(config.trusted_proxies)
+
+    # -- Handler ------------------------------------------------------------------------------
+
+    def check_head(self, head: RequestHead) -> None:
+        head.route = classify(head.method, head.target, self._allowed)
+
+    def start(
+        self, client: ClientConnection, head: RequestHead, body: list[bytes], size: int
+    ) -> None:
+        arrived = monotonic()
+        route, path = head.route
+        request_id = self._request_id(head)
+        fields = Fields()
+        if head.method == b"POST":
+            fields = read_fields(
+                route,
+                body,
+                size,
+                head.content_type,
+                head.content_encoding,
+                self.fleet.known_models,
+            )
+        if fields.model is None and head.model is not None:
+            fields.model = head.model.decode("utf-8", "replace")[:256]
+        exchange = Exchange(
+            self, client, head, body, size, route, path, fields, request_id, arrived
+        )
+        client.exchange = exchange
+        self.exchanges.add(exchange)
+        self.budget.requests += 1
+        try:
+            if self.closing:
+                raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
+            if route is MODELS and self._answer_models(exchange, client, path):
+                return
+            replica = self._choose(exchange, path)
+        except RouterError as err:
+            exchange.answer(err)
+            return
+        peer = client.peer
+        exchange.common = common_lines(
+            head,
+            size,
+            peer=peer.encode("ascii", "replace"),
+            peer_is_trusted=self._is_trusted(peer),
+            proto=self._proto,
+            via=self._via,
+            authorization=self._authorization,
+        )
+        self._sweeper.add(exchange)
+        exchange.begin(replica)
+
+    def _request_id(self, head: RequestHead | None) -> bytes:
+        """The client's own id if it is usable, else a new one."""
+        given = head.request_id if head is not None else None
+        if given is not None and _REQUEST_ID.fullmatch(given):
+            return given
+        self._id_count += 1
+        return b"%b-%x" % (self._id_prefix, self._id_count)
+
+    def refused(self, client: ClientConnection, head: RequestHead | None, err: RouterError) -> str:
+        request_id = self._request_id(head)
+        kind = "other"
+        method = path = ""
+        if head is not None:
+            method = head.method.decode("ascii", "replace")
+            path = head.target.partition(b"?")[0].decode("utf-8", "replace")
+            if head.route is not None:
+                kind = head.route[0].kind
+        self.metrics.finished(kind, err.reason, err.status, 0.0, None, 0, 0)
+        if self.log.enabled:
+            self.log.write(
+                Record(
+                    time(),
+                    request_id.decode("ascii"),
+                    client.peer,
+                    method,
+                    path,
+                    kind,
+                    None,
+                    False,
+                    err.status,
+                    err.reason,
+                )
+            )
+        return request_id.decode("ascii")
+
+    def crashed(self, err: BaseException) -> None:
+        log_event(logging.ERROR, "a client connection failed inside the router", error=repr(err))
+
+    # -- choosing -----------------------------------------------------------------------------
+
+    def _choose(self, exchange: Exchange, path: bytes) -> Replica:
+        fields = exchange.fields
+        stored = fields.previous_response_id
+        if stored is None and path.startswith(STORED_PREFIX):
+            stored = path[len(STORED_PREFIX) :].partition(b"/")[0].decode("ascii", "replace")
+        if stored is not None:
+            owner = self.fleet.owner_of(stored)
+            if owner is not None:
+                exchange.pinned = owner
+                return owner
+        return self.pick(exchange.view, self.candidates(exchange))
+
+    def candidates(self, exchange: Exchange, tried: Collection[object] = ()) -> Sequence[Replica]:
+        """Fit replicas for a request that are not in `tried`. Raises RouterError if none is."""
+        model = exchange.fields.model
+        # What is no inference needs no model: any replica may answer.
+        anyone = model is None and exchange.head.method != b"POST"
+        return self.fleet.eligible(model, tried, anyone=anyone)
+
+    def pick(self, view: RequestView, candidates: Sequence[Replica]) -> Replica:
+        """The policy's choice among `candidates`, or a random one if the policy fails."""
+        if len(candidates) == 1:
+            return candidates[0]
+        ctx = self._ctx
+        ctx.now = monotonic()
+        try:
+            chosen = self.policy.pick(view, candidates, ctx).candidate
+            if chosen in candidates:
+                return chosen
+            problem = f"it chose {chosen!r}, which is no candidate"
+        except Exception as err:
+            problem = repr(err)
+        self.metrics.policy_errors += 1
+        log_event(
+            logging.ERROR,
+            "the routing policy failed",
+            policy=type(self.policy).__name__,
+            error=problem,
+        )
+        return self._rng.choice(candidates)
+
+    # -- /v1/models ---------------------------------------------------------------------------
+
+    def _answer_models(self, exchange: Exchange, client: ClientConnection, path: bytes) -> bool:
+        """Answer from what the fleet knows. False: nothing is known, let a replica answer."""
+        if exchange.head.method not in (b"GET", b"HEAD"):
+            return False
+        entries = self.fleet.model_objects()
+        if not entries:
+            return False
+        if path == MODELS_PATH:
+            body = _encode({"object": "list", "data": entries})
+        else:
+            name = unquote(path[len(MODELS_PATH) + 1 :].decode("utf-8", "replace"))
+            found = next((e for e in entries if e["id"] == name), None)
+            if found is None:
+                self.fleet.eligible(name)  # says which way it is missing
+                return False
+            body = _encode(found)
+        keep_alive = client.keeps_alive
+        exchange.status = 200
+        exchange.bytes_out = len(body)
+        client.write(
+            answers.response(
+                200,
+                body,
+                keep_alive=keep_alive,
+                request_id=exchange.request_id.decode("ascii"),
+                head_only=exchange.head.method == b"HEAD",
+            )
+        )
+        exchange.end()
+        client.done(keep_alive)
+        return True
+
+    # -- the end of a request -----------------------------------------------------------------
+
+    def finished(
+        self, exchange: Exchange, client: ClientConnection, reason: Reason, now: float
+    ) -> None:
+        """A request is over: count it, log it, forget it."""
+        self.exchanges.discard(exchange)
+        self._sweeper.discard(exchange)
+        self.budget.requests -= 1
+        metrics = self.metrics
+        arrived = exchange.arrived
+        ttft = exchange.first_at - arrived if exchange.first_at else None
+        status = exchange.status or STATUS[reason]
+        if reason is Reason.CLIENT_GONE:
+            status = 499
+        kind = exchange.route.kind
+        model = exchange.fields.model
+        metrics.finished(
+            kind,
+            reason,
+            status,
+            now - arrived,
+            ttft,
+            exchange.body_bytes,
+            exchange.bytes_out,
+            model,
+        )
+        tried: list[AttemptRecord] = []
+        for a in exchange.life.attempts:
+            metrics.attempt(a.replica_id, a.kind, a.reason)
+            tried.append((a.replica_id, a.kind, a.reason, milliseconds(a.ended - a.began)))
+        if not self.log.enabled:
+            return
+        winner = exchange.life.winner
+        self.log.write(
+            Record(
+                time() - (now - arrived),
+                exchange.request_id.decode("ascii"),
+                client.peer,
+                exchange.head.method.decode("ascii"),
+                exchange.path.decode("utf-8", "replace"),
+                kind,
+                model,
+                bool(exchange.fields.stream),
+                status,
+                reason,
+                winner.replica_id if winner is not None else "",
+                tried,
+                None if ttft is None else milliseconds(ttft),
+                milliseconds(now - arrived),
+                exchange.body_bytes,
+                exchange.bytes_out,
+            )
+        )
+
+
+def _trust(networks: Sequence[str]) -> Callable[[str], bool]:
+    """Whether a peer's word about its own client counts."""
+    if not networks:
+        return lambda peer: False
+    parsed: list[IPv4Network | IPv6Network] = [ip_network(n, strict=False) for n in networks]
+
+    @lru_cache(maxsize=4096)
+    def is_trusted(peer: str) -> bool:
+        try:
+            address = ip_address(peer)
+        except ValueError:
+            return False
+        return any(address in network for network in parsed)
+
+    return is_trusted

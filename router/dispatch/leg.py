@@ -1,0 +1,172 @@
+"""One attempt on the wire: gets a connection, sends, holds the response until it says something.
+
+An engine's 200 is not an answer yet. For inference a leg keeps what comes until the first content
+event (streams) or until the response is whole (everything else, up to `limits.response_hold`), so
+that a failure before that can still be hidden from the client. Then it tells its exchange, and from
+there on each read goes straight to the client.
+
+A leg owns at most one connection or one place in a pool's queue, and gives it up exactly once.
+Must never: choose a replica, write to the client, decide whether to try again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from router.core.errors import Reason
+from router.dispatch.attempts import Attempt, Commit
+from router.fleet.replica import Replica
+from router.wire.replica import ReplicaConnection
+from router.wire.response_reader import COMPLETE
+from router.wire.sse import FirstContent, Verdict
+
+if TYPE_CHECKING:
+    from router.dispatch.exchange import Exchange
+
+BUSY: Final = frozenset({429, 503})
+# An event that is longer before its end counts as content: its bytes are looked at again and again.
+_EVENT_BYTES: Final = 32 * 1024
+
+
+class Leg:
+    """One attempt's connection and what it has shown."""
+
+    __slots__ = (
+        "_exchange",
+        "_held",
+        "_holds",
+        "_looked",
+        "_relaying",
+        "_scanner",
+        "_seen_head",
+        "_waiting",
+        "attempt",
+        "conn",
+        "replica",
+    )
+
+    def __init__(self, exchange: Exchange, attempt: Attempt, replica: Replica) -> None:
+        self._exchange = exchange
+        self.attempt = attempt
+        self.replica = replica
+        self.conn: ReplicaConnection | None = None
+        self._waiting = False
+        self._seen_head = False
+        self._holds = False
+        self._relaying = False
+        self._scanner: FirstContent | None = None
+        self._looked = 0  # parts of the body that were looked at
+        self._held = 0  # their bytes
+
+    def start(self, fresh: bool) -> None:
+        conn = self.replica.pool.acquire(self, fresh=fresh)
+        if conn is None:
+            self._waiting = True
+        else:
+            self._exchange.send(self, conn)
+
+    def cancel(self) -> None:
+        """Give up whatever is held; nothing is heard any more."""
+        if self._waiting:
+            self._waiting = False
+            self.replica.pool.cancel(self)
+        conn, self.conn = self.conn, None
+        if conn is not None:
+            conn.cancel()
+
+    def finish(self) -> None:
+        """The response is whole and relayed: the connection may serve another."""
+        conn, self.conn = self.conn, None
+        if conn is not None:
+            conn.release()
+
+    # -- what the pool and the connection say -------------------------------------------------
+
+    def on_connected(self, conn: ReplicaConnection) -> None:
+        self._waiting = False
+        self._exchange.send(self, conn)
+
+    def on_connect_failed(self, reason: Reason, detail: str) -> None:
+        self._waiting = False
+        self._exchange.failed(self, reason, reused=False, received=False)
+
+    def on_lost(self, conn: ReplicaConnection, reason: Reason, detail: str) -> None:
+        self.conn = None
+        self._exchange.failed(self, reason, reused=conn.reused, received=conn.received)
+
+    def on_data(self, conn: ReplicaConnection) -> None:
+        if self._relaying:
+            self._exchange.relay(self, conn.reader)
+            return
+        reader = conn.reader
+        if reader.interim:
+            self._exchange.interim(reader.interim)
+            reader.interim.clear()
+        if reader.head is None:
+            return
+        if not self._seen_head and not self._look_at_head(conn):
+            return
+        if self._holds and not self._may_commit(conn):
+            return
+        if self._exchange.content(self, reader):
+            self._relaying = True
+            self._exchange.relay(self, reader)
+
+    # -- the gate -----------------------------------------------------------------------------
+
+    def _look_at_head(self, conn: ReplicaConnection) -> bool:
+        """The final head is here. False: another attempt takes over."""
+        self._seen_head = True
+        exchange = self._exchange
+        head = conn.reader.head
+        assert head is not None
+        exchange.life.headed(self.attempt)
+        if head.status in BUSY and exchange.replace(self, Reason.REPLICA_BUSY):
+            return False
+        if not exchange.route.inference:
+            return True
+        if exchange.life.commit == Commit.STATUS and not (head.is_sse and head.status == 200):
+            self._holds = True  # has to be told inside a stream that has begun
+        elif head.status == 200:
+            self._holds = True
+            if head.is_sse and not _is_encoded(head.lines):
+                self._scanner = FirstContent(min(exchange.limits.response_hold, _EVENT_BYTES))
+        return True
+
+    def _may_commit(self, conn: ReplicaConnection) -> bool:
+        """Whether what is held says enough to go to the client."""
+        reader = conn.reader
+        exchange = self._exchange
+        parts = reader.parts
+        whole = reader.state == COMPLETE
+        scanner = self._scanner
+        if scanner is None:
+            return whole or self._holds_too_much(parts)
+        verdict = Verdict.NOTHING
+        for part in parts[self._looked :]:
+            verdict = scanner.feed(part)
+            if verdict:
+                break
+        too_much = self._holds_too_much(parts)
+        if verdict == Verdict.BUSY and exchange.replace(self, Reason.REPLICA_BUSY):
+            return False
+        if verdict == Verdict.ERROR and exchange.replace(self, Reason.STREAM_ERROR):
+            return False
+        if verdict:
+            return True
+        if whole:
+            self.conn = None
+            conn.release()
+            exchange.failed(self, Reason.EMPTY_STREAM, reused=conn.reused, received=True)
+            return False
+        return too_much
+
+    def _holds_too_much(self, parts: list[bytes]) -> bool:
+        self._held += sum(map(len, parts[self._looked :]))
+        self._looked = len(parts)
+        return self._held > self._exchange.limits.response_hold
+
+
+def _is_encoded(lines: list[bytes]) -> bool:
+    """A compressed stream is opaque: it passes as it comes."""
+    return any(line[:17].lower() == b"content-encoding:" for line in lines)

@@ -1,0 +1,21 @@
+"""What a client is told when the router itself ends its request. No address of ours is in it."""
+
+from __future__ import annotations
+
+from router.core.errors import Reason
+
+MESSAGES: dict[Reason, str] = {
+    Reason.CONNECT_FAILED: "no replica could be connected to",
+    Reason.CONNECT_TIMEOUT: "no replica accepted the connection in time",
+    Reason.REPLICA_RESET: "the replica closed the connection before its response was whole",
+    Reason.BAD_RESPONSE: "the replica's response could not be understood",
+    Reason.TTFT_TIMEOUT: "the replica did not begin to answer in time",
+    Reason.TOKEN_GAP_TIMEOUT: "the replica stopped in the middle of its response",
+    Reason.TOTAL_TIMEOUT: "the request took longer than it may",
+    Reason.EMPTY_STREAM: "the replica ended its stream without content",
+    Reason.REPLICA_BUSY: "every replica is busy",
+    Reason.NO_FILES: "the router is out of file descriptors",
+    Reason.NO_PORTS: "the router is out of ports",
+    Reason.DRAINING: "the router is shutting down",
+    Reason.INTERNAL: "an error of the router",
+}

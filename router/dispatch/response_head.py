@@ -1,0 +1,60 @@
+"""The head of a response as the client gets it: the replica's fields, our framing, our id."""
+
+from __future__ import annotations
+
+from router.wire.answers import date
+from router.wire.response_reader import ResponseHead
+
+
+def response_head(
+    head: ResponseHead,
+    request_id: bytes,
+    *,
+    length: int | None,
+    chunked: bool,
+    keep_alive: bool,
+    http_1_0: bool = False,
+    replica: str | None = None,
+) -> bytes:
+    """`length` is None where the body's end is told by chunks or by the connection's."""
+    if chunked:
+        framing = b"\r\ntransfer-encoding: chunked"
+    elif length is not None and head.status != 204:
+        framing = b"\r\ncontent-length: %d" % length
+    else:
+        framing = b""
+    if not keep_alive:
+        framing += b"\r\nconnection: close"
+    elif http_1_0:
+        framing += b"\r\nconnection: keep-alive"
+    if not head.has_date:  # RFC 9110 section 6.6.1: whoever forwards it adds one
+        framing += b"\r\ndate: " + date()
+    if replica is not None:
+        framing += b"\r\nx-router-replica: " + replica.encode("ascii", "replace")
+    return b"HTTP/1.1 %b%b\r\nx-request-id: %b%b\r\n\r\n" % (
+        head.status_line,
+        head.joined,
+        request_id,
+        framing,
+    )
+
+
+def interim_head(head: ResponseHead) -> bytes:
+    """A 1xx response."""
+    return b"\r\n".join([b"HTTP/1.1 " + head.status_line, *head.lines, b"\r\n"])
+
+
+def stream_head(request_id: bytes, *, chunked: bool, keep_alive: bool) -> bytes:
+    """The head of a stream that begins before its replica has said anything."""
+    out = [
+        b"HTTP/1.1 200 OK",
+        b"content-type: text/event-stream; charset=utf-8",
+        b"cache-control: no-cache",
+        b"x-request-id: " + request_id,
+    ]
+    if chunked:
+        out.append(b"transfer-encoding: chunked")
+    if not keep_alive:
+        out.append(b"connection: close")
+    out.append(b"\r\n")
+    return b"\r\n".join(out)

@@ -1,0 +1,74 @@
+"""The head of a request as a replica gets it: the client's fields, less what was the connection's,
+plus ours.
+
+What does not change from attempt to attempt is made once per request; an attempt adds the replica's
+Host and its own suffix to the request id (vLLM breaks when one id is in flight twice on a server).
+"""
+
+from __future__ import annotations
+
+from router.wire.request_reader import RequestHead
+
+
+def common_lines(
+    head: RequestHead,
+    body_bytes: int,
+    *,
+    peer: bytes,
+    peer_is_trusted: bool,
+    proto: bytes,
+    via: bytes,
+    authorization: bytes | None,
+) -> bytes:
+    """Every field that is the same for all attempts, each with its CRLF before it.
+
+    `authorization` is a finished line that replaces the client's; None passes the client's on.
+    """
+    joined = head.joined
+    auth = authorization or head.authorization
+    host = head.host
+    forwarded = peer
+    if peer_is_trusted:
+        if head.forwarded_for is not None:
+            forwarded = head.forwarded_for + b", " + peer
+        if head.forwarded_other is not None:
+            # What a trusted proxy says of the client's own protocol and host stays.
+            joined += b"\r\n" + b"\r\n".join(head.forwarded_other)
+            proto = b""
+            host = None
+    seen = b", ".join(head.via) + b", " if head.via is not None else b""
+    version = b"1.0" if head.http_1_0 else b"1.1"
+    return b"%b%b\r\nvia: %b%b %b\r\nx-forwarded-for: %b%b%b%b" % (
+        joined,
+        b"\r\n" + auth if auth is not None else b"",
+        seen,
+        version,
+        via,
+        forwarded,
+        b"\r\nx-forwarded-proto: " + proto if proto else b"",
+        b"\r\nx-forwarded-host: " + host if host is not None else b"",
+        # A body is always sized: chunks were joined. A POST without one says so.
+        b"\r\ncontent-length: %d" % body_bytes
+        if body_bytes or head.has_body or head.method in (b"POST", b"PUT", b"PATCH")
+        else b"",
+    )
+
+
+def attempt_head(
+    head: RequestHead,
+    base_path: bytes,
+    host_line: bytes,
+    common: bytes,
+    request_id: bytes,
+    index: int,
+) -> bytes:
+    """The whole head of one attempt."""
+    return b"%b %b%b HTTP/1.1\r\n%b%b\r\nx-request-id: %b-%d\r\n\r\n" % (
+        head.method,
+        base_path,
+        head.target,
+        host_line,
+        common,
+        request_id,
+        index,
+    )

@@ -1,0 +1,75 @@
+"""One replica: what a policy sees of it, and everything else the router knows.
+
+The fleet table owns these objects and is the only one to change them, apart from `inflight`, which
+leases move. A replica removed from the fleet lives on until its last lease is released.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from policies.contract import Candidate
+from router.config.address import parse_replica_url
+from router.config.model import Health as HealthRules
+from router.config.model import Replica as Config
+from router.fleet.health import Health
+from router.wire.pool import Pool
+
+UNLIMITED = sys.maxsize
+
+
+class Replica(Candidate):
+    """A replica of the fleet."""
+
+    __slots__ = (
+        "address",
+        "base_path",
+        "config",
+        "health",
+        "host_line",
+        "limit",
+        "max_inflight",
+        "models",
+        "objects",
+        "pool",
+        "removed",
+        "served",
+    )
+
+    def __init__(self, config: Config, rules: HealthRules, pool: Pool) -> None:
+        super().__init__(config.id, weight=config.weight)
+        self.config = config
+        self.address = parse_replica_url(config.url)
+        self.host_line = b"host: " + self.address.authority.encode("ascii")
+        self.base_path = self.address.base_path.encode("ascii")
+        self.pool = pool
+        self.health = Health(rules)
+        self.max_inflight = UNLIMITED if config.max_inflight is None else config.max_inflight
+        self.limit = self.max_inflight  # attempts at once, now: 1 while half-open
+        # None: nobody has told yet, so it may serve any model.
+        self.models: frozenset[str] | None = (
+            None if config.models is None else frozenset(config.models)
+        )
+        self.objects: dict[str, dict[str, Any]] = {}  # model -> its entry of /v1/models
+        self.removed = False
+        self.served = 0  # attempts that went well
+
+    def adopt(self, config: Config, rules: HealthRules) -> None:
+        """The same replica with other settings; what is known of it stays."""
+        self.config = config
+        self.weight = config.weight
+        self.max_inflight = UNLIMITED if config.max_inflight is None else config.max_inflight
+        if config.models is not None:
+            self.models = frozenset(config.models)
+        self.health.rules = rules
+
+    def state(self, now: float) -> str:
+        """One word for people and metrics."""
+        if self.removed:
+            return "draining"
+        if not self.health.up:
+            return "down"
+        if self.health.is_ejected(now):
+            return "ejected"
+        return "half_open" if self.health.half_open else "ready"

@@ -1,0 +1,57 @@
+"""Names to addresses, remembered: a name server that fails must not take a replica away.
+
+An answer is used for `TTL_S`; when the next look-up fails or gives nothing, the old addresses stay.
+Look-ups run in the event loop's thread pool, so a hanging name server delays new connections to
+this one host only, and those are bounded by the connect timeout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Callable
+from time import monotonic
+
+TTL_S = 30.0
+PATIENCE_S = 0.5  # with a name server, while there are addresses that worked
+
+
+class Resolver:
+    """The addresses of one host."""
+
+    __slots__ = ("_asked_at", "_host", "_known", "_on_failure")
+
+    def __init__(self, host: str, on_failure: Callable[[str, str], None]) -> None:
+        self._host = host
+        self._known: list[str] = []
+        self._asked_at = 0.0
+        self._on_failure = on_failure  # (host, what went wrong)
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            pass
+        else:
+            self._known = [host]
+            self._asked_at = float("inf")
+
+    async def __call__(self) -> list[str]:
+        """Addresses to try in order. Raises OSError only if none was ever known."""
+        now = monotonic()
+        if self._known and now - self._asked_at < TTL_S:
+            return self._known
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(PATIENCE_S if self._known else None):
+                found = await loop.getaddrinfo(self._host, None, type=socket.SOCK_STREAM)
+            addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+            if not addresses:
+                raise OSError(f"{self._host} has no address")
+        except OSError as err:
+            if not self._known:
+                raise
+            self._on_failure(self._host, str(err))
+        else:
+            self._known = addresses
+        self._asked_at = now
+        return self._known

@@ -1,0 +1,251 @@
+"""The fleet: which replicas exist, which are fit, who serves which model.
+
+Requests read two prepared structures, `ready` and the lists per model; whatever changes the fleet
+(a probe, a failure, a reload, a model list) rebuilds them. What comes back from requests re-enters
+only here: `succeeded`, `failed`, `released`.
+
+Must never: do I/O, or make a request wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from random import Random
+from time import monotonic
+from typing import Any
+
+from router.config.model import Health as HealthRules
+from router.core.errors import Reason, RouterError
+from router.fleet.health import BLAMED
+from router.fleet.owners import Owners
+from router.fleet.replica import UNLIMITED, Replica
+from router.wire.sweep import NEVER, Sweeper
+
+RETRY_AFTER_S = 2  # a replica that was just lost is back, or ejected, within seconds
+_KNOWN_MAX = 10_000  # model names remembered through restarts
+
+
+class Fleet:
+    """All replicas by id. `on_change` is told which ids exist after each change."""
+
+    def __init__(
+        self,
+        rules: HealthRules,
+        sweeper: Sweeper,
+        rng: Random,
+        on_change: Callable[[frozenset[str]], None],
+        on_event: Callable[[str, Replica], None],
+    ) -> None:
+        self.rules = rules
+        self.replicas: dict[str, Replica] = {}
+        self.leaving: set[Replica] = set()  # removed, with leases still out
+        self.owners = Owners()
+        self.ready: tuple[Replica, ...] = ()  # tuples: a policy sees these very objects
+        self.ready_ids: dict[str, Replica] = {}
+        self._by_model: dict[str, tuple[Replica, ...]] = {}
+        self._any_model: tuple[Replica, ...] = ()  # ready, and not known to serve only some models
+        self._known_models: dict[str, None] = {}
+        self._one_pool = True
+        self._has_limits = False
+        self._sweeper = sweeper
+        self._rng = rng
+        self._on_change = on_change
+        self._on_event = on_event
+        self.deadline = NEVER  # the next ejection that runs out
+
+    # -- membership ---------------------------------------------------------------------------
+
+    def add(self, replica: Replica) -> None:
+        self.replicas[replica.id] = replica
+        self._membership_changed()
+
+    def remove(self, replica_id: str, successor: Replica | None = None) -> None:
+        """No new requests; those under way finish. Their connections close with them.
+
+        `successor` takes the place and the id: who waits for a connection moves on to it.
+        """
+        replica = self.replicas.pop(replica_id)
+        replica.removed = True
+        if replica.inflight:
+            self.leaving.add(replica)
+        if successor is not None:
+            self.replicas[successor.id] = successor
+        self._membership_changed()
+        replica.pool.close()
+
+    def released(self, replica: Replica) -> None:
+        """A lease of a replica was given back."""
+        if replica.removed and not replica.inflight:
+            self.leaving.discard(replica)
+
+    def _membership_changed(self) -> None:
+        self._on_change(frozenset(self.replicas))
+        self.rebuild()
+
+    # -- selection ----------------------------------------------------------------------------
+
+    def eligible(
+        self, model: str | None, tried: Collection[object] = (), *, anyone: bool = False
+    ) -> Sequence[Replica]:
+        """Fit replicas for a model (None: the request names none) that are not in `tried`.
+
+        `anyone`: no model is needed, whatever the fleet serves.
+        Raises RouterError if there is none.
+        """
+        if model is None:
+            if not self._one_pool and not anyone:
+                raise RouterError(
+                    Reason.MODEL_REQUIRED,
+                    "the fleet serves several models: name one in `model`",
+                    param="model",
+                )
+            found: Sequence[Replica] = self.ready
+        else:
+            found = self._by_model.get(model) or self._any_model
+        if tried:
+            found = [r for r in found if r not in tried]
+        if not found:
+            raise self._none_for(model)
+        if self._has_limits:
+            found = [r for r in found if r.inflight < r.limit]
+            if not found:
+                raise RouterError(
+                    Reason.FLEET_FULL, "every replica is at its limit", retry_after_s=1
+                )
+        return found
+
+    def _none_for(self, model: str | None) -> RouterError:
+        if not self.ready:
+            return RouterError(Reason.NO_REPLICA, "no replica is up", retry_after_s=RETRY_AFTER_S)
+        if model is not None and model not in self._known_models:
+            return RouterError(
+                Reason.MODEL_NOT_FOUND, f"the model `{model}` does not exist", param="model"
+            )
+        return RouterError(
+            Reason.MODEL_RESTARTING,
+            "no replica serves this model at the moment",
+            retry_after_s=RETRY_AFTER_S,
+        )
+
+    def owner_of(self, response: str) -> Replica | None:
+        """The fit replica that holds a stored response; None if nobody is known to.
+
+        Raises RouterError if its holder is known and cannot be asked.
+        """
+        replica_id = self.owners.find(response)
+        if replica_id is None:
+            return None
+        ready = self.ready_ids.get(replica_id)
+        if ready is not None:
+            return ready
+        if replica_id in self.replicas:
+            raise RouterError(
+                Reason.NO_REPLICA,
+                "the replica that holds this response is not up",
+                retry_after_s=RETRY_AFTER_S,
+            )
+        raise RouterError(Reason.STATE_LOST, "the replica that held this response is gone")
+
+    @property
+    def known_models(self) -> dict[str, None]:
+        return self._known_models
+
+    def model_objects(self) -> list[dict[str, Any]]:
+        """Entries for /v1/models: of each model the one its first ready replica shows."""
+        found: dict[str, dict[str, Any]] = {}
+        for replica in self.ready:
+            for name, entry in replica.objects.items():
+                found.setdefault(name, entry)
+            for name in sorted(replica.models or ()):
+                found.setdefault(
+                    name, {"id": name, "object": "model", "created": 0, "owned_by": "hedgerow"}
+                )
+        return list(found.values())
+
+    # -- what comes back ----------------------------------------------------------------------
+
+    def succeeded(self, replica: Replica) -> None:
+        """An attempt at the replica went well."""
+        replica.served += 1
+        health = replica.health
+        if (health.failures or health.half_open) and health.succeeded():
+            self._on_event("recovered", replica)
+            self.rebuild()
+
+    def failed(self, replica: Replica, reason: Reason) -> None:
+        """An attempt at the replica ended badly."""
+        if reason not in BLAMED or replica.removed:
+            return
+        now = monotonic()
+        if replica.health.failed(now, self._rng, self._may_eject(replica, now)):
+            self._on_event("ejected", replica)
+            replica.pool.close_idle()
+            self.rebuild()
+
+    def probed(self, replica: Replica, good: bool) -> None:
+        """An active probe came back."""
+        if replica.removed or not replica.health.probed(good):
+            return
+        # Connections from before the change may be stale: Envoy closes them, too.
+        replica.pool.close_idle()
+        self._on_event("up" if replica.health.up else "down", replica)
+        self.rebuild()
+
+    def learned(self, replica: Replica, objects: dict[str, dict[str, Any]]) -> None:
+        """The replica's /v1/models, read anew. It is remembered while the replica restarts."""
+        configured = replica.config.models
+        if configured is not None:
+            objects = {name: entry for name, entry in objects.items() if name in configured}
+        replica.objects = objects
+        models = frozenset(objects)
+        if replica.config.models is None and models != replica.models:
+            replica.models = models
+            self.rebuild()
+
+    def _may_eject(self, replica: Replica, now: float) -> bool:
+        """At most a share of the fleet is ejected, and one replica always stays."""
+        others = [r.health for r in self.replicas.values() if r is not replica]
+        if not any(health.up and not health.is_ejected(now) for health in others):
+            return False
+        ejected = sum(1 for health in others if health.is_ejected(now))
+        return ejected + 1 <= max(1, int(len(self.replicas) * self.rules.eject_share))
+
+    def on_deadline(self, now: float) -> None:
+        for replica in self.replicas.values():
+            if replica.health.reopened(now):
+                self._on_event("half_open", replica)
+        self.rebuild()
+
+    def rebuild(self) -> None:
+        """Prepare what requests read."""
+        now = monotonic()
+        ready = [r for r in self.replicas.values() if r.health.up and not r.health.is_ejected(now)]
+        self.ready = tuple(ready)
+        self.ready_ids = {r.id: r for r in ready}
+        self._any_model = tuple(r for r in ready if r.models is None)
+        by_model: dict[str, list[Replica]] = {}
+        for replica in ready:
+            for model in replica.models or ():
+                by_model.setdefault(model, []).append(replica)
+        if self._any_model:
+            for found in by_model.values():
+                found.extend(self._any_model)
+        self._by_model = {model: tuple(found) for model, found in by_model.items()}
+        for replica in self.replicas.values():
+            replica.limit = 1 if replica.health.half_open else replica.max_inflight
+            for model in replica.models or ():
+                if len(self._known_models) < _KNOWN_MAX:
+                    self._known_models[model] = None
+        self._has_limits = any(r.limit != UNLIMITED for r in ready)
+        # Replicas whose models are not known yet are taken to be like the others.
+        pools = {r.models for r in self.replicas.values() if r.models is not None}
+        self._one_pool = len(pools) <= 1
+        self._arm()
+
+    def _arm(self) -> None:
+        until = [r.health.ejected_until for r in self.replicas.values() if r.health.ejected_until]
+        self.deadline = min(until) if until else NEVER
+        if until:
+            self._sweeper.add(self)
+        else:
+            self._sweeper.discard(self)
