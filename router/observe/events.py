@@ -1,0 +1,141 @@
+"""Rare operational messages (replica up or down, reload, drain) as JSON lines on standard error.
+
+They travel through stdlib logging, so the lines of asyncio and aiohttp come out in the same shape
+and under the same limit: one line per message and minute, with the number of those kept back in
+the next one. A thread writes them; a blocked standard error costs lines, never the event loop.
+
+Must never: raise into its caller, or be used per request or per token (12.6 us a line).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from collections.abc import Callable
+
+import msgspec
+
+from router.observe.sink import Sink
+
+EVERY_S = 60.0  # one line per key in this time
+KEYS_MAX = 1024  # keys remembered; beyond that the oldest is forgotten
+QUEUE_BYTES = 1 << 20
+TEXT_CHARS_MAX = 2_048
+TRACE_CHARS_MAX = 8_192
+STDERR = 2
+
+_logger = logging.getLogger("hedgerow")
+
+
+def log_event(level: int, message: str, /, *, key: str = "", **fields: object) -> None:
+    """Say that something happened; `level` is one of logging's.
+
+    `message` is a fixed text; what varies goes into `fields`. Messages that must not silence one
+    another although their text is the same (one per replica, say) differ in `key`.
+    """
+    if _logger.isEnabledFor(level):
+        _logger.log(level, "%s", message, extra={"event": (message, key), "fields": fields})
+
+
+class RateLimit:
+    """Lets one line per key pass in `every_s` seconds, and counts the others."""
+
+    def __init__(
+        self, every_s: float = EVERY_S, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._every_s = every_s
+        self._clock = clock
+        self._seen: dict[object, list[float]] = {}  # key -> [time of the last line, kept back]
+
+    def admit(self, key: object) -> int | None:
+        """None: keep this line back. Otherwise how many were kept back since the last one."""
+        now = self._clock()
+        seen = self._seen.get(key)
+        if seen is not None and now - seen[0] < self._every_s:
+            seen[1] += 1
+            return None
+        self._seen.pop(key, None)  # to the young end, in the order in which dicts are walked
+        if len(self._seen) >= KEYS_MAX:
+            del self._seen[next(iter(self._seen))]
+        self._seen[key] = [now, 0]
+        return int(seen[1]) if seen is not None else 0
+
+
+class EventHandler(logging.Handler):
+    """A logging handler that writes JSON lines to a descriptor through a `Sink`."""
+
+    def __init__(self, fd: int = STDERR, limit: RateLimit | None = None) -> None:
+        super().__init__()
+        self._sink = Sink(fd, QUEUE_BYTES)
+        self._limit = limit or RateLimit()
+        self._unwritten = 0
+
+    @property
+    def dropped(self) -> int:
+        """Lines lost to a blocked or broken descriptor; those kept back are not counted."""
+        return self._unwritten + self._sink.lost_lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        # Foreign messages carry varying text; the place they come from is what repeats.
+        key = getattr(record, "event", None) or (record.pathname, record.lineno)
+        try:
+            kept_back = self._limit.admit(key)
+            if kept_back is not None and not self._sink.put(_line(record, kept_back)):
+                self._unwritten += 1
+        except Exception:
+            self._unwritten += 1
+
+    def close(self) -> None:
+        """Write what waits, for at most a second. logging.shutdown calls it at exit."""
+        self._sink.close()
+        super().close()
+
+
+def install(fd: int = STDERR, level: int = logging.INFO) -> EventHandler:
+    """Make the process log its events, and every library's, as JSON lines on `fd`."""
+    handler = EventHandler(fd)
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(level)
+    return handler
+
+
+def uninstall(handler: EventHandler) -> None:
+    """Take back what `install` did, and close the handler."""
+    root = logging.getLogger()
+    root.removeHandler(handler)
+    root.setLevel(logging.WARNING)
+    handler.close()
+
+
+def _line(record: logging.LogRecord, kept_back: int) -> bytes:
+    line: dict[str, object] = {
+        "ts": int(record.created * 1e3) / 1e3,
+        "level": record.levelname.lower(),
+        "message": _text(record.getMessage()),
+    }
+    if record.name != _logger.name:
+        line["logger"] = record.name
+    for name, value in getattr(record, "fields", {}).items():
+        line.setdefault(name, _plain(value))
+    if kept_back:
+        line["kept_back"] = kept_back
+    if record.exc_info and record.exc_info[1] is not None:
+        trace = "".join(traceback.format_exception(record.exc_info[1]))
+        line["exception"] = _text(trace[-TRACE_CHARS_MAX:], TRACE_CHARS_MAX)
+    return msgspec.json.encode(line) + b"\n"
+
+
+def _plain(value: object) -> object:
+    if value is None or isinstance(value, bool | float):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < 1 << 53 else str(value)
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(part) for part in value]
+    return _text(str(value))
+
+
+def _text(text: str, cap: int = TEXT_CHARS_MAX) -> str:
+    return text[:cap].encode("utf-8", "replace").decode()

@@ -1,0 +1,209 @@
+"""The router's counters: plain numbers in plain dicts and lists, touched on the hot path.
+
+`finished` is called once per request and `attempt` once per attempt; each costs a few dict and list
+operations. Nothing here knows prometheus_client: `collector.py` reads these numbers when somebody
+asks for /metrics.
+
+Must never: format text, take a lock, or let what a client or a replica sends open an unbounded
+number of series. Route kinds are a closed set, models and replicas are capped and then counted as
+`other`. One thread, the event loop's, owns every number.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from router.core.errors import Reason
+from router.intake.routes import KINDS
+
+ATTEMPT_KINDS = ("primary", "retry", "other")
+OTHER = "other"
+
+# Seconds. From a cached answer on loopback to the ten minutes of a long generation.
+BOUNDS_S = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0),
+)
+
+MODELS_MAX = 100  # label values for models; the rest is "other"
+REPLICAS_MAX = 1024  # label values for replicas; 1,024 x ~6 series x ~110 bytes < 1 MB
+LABEL_CHARS_MAX = 128
+# Series per route kind: every reason has one status of its own, and engines use a few dozen more.
+ENDS_MAX = 2 * len(Reason) + 32
+
+
+def label(text: str) -> str:
+    """A label value that always encodes as UTF-8 and is at most 128 characters long."""
+    return text[:LABEL_CHARS_MAX].encode("utf-8", "replace").decode()
+
+
+class Histogram:
+    """Counts per bucket and their sum; `counts` has one slot more than `bounds`, for +Inf."""
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: tuple[float, ...] = BOUNDS_S) -> None:
+        self.bounds = bounds  # upper bounds, inclusive, ascending
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one value. A negative one or NaN counts as 0, so the sum is never poisoned."""
+        if not value >= 0.0:
+            value = 0.0
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def cumulative(self) -> Iterator[tuple[float, int]]:
+        """(upper bound, values at or below it) per bucket; the last bound is +Inf."""
+        total = 0
+        for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
+            total += count
+            yield bound, total
+
+
+class KindCounts:
+    """What is counted per route kind."""
+
+    __slots__ = ("bytes_in", "bytes_out", "duration", "ends", "ttft")
+
+    def __init__(self) -> None:
+        self.ends: dict[tuple[Reason, int], int] = {}
+        self.duration = Histogram()
+        self.ttft = Histogram()
+        self.bytes_in = 0
+        self.bytes_out = 0
+
+
+class Metrics:
+    """Every number the router counts itself. Plain attributes are for the rare events."""
+
+    def __init__(self) -> None:
+        # Per request and attempt. All kinds exist from the start: no branch on the hot path.
+        self.kinds = {kind: KindCounts() for kind in KINDS}
+        self._other_kind = self.kinds[OTHER]
+        self.attempts: dict[tuple[str, str, Reason], int] = {}
+        self.models: dict[str, int] = {}
+        self.models_other = 0
+        self.retries_by_cause: dict[Reason, int] = {}
+        self.ejections_by_replica: dict[str, int] = {}
+        self._replicas: set[str] = set()
+
+        # Connections.
+        self.client_connections = 0  # accepted since the start
+        self.connections_opened = 0  # to replicas
+        self.connections_reused = 0  # attempts sent on a kept connection
+        self.connections_stale = 0  # kept connections that were found dead when used
+
+        # Decisions.
+        self.policy_errors = 0
+        self.retry_budget_exhausted = 0
+        self.streams_committed_early = 0
+
+        # Configuration.
+        self.config_hash = ""
+        self.reloads_ok = 0
+        self.reloads_failed = 0
+        self.last_reload_ok = True
+
+    def finished(
+        self,
+        kind: str,
+        reason: Reason,
+        status: int,
+        duration_s: float,
+        ttft_s: float | None,
+        bytes_in: int,
+        bytes_out: int,
+        model: str | None = None,
+    ) -> None:
+        """Count the end of one request, whatever ended it.
+
+        `kind` is one of KINDS (anything else counts as other). `ttft_s` is None when no content
+        came. Bytes are body bytes from and to the client. `model` gets its own label only once a
+        request for it has ended well, so that a client's inventions cannot use up the labels.
+        """
+        counts = self.kinds.get(kind, self._other_kind)
+        end = (reason, status)
+        try:
+            counts.ends[end] += 1
+        except KeyError:
+            _first_end(counts.ends, end)
+        # Histogram.observe written out: a call costs as much as what it does (0.1 us).
+        duration = counts.duration
+        if not duration_s >= 0.0:
+            duration_s = 0.0
+        duration.counts[bisect_left(BOUNDS_S, duration_s)] += 1
+        duration.sum += duration_s
+        if ttft_s is not None:
+            if not ttft_s >= 0.0:
+                ttft_s = 0.0
+            ttft = counts.ttft
+            ttft.counts[bisect_left(BOUNDS_S, ttft_s)] += 1
+            ttft.sum += ttft_s
+        counts.bytes_in += bytes_in
+        counts.bytes_out += bytes_out
+        if model is not None:
+            try:
+                self.models[model] += 1
+            except KeyError:
+                if reason is Reason.OK and len(self.models) < MODELS_MAX:
+                    self.models[model] = 1
+                else:
+                    self.models_other += 1
+
+    def attempt(self, replica_id: str, kind: str, reason: Reason) -> None:
+        """Count the end of one attempt; `kind` is "primary" or "retry"."""
+        try:
+            self.attempts[replica_id, kind, reason] += 1
+        except KeyError:
+            if kind not in ATTEMPT_KINDS:
+                kind = OTHER
+            key = (self._known_replica(replica_id), kind, reason)
+            self.attempts[key] = self.attempts.get(key, 0) + 1
+
+    def retries(self, cause: Reason) -> None:
+        """Count one retry; `cause` is how the attempt before it ended."""
+        self.retries_by_cause[cause] = self.retries_by_cause.get(cause, 0) + 1
+
+    def ejections(self, replica_id: str) -> None:
+        """Count one passive ejection of a replica."""
+        replica_id = self._known_replica(replica_id)
+        self.ejections_by_replica[replica_id] = self.ejections_by_replica.get(replica_id, 0) + 1
+
+    def reloaded(self, ok: bool, config_hash: str | None = None) -> None:
+        """Count one reload; `config_hash` is that of the configuration now in force."""
+        self.last_reload_ok = ok
+        if ok:
+            self.reloads_ok += 1
+        else:
+            self.reloads_failed += 1
+        if config_hash is not None:
+            self.config_hash = config_hash
+
+    def forget_replica(self, replica_id: str) -> None:
+        """Drop the series of a replica that left the fleet, so that its label can be used again."""
+        if replica_id not in self._replicas:
+            return
+        self._replicas.remove(replica_id)
+        self.ejections_by_replica.pop(replica_id, None)
+        for key in [key for key in self.attempts if key[0] == replica_id]:
+            del self.attempts[key]
+
+    def _known_replica(self, replica_id: str) -> str:
+        """The label for a replica: its id while there are few, `other` beyond REPLICAS_MAX."""
+        if replica_id in self._replicas:
+            return replica_id
+        if len(self._replicas) >= REPLICAS_MAX:
+            return OTHER
+        self._replicas.add(replica_id)
+        return replica_id
+
+
+def _first_end(ends: dict[tuple[Reason, int], int], end: tuple[Reason, int]) -> None:
+    """Mint a series. Beyond ENDS_MAX statuses share their class: a replica cannot mint hundreds."""
+    reason, status = end
+    if len(ends) >= ENDS_MAX:
+        end = (reason, status // 100 * 100 if 100 <= status <= 599 else 0)
+    ends[end] = ends.get(end, 0) + 1
