@@ -1,0 +1,209 @@
+"""Request bodies: the fields an emulated engine reads, decoded as tolerantly as vLLM does.
+
+Unknown fields are ignored, numbers in strings are numbers, a fraction is not an integer. Every
+complaint is a `Refusal` in vLLM's words and shape. Nothing here knows of HTTP connections.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from router.emulator.text import from_token_ids, pad
+
+
+class Refusal(Exception):
+    """A request that is answered with an OpenAI-shaped error."""
+
+    def __init__(self, status: int, message: str, type: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.type = type
+        self.param = param
+
+    def body(self) -> bytes:
+        return error_body(self.status, self.message, self.type, self.param)
+
+
+def error_body(status: int, message: str, type: str, param: str | None = None) -> bytes:
+    """vLLM's nested error object (0.10 and later)."""
+    error = {"message": message, "type": type, "param": param, "code": status}
+    return msgspec.json.encode({"error": error})
+
+
+class StreamOptions(msgspec.Struct):
+    include_usage: bool | None = False
+
+
+class Body(msgspec.Struct, kw_only=True):
+    model: str | None = None
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    priority: int = 0
+    ignore_eos: bool | None = False
+    min_tokens: int | None = 0
+    cache_salt: str | None = None
+    n: int | None = 1
+
+    def limit(self) -> int | None:
+        """Tokens asked for at most; None: as many as the answer takes."""
+        raise NotImplementedError
+
+    def prompt_bytes(self) -> bytes:
+        """The prompt as whole tokens."""
+        raise NotImplementedError
+
+    def wants_usage(self) -> bool:
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+
+class ChatBody(Body, kw_only=True):
+    messages: list[Any]
+    tools: Any = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+
+    def limit(self) -> int | None:
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    def prompt_bytes(self) -> bytes:
+        return render(self.messages, self.tools)
+
+
+class CompletionBody(Body, kw_only=True):
+    prompt: Any
+    max_tokens: int | None = 16  # OpenAI's default for this route
+    echo: bool | None = False
+
+    def limit(self) -> int | None:
+        return self.max_tokens
+
+    def prompt_bytes(self) -> bytes:
+        return text_or_ids(self.prompt, "prompt")
+
+
+class MessagesBody(Body, kw_only=True):
+    messages: list[Any]
+    max_tokens: int
+    system: Any = None
+    tools: Any = None
+
+    def limit(self) -> int | None:
+        return self.max_tokens
+
+    def prompt_bytes(self) -> bytes:
+        system = [] if self.system is None else [{"role": "system", "content": self.system}]
+        return render(system + self.messages, self.tools)
+
+
+class ResponsesBody(Body, kw_only=True):
+    input: Any
+    instructions: str | None = None
+    max_output_tokens: int | None = None
+    previous_response_id: str | None = None
+    store: bool | None = True
+    tools: Any = None
+
+    def limit(self) -> int | None:
+        return self.max_output_tokens
+
+    def turns(self) -> list[Any]:
+        """The input as messages."""
+        if isinstance(self.input, list):
+            return self.input
+        return [{"role": "user", "content": self.input}]
+
+    def prompt_bytes(self) -> bytes:
+        system = []
+        if self.instructions is not None:
+            system = [{"role": "system", "content": self.instructions}]
+        return render(system + self.turns(), self.tools)
+
+
+class EmbeddingBody(Body, kw_only=True):
+    input: Any
+    encoding_format: str | None = "float"
+    dimensions: int | None = None
+
+    def inputs(self) -> list[bytes]:
+        """Each text to embed, as whole tokens."""
+        several = self.input
+        if not isinstance(several, list) or (several and isinstance(several[0], int)):
+            several = [several]
+        return [text_or_ids(one, "input") for one in several]
+
+
+class TokenizeBody(Body, kw_only=True):
+    prompt: Any = None
+    messages: list[Any] | None = None
+    tools: Any = None
+
+    def prompt_bytes(self) -> bytes:
+        if self.messages is not None:
+            return render(self.messages, self.tools)
+        return text_or_ids(self.prompt, "prompt")
+
+
+B = TypeVar("B", bound=Body)
+
+
+def decode(raw: bytes, type: type[B]) -> B:
+    """Raises Refusal (400) for what is not JSON or not of this shape."""
+    try:
+        return msgspec.json.decode(raw, type=type, strict=False)
+    except msgspec.ValidationError as err:
+        what, _, where = str(err).partition(" - at `$")
+        param = "body" + where.rstrip("`")
+        message = f"1 validation error:\n  {{'loc': '{param}', 'msg': '{what}'}}"
+        raise Refusal(400, message, "Bad Request", param) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
+        message = f"1 validation error:\n  {{'type': 'json_invalid', 'msg': '{err}'}}"
+        raise Refusal(400, message, "Bad Request", "body") from None
+
+
+def text_or_ids(value: Any, param: str) -> bytes:
+    """One prompt, given as text or as token numbers, as whole tokens."""
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], (str, list)):
+        value = value[0]
+    if isinstance(value, str) and value:
+        return pad(value.encode("utf-8", "surrogatepass"))
+    if isinstance(value, list) and value and all(type(i) is int for i in value):
+        return from_token_ids(value)
+    raise Refusal(400, f"{param} must be one text or one list of tokens", "BadRequestError", param)
+
+
+def render(messages: list[Any], tools: Any = None) -> bytes:
+    """The chat template. Every part is whole tokens, so that a longer conversation begins with the
+    very tokens of the shorter one, its generated answer included."""
+    if not messages:
+        raise Refusal(400, "messages must not be empty", "BadRequestError", "messages")
+    parts = []
+    if tools:
+        parts += [pad(b"<|tools|>"), pad(msgspec.json.encode(tools))]
+    for message in messages:
+        if not isinstance(message, dict):
+            raise Refusal(400, "a message must be an object", "BadRequestError", "messages")
+        parts.append(pad(f"<|{message.get('role', 'user')}|>".encode("utf-8", "surrogatepass")))
+        parts.append(_content(message.get("content")))
+        if message.get("tool_calls"):
+            parts.append(pad(msgspec.json.encode(message["tool_calls"])))
+    parts.append(pad(b"<|assistant|>"))
+    return b"".join(parts)
+
+
+def _content(content: Any) -> bytes:
+    if content is None:
+        return b""
+    if isinstance(content, str):
+        return pad(content.encode("utf-8", "surrogatepass"))
+    if isinstance(content, list):
+        texts = [
+            part["text"]
+            if isinstance(part, dict) and isinstance(part.get("text"), str)
+            else msgspec.json.encode(part).decode()
+            for part in content
+        ]
+        return b"".join(_content(text) for text in texts)
+    return pad(msgspec.json.encode(content))

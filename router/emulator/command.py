@@ -1,0 +1,121 @@
+"""The options of `hedgerow emulate`, and its start. Light to import: the server comes in `main`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from router.emulator import faults as fault
+from router.emulator.settings import EngineSettings
+from router.emulator.timing import DEFAULT_PROFILE, PROFILES
+
+_DEFAULTS = EngineSettings()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Every option with its default; names are vLLM's where vLLM has one."""
+    add = parser.add_argument
+    add("--count", type=_positive, default=1, help="engines, each on a port of its own")
+    add("--host", default="127.0.0.1")
+    add("--port", type=_port, default=0, help="of the first engine; 0: any free ports")
+    add("--name", default="emulated", help="engines are called NAME-0, NAME-1, ...")
+    add(
+        "--model",
+        action="append",
+        metavar="NAME",
+        help="a model it serves; repeat for several (default: emulated)",
+    )
+    add(
+        "--profile",
+        choices=sorted(PROFILES),
+        default=DEFAULT_PROFILE,
+        help="how long steps take (default: %(default)s)",
+    )
+    add("--seed", type=int, default=0, help="of faults with a probability")
+    add("--max-num-seqs", type=_positive, default=_DEFAULTS.max_num_seqs)
+    add("--max-num-batched-tokens", type=_positive, default=_DEFAULTS.max_num_batched_tokens)
+    add("--num-blocks", type=_positive, default=_DEFAULTS.num_blocks, help="of the KV pool")
+    add("--block-size", type=_positive, default=_DEFAULTS.block_size, help="tokens a KV block")
+    add("--max-model-len", type=_positive, default=_DEFAULTS.max_model_len)
+    add(
+        "--scheduling-policy",
+        choices=("fcfs", "priority"),
+        default=_DEFAULTS.scheduling_policy,
+        help="order of the waiting queue; priority: lower numbers first (default: %(default)s)",
+    )
+    add("--no-prefix-caching", action="store_true")
+    add(
+        "--wait-first-token",
+        action="store_true",
+        help="send a stream's head with its first token, as SGLang does, not at once as vLLM does",
+    )
+    add(
+        "--fault",
+        metavar="SPEC",
+        action="append",
+        default=[],
+        help='what goes wrong from the start: "slow=10; replica=emulated-2", '
+        '"status=503; retry_after_s=1; probability=0.1"; others: ' + _fault_names(),
+    )
+    add("--exit-with-stdin", action="store_true", help="stop when standard input ends")
+
+
+def settings_from(args: argparse.Namespace) -> list[EngineSettings]:
+    """One entry an engine. Raises ValueError with a message for the user."""
+    plans = [fault.parse(spec) for spec in args.fault]
+    engines = []
+    for index in range(args.count):
+        name = f"{args.name}-{index}"
+        mine = [plan for plan in plans if plan.replica in (None, name)]
+        engines.append(
+            EngineSettings(
+                name=name,
+                models=tuple(args.model or _DEFAULTS.models),
+                profile=args.profile,
+                seed=args.seed + index,
+                max_num_seqs=args.max_num_seqs,
+                max_num_batched_tokens=args.max_num_batched_tokens,
+                num_blocks=args.num_blocks,
+                block_size=args.block_size,
+                max_model_len=args.max_model_len,
+                scheduling_policy=args.scheduling_policy,
+                prefix_caching=not args.no_prefix_caching,
+                wait_first_token=args.wait_first_token,
+                faults=mine[-1] if mine else fault.NONE,
+            )
+        )
+    return engines
+
+
+def main(args: argparse.Namespace) -> int:
+    """Serve until told to stop; the exit status (2: unusable options or ports)."""
+    try:
+        engines = settings_from(args)
+    except ValueError as err:
+        print(f"hedgerow emulate: {err}", file=sys.stderr)
+        return 2
+    from router.emulator.fleet import run
+
+    try:
+        return run(engines, args.host, args.port, args.exit_with_stdin)
+    except OSError as err:
+        print(f"hedgerow emulate: {err.strerror or err}", file=sys.stderr)
+        return 2
+
+
+def _fault_names() -> str:
+    return ", ".join(name for name in fault.Faults.__struct_fields__ if name != "replica")
+
+
+def _positive(value: str) -> int:
+    number = int(value)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def _port(value: str) -> int:
+    number = int(value)
+    if not 0 <= number <= 65535:
+        raise argparse.ArgumentTypeError("must be within 0 and 65535")
+    return number

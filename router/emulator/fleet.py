@@ -1,0 +1,117 @@
+"""Several emulated engines in one process, each on a port of its own.
+
+Says on standard output, one JSON line an engine, where they listen, and `{"ready": true}` when all
+do; after that it prints nothing. Ends on SIGTERM or SIGINT, and, if asked to, when its standard
+input ends: the surest sign, on every system, that whoever started it is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+
+import msgspec
+import uvloop
+from aiohttp import web
+
+from router.emulator.engine import Engine
+from router.emulator.server import KEEP_ALIVE_S, make_app
+from router.emulator.settings import EngineSettings
+
+_GRACE_S = 0.5  # what handlers under way get at the end
+
+
+def run(
+    engines: Sequence[EngineSettings], host: str, base_port: int, exit_with_stdin: bool = False
+) -> int:
+    """Serve until told to stop; the exit status. Port 0: any free one for each.
+
+    Raises OSError if a port cannot be had; nothing listens then.
+    """
+    sockets: list[socket.socket] = []
+    with contextlib.ExitStack() as opened:
+        for index in range(len(engines)):
+            sock = _listen(host, base_port + index if base_port else 0)
+            opened.callback(sock.close)
+            sockets.append(sock)
+        uvloop.run(_serve(engines, sockets, exit_with_stdin))
+    return 0
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises OSError that names the address."""
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(1024)
+        sock.setblocking(False)
+    except OSError as err:
+        sock.close()
+        raise OSError(err.errno, f"cannot listen on {host}:{port}: {err.strerror}") from None
+    return sock
+
+
+async def _serve(
+    settings: Sequence[EngineSettings], sockets: Sequence[socket.socket], exit_with_stdin: bool
+) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    if exit_with_stdin:
+        _watch(loop, sys.stdin.fileno(), stop)
+    running: list[tuple[Engine, web.AppRunner]] = []
+    try:
+        for one, sock in zip(settings, sockets, strict=True):
+            engine = Engine(one)
+            runner = web.AppRunner(
+                make_app(engine),
+                handler_cancellation=True,
+                access_log=None,
+                keepalive_timeout=KEEP_ALIVE_S,
+                shutdown_timeout=_GRACE_S,
+            )
+            running.append((engine, runner))
+            await runner.setup()
+            await web.SockSite(runner, sock).start()
+            _say({"replica": one.name, "url": _url(sock)})
+        _say({"ready": True})
+        await stop.wait()
+    finally:
+        await asyncio.gather(*(runner.cleanup() for _, runner in running))
+        for engine, _ in running:
+            engine.close()
+
+
+def _watch(loop: asyncio.AbstractEventLoop, fd: int, stop: asyncio.Event) -> None:
+    os.set_blocking(fd, False)
+
+    def readable() -> None:
+        try:
+            gone = not os.read(fd, 4096)
+        except BlockingIOError:
+            return
+        except OSError:
+            gone = True
+        if gone:
+            loop.remove_reader(fd)
+            stop.set()
+
+    loop.add_reader(fd, readable)
+
+
+def _url(sock: socket.socket) -> str:
+    host, port = sock.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _say(value: dict[str, object]) -> None:
+    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,34 @@
+"""A histogram of plain ints: one bisect an observation."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+
+class Histogram:
+    """`bounds` ascend; a value on a bound counts as below it, as Prometheus has it."""
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+    def cumulative(self) -> list[tuple[str, int]]:
+        """(`le` label, observations at or below it), the last one `+Inf`."""
+        total = 0
+        rows = []
+        for bound, count in zip((*self.bounds, None), self.counts, strict=True):
+            total += count
+            rows.append(("+Inf" if bound is None else str(bound), total))
+        return rows

@@ -1,0 +1,114 @@
+"""A paged KV pool with a prefix cache, as vLLM keeps it.
+
+A block is `block_size` tokens. A full block whose content is known by its hash (chained, so that
+one hash stands for the whole prefix up to there) can be shared: it is counted by reference, and
+when the last holder leaves it stays as cache in the free queue until its room is needed. Free
+blocks are reused least recently freed first; a sequence frees its tail before its head, so that
+prefixes wither from the end.
+
+Invariants: every block is either referenced or free, never both; `used + free == num_blocks`;
+a cached hash names exactly one block. Blocks never touched yet cost no memory, so that a thousand
+pools fit in one process.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+
+class KvPool:
+    """Blocks are small ints; the caller keeps the lists of those it holds."""
+
+    __slots__ = ("_cached", "_free", "_hashes", "_refs", "block_size", "evictions", "num_blocks")
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        if num_blocks < 1 or block_size < 1:
+            raise ValueError("a KV pool needs at least one block of at least one token")
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.evictions = 0  # cached blocks given up for their room
+        self._refs: list[int] = []  # by block; blocks from len(_refs) on were never used
+        self._hashes: list[int | None] = []
+        self._free: OrderedDict[int, None] = OrderedDict()  # first: next to be reused
+        self._cached: dict[int, int] = {}  # hash -> block
+
+    @property
+    def free(self) -> int:
+        """Blocks nobody holds (cached or not)."""
+        return self.num_blocks - len(self._refs) + len(self._free)
+
+    @property
+    def used(self) -> int:
+        return len(self._refs) - len(self._free)
+
+    @property
+    def cached(self) -> int:
+        """Blocks that a prompt could hit, held or not."""
+        return len(self._cached)
+
+    def match(self, hashes: Sequence[int], limit: int) -> list[int]:
+        """Blocks of the longest cached prefix, at most `limit` of them. Changes nothing."""
+        blocks = []
+        cached = self._cached
+        for value in islice(hashes, limit):
+            block = cached.get(value)
+            if block is None:
+                break
+            blocks.append(block)
+        return blocks
+
+    def idle(self, blocks: Iterable[int]) -> int:
+        """How many of these nobody holds: sharing them takes that many from `free`."""
+        refs = self._refs
+        return sum(1 for block in blocks if not refs[block])
+
+    def share(self, blocks: Iterable[int]) -> None:
+        """Hold these cached blocks too."""
+        refs = self._refs
+        for block in blocks:
+            if not refs[block]:
+                del self._free[block]
+            refs[block] += 1
+
+    def take(self) -> int:
+        """Hold one block with nothing in it. Raises MemoryError when none is free."""
+        if len(self._refs) < self.num_blocks:
+            self._refs.append(1)
+            self._hashes.append(None)
+            return len(self._refs) - 1
+        if not self._free:
+            raise MemoryError("every KV block is in use")
+        block, _ = self._free.popitem(last=False)
+        old = self._hashes[block]
+        if old is not None:
+            del self._cached[old]
+            self._hashes[block] = None
+            self.evictions += 1
+        self._refs[block] = 1
+        return block
+
+    def commit(self, block: int, value: int) -> None:
+        """The block is full and has this hash: prompts may hit it from now on.
+
+        A second copy of what is cached already stays anonymous, and an already named block keeps
+        its name.
+        """
+        if self._hashes[block] is None and value not in self._cached:
+            self._hashes[block] = value
+            self._cached[value] = block
+
+    def release(self, blocks: list[int]) -> None:
+        """Hold these no longer."""
+        refs = self._refs
+        free = self._free
+        for block in reversed(blocks):
+            refs[block] -= 1
+            if not refs[block]:
+                free[block] = None
+
+    def clear_cache(self) -> None:
+        """Forget every hash; what is held stays held."""
+        self._cached.clear()
+        self._hashes = [None] * len(self._hashes)

@@ -1,0 +1,95 @@
+"""A fleet of emulated engines as a child process, for `serve --emulate` and for tests.
+
+The child is in a session of its own, so that Ctrl-C reaches only us and streams can be drained
+before their engines go; and it holds the read end of a pipe of ours, so that it ends when we do,
+however we end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+
+class FleetError(RuntimeError):
+    """The child did not come up; it said why on standard error, which is ours too."""
+
+
+class EmulatedFleet:
+    """`start` once, `stop` once (again does nothing). `options` as on `hedgerow emulate`."""
+
+    def __init__(
+        self,
+        count: int,
+        model: str = "emulated",
+        options: Sequence[str] = (),
+        start_timeout_s: float = 30.0,
+    ) -> None:
+        self.urls: list[str] = []
+        self._arguments = ["--count", str(count), "--model", model, *options]
+        self._start_timeout_s = start_timeout_s
+        self._child: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._child is None else self._child.pid
+
+    async def start(self) -> list[str]:
+        """The engines' URLs, in order, once all of them listen. Raises FleetError."""
+        self._child = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "router.emulator",
+            "--exit-with-stdin",
+            *self._arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            async with asyncio.timeout(self._start_timeout_s):
+                await self._read_until_ready(self._child)
+        except BaseException as err:
+            await self.stop()
+            if isinstance(err, TimeoutError):
+                seconds = self._start_timeout_s
+                raise FleetError(f"the emulated fleet was not ready in {seconds} s") from None
+            raise
+        return self.urls
+
+    async def _read_until_ready(self, child: asyncio.subprocess.Process) -> None:
+        assert child.stdout is not None
+        while line := await child.stdout.readline():
+            said = msgspec.json.decode(line)
+            if said.get("ready"):
+                return
+            self.urls.append(said["url"])
+        raise FleetError(f"the emulated fleet ended with status {await child.wait()}")
+
+    async def wait(self) -> int:
+        """Until the child ends; its exit status."""
+        if self._child is None:
+            raise FleetError("the emulated fleet is not running")
+        return await self._child.wait()
+
+    async def stop(self, grace_s: float = 5.0) -> None:
+        """End the child and wait for it."""
+        child, self._child = self._child, None
+        if child is None:
+            return
+        if child.returncode is None:
+            try:
+                child.terminate()
+            except ProcessLookupError:
+                pass
+        if child.stdin is not None:
+            child.stdin.close()
+        try:
+            async with asyncio.timeout(grace_s):
+                await child.wait()
+        except TimeoutError:
+            child.kill()
+            await child.wait()
