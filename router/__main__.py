@@ -1,0 +1,5 @@
+"""`python -m router` is the command `hedgerow`."""
+
+from router.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,204 @@
+"""The command `hedgerow`: reads flags, checks the whole configuration, hands over to one command.
+
+Flags and the YAML file set the same fields, flags last. Nothing listens before the configuration
+is known to be good. Exit status: 0 done, 1 could not run (a port in use), 2 a mistake in the flags
+or the configuration, with the path of each mistake on stderr. Commands are imported only when they
+are asked for, so that `hedgerow check` answers at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+
+_DESCRIPTION = "A reverse proxy for fleets of LLM inference replicas."
+_EPILOG = """\
+examples:
+  hedgerow serve --replica http://gpu-1:8000 --replica http://gpu-2:8000
+  hedgerow serve --config hedgerow.yaml
+  hedgerow serve --emulate 3          no GPU: three emulated engines
+  hedgerow check hedgerow.yaml        say what is wrong with a configuration
+"""
+_RELOAD = """\
+Signals: SIGHUP reads the configuration again (a broken one is refused and the old one kept),
+SIGTERM drains and exits, a second SIGTERM exits at once.
+"""
+# Modules of commands that live elsewhere; each has add_arguments(parser) and main(args) -> int.
+_EMULATE = "router.emulator.command"
+_BENCHES = {"overhead": ("bench.overhead.cli", "CPU per request and per token, beside its peers")}
+
+_OK, _CANNOT_RUN, _MISTAKE, _INTERRUPTED = 0, 1, 2, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    args = _parser(words).parse_args(words)
+    run: Callable[[argparse.Namespace], int] = args.run
+    try:
+        return run(args)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+
+
+def _parser(words: list[str]) -> argparse.ArgumentParser:
+    """The parser for `words`; commands that live elsewhere are imported only when asked for."""
+    parser = argparse.ArgumentParser(
+        prog="hedgerow",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action=_Version, help="print the version and exit")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_serve(commands)
+    _add_check(commands)
+
+    emulate = commands.add_parser("emulate", help="run emulated engines, without a router")
+    if words[:1] == ["emulate"]:
+        _attach(emulate, _EMULATE)
+
+    bench = commands.add_parser("bench", help="measure this machine's router")
+    benches = bench.add_subparsers(title="benchmarks", metavar="BENCH", required=True)
+    for name, (module, text) in _BENCHES.items():
+        one = benches.add_parser(name, help=text)
+        if words[:2] == ["bench", name]:
+            _attach(one, module)
+    return parser
+
+
+def _add_serve(commands: Any) -> None:
+    serve = commands.add_parser(
+        "serve",
+        help="run the router",
+        description="Run the router in front of a fleet of replicas.",
+        epilog=_RELOAD,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    serve.add_argument("--config", metavar="FILE", help="YAML configuration; flags override it")
+    serve.add_argument(
+        "--listen", metavar="HOST:PORT", help="where clients connect (default: 0.0.0.0:8080)"
+    )
+    serve.add_argument(
+        "--admin",
+        metavar="HOST:PORT",
+        help="metrics, health, reload and drain (default: 127.0.0.1:9901)",
+    )
+    serve.add_argument(
+        "--replica",
+        metavar="URL",
+        action="append",
+        help="an engine, such as http://gpu-1:8000; repeat for each; replaces the file's replicas",
+    )
+    serve.add_argument("--policy", metavar="NAME", help="routing policy (default: least_inflight)")
+    serve.add_argument(
+        "--emulate", metavar="N", type=int, help="start N emulated engines and route to them"
+    )
+    serve.set_defaults(run=_serve)
+
+
+def _add_check(commands: Any) -> None:
+    check = commands.add_parser(
+        "check",
+        help="check a configuration file",
+        description="Check a configuration file; exit status 2 and every problem if it is bad.",
+    )
+    check.add_argument("file", metavar="FILE")
+    check.set_defaults(run=_check)
+
+
+def _serve(args: argparse.Namespace) -> int:
+    from router.config.load import load
+    from router.config.model import Config
+    from router.core.errors import ConfigError
+
+    overrides = _overrides(args)
+
+    def read() -> Config:
+        return load(args.config, overrides)
+
+    try:
+        config = read()
+    except ConfigError as err:
+        return _report(err.problems)
+
+    from router.app import serve
+
+    try:
+        return serve(config, read)
+    except ConfigError as err:
+        return _report(err.problems)
+    except OSError as err:
+        _say(f"hedgerow: cannot start: {err.strerror or err}")
+        return _CANNOT_RUN
+
+
+def _overrides(args: argparse.Namespace) -> dict[str, Any]:
+    """The flags that were given, in the shape of the YAML file."""
+    overrides: dict[str, Any] = {}
+    if args.listen is not None:
+        overrides["listen"] = args.listen
+    if args.admin is not None:
+        overrides["admin"] = args.admin
+    if args.replica is not None:
+        overrides["replicas"] = [{"url": url} for url in args.replica]
+    if args.policy is not None:
+        overrides["routing"] = {"policy": args.policy}
+    if args.emulate is not None:
+        overrides["emulate"] = {"count": args.emulate}
+    return overrides
+
+
+def _check(args: argparse.Namespace) -> int:
+    from router.config.load import load
+    from router.core.errors import ConfigError
+
+    try:
+        config = load(args.file)
+    except ConfigError as err:
+        return _report(err.problems)
+    emulated = "emulated " if config.emulate.count else ""
+    count = config.emulate.count or len(config.replicas)
+    noun = "replica" if count == 1 else "replicas"
+    print(f"ok: {count} {emulated}{noun}, policy {config.routing.policy}")
+    return _OK
+
+
+def _attach(parser: argparse.ArgumentParser, module: str) -> None:
+    command = import_module(module)
+    command.add_arguments(parser)
+    parser.set_defaults(run=command.main)
+
+
+def _report(problems: list[str]) -> int:
+    count = "a problem" if len(problems) == 1 else f"{len(problems)} problems"
+    _say(f"hedgerow: the configuration has {count}:")
+    for problem in problems:
+        _say(f"  {problem}")
+    return _MISTAKE
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+class _Version(argparse.Action):
+    """Like argparse's own, but looks the version up only when it is asked for."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **kwargs: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, **kwargs)
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> NoReturn:
+        from importlib.metadata import version
+
+        print(f"hedgerow {version('hedgerow')}")
+        parser.exit(_OK)
