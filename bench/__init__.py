@@ -1,0 +1,1 @@
+"""Benchmarks: each prints one table and says by which method it came about."""

@@ -1,0 +1,143 @@
+"""`hedgerow bench overhead`: chooses the peers, runs the series, prints the table."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from bench.overhead import fleet, goals, install, internal, report, roster
+from bench.overhead.measure import Plan, Row, Series
+from bench.overhead.processes import Orderly, Placement
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--peers",
+        metavar="A,B",
+        help=f"only these, in this order (known: {', '.join(roster.PEERS)})",
+    )
+    add("--upstream", metavar="URL", help="measure a fleet of your own, directly and through us")
+    add("--model", help="with --upstream: the model to ask for (default: its first)")
+    add("--json", metavar="FILE", help="also write the results as JSON; - for standard output")
+    add("--markdown", action="store_true", help="print Markdown tables")
+    add("--repeats", type=_positive(int), help="windows per figure (default 5, quick 3)")
+    add("--seconds", type=_positive(float), help="length of one window (default 0.5, quick 0.15)")
+    add("--quick", action="store_true", help="a rough table in little over a minute")
+    add(
+        "--install-peers",
+        action="store_true",
+        help=f"install the peers of PyPI under {install.cache()}, each in its own environment",
+    )
+    add(
+        "--pin",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="router on one CPU, load and upstreams on another (default: where there are two)",
+    )
+
+
+def _positive(kind: type[Any]) -> Any:
+    def number(word: str) -> Any:
+        value = kind(word)
+        if not value > 0:
+            raise argparse.ArgumentTypeError("must be above 0")
+        return value
+
+    number.__name__ = kind.__name__
+    return number
+
+
+def main(args: argparse.Namespace) -> int:
+    """Exit code 0: measured (goals missed are figures, no failure); 1: Hedgerow could not be
+    measured; 2: a mistake on the command line."""
+    if args.install_peers and not install_peers():
+        return 1
+    placement = Placement.choose(args.pin if args.pin is not None else True)
+    if args.upstream:
+        return fleet.main(args, placement)
+    names = args.peers.split(",") if args.peers else list(roster.DEFAULT)
+    if unknown := [name for name in names if name not in roster.PEERS]:
+        print(f"unknown peer {unknown[0]!r}; known: {', '.join(roster.PEERS)}", file=sys.stderr)
+        return 2
+    rows = run(names, _plan(args), placement)
+    inside = internal.measure(placement.router, 5 if args.quick else 20)
+    by_name = {row.name: row for row in rows}
+    verdicts = (
+        goals.judge(by_name, inside.us, inside.note if inside.us is None else "")
+        if "hedgerow" in names
+        else []
+    )
+    whole = report.Report(machine(placement), rows, verdicts, asdict(inside))
+    show(whole.as_json(), report.markdown(whole) if args.markdown else report.text(whole), args)
+    own = by_name.get("hedgerow")
+    return 1 if own is not None and own.absent else 0
+
+
+def show(results: dict[str, Any], words: str, args: argparse.Namespace) -> None:
+    """The table on standard output, unless the JSON was asked for there."""
+    if args.json == "-":
+        print(json.dumps(results, indent=1))
+        return
+    print(words)
+    if args.json:
+        Path(args.json).write_text(json.dumps(results, indent=1) + "\n")
+
+
+def run(names: list[str], plan: Plan, placement: Placement) -> list[Row]:
+    rows = []
+    with (
+        Orderly("bench.overhead.upstream", "2", cpus=placement.others) as upstream,
+        Orderly("bench.overhead.load", cpus=placement.others) as load,
+    ):
+        series = Series(plan, placement, load, upstream.read())
+        for name in names:
+            print(f"measuring {name}", file=sys.stderr, flush=True)
+            rows.append(series.measure(roster.PEERS[name]))
+            if rows[-1].absent:
+                print(f"  absent: {rows[-1].absent}", file=sys.stderr, flush=True)
+    return rows
+
+
+def install_peers() -> bool:
+    done = True
+    for package in install.ALL:
+        try:
+            print(install.install(package).folder, file=sys.stderr)
+        except (subprocess.CalledProcessError, OSError) as error:
+            print(f"{package.requirement} could not be installed: {error}", file=sys.stderr)
+            done = False
+    return done
+
+
+def _plan(args: argparse.Namespace) -> Plan:
+    plan = Plan.quick() if args.quick else Plan()
+    return replace(
+        plan,
+        repeats=args.repeats or plan.repeats,
+        seconds=args.seconds or plan.seconds,
+        paced_seconds=max(plan.paced_seconds, args.seconds or 0.0),
+    )
+
+
+def machine(placement: Placement) -> dict[str, Any]:
+    model = "unknown"
+    with open("/proc/cpuinfo") as file:
+        for line in file:
+            if line.startswith("model name"):
+                model = line.partition(":")[2].strip()
+                break
+    return {
+        "CPU": model,
+        "CPUs": os.cpu_count(),
+        "Linux": platform.release(),
+        "Python": platform.python_version(),
+        "pinned": "yes" if placement.router else "no",
+    }

@@ -1,0 +1,132 @@
+"""CPU time and memory of a process and all its descendants, from /proc.
+
+CPU time comes from each thread's `schedstat` (nanoseconds on the CPU, user and system) where no
+thread ended between two readings, else from `stat`'s utime + stime (10 ms steps, which keep the
+time of ended threads). A process that ended between two readings takes its time with it: the
+routers measured here keep their processes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PROC = Path("/proc")
+
+
+def _stat(pid: int) -> list[str] | None:
+    """Fields of /proc/PID/stat after the command's name (index 0 = state, 1 = ppid)."""
+    try:
+        return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def tree(root: int) -> list[int]:
+    """`root` and its live descendants, found through every process's ppid."""
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir(_PROC):
+        if entry.isdigit() and (fields := _stat(int(entry))) is not None:
+            children.setdefault(int(fields[1]), []).append(int(entry))
+    found = [root]
+    for pid in found:
+        found.extend(children.get(pid, ()))
+    return found
+
+
+@dataclass(slots=True)
+class Reading:
+    """CPU time of some processes at one moment."""
+
+    ticks: dict[int, float] = field(default_factory=dict)  # pid -> seconds, by stat
+    user: dict[int, float] = field(default_factory=dict)  # pid -> seconds outside the kernel
+    threads: dict[int, dict[str, int]] = field(default_factory=dict)  # pid -> tid -> ns
+    waited: dict[int, int] = field(default_factory=dict)  # pid -> ns ready to run but not running
+
+
+def read(pids: Iterable[int]) -> Reading:
+    reading = Reading()
+    for pid in pids:
+        fields = _stat(pid)
+        if fields is None:
+            continue
+        reading.ticks[pid] = (int(fields[11]) + int(fields[12])) / _TICKS
+        reading.user[pid] = int(fields[11]) / _TICKS
+        threads: dict[str, int] = {}
+        waited = 0
+        try:
+            for tid in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{tid}/schedstat", "rb") as file:
+                    ran, delay, _ = file.read().split()
+                threads[tid] = int(ran)
+                waited += int(delay)
+        except (OSError, ValueError):
+            continue  # no schedstat here, or a thread ended just now: `stat` serves
+        reading.threads[pid] = threads
+        reading.waited[pid] = waited
+    return reading
+
+
+def spent_s(before: Reading, after: Reading) -> float:
+    """CPU seconds spent between two readings; a process born in between counts whole."""
+    total = 0.0
+    for pid, ticks in after.ticks.items():
+        old, new = before.threads.get(pid), after.threads.get(pid)
+        if old is not None and new is not None and old.keys() <= new.keys():
+            total += sum(ns - old.get(tid, 0) for tid, ns in new.items()) / 1e9
+        else:
+            total += ticks - before.ticks.get(pid, 0.0)
+    return total
+
+
+def waited_s(before: Reading, after: Reading) -> float:
+    """Seconds the processes stood ready for a CPU that something else had."""
+    return sum(ns - before.waited.get(pid, 0) for pid, ns in after.waited.items()) / 1e9
+
+
+def user_s(before: Reading, after: Reading) -> float:
+    """The part of it spent outside the kernel (10 ms steps)."""
+    return sum(user - before.user.get(pid, 0.0) for pid, user in after.user.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes: `rss` counts pages shared between processes each time, `pss` shares them out."""
+
+    rss: int
+    pss: int
+
+
+def memory(pids: Iterable[int]) -> Memory:
+    """Resident memory of the processes; where Pss cannot be read, a process's Rss stands in."""
+    rss = pss = 0
+    for pid in pids:
+        sizes = _rollup(pid)
+        rss += sizes[0]
+        pss += sizes[1]
+    return Memory(rss, pss)
+
+
+def _rollup(pid: int) -> tuple[int, int]:
+    try:
+        text = (_PROC / str(pid) / "smaps_rollup").read_text()
+        fields = dict(line.split(":", 1) for line in text.splitlines()[1:])
+        return int(fields["Rss"].split()[0]) * 1024, int(fields["Pss"].split()[0]) * 1024
+    except (OSError, KeyError):
+        pass
+    try:
+        pages = int((_PROC / str(pid) / "statm").read_text().split()[1])
+    except OSError:
+        return 0, 0
+    return pages * os.sysconf("SC_PAGE_SIZE"), pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def machine_busy_s() -> float:
+    """CPU seconds this machine has spent on anything since it started, over all CPUs."""
+    with open("/proc/stat", "rb") as file:
+        fields = [int(field) for field in file.readline().split()[1:9]]
+    user, nice, system, _idle, _iowait, irq, softirq, steal = fields
+    return (user + nice + system + irq + softirq + steal) / _TICKS

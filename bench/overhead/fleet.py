@@ -1,0 +1,175 @@
+"""`--upstream URL`: what Hedgerow adds in front of a fleet that is really there.
+
+Alternates between the fleet and Hedgerow before the fleet, so that both see the same engine; says
+means and medians of both, the difference of the means, and Hedgerow's own CPU time. An engine's
+own jitter is often larger than what a router adds: the spread is printed for that reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+from urllib.parse import urlsplit
+
+from bench.overhead import cli, cpu, install
+from bench.overhead.measure import Running
+from bench.overhead.peers import Hedgerow, PeerError, Site
+from bench.overhead.processes import Orderly, Placement
+
+TOKENS = 32  # of every answer asked for
+
+
+class InFront(Hedgerow):
+    """Hedgerow before the user's fleet."""
+
+    url = ""
+
+    def urls(self) -> list[str]:
+        return [self.url]
+
+    def _one_request(self) -> str:
+        """Ready when the fleet's models are seen through it."""
+        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
+            link.request("GET", "/v1/models")
+            answer = link.getresponse()
+            models = json.loads(answer.read())
+        except ValueError:
+            return "no JSON from /v1/models"
+        finally:
+            link.close()
+        return "" if answer.status == 200 and models.get("data") else f"{answer.status}, no model"
+
+
+def first_model(host: str, port: int, tls: bool) -> str:
+    """The fleet's first model; raises PeerError when it does not tell."""
+    link = (
+        http.client.HTTPSConnection(host, port, timeout=10, context=install.unverified())
+        if tls
+        else http.client.HTTPConnection(host, port, timeout=10)
+    )
+    try:
+        link.request("GET", "/v1/models")
+        return str(json.loads(link.getresponse().read())["data"][0]["id"])
+    except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
+        raise PeerError(f"no model learned from /v1/models ({error!r}); give --model") from None
+    finally:
+        link.close()
+
+
+def main(args: argparse.Namespace, placement: Placement) -> int:
+    parts = urlsplit(args.upstream)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
+        print("--upstream must be http://host:port or https://host:port", file=sys.stderr)
+        return 2
+    tls = parts.scheme == "https"
+    port = parts.port or (443 if tls else 80)
+    try:
+        model = args.model or first_model(parts.hostname, port, tls)
+        results = measure(args, placement, (parts.hostname, port, tls), model)
+    except PeerError as error:
+        print(error, file=sys.stderr)
+        return 1
+    cli.show(results, text(results), args)
+    return 0
+
+
+def measure(
+    args: argparse.Namespace, placement: Placement, target: tuple[str, int, bool], model: str
+) -> dict[str, Any]:
+    repeats, seconds = args.repeats or 5, args.seconds or 4.0
+    shapes: dict[str, dict[str, Any]] = {
+        "JSON, c=1": {"connections": 1},
+        "JSON, c=4": {"connections": 4},
+        "streams, c=1": {"connections": 1, "tokens": TOKENS, "pace": 0},
+        "streams, c=16": {"connections": 16, "tokens": TOKENS, "pace": 0},
+    }
+    found: dict[str, Any] = {}
+    site_folder = tempfile.TemporaryDirectory(prefix="hedgerow-bench-")
+    with site_folder as folder, Orderly("bench.overhead.load", cpus=placement.others) as load:
+        peer = InFront(Site(Path(folder), (), placement))
+        peer.url = args.upstream
+        with Running(peer):
+            ends = {
+                "direct": {"host": target[0], "port": target[1], "tls": target[2], "root": 0},
+                "hedgerow": {"host": "127.0.0.1", "port": peer.port, "root": peer.pid},
+            }
+            for shape, order in shapes.items():
+                print(f"measuring {shape}", file=sys.stderr, flush=True)
+                common = {
+                    "kind": "loop",
+                    "foreign": True,
+                    "repeats": 1,
+                    "seconds": seconds,
+                    "model": model,
+                    "limit": TOKENS,
+                    "lead": 0.5,
+                    "answer_mark": '"choices"',
+                    "token_mark": '"choices":[{',
+                    **order,
+                }
+                runs: dict[str, list[dict[str, Any]]] = {"direct": [], "hedgerow": []}
+                errors: list[str] = []
+                for _ in range(repeats):
+                    for name, end in ends.items():
+                        answer = load.ask({**common, **end})
+                        runs[name].append(answer["windows"][0])
+                        errors += [f"{name}: {n} × {e}" for e, n in answer["errors"].items()]
+                found[shape] = {**summary(runs), "errors": errors}
+            size = cpu.memory(cpu.tree(peer.pid))
+    return {"upstream": args.upstream, "model": model, "shapes": found, "rss_mb": size.rss / 1e6}
+
+
+def summary(runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Milliseconds of whole answers and first tokens at both ends, and our CPU µs."""
+    result: dict[str, Any] = {}
+    for name, windows in runs.items():
+        for kind in ("latency", "first"):
+            seen = [w[kind] for w in windows if w[kind]]
+            if seen:
+                result[f"{name}_{kind}_mean_ms"] = median(s["mean"] for s in seen) * 1e3
+                result[f"{name}_{kind}_p50_ms"] = median(s["p50"] for s in seen) * 1e3
+                means = [s["mean"] for s in seen]
+                result[f"{name}_{kind}_spread_ms"] = (max(means) - min(means)) * 1e3
+    for kind in ("latency", "first"):
+        pairs = [
+            (own[kind]["mean"] - base[kind]["mean"]) * 1e3
+            for own, base in zip(runs["hedgerow"], runs["direct"], strict=True)
+            if own[kind] and base[kind]
+        ]
+        if pairs:
+            result[f"added_{kind}_ms"] = median(pairs)
+    own_windows = runs["hedgerow"]
+    spent = sum(w["cpu_s"] for w in own_windows) * 1e6
+    for unit in ("requests", "tokens"):
+        if count := sum(w[unit] for w in own_windows):
+            result[f"cpu_us_per_{unit[:-1]}"] = spent / count
+    return result
+
+
+def text(results: dict[str, Any]) -> str:
+    lines = [f"{results['upstream']}, model {results['model']}, {TOKENS} tokens an answer", ""]
+    head = f"{'':16}{'direct':>12}{'hedgerow':>12}{'added':>10}{'spread':>10}{'CPU µs':>10}"
+    lines.append(head + "   (ms, means; spread of direct's repeats)")
+    for shape, s in results["shapes"].items():
+        for kind, label in (("latency", shape), ("first", "  first token")):
+            if f"added_{kind}_ms" not in s:
+                continue
+            spent = s.get("cpu_us_per_request") if kind == "latency" else s.get("cpu_us_per_token")
+            lines.append(
+                f"{label:16}{s[f'direct_{kind}_mean_ms']:12.3f}{s[f'hedgerow_{kind}_mean_ms']:12.3f}"
+                f"{s[f'added_{kind}_ms']:10.3f}{s[f'direct_{kind}_spread_ms']:10.3f}"
+                f"{spent if spent is not None else float('nan'):10.1f}"
+            )
+        lines += [f"! {shape}: {error}" for error in s["errors"]]
+    lines += [
+        "",
+        f"CPU µs per request, and per token beside `first token`; RSS {results['rss_mb']:.0f} MB",
+    ]
+    return "\n".join(lines)

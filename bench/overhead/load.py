@@ -1,0 +1,374 @@
+"""The load generator: closed loops of JSON requests and streams, every answer checked.
+
+Runs as a process of its own (`python -m bench.overhead.load`) that reads one JSON command a line
+and answers with one JSON line. It reads the router's CPU time itself, at the very moments it cuts
+its counts, so that both always speak of the same requests. An answer that is short, not a 200, or
+cut off is counted under its reason and never as a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import ssl
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import httptools
+import uvloop
+
+from bench.overhead import cpu, shapes
+
+OPEN_S = 30.0  # all streams of a run must have begun by then
+LARGE = 1 << 20  # copying such a body would delay the other connections
+DRAIN_S = 10.0  # requests under way at the end of a run finish within this
+
+
+@dataclass(slots=True)
+class Tally:
+    """What has arrived so far."""
+
+    requests: int = 0
+    tokens: int = 0
+    begun: int = 0  # streams that showed a token
+    latencies: list[float] = field(default_factory=list)  # s, of whole JSON answers or streams
+    firsts: list[float] = field(default_factory=list)  # s, until a stream's first token
+    errors: Counter[str] = field(default_factory=Counter)
+    longest_gap: float = 0.0  # s, between two tokens of one paced stream
+
+
+class Client(asyncio.Protocol):
+    """One connection: sends a request, checks the answer, sends the next."""
+
+    def __init__(self, run: Run, prompt: shapes.Prompt, ask: shapes.Ask | None) -> None:
+        self.busy = False
+        self._run = run
+        self._prompt = prompt
+        self._ask = ask
+        self._transport: Any = None
+        self._gaps = run.gaps and ask is not None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self._run.clients.add(self)
+        self._send()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._run.clients.discard(self)
+        self._transport = None
+        if self.busy and not self._run.closing:
+            self._run.tally.errors["connection lost"] += 1
+        self._run.left(self)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _send(self) -> None:
+        if self._run.stopping:
+            self._transport.close()
+            return
+        # A new parser costs 0.5 µs and spares the question which state survives an answer.
+        self._parser = httptools.HttpResponseParser(self)
+        self._body: list[bytes] = []
+        self._tokens = 0
+        self._tail = self._end = b""
+        self.busy = True
+        self._began = self._last = time.perf_counter()
+        if self._prompt.body_bytes < LARGE:
+            self._transport.write(self._prompt.next())
+        else:
+            for part in self._prompt.next_parts():
+                self._transport.write(part)
+
+    def data_received(self, data: bytes) -> None:
+        if self._gaps:
+            now = time.perf_counter()
+            if self._tokens and now - self._last > self._run.tally.longest_gap:
+                self._run.tally.longest_gap = now - self._last
+            self._last = now
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            self._fail("unreadable answer")
+
+    def on_body(self, body: bytes) -> None:
+        if self._ask is None:
+            self._body.append(body)
+            return
+        mark = self._run.token_mark
+        seen = self._tail + body
+        found = seen.count(mark)
+        self._tail = seen[1 - len(mark) :]  # perhaps the first bytes of a mark
+        self._end = (self._end + body)[-16:]
+        if not found:
+            return
+        tally = self._run.tally
+        tally.tokens += found
+        if not self._tokens:
+            tally.firsts.append(time.perf_counter() - self._began)
+            tally.begun += 1
+            if tally.begun == self._run.expected_streams:
+                self._run.all_begun.set()
+        self._tokens += found
+
+    def on_message_complete(self) -> None:
+        self.busy = False
+        tally = self._run.tally
+        if self._parser.get_status_code() != 200:
+            self._fail(f"status {self._parser.get_status_code()}")
+            return
+        if self._ask is None:
+            body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+            if self._run.answer_mark not in body:
+                self._fail("short answer")
+                return
+        elif b"[DONE]" not in self._end or self._tokens != (self._ask.tokens or self._tokens):
+            self._fail("short stream")
+            return
+        tally.requests += 1
+        tally.latencies.append(time.perf_counter() - self._began)
+        if self._parser.should_keep_alive():
+            self._send()
+        else:
+            self._transport.close()
+
+    def _fail(self, reason: str) -> None:
+        self.busy = False
+        self._run.tally.errors[reason] += 1
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class Run:
+    """One closed loop of `connections` clients against one address."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        self.tally = Tally()
+        self.clients: set[Client] = set()
+        self.stopping = False  # clients finish what they have and go
+        self.closing = False  # whatever is under way is cut, and that is no error
+        self.gaps: bool = order.get("gaps", False)
+        self.token_mark: bytes = order.get("token_mark", "").encode() or shapes.TOKEN_MARK
+        self.answer_mark: bytes = order.get("answer_mark", "").encode() or shapes.ANSWER_MARK
+        self.all_begun = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._host: str = order["host"]
+        self._port: int = order["port"]
+        self._tls = _tls() if order.get("tls") else None
+        self._count: int = order["connections"]
+        self._ask = shapes.Ask(order["tokens"], order["pace"]) if "tokens" in order else None
+        self.expected_streams = self._count
+        self._prompt = shapes.Prompt(
+            f"{self._host}:{self._port}",
+            order.get("size", 0),
+            self._ask,
+            order.get("model", shapes.MODEL),
+            order.get("limit", 16),
+        )
+        if order.get("foreign"):  # a real engine decides itself how many tokens come
+            self._ask = shapes.Ask(0, 0.0) if self._ask else None
+        self._again: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        step = 64  # connections opened at once: a listen queue is finite
+        for first in range(0, self._count, step):
+            await asyncio.gather(*(self._connect() for _ in range(min(step, self._count - first))))
+
+    async def _connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.create_connection(
+                lambda: Client(self, self._prompt, self._ask),
+                self._host,
+                self._port,
+                ssl=self._tls,
+            )
+        except OSError:
+            self.tally.errors["connect"] += 1
+
+    def left(self, client: Client) -> None:
+        """A connection is gone: it is replaced while the run lasts, slowly after an error."""
+        if self.stopping or self.closing:
+            if not self.clients:
+                self._empty.set()
+            return
+        task = asyncio.get_running_loop().create_task(self._replace())
+        self._again.add(task)
+        task.add_done_callback(self._again.discard)
+
+    async def _replace(self) -> None:
+        if self.tally.errors:
+            await asyncio.sleep(0.01)
+        if not self.stopping:
+            await self._connect()
+
+    async def close(self, drain: bool) -> None:
+        self.stopping = True
+        if drain and self.clients:
+            try:
+                await asyncio.wait_for(self._empty.wait(), DRAIN_S)
+            except TimeoutError:
+                self.tally.errors["unanswered"] += sum(client.busy for client in self.clients)
+        self.closing = True
+        for client in list(self.clients):
+            client.close()
+        await asyncio.gather(*self._again, return_exceptions=True)
+        while self.clients:
+            await asyncio.sleep(0)
+
+
+def _tls() -> ssl.SSLContext:
+    """The bench's own certificate is nobody's business to verify."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """All counts at one moment."""
+
+    at: float
+    cpu: cpu.Reading
+    requests: int
+    tokens: int
+    latencies: int
+    firsts: int
+
+
+def _cut(run: Run, pids: list[int]) -> Cut:
+    tally = run.tally
+    return Cut(
+        time.perf_counter(),
+        cpu.read(pids),
+        tally.requests,
+        tally.tokens,
+        len(tally.latencies),
+        len(tally.firsts),
+    )
+
+
+def _window(run: Run, before: Cut, after: Cut) -> dict[str, Any]:
+    return {
+        "seconds": after.at - before.at,
+        "cpu_s": cpu.spent_s(before.cpu, after.cpu),
+        "requests": after.requests - before.requests,
+        "tokens": after.tokens - before.tokens,
+        "waited_s": cpu.waited_s(before.cpu, after.cpu),
+        "user_s": cpu.user_s(before.cpu, after.cpu),
+        "latency": _summary(run.tally.latencies[before.latencies : after.latencies]),
+        "first": _summary(run.tally.firsts[before.firsts : after.firsts]),
+    }
+
+
+def _summary(times: list[float]) -> dict[str, float] | None:
+    """Mean and percentiles in seconds; nothing when nothing came."""
+    if not times:
+        return None
+    ranked = sorted(times)
+    last = len(ranked) - 1
+    return {
+        "mean": sum(ranked) / len(ranked),
+        **{f"p{p:g}": ranked[min(last, int(len(ranked) * p / 100))] for p in (50, 90, 99)},
+        "max": ranked[-1],
+    }
+
+
+async def loop_run(order: dict[str, Any]) -> dict[str, Any]:
+    """A closed loop over `repeats` adjoining windows of `seconds`, after `lead` seconds.
+
+    Order: host, port, connections, size (prompt characters), tokens and pace (streams only),
+    seconds, repeats, lead, root (pid of the router; 0: none), cut (streams are cut at the end).
+    """
+    run = Run(order)
+    pids = cpu.tree(order["root"]) if order.get("root") else []
+    await run.open()
+    if order.get("wait_begun"):
+        await _begun(run)
+    await asyncio.sleep(order.get("lead", 0.1))
+    run.tally.longest_gap = 0.0
+    cuts = [_cut(run, pids)]
+    for _ in range(order["repeats"]):
+        await asyncio.sleep(order["seconds"])
+        cuts.append(_cut(run, pids))
+    longest_gap = run.tally.longest_gap
+    size = cpu.memory(pids)
+    await run.close(drain=not order.get("cut"))
+    return {
+        "windows": [_window(run, a, b) for a, b in itertools.pairwise(cuts)],
+        "requests": run.tally.requests,
+        "tokens": run.tally.tokens,
+        "errors": dict(run.tally.errors),
+        "longest_gap_s": longest_gap,
+        "rss": size.rss,
+        "pss": size.pss,
+    }
+
+
+async def idle_run(order: dict[str, Any]) -> dict[str, Any]:
+    """Memory per stream that shows one token and then nothing: growth of Pss over the count."""
+    pids = cpu.tree(order["root"])
+    before = cpu.memory(pids)
+    run = Run(order)
+    await run.open()
+    await _begun(run)
+    after = cpu.memory(pids)
+    begun = run.tally.begun
+    await run.close(drain=False)
+    return {
+        "streams": begun,
+        "bytes_per_stream": (after.pss - before.pss) / begun if begun else None,
+        "errors": dict(run.tally.errors),
+    }
+
+
+async def _begun(run: Run) -> None:
+    """Wait until every stream has shown a token; those that have not are errors of the row."""
+    try:
+        await asyncio.wait_for(run.all_begun.wait(), OPEN_S)
+    except TimeoutError:
+        run.tally.errors["stream not begun"] += run.expected_streams - run.tally.begun
+
+
+async def cadence_run(order: dict[str, Any]) -> dict[str, Any]:
+    """The longest gap in paced streams while other connections send large bodies."""
+    run = Run({**order, "gaps": True})
+    await run.open()
+    await _begun(run)
+    await asyncio.sleep(order["seconds"] / 3)
+    run.tally.longest_gap = 0.0
+    await asyncio.sleep(order["seconds"])
+    alone, run.tally.longest_gap = run.tally.longest_gap, 0.0
+    bulk_order = {k: v for k, v in order.items() if k not in ("tokens", "pace")}
+    bulk = Run({**bulk_order, "connections": 1, "size": order["bulk"]})
+    await bulk.open()
+    await asyncio.sleep(order["seconds"])
+    beside = run.tally.longest_gap
+    await bulk.close(drain=True)
+    await run.close(drain=False)
+    return {
+        "alone_s": alone,
+        "beside_s": beside,
+        "requests": bulk.tally.requests,
+        "errors": dict(run.tally.errors + bulk.tally.errors),
+    }
+
+
+KINDS = {"loop": loop_run, "idle": idle_run, "cadence": cadence_run}
+
+
+def main() -> None:
+    for line in sys.stdin:
+        order = json.loads(line)
+        answer = uvloop.run(KINDS[order["kind"]](order))
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

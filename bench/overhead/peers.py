@@ -1,0 +1,264 @@
+"""The routers of a run: how each is found, configured and started. One small class each.
+
+Every peer is set up as its own documentation says for two OpenAI replicas, one worker, its access
+log on where it has one; `settings` says what was set. A peer that is not there says why.
+"""
+
+from __future__ import annotations
+
+import getpass
+import http.client
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from bench.overhead import install, shapes
+from bench.overhead.processes import Orderly, Placement, free_port, start, stop
+
+
+class PeerError(Exception):
+    """This peer cannot be measured here; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a peer runs: its own folder, the upstream ports, the CPUs."""
+
+    folder: Path
+    upstreams: Sequence[int]
+    placement: Placement
+
+
+class Peer:
+    """A router that can be started in front of the raw upstreams."""
+
+    name: ClassVar[str]
+    settings: ClassVar[str]
+    ready_s: ClassVar[float] = 20.0
+    patience: ClassVar[float] = 1.0  # windows so many times longer, for the very slow
+    tls = False
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.port = 0
+        self.process: subprocess.Popen[bytes] | None = None
+        self._helpers: list[Orderly] = []
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid if self.process is not None else 0
+
+    def version(self) -> str:
+        """The peer's version; raises PeerError when it is not there."""
+        raise NotImplementedError
+
+    def command(self) -> list[str]:
+        """Writes what it needs into the site's folder and answers the command line."""
+        raise NotImplementedError
+
+    def env(self) -> dict[str, str]:
+        return {}
+
+    def start(self) -> None:
+        self.port = free_port()
+        self.process = start(
+            self.command(),
+            self.site.placement.router,
+            self.site.folder / "output.log",
+            self.env(),
+            cwd=self.site.folder,
+        )
+        self._wait_ready()
+
+    def stop(self) -> None:
+        if self.process is not None:
+            stop(self.process)
+        for helper in self._helpers:
+            helper.close()
+
+    def _wait_ready(self) -> None:
+        """Until both a JSON answer came through; what it last said goes into the error."""
+        assert self.process is not None
+        until = time.monotonic() + self.ready_s
+        last = "no answer"
+        while time.monotonic() < until:
+            if (code := self.process.poll()) is not None:
+                raise PeerError(f"ended with {code} at its start: {self._last_words()}")
+            try:
+                last = self._one_request()
+            except (OSError, http.client.HTTPException) as error:
+                last = repr(error)
+            if not last:
+                return
+            time.sleep(0.1)
+        raise PeerError(f"not ready after {self.ready_s:g} s: {last}; {self._last_words()}")
+
+    def _one_request(self) -> str:
+        """Empty if a whole answer came, else what came instead."""
+        prompt = shapes.Prompt(f"127.0.0.1:{self.port}")
+        if self.tls:
+            context = install.unverified()
+            link: http.client.HTTPConnection = http.client.HTTPSConnection(
+                "127.0.0.1", self.port, timeout=20, context=context
+            )
+        else:
+            link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        try:
+            head, _, body = prompt.next().partition(b"\r\n\r\n")
+            lines = [line.split(": ", 1) for line in head.decode().split("\r\n")[1:]]
+            link.request("POST", "/v1/chat/completions", body, dict(lines))
+            answer = link.getresponse()
+            text = answer.read()
+        finally:
+            link.close()
+        if answer.status == 200 and shapes.ANSWER_MARK in text:
+            return ""
+        return f"{answer.status} {text[:200]!r}"
+
+    def _last_words(self) -> str:
+        try:
+            text = (self.site.folder / "output.log").read_text(errors="replace").strip()
+        except OSError:
+            return ""
+        return " | ".join(text.splitlines()[-4:])[-600:]
+
+    def urls(self) -> list[str]:
+        return [f"http://127.0.0.1:{port}" for port in self.site.upstreams]
+
+
+def on_path(program: str) -> str:
+    """A system program, also where only root's PATH looks."""
+    found = shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+    if found is None:
+        raise PeerError(f"`{program}` is not installed (Debian: apt install {program})")
+    return found
+
+
+class Direct(Peer):
+    """No router: what all others are measured against."""
+
+    name = "direct"
+    settings = "the load straight at the first upstream"
+
+    def version(self) -> str:
+        return "-"
+
+    def start(self) -> None:
+        self.port = self.site.upstreams[0]
+
+
+class Hedgerow(Peer):
+    name = "hedgerow"
+    settings = "as shipped: access log to a file, metrics, limits and timers on"
+
+    def version(self) -> str:
+        from importlib.metadata import version
+
+        return version("hedgerow")
+
+    def config(self) -> dict[str, object]:
+        return {
+            "listen": f"127.0.0.1:{self.port}",
+            "admin": f"127.0.0.1:{free_port()}",
+            "replicas": [{"url": url} for url in self.urls()],
+            "access_log": {"path": str(self.site.folder / "access.log")},
+        }
+
+    def command(self) -> list[str]:
+        config = self.site.folder / "hedgerow.yaml"
+        config.write_text(json.dumps(self.config()))  # JSON is YAML
+        return [sys.executable, "-m", "router", "serve", "--config", str(config)]
+
+
+class HedgerowTls(Hedgerow):
+    """Only for the memory of an idle TLS stream."""
+
+    name = "hedgerow-tls"
+    settings = "as shipped, listening with TLS"
+    tls = True
+
+    def config(self) -> dict[str, object]:
+        cert, key = install.certificate(self.site.folder)
+        return {**super().config(), "tls": {"cert": str(cert), "key": str(key)}}
+
+
+class Haproxy(Peer):
+    name = "haproxy"
+    settings = "option http-no-delay, option httplog to a syslog socket, nbthread 1, leastconn"
+    logs = True
+
+    def version(self) -> str:
+        text = subprocess.run([on_path("haproxy"), "-v"], capture_output=True, text=True).stdout
+        return text.split()[2]
+
+    def command(self) -> list[str]:
+        socket = self.site.folder / "log.sock"
+        if self.logs:
+            sink = Orderly("bench.overhead.sink", str(socket), cpus=self.site.placement.others)
+            self._helpers.append(sink)
+            sink.read()
+        servers = "\n".join(
+            f"  server r{i} 127.0.0.1:{port}" for i, port in enumerate(self.site.upstreams)
+        )
+        log_target = f"  log {socket} local0\n" if self.logs else ""
+        log_use = "  log global\n  option httplog\n" if self.logs else ""
+        config = self.site.folder / "haproxy.cfg"
+        config.write_text(
+            f"global\n  maxconn 8000\n  nbthread 1\n{log_target}"
+            f"defaults\n  mode http\n{log_use}  option http-no-delay\n  http-reuse always\n"
+            "  timeout connect 5s\n  timeout client 10m\n  timeout server 10m\n"
+            f"frontend f\n  bind 127.0.0.1:{self.port}\n  default_backend b\n"
+            f"backend b\n  balance leastconn\n{servers}\n"
+        )
+        return [on_path("haproxy"), "-db", "-f", str(config)]
+
+
+class HaproxyQuiet(Haproxy):
+    """The floor: HAProxy as few run it."""
+
+    name = "haproxy-nolog"
+    settings = "option http-no-delay, no log, nbthread 1, leastconn"
+    logs = False
+
+
+class Nginx(Peer):
+    name = "nginx"
+    settings = (
+        "proxy_buffering off, access_log to a file, worker_processes 1, least_conn, keepalive 256, "
+        "client_body_buffer_size 256k"
+    )
+
+    def version(self) -> str:
+        text = subprocess.run([on_path("nginx"), "-v"], capture_output=True, text=True).stderr
+        return text.strip().rpartition("/")[2]
+
+    def command(self) -> list[str]:
+        folder = self.site.folder
+        servers = " ".join(f"server 127.0.0.1:{port};" for port in self.site.upstreams)
+        user = f"user {getpass.getuser()};" if os.geteuid() == 0 else ""
+        temps = "\n".join(
+            f"  {kind}_temp_path {folder}/{kind};"
+            for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        )
+        config = folder / "nginx.conf"
+        config.write_text(
+            f"{user}\nworker_processes 1;\ndaemon off;\npid {folder}/nginx.pid;\n"
+            f"error_log {folder}/error.log;\nworker_rlimit_nofile 20000;\n"
+            "events { worker_connections 16384; }\nhttp {\n"
+            f"{temps}\n  access_log {folder}/access.log;\n  keepalive_requests 100000000;\n"
+            "  client_max_body_size 64m;\n  client_body_buffer_size 256k;\n"
+            f"  upstream fleet {{ least_conn; {servers} keepalive 256;\n"
+            "    keepalive_requests 100000000; }\n"
+            f"  server {{ listen 127.0.0.1:{self.port} backlog=4096; location / {{\n"
+            "    proxy_pass http://fleet; proxy_http_version 1.1;\n"
+            '    proxy_set_header Connection ""; proxy_buffering off;\n'
+            "    proxy_read_timeout 600s; } }\n}\n"
+        )
+        return [on_path("nginx"), "-c", str(config), "-e", str(folder / "error.log")]

@@ -1,0 +1,144 @@
+"""Child processes of a run: started on the CPUs they are meant for, always ended.
+
+`Orderly` children end when their stdin closes, routers by the kernel's word (PR_SET_PDEATHSIG),
+so that even a killed bench leaves none behind.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Which CPUs the router under test may use, and which everything else (empty: all)."""
+
+    router: frozenset[int] = frozenset()
+    others: frozenset[int] = frozenset()
+
+    @classmethod
+    def choose(cls, pin: bool) -> Placement:
+        """One CPU for the router under test and another for load and upstreams, if there are two.
+
+        The load takes a single CPU too: an upstream that wanders between CPUs makes runs differ.
+        """
+        cpus = sorted(os.sched_getaffinity(0))
+        if not pin or len(cpus) < 2:
+            return cls()
+        return cls(frozenset(cpus[:1]), frozenset(cpus[1:2]))
+
+
+def start(
+    command: list[str],
+    cpus: Iterable[int] = (),
+    log: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> subprocess.Popen[bytes]:
+    """Starts a process group of its own; its output goes to `log` (default: nowhere)."""
+    wanted = frozenset(cpus)
+
+    def prepare() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if wanted:
+            os.sched_setaffinity(0, wanted)
+
+    with open(log or os.devnull, "wb") as sink:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(env or {})},
+            cwd=cwd,
+            start_new_session=True,
+            preexec_fn=prepare,
+        )
+
+
+def stop(process: subprocess.Popen[Any], grace_s: float = 3.0) -> None:
+    """Ends the whole process group: asked first, then killed."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            pass
+        try:
+            process.wait(grace_s)
+        except subprocess.TimeoutExpired:
+            continue
+        break
+    # Children that outlived their parent are in its group still.
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+class Orderly:
+    """A Python child of the bench that speaks JSON lines and ends with its stdin."""
+
+    def __init__(self, module: str, *arguments: str, cpus: Iterable[int] = ()) -> None:
+        wanted = frozenset(cpus)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=(lambda: os.sched_setaffinity(0, wanted)) if wanted else None,
+        )
+
+    def read(self) -> Any:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self.process.args!r} ended with {self.process.wait()}")
+        return json.loads(line)
+
+    def ask(self, order: Mapping[str, Any]) -> Any:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(order).encode() + b"\n")
+        self.process.stdin.flush()
+        return self.read()
+
+    def close(self) -> None:
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            stop(self.process)
+
+    def __enter__(self) -> Orderly:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def free_port() -> int:
+    """A loopback port that was free just now, for programs that cannot be told to choose."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

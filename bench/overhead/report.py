@@ -1,0 +1,159 @@
+"""A run as text, Markdown or JSON: figures down, routers across, goals below.
+
+A figure with a `!` has a line under *Remarks*; `-` was not measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from bench.overhead.goals import Verdict
+from bench.overhead.measure import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the table: a figure's label, key and digits."""
+
+    label: str
+    key: str
+    digits: int
+    part: str  # the measurement whose problems mark it
+
+
+LINES = (
+    Line("CPU µs per JSON request, c=4", "json_c4_us", 1, "json_c4"),
+    Line("CPU µs per JSON request, c=32", "json_c32_us", 1, "json_c32"),
+    Line("requests/s, c=4", "rps_c4", 0, "json_c4"),
+    Line("requests/s, c=32", "rps_c32", 0, "json_c32"),
+    Line("  of one CPU in use then", "json_c32_busy", 2, "json_c32"),
+    Line("  and waited for", "json_c32_waited", 2, "json_c32"),
+    Line("latency added at c=1, µs (means)", "added_us", 0, "latency"),
+    Line("  its p50, µs", "latency_p50_us", 0, "latency"),
+    Line("  direct's p50 beside it, µs", "direct_p50_us", 0, "latency"),
+    Line("  its p99, µs", "latency_p99_us", 0, "latency"),
+    Line("CPU µs per 16 KB request", "json_16k_us", 1, "json_16k"),
+    Line("CPU µs per 128 KB request", "json_128k_us", 1, "json_128k"),
+    Line("CPU µs per token, flat out", "token_flat_us", 2, "token_flat"),
+    Line("  tokens/s then", "flat_tps", 0, "token_flat"),
+    Line("CPU µs per token, 256 × 50/s", "token_paced_us", 2, "token_paced"),
+    Line("  share of the pace kept", "pace_kept", 3, "token_paced"),
+    Line("RSS, MB", "rss_mb", 1, "rss"),
+    Line("PSS, MB", "pss_mb", 1, "rss"),
+    Line("KB per idle stream", "idle_stream_kb", 1, "idle_stream_kb"),
+    Line("KB per idle TLS stream", "idle_tls_stream_kb", 1, "idle_tls_stream_kb"),
+    Line("CPU ms per MB, 4 MB bodies", "large_ms_per_mb", 2, "large"),
+    Line("  of it outside the kernel", "large_user_ms_per_mb", 2, "large"),
+    Line("stream gap, ms (50/s alone)", "gap_alone_ms", 1, "cadence"),
+    Line("  beside 16 MB bodies, ms", "gap_beside_ms", 1, "cadence"),
+)
+
+METHOD = (
+    "One router after the other, same load and upstreams; CPU of the router's whole process tree "
+    "from /proc, median of the windows; every answer checked whole. Added latency is the "
+    "difference of means (percentiles do not subtract). `of one CPU in use` below 0.9 means the "
+    "load, not the router, set requests/s; `waited for` is what other processes (or the "
+    "router's own threads) took of its CPU; much of it makes all its figures worse than they are."
+)
+
+
+@dataclass(slots=True)
+class Report:
+    """All a run found."""
+
+    machine: dict[str, Any]
+    rows: list[Row]
+    verdicts: list[Verdict]
+    internal: dict[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "machine": self.machine,
+            "method": METHOD,
+            "peers": [row.as_json() for row in self.rows],
+            "internal": self.internal,
+            "goals": [{**asdict(v), "met": v.met, "verdict": v.words()} for v in self.verdicts],
+        }
+
+
+def _cell(row: Row, line: Line) -> str:
+    value = row.figures.get(line.key)
+    mark = "!" if row.problems.get(line.part) else ""
+    return ("-" if value is None else f"{value:.{line.digits}f}") + mark
+
+
+def _cells(rows: Sequence[Row]) -> list[list[str]]:
+    table = [["", *(row.name for row in rows)], ["version", *(row.version[:14] for row in rows)]]
+    table += [[line.label, *(_cell(row, line) for row in rows)] for line in LINES]
+    return [cells for cells in table if set(cells[1:]) != {"-"}]
+
+
+def _goal_cells(verdicts: Sequence[Verdict]) -> list[list[str]]:
+    return [
+        ["goal", "", "here", ""],
+        *(
+            [v.name, v.goal, "-" if v.value is None else f"{v.value:.2f}", v.words()]
+            for v in verdicts
+        ),
+    ]
+
+
+def _aligned(table: list[list[str]], left: int) -> list[str]:
+    """Columns as wide as their widest cell; the first `left` flush left, the last never padded."""
+    widths = [max(len(cells[i]) for cells in table) for i in range(len(table[0]))]
+    lines = []
+    for cells in table:
+        parts = [
+            cell.ljust(width) if i < left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        lines.append("  ".join(parts).rstrip())
+    return lines
+
+
+def _remarks(report: Report) -> list[str]:
+    lines = []
+    for row in report.rows:
+        if row.absent:
+            lines.append(f"{row.name}: absent: {row.absent}")
+            continue
+        lines.append(f"{row.name}: {row.settings}")
+        for figure, problems in row.problems.items():
+            lines.append(f"! {row.name}, {figure}: {'; '.join(problems)}")
+        if row.figures.get("others_cpu", 0.0) > 0.2:
+            lines.append(
+                f"! {row.name}: {row.figures['others_cpu']:.1f} CPUs were busy with other work "
+                "just before; figures are higher than on a quiet machine"
+            )
+    if report.internal:
+        lines.append(f"internal overhead: {report.internal['note']}")
+    return lines
+
+
+def _machine(report: Report) -> str:
+    return ", ".join(f"{name} {value}" for name, value in report.machine.items())
+
+
+def text(report: Report) -> str:
+    measured = [row for row in report.rows if not row.absent]
+    lines = [_machine(report), METHOD, ""]
+    lines += _aligned(_cells(measured), left=1)
+    if report.verdicts:
+        # The verdict's words are the last column and flush left.
+        lines += ["", *_aligned(_goal_cells(report.verdicts), left=4)]
+    return "\n".join([*lines, "", "Remarks", *_remarks(report), ""])
+
+
+def _markdown_table(table: list[list[str]], left: int) -> list[str]:
+    rule = [":--" if i < left else "--:" for i in range(len(table[0]))]
+    return ["| " + " | ".join(cells) + " |" for cells in (table[0], rule, *table[1:])]
+
+
+def markdown(report: Report) -> str:
+    measured = [row for row in report.rows if not row.absent]
+    lines = [f"{_machine(report)}. {METHOD}", "", *_markdown_table(_cells(measured), left=1)]
+    if report.verdicts:
+        lines += ["", *_markdown_table(_goal_cells(report.verdicts), left=4)]
+    return "\n".join([*lines, "", *(f"- {line}" for line in _remarks(report)), ""])

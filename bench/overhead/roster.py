@@ -1,0 +1,15 @@
+"""All routers the bench knows, in the order they are measured."""
+
+from __future__ import annotations
+
+from bench.overhead.packaged import Envoy, Litellm, SglangRouter, VllmRouter
+from bench.overhead.peers import Direct, Haproxy, HaproxyQuiet, Hedgerow, Nginx, Peer
+
+PEERS: dict[str, type[Peer]] = {
+    peer.name: peer
+    for peer in (
+        *(Direct, Haproxy, Hedgerow, Nginx, Envoy, VllmRouter, SglangRouter, Litellm),
+        HaproxyQuiet,
+    )
+}
+DEFAULT = tuple(name for name in PEERS if name != HaproxyQuiet.name)

@@ -1,0 +1,210 @@
+"""Raw replicas: the fastest OpenAI-shaped server Python can be, so that it hides in the noise.
+
+One process serves several ports. JSON answers are one prebuilt write. Flat-out streams write one
+chunk per stream and loop turn, as an engine that flushes every token; paced streams are driven by
+one timer for the whole process, their phases spread over the period, as an API server that works
+through its batch step by step does. `GET /bench/counters` tells what was sent, to be compared
+with what arrived. Never used for anything but measuring.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+from typing import Any
+
+import httptools
+import uvloop
+
+from bench.overhead import shapes
+
+TICK_S = 0.0025  # tokens due within it are written together
+PIECES = 64  # a longer body (4 MB or so) never asks for a stream
+SPREAD_S = 0.1  # the longest wait for a paced stream's first token
+
+_CHAT = shapes.json_answer(shapes.CHAT_BODY)
+_MODELS = shapes.json_answer(shapes.MODELS_BODY)
+_EMPTY = shapes.json_answer(b"")
+_OBJECT = shapes.json_answer(b"{}")
+_NOT_FOUND = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nserver: uvicorn\r\n\r\n"
+
+
+class Stream:
+    """One streamed answer under way."""
+
+    __slots__ = ("due", "left", "owner", "period")
+
+    def __init__(self, owner: Connection, ask: shapes.Ask) -> None:
+        self.owner = owner
+        self.left = ask.tokens
+        self.period = 1.0 / ask.pace if ask.pace else 0.0
+        self.due = 0.0
+
+
+class Pacer:
+    """Writes the tokens of all streams of the process: one timer, one flat-out pump."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.requests = 0
+        self.tokens = 0
+        self._loop = loop
+        self._flat: list[Stream] = []
+        self._paced: list[Stream] = []
+        self._pumping = False
+        self._ticking = False
+        self._opened = 0
+
+    def open(self, stream: Stream) -> None:
+        if not stream.period:
+            self._flat.append(stream)
+            if not self._pumping:
+                self._pumping = True
+                self._loop.call_soon(self._pump)
+            return
+        now = self._loop.time()
+        self._opened += 1
+        # The golden-ratio step spreads any number of streams evenly over the period; the first
+        # token of a slow stream comes soon all the same.
+        stream.due = now + min(stream.period, SPREAD_S) * ((self._opened * 0.618034) % 1.0)
+        self._paced.append(stream)
+        if not self._ticking:
+            self._ticking = True
+            self._loop.call_later(TICK_S, self._tick, now + TICK_S)
+
+    def _pump(self) -> None:
+        self._flat = [stream for stream in self._flat if self._one(stream)]
+        if self._flat:
+            self._loop.call_soon(self._pump)
+        else:
+            self._pumping = False
+
+    def _tick(self, planned: float) -> None:
+        now = self._loop.time()
+        keep: list[Stream] = []
+        for stream in self._paced:
+            alive = True
+            while alive and stream.due <= now:
+                stream.due += stream.period
+                alive = self._one(stream)
+            if alive:
+                keep.append(stream)
+        self._paced = keep
+        if keep:
+            planned = max(planned + TICK_S, now)
+            self._loop.call_at(planned, self._tick, planned)
+        else:
+            self._ticking = False
+
+    def _one(self, stream: Stream) -> bool:
+        """Writes one token if the client takes it; False when the stream is over."""
+        owner = stream.owner
+        if owner.transport is None:
+            return False
+        if owner.paused:
+            return True
+        self.tokens += 1
+        stream.left -= 1
+        token = shapes.TOKEN_CHUNKS[stream.left & 7]
+        if stream.left:
+            owner.transport.write(token)
+            return True
+        owner.transport.write(token + shapes.LAST_CHUNKS)
+        return False
+
+
+class Connection(asyncio.Protocol):
+    """One keep-alive connection from a router."""
+
+    def __init__(self, pacer: Pacer) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.paused = False
+        self._pacer = pacer
+        self._parser = httptools.HttpRequestParser(self)
+        self._url = b""
+        self._body: list[bytes] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.transport = None
+
+    def pause_writing(self) -> None:
+        self.paused = True
+
+    def resume_writing(self) -> None:
+        self.paused = False
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            if self.transport is not None:
+                self.transport.abort()
+
+    def on_message_begin(self) -> None:
+        self._url = b""
+        self._body = []
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_body(self, body: bytes) -> None:
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        if self.transport is None:
+            return
+        url = self._url
+        if not url.endswith(b"/chat/completions"):
+            self.transport.write(self._other(url))
+            return
+        self._pacer.requests += 1
+        pieces = self._body
+        if len(pieces) > PIECES:  # joining megabytes would delay the other streams
+            pieces = pieces[:1] + pieces[-1:]
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        ask = shapes.read_ask(body)
+        if ask is None:
+            self.transport.write(_CHAT)
+            return
+        # uvicorn writes the head at once; the role chunk comes with the first token.
+        self.transport.write(shapes.STREAM_HEAD + shapes.ROLE_CHUNK)
+        self._pacer.open(Stream(self, ask))
+
+    def _other(self, url: bytes) -> bytes:
+        if url.endswith(b"/models"):
+            return _MODELS
+        if url == b"/bench/counters":
+            counters = {"requests": self._pacer.requests, "tokens": self._pacer.tokens}
+            return shapes.json_answer(json.dumps(counters).encode())
+        if url.endswith(b"/health"):
+            return _EMPTY
+        # What routers ask an engine about itself when they meet it.
+        if url.endswith((b"/server_info", b"/get_server_info", b"/model_info", b"/get_model_info")):
+            return _OBJECT
+        return _NOT_FOUND
+
+
+async def serve(ports: int) -> None:
+    """Serves until stdin closes, which is how the parent's end is noticed."""
+    loop = asyncio.get_running_loop()
+    pacer = Pacer(loop)
+    servers: list[Any] = []
+    for _ in range(ports):
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", 0))
+        servers.append(
+            await loop.create_server(lambda: Connection(pacer), sock=listener, backlog=4096)
+        )
+    print(json.dumps([s.sockets[0].getsockname()[1] for s in servers]), flush=True)
+    await loop.run_in_executor(None, sys.stdin.buffer.read)
+    for server in servers:
+        server.close()
+
+
+if __name__ == "__main__":
+    uvloop.run(serve(int(sys.argv[1]) if len(sys.argv) > 1 else 2))
