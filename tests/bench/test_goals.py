@@ -1,0 +1,65 @@
+"""The goals' arithmetic: ratios within one run, and never a verdict without a figure."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.overhead import goals
+from bench.overhead.measure import Row
+
+
+def rows(**figures: float) -> dict[str, Row]:
+    return {
+        "hedgerow": Row("hedgerow", figures={"json_c4_us": 30.0, "rss_mb": 50.0, **figures}),
+        "haproxy": Row("haproxy", figures={"json_c4_us": 20.0}),
+    }
+
+
+def test_a_ratio_is_ours_over_theirs() -> None:
+    verdict = goals.ratio(rows(), "JSON", "json_c4_us", "haproxy", 1.6)
+    assert verdict.value == pytest.approx(1.5)
+    assert verdict.met and verdict.words() == "met"
+
+
+def test_a_missed_goal_says_by_how_much() -> None:
+    verdict = goals.ratio(rows(json_c4_us=64.0), "JSON", "json_c4_us", "haproxy", 1.6)
+    assert not verdict.met
+    assert verdict.words() == "short by 2.00x"
+
+
+def test_the_limit_itself_is_met() -> None:
+    assert goals.bound(rows(rss_mb=60.0), "RSS", "rss_mb", 60, "MB").met
+    assert not goals.bound(rows(rss_mb=60.1), "RSS", "rss_mb", 60, "MB").met
+
+
+def test_nothing_is_met_without_a_figure() -> None:
+    table = rows()
+    table["sglang-router"] = Row("sglang-router", absent="not installed")
+    absent = goals.ratio(table, "JSON", "json_c4_us", "sglang-router", 1 / 3)
+    assert (absent.value, absent.met) == (None, False)
+    assert absent.words() == "not measured: sglang-router is absent"
+    missing = goals.ratio(table, "JSON", "json_c4_us", "nginx", 1.0)
+    assert missing.words() == "not measured: nginx not in this run"
+    table["haproxy"].figures["added_us"] = -0.5  # noise larger than what was measured
+    table["hedgerow"].figures["added_us"] = 10.0
+    assert goals.ratio(table, "latency", "added_us", "haproxy", 3.0).value is None
+
+
+def test_trouble_with_a_figure_stands_beside_its_verdict() -> None:
+    table = rows()
+    table["haproxy"].problem("json_c4", "3 × status 503")
+    table["haproxy"].problem("json_c32", "of no interest here")
+    verdict = goals.ratio(table, "JSON", "json_c4_us", "haproxy", 1.6)
+    assert verdict.words() == "met (haproxy: 3 × status 503)"
+
+
+def test_a_figure_taken_on_a_busy_machine_says_so() -> None:
+    verdict = goals.ratio(rows(json_c4_waited=0.66), "JSON", "json_c4_us", "haproxy", 1.6)
+    assert verdict.words() == "met (hedgerow stood waiting for a CPU 66% of the time)"
+
+
+def test_every_goal_is_judged_even_of_an_empty_run() -> None:
+    verdicts = goals.judge({}, None, "no figure")
+    assert len(verdicts) == 14
+    assert all(v.value is None and not v.met and v.note for v in verdicts)
+    assert goals.judge({}, 12.0, "")[-1].met

@@ -1,0 +1,65 @@
+"""A router before two emulated engines, as a process of its own, shared by the whole folder.
+
+Real clients have loops and threads of their own, so they talk to a process and not to this one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+MODEL = "emulated"
+
+
+@dataclass(frozen=True)
+class Served:
+    """Where the router listens."""
+
+    port: int
+    admin_port: int
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def v1(self) -> str:
+        return f"{self.url}/v1"
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    config = Path(tmp_path_factory.mktemp("clients")) / "config.yaml"
+    config.write_text(
+        "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nemulate: {count: 2}\nallow_half_close: true\n"
+        f"access_log: {{path: '{config.parent / 'access.log'}'}}\n"
+        "drain: {lame_duck_s: 0, grace_s: 1}\n"
+    )
+    command = [sys.executable, "-m", "router", "serve", "--config", str(config)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, env=os.environ) as child:
+        assert child.stderr is not None
+        said = []
+        for line in child.stderr:
+            said.append(line)
+            event = json.loads(line) if line.startswith(b"{") else {}
+            if event.get("message") == "ready":
+                break
+        else:
+            raise AssertionError(f"the router did not start: {said}")
+        try:
+            yield Served(
+                int(event["listen"].rpartition(":")[2]), int(event["admin"].rpartition(":")[2])
+            )
+        finally:
+            child.send_signal(signal.SIGTERM)
+            child.stderr.read()
+            status = child.wait(timeout=20)
+        assert status == 0

@@ -1,0 +1,90 @@
+"""httpx: keep-alive, streams, a stream that is cancelled, bodies of unknown length."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.clients.conftest import MODEL, Served
+
+CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 3}
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=served.url, timeout=20, trust_env=False) as made:
+        yield made
+
+
+def test_one_connection_serves_many(client: httpx.Client) -> None:
+    ports = set()
+    for _ in range(10):
+        answer = client.post("/v1/chat/completions", json=CHAT)
+        assert answer.status_code == 200
+        ports.add(answer.extensions["network_stream"].get_extra_info("client_addr")[1])
+    assert len(ports) == 1
+
+
+def test_a_stream(client: httpx.Client) -> None:
+    with client.stream("POST", "/v1/chat/completions", json={**CHAT, "stream": True}) as answer:
+        lines = [line for line in answer.iter_lines() if line]
+    assert lines[-1] == "data: [DONE]"
+    assert all(line.startswith("data: ") for line in lines)
+
+
+def test_a_body_of_unknown_length(client: httpx.Client) -> None:
+    body = json.dumps(CHAT).encode()
+    pieces = (body[at : at + 7] for at in range(0, len(body), 7))
+    answer = client.post(
+        "/v1/chat/completions", content=pieces, headers={"content-type": "application/json"}
+    )
+    assert answer.status_code == 200
+    assert answer.request.headers["transfer-encoding"] == "chunked"
+
+
+def test_a_large_body(client: httpx.Client) -> None:
+    """Three megabytes of spaces: much to carry, little to prefill."""
+    body = json.dumps(CHAT).encode() + b" " * (3 << 20)
+    answer = client.post(
+        "/v1/chat/completions", content=body, headers={"content-type": "application/json"}
+    )
+    assert answer.status_code == 200
+
+
+def test_head_and_models(client: httpx.Client) -> None:
+    models = client.get("/v1/models")
+    assert [model["id"] for model in models.json()["data"]] == [MODEL]
+    head = client.head("/v1/models")
+    assert head.content == b""
+    assert head.status_code in (200, 404, 405)
+    assert client.get("/v1/models").status_code == 200
+
+
+def test_engines_control_endpoints_are_closed(client: httpx.Client) -> None:
+    for path in ("/metrics", "/abort_request", "/server_info"):
+        answer = client.get(path)
+        assert answer.status_code == 404
+        assert answer.json()["error"]["code"] == "not_found"
+
+
+def test_a_cancelled_stream_frees_the_engine(served: Served) -> None:
+    async def main() -> None:
+        async with httpx.AsyncClient(base_url=served.url, timeout=20, trust_env=False) as client:
+            long = {**CHAT, "stream": True, "max_tokens": 2000}
+            async with client.stream("POST", "/v1/chat/completions", json=long) as answer:
+                async for _ in answer.aiter_lines():
+                    break
+            admin = f"http://127.0.0.1:{served.admin_port}/replicas"
+            async with asyncio.timeout(10):
+                while True:
+                    replicas = (await client.get(admin)).json()
+                    listed = replicas if isinstance(replicas, list) else replicas["replicas"]
+                    if not sum(replica["inflight"] for replica in listed):
+                        return
+                    await asyncio.sleep(0.02)
+
+    asyncio.run(main())

@@ -1,0 +1,260 @@
+"""Loading: a configuration is good as a whole, or every problem is listed with its path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from router.config.document import MAX_BYTES
+from router.config.load import load, parse
+from router.config.model import Config, Emulator, Replica
+from router.core.errors import ConfigError
+
+DATA = Path(__file__).parent / "data"
+REPLICA = "replicas: [http://gpu-1:8000]\n"
+
+
+def problems_of(text: str, overrides: dict[str, Any] | None = None) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        parse(text, overrides)
+    return caught.value.problems
+
+
+# What a good configuration gives.
+
+
+def test_an_empty_file_with_a_replica_flag_is_all_defaults() -> None:
+    config = parse("", {"replicas": [{"url": "http://gpu-1:8000"}]})
+    assert config == Config(replicas=(Replica(url="http://gpu-1:8000", id="gpu-1:8000"),))
+
+
+def test_emulation_needs_no_replica() -> None:
+    assert parse("", {"emulate": {"count": 3}}) == Config(emulate=Emulator(count=3))
+
+
+def test_a_file_is_read_whole(tmp_path: Path) -> None:
+    file = tmp_path / "hedgerow.yaml"
+    file.write_text(
+        "\ufefflisten: '[::1]:8081'\n"
+        "replicas:\n"
+        "  - http://gpu-1:8000\n"
+        "  - {url: 'https://gpu-2/x', id: two, models: [no, b], weight: 2, max_inflight: 8}\n"
+        "routing: {policy: p2c}\n"
+        "timeouts: {total_s: 1e3}\n"
+        "limits:\n"
+        "health: {path: /ping}\n"
+    )
+    config = load(file)
+    assert config.listen == "[::1]:8081"
+    assert config.replicas == (
+        Replica(url="http://gpu-1:8000", id="gpu-1:8000"),
+        Replica(url="https://gpu-2/x", id="two", models=("no", "b"), weight=2.0, max_inflight=8),
+    )
+    assert config.routing.policy == "p2c"
+    assert config.timeouts.total_s == 1000.0
+    assert config.limits == Config().limits
+
+
+def test_flags_go_over_the_file_field_by_field(tmp_path: Path) -> None:
+    file = tmp_path / "hedgerow.yaml"
+    file.write_text(f"{REPLICA}listen: 127.0.0.1:1\nrouting: {{policy: p2c, options: {{}}}}\n")
+    config = load(file, {"routing": {"policy": "random"}, "replicas": [{"url": "http://other:1"}]})
+    assert config.listen == "127.0.0.1:1"
+    assert config.routing.policy == "random"
+    assert [replica.id for replica in config.replicas] == ["other:1"]
+
+
+def test_the_configuration_is_frozen() -> None:
+    with pytest.raises(AttributeError):
+        parse(REPLICA).limits.head = 1  # type: ignore[misc]
+
+
+def test_every_default_passes_its_own_range() -> None:
+    """Defaults are not decoded, so nothing else would notice one that is out of range."""
+    data = msgspec.to_builtins(parse(REPLICA))
+    data = {key: value for key, value in data.items() if value is not None}
+    assert msgspec.convert(data, Config) == parse(REPLICA)
+
+
+# What a bad one gives: all of it, in one go.
+
+
+def test_all_problems_are_listed_each_with_its_path() -> None:
+    problems = problems_of(
+        """
+listen: nowhere
+limits: {haed: 1, head: 10, body: much}
+timeouts: {connect_s: -1, total_s: .nan, token_gap_s: .inf}
+replicas:
+  - http://gpu-1:8000
+  - http://GPU-1:8000/
+  - {url: "gpu-3:8000", weight: 0}
+  - {id: nameless}
+  - 7
+routing: {policy: p2d}
+trusted_proxies: [10.0.0.1/8]
+allow_paths: [metrics]
+"""
+    )
+    assert sorted(problems) == sorted(
+        [
+            "limits.haed: unknown key; did you mean head?",
+            "limits.body: must be a whole number, not text",
+            "limits.head: must be at least limits.request_line (8192), not 10",
+            "timeouts.connect_s: must be above 0",
+            "timeouts.total_s: must be a finite number",
+            "timeouts.token_gap_s: must be a finite number",
+            "replicas[1].url: the same engine as replicas[0]: two addresses of one",
+            "replicas[2].weight: must be above 0",
+            "replicas[2].url: 'gpu-3:8000' has no scheme; write http://gpu-3:8000",
+            "replicas[3].url: is missing",
+            "replicas[4]: must be a mapping, not a whole number",
+            "listen: 'nowhere' has no port; write HOST:PORT",
+            "routing.policy: unknown policy 'p2d'; did you mean p2c? "
+            "(known: least_inflight, p2c, random, round_robin)",
+            "trusted_proxies[0]: 10.0.0.1/8 has host bits set",
+            "allow_paths[0]: must start with a slash: /metrics",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("policy: p2c", "policy: unknown key; did you mean routing.policy?"),
+        ("repicas: []", "repicas: unknown key; did you mean replicas?"),
+        ("zzz: 1", "zzz: unknown key"),
+        ("12: 1", "12: unknown key"),
+        ("listen: 8080", "listen: must be text, not a whole number"),
+        ("listen:", "listen: must be text, not nothing"),
+        ("listen: 'a:1'\nadmin: 'A:1'", "admin: takes the port of listen (a:1); use another one"),
+        (
+            "admin: 127.0.0.1:8080",
+            "admin: takes the port of listen (0.0.0.0:8080); use another one",
+        ),
+        ("routing: p2c", "routing: must be a mapping, not text"),
+        ("routing: {options: []}", "routing.options: must be a mapping, not a list"),
+        (
+            "routing: {options: {choices: 2}}",
+            "routing.options.choices: no option of least_inflight (known: it has none)",
+        ),
+        ("debug_headers: yes", "debug_headers: must be true or false, not text"),
+        ("debug_headers: 1", "debug_headers: must be true or false, not a whole number"),
+        ("retry: {attempts: 0}", "retry.attempts: must be at least 1"),
+        ("retry: {attempts: true}", "retry.attempts: must be a whole number, not true or false"),
+        ("retry: {budget: 1.5}", "retry.budget: must be at most 1"),
+        ("timeouts: {head_s: 1e9}", "timeouts.head_s: must be at most 10000000"),
+        ("timeouts: {pool_age_s: 1}", "timeouts.pool_age_s: must be at least timeouts.pool_idle_s"),
+        ("health: {eject_max_s: 1}", "health.eject_max_s: must be at least health.eject_base_s"),
+        ("health: {path: ping}", "health.path: must start with a slash: /ping"),
+        ("limits: {write_low: 65536}", "limits.write_high: must be above limits.write_low (65536)"),
+        ("limits: {body: 1000000000}", "limits.bodies_total: must be at least limits.body"),
+        ("allow_paths: /metrics", "allow_paths: must be a list, not text"),
+        ("allow_paths: ['/a?b']", "allow_paths[0]: a path is matched without its query"),
+        ("allow_paths: ['/a b']", "allow_paths[0]: must be visible ASCII characters only"),
+        ("trusted_proxies: [fleet]", "trusted_proxies[0]: 'fleet' does not appear to be"),
+        ("via: a b", "via: must be 1 to 64 letters"),
+        ("upstream: {token: a, token_file: b}", "upstream.token_file: give either"),
+        ("upstream: {token: 'a b'}", "upstream.token: a token is one word"),
+        ("upstream: {server_name: a/b}", "upstream.server_name: 'a/b' is not a host name"),
+        ("access_log: {path: /none/at/all}", "access_log.path: there is no directory '/none/at'"),
+        ("access_log: {path: /}", "access_log.path: '/' is a directory"),
+        ("emulate: {count: 2}", "emulate.count: emulated engines replace real replicas"),
+        ("emulate: {count: 65}", "emulate.count: must be at most 64"),
+        ("tls: {cert: /none}", "tls.key: is missing"),
+    ],
+)
+def test_one_mistake_gives_one_line(text: str, problem: str) -> None:
+    problems = problems_of(REPLICA + text)
+    assert len(problems) == 1
+    assert problems[0].startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "problem"),
+    [
+        ("", "replicas: at least one is needed"),
+        ("[]", "replicas: at least one is needed"),
+        ("http://gpu-1", "replicas: must be a list, not text"),
+        ("[{url: 'http://a', models: []}, {url: 'http://a'}]", "replicas[1].url: the same engine"),
+        ("[{url: 'http://a', id: x}, {url: 'http://b', id: x}]", "replicas[1].id: 'x' is the id"),
+        ("[{url: 'http://a'}, {url: 'http://b', id: 'a:80'}]", "replicas[1].id: 'a:80' is the id"),
+        ("[{url: 'http://a', id: 'x\"y'}]", "replicas[0].id: must be visible ASCII"),
+        ("[{url: 'http://a', models: ['']}]", "replicas[0].models[0]: a model's name"),
+        ("[{url: 'http://a', models: [1]}]", "replicas[0].models[0]: must be text"),
+        ("[{url: 'http://a', max_inflight: 0}]", "replicas[0].max_inflight: must be at least 1"),
+        ("[{ur: 'http://a', url: 'http://a'}]", "replicas[0].ur: unknown key; did you mean url?"),
+    ],
+)
+def test_a_bad_fleet_is_named(replicas: str, problem: str) -> None:
+    problems = problems_of(f"replicas: {replicas}")
+    assert len(problems) == 1
+    assert problems[0].startswith(problem)
+
+
+def test_a_section_of_the_wrong_kind_is_not_hidden_by_a_flag() -> None:
+    assert problems_of(f"{REPLICA}routing: p2c", {"routing": {"policy": "random"}}) == [
+        "routing: must be a mapping, not text"
+    ]
+
+
+# Files.
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, "cannot be read: No such file"),
+        (b"\xff\xfe", "is not UTF-8 (byte 0)"),
+        (b"#" * (MAX_BYTES + 1), "is larger than"),
+    ],
+)
+def test_an_unusable_file_is_named(tmp_path: Path, content: bytes | None, problem: str) -> None:
+    file = tmp_path / "hedgerow.yaml"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    assert len(caught.value.problems) == 1
+    assert caught.value.problems[0].startswith(f"{file}: {problem}")
+
+
+def test_text_that_is_no_yaml_gives_one_line() -> None:
+    assert problems_of("replicas: [") == [
+        "not YAML: line 1, column 12: expected the node content, but found '<stream end>'"
+    ]
+
+
+def test_a_thousand_mistakes_are_listed_without_much_ado() -> None:
+    lines = "".join(f"  - {{url: 'x{index}', wieght: 1}}\n" for index in range(500))
+    assert len(problems_of(f"replicas:\n{lines}")) == 1000
+
+
+def test_tls_files_are_tried_before_anything_starts(tmp_path: Path) -> None:
+    one, other = DATA / "one.pem", DATA / "other.key"
+    text = REPLICA + "tls: {{cert: {}, key: {}}}"
+    assert parse(text.format(one, DATA / "one.key")).tls is not None
+    missing = problems_of(text.format(tmp_path / "none.pem", other))
+    assert missing == [
+        f"tls.cert: cannot read '{tmp_path / 'none.pem'}': No such file or directory"
+    ]
+    assert problems_of(text.format(one, other)) == ["tls.key: is not the key of tls.cert"]
+    locked = problems_of(text.format(one, DATA / "locked.key"))
+    assert locked[0].startswith("tls.cert: no usable PEM certificate and key")
+
+
+def test_upstream_files_are_tried_too(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("sk-secret\n")
+    assert parse(f"{REPLICA}upstream: {{token_file: {token}, ca_file: {DATA / 'one.pem'}}}")
+    token.write_text("sk-secret\nX-Injected: yes\n")
+    assert problems_of(f"{REPLICA}upstream: {{token_file: {token}, ca_file: {token}}}") == [
+        "upstream.token_file: a token is one word of visible ASCII characters",
+        "upstream.ca_file: no usable PEM certificates (NO_CERTIFICATE_OR_CRL_FOUND)",
+    ]
+    assert problems_of(f"{REPLICA}upstream: {{ca_file: {token}, verify: false}}") == [
+        "upstream.ca_file: is of no use when upstream.verify is false"
+    ]

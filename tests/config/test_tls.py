@@ -1,0 +1,79 @@
+"""TLS contexts: what they demand of a peer, and a real handshake between the two kinds."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+
+from router.config.model import Tls, Upstream
+from router.config.tls import FileProblem, listening_context, replica_context, upstream_token
+
+DATA = Path(__file__).parent / "data"
+TLS = Tls(cert=str(DATA / "one.pem"), key=str(DATA / "one.key"))
+
+
+def shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, name: str) -> str | None:
+    """Both sides through memory; returns the protocol agreed upon by ALPN."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [
+        client.wrap_bio(to_client, to_server, server_hostname=name),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    pending = list(sides)
+    for _ in range(10):
+        for side in list(pending):
+            try:
+                side.do_handshake()
+                pending.remove(side)
+            except ssl.SSLWantReadError:
+                pass
+    assert not pending
+    return sides[0].selected_alpn_protocol()
+
+
+def test_a_replica_with_a_known_certificate_is_trusted() -> None:
+    client = replica_context(Upstream(ca_file=TLS.cert))
+    assert shake_hands(client, listening_context(TLS), "one.test") == "http/1.1"
+
+
+@pytest.mark.parametrize(
+    ("upstream", "name"),
+    [
+        (Upstream(), "one.test"),
+        (Upstream(ca_file=str(DATA / "other.pem")), "one.test"),
+        (Upstream(ca_file=TLS.cert), "stranger.test"),
+    ],
+)
+def test_a_replica_that_cannot_prove_itself_is_refused(upstream: Upstream, name: str) -> None:
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake_hands(replica_context(upstream), listening_context(TLS), name)
+
+
+def test_verification_is_off_only_when_asked() -> None:
+    client = replica_context(Upstream(verify=False))
+    assert shake_hands(client, listening_context(TLS), "stranger.test") == "http/1.1"
+
+
+def test_nothing_older_than_tls_1_2_is_spoken() -> None:
+    for context in (listening_context(TLS), replica_context(Upstream())):
+        assert context.minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+def test_a_token_comes_from_its_file_without_the_line_end(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("sk-1\n")
+    assert upstream_token(Upstream(token_file=str(file))) == "sk-1"
+    assert upstream_token(Upstream(token="sk-2")) == "sk-2"
+    assert upstream_token(Upstream()) is None
+
+
+@pytest.mark.parametrize("content", ["", "\n", "two words", "a\nb", "\u00e9", "x" * 20_000])
+def test_a_file_that_holds_no_token_is_refused(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "token"
+    file.write_text(content)
+    with pytest.raises(FileProblem) as caught:
+        upstream_token(Upstream(token_file=str(file)))
+    assert caught.value.field == "token_file"
+    assert "two" not in str(caught.value)

@@ -1,0 +1,112 @@
+"""An app under test with its replicas, and the proof that nothing of it is left behind."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from router.app import App
+from router.config.model import (
+    AccessLog,
+    Config,
+    Drain,
+    Health,
+    Replica,
+    Routing,
+)
+from tests.harness.client import RawClient
+from tests.harness.messages import chat, request
+from tests.harness.reading import Response
+from tests.harness.replica import Behaviour, HostileReplica
+
+DATA = Path(__file__).parent.parent / "config" / "data"
+CERT, KEY = str(DATA / "one.pem"), str(DATA / "one.key")
+NEVER_S = 3600.0
+
+
+class Under:
+    """An app under test: its replicas, and the configuration its next reload reads."""
+
+    def __init__(self, config: Config, replicas: list[HostileReplica]) -> None:
+        self.replicas = replicas
+        self.next = config
+        self.app = App(config, self.read_again)
+        self.clients: list[RawClient] = []
+        self.read: Callable[[], Config] | None = None
+
+    def read_again(self) -> Config:
+        return self.next if self.read is None else self.read()
+
+    def change(self, **fields: Any) -> None:
+        """Change the configuration that the next reload reads."""
+        self.next = msgspec.structs.replace(self.next, **fields)
+
+    async def client(self) -> RawClient:
+        """A new client connection; closed at the end."""
+        client = await RawClient.connect(self.app.port)
+        self.clients.append(client)
+        return client
+
+    async def ask(self, data: bytes | None = None, port: int | None = None) -> Response:
+        """One request on a connection of its own."""
+        client = await RawClient.connect(self.app.port if port is None else port)
+        try:
+            await client.send(chat() if data is None else data)
+            return await client.recv_response()
+        finally:
+            client.close()
+
+    async def admin(self, path: str, method: str = "GET") -> Response:
+        return await self.ask(
+            request(path, "Connection: close", method=method), self.app.admin_port
+        )
+
+    def busy(self) -> dict[str, int]:
+        census = self.app.census()
+        return {
+            k: n for k, n in census.items() if n and k not in ("probes", "parties", "replica_idle")
+        }
+
+
+def replica_at(url: str, **fields: Any) -> Replica:
+    return Replica(**{"url": url, "id": url.rpartition(":")[2], "models": ("m",), **fields})
+
+
+def settings(*urls: str, **fields: Any) -> Config:
+    return Config(
+        **{
+            "listen": "127.0.0.1:0",
+            "admin": "127.0.0.1:0",
+            "replicas": tuple(replica_at(url) for url in urls),
+            "routing": Routing(policy="round_robin"),
+            "health": Health(interval_s=NEVER_S),
+            "access_log": AccessLog(path=""),
+            "drain": Drain(lame_duck_s=0.0, grace_s=5.0),
+            **fields,
+        }
+    )
+
+
+@asynccontextmanager
+async def serving(*behaviours: Behaviour, **fields: Any) -> AsyncIterator[Under]:
+    """An app before one replica per behaviour; afterwards nothing of it is left."""
+    replicas = [HostileReplica(behave) for behave in behaviours]
+    for replica in replicas:
+        replica.start()
+    under = Under(settings(*(r.url for r in replicas), **fields), replicas)
+    await under.app.start()
+    try:
+        yield under
+    finally:
+        for client in under.clients:
+            client.close()
+        await under.app.stop()
+        for replica in replicas:
+            await replica.stop()
+    left = {name: count for name, count in under.app.census().items() if count}
+    assert not left
+    assert [replica.failures for replica in replicas] == [[]] * len(replicas)

@@ -1,0 +1,283 @@
+"""The life of a request under any order of events, and the rules of its states one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from router.core.errors import Reason
+from router.dispatch.attempts import MOST_CONNECTS, Attempt, Commit, Kind, Life, Phase, Step
+
+REASONS = st.sampled_from(
+    [
+        Reason.CONNECT_FAILED,
+        Reason.CONNECT_TIMEOUT,
+        Reason.NO_FILES,
+        Reason.REPLICA_RESET,
+        Reason.EMPTY_STREAM,
+        Reason.STREAM_ERROR,
+        Reason.REPLICA_BUSY,
+        Reason.BAD_RESPONSE,
+        Reason.TTFT_TIMEOUT,
+        Reason.TOTAL_TIMEOUT,
+    ]
+)
+
+
+class Holder:
+    """Counts leases and notices one that is given back twice."""
+
+    def __init__(self) -> None:
+        self._inflight = 0
+
+    @property
+    def inflight(self) -> int:
+        return self._inflight
+
+    @inflight.setter
+    def inflight(self, value: int) -> None:
+        assert abs(value - self._inflight) == 1
+        assert value >= 0
+        self._inflight = value
+
+
+class Lives(RuleBasedStateMachine):
+    """Events come in any order, also late ones, to any attempt, and hedges run side by side."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.life = Life(3)
+        self.holders = [Holder() for _ in range(4)]
+        self.now = 0.0
+        self.commit = Commit.NOTHING
+        self.winner: Attempt | None = None
+        self.phases: dict[int, Phase] = {}
+
+    def tick(self) -> float:
+        self.now += 1.0
+        return self.now
+
+    def any_attempt(self, data: st.DataObject) -> Attempt:
+        return data.draw(st.sampled_from(self.life.attempts))
+
+    @initialize()
+    def first(self) -> None:
+        assert self.life.begin("r0", self.holders[0], self.tick()).kind is Kind.PRIMARY
+
+    @precondition(lambda self: not self.life.over and len(self.life.attempts) < 12)
+    @rule(replica=st.integers(0, 3))
+    def begin(self, replica: int) -> None:
+        attempt = self.life.begin(f"r{replica}", self.holders[replica], self.tick())
+        assert attempt.kind is Kind.RETRY
+        assert attempt.index == len(self.life.attempts) - 1
+
+    @rule(data=st.data())
+    def sent(self, data: st.DataObject) -> None:
+        self.life.sent(self.any_attempt(data))
+
+    @rule(data=st.data())
+    def headed(self, data: st.DataObject) -> None:
+        self.life.headed(self.any_attempt(data))
+
+    @rule()
+    def status(self) -> None:
+        self.life.committed_status()
+
+    @rule(data=st.data())
+    def content(self, data: st.DataObject) -> None:
+        attempt = self.any_attempt(data)
+        was_alive = attempt.phase != Phase.ENDED and not self.life.over
+        won = self.life.content(attempt)
+        assert won == (was_alive and self.life.winner is attempt)
+
+    @rule(data=st.data(), reason=REASONS)
+    def failed(self, data: st.DataObject, reason: Reason) -> None:
+        attempt = self.any_attempt(data)
+        life = self.life
+        was_ended, was_over = attempt.phase == Phase.ENDED, life.over
+        flags = {
+            name: data.draw(st.booleans())
+            for name in ("reused", "received", "repeatable", "known_dead")
+        }
+        step = life.failed(attempt, reason, self.tick(), **flags)
+        assert attempt.phase == Phase.ENDED
+        if was_ended or was_over:
+            assert step == Step.NOTHING
+        if step == Step.TRUNCATE:
+            assert life.winner is attempt
+        if life.commit == Commit.CONTENT:
+            assert step in (Step.NOTHING, Step.TRUNCATE)
+        if step in (Step.HERE, Step.ELSEWHERE, Step.BUDGET, Step.ANSWER):
+            assert all(a.phase == Phase.ENDED for a in life.attempts)
+        if step in (Step.ELSEWHERE, Step.BUDGET):
+            assert len(life.attempts) < MOST_CONNECTS
+
+    @rule(data=st.data())
+    def completed(self, data: st.DataObject) -> None:
+        attempt = self.any_attempt(data)
+        was_over, was_ended = self.life.over, attempt.phase == Phase.ENDED
+        self.life.completed(attempt, self.tick())
+        assert attempt.phase == Phase.ENDED
+        if was_ended:
+            assert self.life.over == was_over, "an ended attempt's events are ignored"
+        elif not was_over:
+            assert self.life.over
+            self.cancel(self.life.end(Reason.OK, self.tick()))
+
+    @rule(reason=st.sampled_from([Reason.CLIENT_GONE, Reason.DRAINING, Reason.TOTAL_TIMEOUT]))
+    def end(self, reason: Reason) -> None:
+        alive = [a for a in self.life.attempts if a.phase != Phase.ENDED]
+        ended = self.life.end(reason, self.tick())
+        assert ended == alive
+        self.cancel(ended)
+
+    @staticmethod
+    def cancel(attempts: Sequence[Attempt]) -> None:
+        assert all(a.phase == Phase.ENDED and not a.lease.held for a in attempts)
+
+    @invariant()
+    def commitment_only_grows(self) -> None:
+        assert self.life.commit >= self.commit
+        self.commit = self.life.commit
+
+    @invariant()
+    def the_winner_is_unique_and_stays(self) -> None:
+        if self.winner is not None:
+            assert self.life.winner is self.winner
+        self.winner = self.life.winner
+        won = [a for a in self.life.attempts if a.phase == Phase.WON]
+        assert won in ([], [self.winner])
+        assert (self.winner is not None) == (self.life.commit == Commit.CONTENT)
+
+    @invariant()
+    def phases_only_advance_and_leases_follow(self) -> None:
+        for attempt in self.life.attempts:
+            assert attempt.phase >= self.phases.get(attempt.index, Phase.CONNECTING)
+            self.phases[attempt.index] = attempt.phase
+            assert attempt.lease.held == (attempt.phase != Phase.ENDED)
+            assert not attempt.ended or attempt.ended >= attempt.began
+        alive = sum(1 for a in self.life.attempts if a.phase != Phase.ENDED)
+        assert sum(holder.inflight for holder in self.holders) == alive
+
+    def teardown(self) -> None:
+        self.life.end(Reason.CLIENT_GONE, self.tick())
+        assert self.life.over
+        assert [holder.inflight for holder in self.holders] == [0, 0, 0, 0]
+        for attempt in self.life.attempts:
+            flags = {"reused": True, "received": False, "repeatable": True, "known_dead": True}
+            late = self.life.failed(attempt, Reason.REPLICA_RESET, self.now, **flags)
+            assert late == Step.NOTHING
+            assert not self.life.content(attempt)
+
+
+Lives.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestLives = Lives.TestCase
+
+
+# -- one by one ---------------------------------------------------------------------------------
+
+
+def fail(life: Life, reason: Reason, replica: str = "", **flags: bool) -> Step:
+    """Begin an attempt and let it fail; by default at a new replica over a new connection."""
+    attempt = life.begin(replica or f"r{len(life.attempts)}", Holder(), 0.0)
+    if reason not in (Reason.CONNECT_FAILED, Reason.CONNECT_TIMEOUT):
+        life.sent(attempt)
+    flags = {
+        "reused": False,
+        "received": False,
+        "repeatable": True,
+        "known_dead": False,
+        **flags,
+    }
+    return life.failed(attempt, reason, 1.0, **flags)
+
+
+def test_a_stale_connection_is_replaced_once_a_replica() -> None:
+    life = Life(3)
+    assert fail(life, Reason.REPLICA_RESET, "a", reused=True) == Step.HERE
+    assert fail(life, Reason.REPLICA_RESET, "a", reused=True) == Step.ANSWER
+
+
+def test_a_stale_connection_uses_nothing_up() -> None:
+    life = Life(2)
+    assert fail(life, Reason.REPLICA_RESET, "a", reused=True, repeatable=False) == Step.HERE
+    assert life.resent == 0
+    assert fail(life, Reason.REPLICA_RESET, "a") == Step.BUDGET
+
+
+def test_what_kills_replicas_does_not_tour_the_fleet() -> None:
+    life = Life(10)
+    assert fail(life, Reason.REPLICA_RESET) == Step.BUDGET
+    assert fail(life, Reason.REPLICA_RESET) == Step.ANSWER
+    life = Life(10)
+    assert fail(life, Reason.REPLICA_RESET, known_dead=True) == Step.ELSEWHERE
+    assert fail(life, Reason.EMPTY_STREAM, known_dead=True) == Step.ANSWER
+
+
+def test_a_dead_fleet_is_not_searched_to_its_end() -> None:
+    life = Life(3)
+    steps = [fail(life, Reason.CONNECT_FAILED) for _ in range(MOST_CONNECTS)]
+    assert steps == [Step.ELSEWHERE] * (MOST_CONNECTS - 1) + [Step.ANSWER]
+
+
+def test_busy_replicas_use_attempts_up() -> None:
+    life = Life(3)
+    steps = [fail(life, Reason.REPLICA_BUSY) for _ in range(3)]
+    assert steps == [Step.BUDGET, Step.BUDGET, Step.ANSWER]
+
+
+def test_failed_connects_use_no_attempts_up() -> None:
+    """`most` counts the attempts that may reach a replica; these reached none."""
+    life = Life(2)
+    for _ in range(3):
+        assert fail(life, Reason.CONNECT_FAILED) == Step.ELSEWHERE
+    assert fail(life, Reason.REPLICA_BUSY) == Step.BUDGET
+    assert fail(life, Reason.REPLICA_BUSY) == Step.ANSWER
+
+
+def test_after_content_a_failure_truncates() -> None:
+    life = Life(3)
+    attempt = life.begin("a", Holder(), 0.0)
+    life.sent(attempt)
+    life.headed(attempt)
+    assert life.content(attempt)
+    flags = {"reused": True, "received": False, "repeatable": True, "known_dead": True}
+    assert life.failed(attempt, Reason.REPLICA_RESET, 1.0, **flags) == Step.TRUNCATE
+
+
+def test_after_a_status_another_attempt_may_follow() -> None:
+    life = Life(3)
+    life.committed_status()
+    assert fail(life, Reason.REPLICA_RESET) == Step.BUDGET
+    assert life.commit == Commit.STATUS
+
+
+def test_a_loser_is_heard_no_more() -> None:
+    life = Life(3)
+    first, second = life.begin("a", Holder(), 0.0), life.begin("b", Holder(), 0.0)
+    assert life.content(second)
+    assert not life.content(first)
+    flags = {"reused": False, "received": True, "repeatable": True, "known_dead": False}
+    assert life.failed(first, Reason.REPLICA_RESET, 1.0, **flags) == Step.NOTHING
+    assert life.winner is second
+
+
+def test_while_another_is_alive_a_failure_changes_nothing() -> None:
+    life = Life(3)
+    first, _ = life.begin("a", Holder(), 0.0), life.begin("b", Holder(), 0.0)
+    flags = {"reused": False, "received": False, "repeatable": True, "known_dead": False}
+    assert life.failed(first, Reason.CONNECT_FAILED, 1.0, **flags) == Step.NOTHING
+
+
+def test_a_late_completion_ends_nothing() -> None:
+    life = Life(3)
+    first = life.begin("a", Holder(), 0.0)
+    flags = {"reused": False, "received": False, "repeatable": True, "known_dead": False}
+    life.failed(first, Reason.CONNECT_FAILED, 1.0, **flags)
+    second = life.begin("b", Holder(), 1.0)
+    life.completed(first, 2.0)
+    assert not life.over
+    assert life.content(second)

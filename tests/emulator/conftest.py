@@ -1,0 +1,91 @@
+"""Emulated engines in processes of their own, small enough to fill up, found clean each time.
+
+`fleet` keeps time, so that requests can be met while they run; `quick` answers at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+import uvloop
+
+from router.emulator.spawn import EmulatedFleet
+
+OPTIONS = ("--max-num-seqs=2", "--max-model-len=2048", "--num-blocks=256", "--block-size=16")
+
+
+class Fleet:
+    """What tests do with it, over real sockets."""
+
+    def __init__(self, urls: list[str]) -> None:
+        self.urls = urls
+        self.url = urls[0]
+        self.http = httpx.Client(timeout=20.0)
+
+    def state(self, replica: int = 0) -> dict[str, Any]:
+        state: dict[str, Any] = self.http.get(f"{self.urls[replica]}/emulator/state").json()
+        return state
+
+    def faults(self, **faults: object) -> httpx.Response:
+        return self.http.post(f"{self.url}/emulator/faults", json=faults)
+
+    def metric(self, name: str) -> float:
+        """One of the first engine's samples, named as in the text up to its value."""
+        for line in self.http.get(f"{self.url}/metrics").text.splitlines():
+            sample, _, value = line.rpartition(" ")
+            if sample == name or sample.partition("{")[0] == name:
+                return float(value)
+        raise KeyError(name)
+
+    def until(self, true: Callable[[], bool], what: str) -> None:
+        """Wait until something holds; fail if it does not in ten seconds."""
+        deadline = time.monotonic() + 10.0
+        while not true():
+            assert time.monotonic() < deadline, f"still not: {what}"
+            time.sleep(0.005)
+
+
+def started(*options: str) -> Iterator[Fleet]:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        child = EmulatedFleet(2, model="tiny", options=[*OPTIONS, *options])
+        fleet = Fleet(runner.run(child.start()))
+        yield fleet
+        fleet.http.close()
+        runner.run(child.stop())
+
+
+def checked(fleet: Fleet) -> Iterator[Fleet]:
+    yield fleet
+    for index, url in enumerate(fleet.urls):
+        fleet.http.delete(f"{url}/emulator/faults")
+
+        def is_empty(index: int = index) -> bool:
+            state = fleet.state(index)
+            return not (state["running"] or state["waiting"] or state["kv_blocks_used"])
+
+        fleet.until(is_empty, f"engine {index} empty after the test")
+
+
+@pytest.fixture(scope="session")
+def _fleet() -> Iterator[Fleet]:
+    yield from started()
+
+
+@pytest.fixture(scope="session")
+def _quick() -> Iterator[Fleet]:
+    yield from started("--profile=instant")
+
+
+@pytest.fixture
+def fleet(_fleet: Fleet) -> Iterator[Fleet]:
+    yield from checked(_fleet)
+
+
+@pytest.fixture
+def quick(_quick: Fleet) -> Iterator[Fleet]:
+    yield from checked(_quick)

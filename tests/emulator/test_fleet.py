@@ -1,0 +1,192 @@
+"""The fleet as a process: ports, options, and an end in every case."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import httpx
+import pytest
+import uvloop
+
+from router.emulator.spawn import EmulatedFleet, FleetError
+
+T = TypeVar("T")
+
+
+def bounded(work: Coroutine[Any, Any, T]) -> T:
+    return uvloop.run(asyncio.wait_for(work, 30))
+
+
+async def post(url: str, **body: object) -> httpx.Response:
+    async with httpx.AsyncClient(timeout=20) as client:
+        return await client.post(url + "/v1/completions", json={"prompt": "a", **body})
+
+
+def test_it_starts_and_stops_with_streams_under_way() -> None:
+    async def work() -> int:
+        fleet = EmulatedFleet(3, model="m", options=["--name", "unit"])
+        urls = await fleet.start()
+        assert len(set(urls)) == 3
+        async with (
+            httpx.AsyncClient(timeout=20) as client,
+            client.stream(
+                "POST",
+                urls[2] + "/v1/completions",
+                json={"prompt": "a", "stream": True, "max_tokens": 5000, "ignore_eos": True},
+            ) as answer,
+        ):
+            assert answer.headers["x-emulated-replica"] == "unit-2"
+            pid = fleet.pid
+            assert pid is not None
+            os.kill(pid, signal.SIGTERM)
+            status = await fleet.wait()
+        await fleet.stop()
+        await fleet.stop()
+        return status
+
+    assert bounded(work()) == 0
+
+
+def test_plain_asyncio_can_drive_it_too() -> None:
+    async def work() -> None:
+        fleet = EmulatedFleet(1)
+        await fleet.start()
+        await fleet.stop()
+
+    asyncio.run(asyncio.wait_for(work(), 30))
+
+
+def test_options_reach_every_engine() -> None:
+    async def work() -> None:
+        fleet = EmulatedFleet(
+            2,
+            options=[
+                "--profile=instant",
+                "--model=other",
+                "--fault=status=500; replica=emulated-1",
+                "--wait-first-token",
+                "--scheduling-policy=fcfs",
+                "--no-prefix-caching",
+            ],
+        )
+        try:
+            one, two = await fleet.start()
+            answer = await post(one, model="other", stream=True, max_tokens=500, ignore_eos=True)
+            assert answer.status_code == 200
+            assert answer.text.count("data: {") == 500
+            assert (await post(one, model="emulated")).status_code == 200
+            assert (await post(two)).status_code == 500
+        finally:
+            await fleet.stop()
+
+    bounded(work())
+
+
+def test_heads_wait_for_the_first_token_if_told_to() -> None:
+    async def work() -> None:
+        fleet = EmulatedFleet(1, options=["--wait-first-token", "--fault=freeze"])
+        try:
+            (url,) = await fleet.start()
+            async with httpx.AsyncClient(timeout=20) as client:
+                asked = asyncio.create_task(post(url, stream=True))
+                while (await client.get(url + "/emulator/state")).json()["waiting"] == 0:
+                    await asyncio.sleep(0.005)
+                with pytest.raises(httpx.ReadTimeout):
+                    async with client.stream(
+                        "POST",
+                        url + "/v1/completions",
+                        json={"prompt": "b", "stream": True},
+                        timeout=0.1,
+                    ):
+                        pass
+                await client.delete(url + "/emulator/faults")
+                answer = await asked
+            assert answer.text.endswith("data: [DONE]\n\n")
+        finally:
+            await fleet.stop()
+
+    bounded(work())
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--max-model-len", "999999"], "cannot hold one request"),
+        (["--max-num-seqs", "9000"], "max_num_batched_tokens"),
+        (["--fault", "nonsense"], "nonsense"),
+        (["--host", "192.0.2.1"], "cannot listen on 192.0.2.1"),
+        (["--profile", "turbo"], "invalid choice"),
+        (["--count", "0"], "at least 1"),
+    ],
+)
+def test_what_cannot_work_is_said_before_anything_listens(
+    options: list[str], complaint: str
+) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "router.emulator", *options],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert complaint in ended.stderr
+
+
+def test_a_fleet_that_does_not_come_up_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
+    async def work() -> None:
+        with pytest.raises(FleetError, match="status 2"):
+            await EmulatedFleet(1, options=["--fault=nonsense"]).start()
+
+    bounded(work())
+    assert "nonsense" in capfd.readouterr().err
+
+
+def test_it_ends_when_its_parent_is_killed() -> None:
+    parent = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            textwrap.dedent(
+                """
+                import asyncio, sys
+                from router.emulator.spawn import EmulatedFleet
+
+                async def main():
+                    fleet = EmulatedFleet(1)
+                    await fleet.start()
+                    print(fleet.pid, flush=True)
+                    await asyncio.Event().wait()
+
+                asyncio.run(main())
+                """
+            ),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        parent.kill()
+    deadline = time.monotonic() + 10
+    while _is_running(child):
+        assert time.monotonic() < deadline, "the child outlives its parent"
+        time.sleep(0.01)
+
+
+def _is_running(pid: int) -> bool:
+    """Also false for one that ended and waits to be reaped by whoever inherited it."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

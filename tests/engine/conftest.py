@@ -1,0 +1,90 @@
+"""Two real engines and a real Hedgerow in front of them, for every test in this folder.
+
+Nothing here skips: an environment that cannot be built or an engine that does not come up fails the
+run with the tail of its log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import openai
+import pytest
+
+from tests.engine import environment
+from tests.engine.fleet import Engine, Hedgerow
+
+IDLE_WITHIN_S = 60.0
+
+
+@pytest.fixture(scope="session")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("logs")
+
+
+@pytest.fixture(scope="session")
+def fleet(logs: Path) -> Iterator[tuple[Engine, Engine]]:
+    """Two engines with the same model, started side by side."""
+    built = environment.ensure()
+    pair = Engine("engine-a", built, logs), Engine("engine-b", built, logs)
+    with ExitStack() as stack:
+        for engine in pair:
+            stack.callback(engine.kill)
+            engine.start()
+        for engine in pair:
+            engine.wait_until_ready()
+        yield pair
+
+
+@pytest.fixture
+def engines(fleet: tuple[Engine, Engine]) -> tuple[Engine, Engine]:
+    """Both engines, up and with nothing to do, whatever the test before left behind."""
+    for engine in fleet:
+        if not engine.is_running():
+            engine.kill()
+            engine.start()
+    for engine in fleet:
+        engine.wait_until_ready()
+        engine.wait_until_idle(IDLE_WITHIN_S)
+    return fleet
+
+
+@pytest.fixture
+def hedgerow(engines: tuple[Engine, Engine], tmp_path: Path) -> Iterator[Hedgerow]:
+    """A fresh Hedgerow in front of both engines: what one test ejects, the next does not miss."""
+    router = Hedgerow([engine.url for engine in engines], tmp_path / "hedgerow.log")
+    with ExitStack() as stack:
+        stack.callback(router.kill)
+        router.start()
+        router.wait_until_ready()
+        yield router
+
+
+@pytest.fixture
+def client(hedgerow: Hedgerow) -> Iterator[openai.OpenAI]:
+    """The SDK as its users have it, except that it hides no failure by trying again."""
+    with openai.OpenAI(
+        base_url=f"{hedgerow.url}/v1", api_key="none", max_retries=0, timeout=60.0
+    ) as sdk:
+        yield sdk
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure shows what the processes of that test wrote last."""
+    report = yield
+    if report.failed:
+        used = getattr(item, "funcargs", {})
+        for service in (*used.get("engines", ()), used.get("hedgerow")):
+            if service is not None:
+                report.sections.append((service.name, service.tail()))
+    return report
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What kills an engine comes last: starting one again costs more than all other tests."""
+    items.sort(key=lambda item: "test_replica_loss" in item.nodeid)

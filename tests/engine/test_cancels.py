@@ -1,0 +1,152 @@
+"""A client that leaves stops its generation, wherever the request is.
+
+Asked of the engine itself: its running and waiting counts return to zero, and no request came to
+its natural end meanwhile, which is how a generation that nobody stopped would look in the end. How
+soon is counted in tokens, not in seconds: the machine's load slows both alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import openai
+import pytest
+
+from router.core.errors import Reason
+from tests.engine import bodies
+from tests.engine.fleet import MODEL, SLOTS, Engine, EngineState, Hedgerow
+from tests.engine.processes import eventually
+from tests.engine.raw_client import RawClient
+
+CHAT = "/v1/chat/completions"
+LONG = 3500  # tokens; half a minute of an engine that has nothing else to do
+WITHIN_S = 30.0
+
+Engines = tuple[Engine, Engine]
+Leave = Callable[[RawClient], None]
+
+both_ways_to_leave = pytest.mark.parametrize(
+    "leave", [RawClient.leave, RawClient.vanish], ids=["fin", "reset"]
+)
+
+
+def states(engines: Engines) -> tuple[EngineState, EngineState]:
+    return engines[0].state(), engines[1].state()
+
+
+def total(engines: Engines) -> EngineState:
+    one, other = states(engines)
+    return EngineState(
+        one.running + other.running,
+        one.waiting + other.waiting,
+        one.finished + other.finished,
+        one.generated_tokens + other.generated_tokens,
+    )
+
+
+def wait_until_running(engines: Engines, count: int) -> None:
+    eventually(
+        lambda: total(engines).running == count, WITHIN_S, lambda: f"{count} run: {states(engines)}"
+    )
+
+
+def assert_stopped(engines: Engines, start: EngineState, left: EngineState, requests: int) -> None:
+    """All requests since `start` were aborted, soon after the scrape `left`."""
+    eventually(lambda: total(engines).is_idle, WITHIN_S, lambda: f"idle: {states(engines)}")
+    now = total(engines)
+    assert now.finished == start.finished
+    assert now.generated_tokens - left.generated_tokens < requests * LONG / 3
+
+
+def assert_logged(hedgerow: Hedgerow, requests: int) -> None:
+    """The access log says of every one of them that the client left."""
+
+    def reasons() -> list[str]:
+        return [record["reason"] for record in hedgerow.records()]
+
+    eventually(lambda: len(reasons()) >= requests, WITHIN_S, lambda: f"logged: {reasons()}")
+    assert reasons() == [Reason.CLIENT_GONE] * requests
+
+
+@both_ways_to_leave
+def test_stream_after_some_tokens(engines: Engines, hedgerow: Hedgerow, leave: Leave) -> None:
+    start = total(engines)
+    with RawClient(hedgerow.url, CHAT, bodies.chat("leaves early", LONG, stream=True)) as client:
+        client.read_events(5)
+        left = total(engines)
+        leave(client)
+        assert_stopped(engines, start, left, requests=1)
+    assert_logged(hedgerow, requests=1)
+
+
+@both_ways_to_leave
+def test_whole_answer_under_way(engines: Engines, hedgerow: Hedgerow, leave: Leave) -> None:
+    start = total(engines)
+    with RawClient(hedgerow.url, CHAT, bodies.chat("will not wait", LONG)) as client:
+        wait_until_running(engines, 1)
+        left = total(engines)
+        leave(client)
+        assert_stopped(engines, start, left, requests=1)
+    assert_logged(hedgerow, requests=1)
+
+
+@both_ways_to_leave
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+def test_before_the_first_token(
+    engines: Engines, hedgerow: Hedgerow, stream: bool, leave: Leave
+) -> None:
+    """While every slot of both engines is taken, the request waits in an engine's own queue."""
+    with ExitStack() as stack:
+        for engine in engines:
+            for number in range(SLOTS):
+                body = bodies.chat(f"takes slot {number}", LONG, stream=True)
+                stack.enter_context(RawClient(engine.url, CHAT, body))
+        wait_until_running(engines, 2 * SLOTS)
+        start = total(engines)
+        body = bodies.chat("never served", LONG, stream=stream)
+        client = stack.enter_context(RawClient(hedgerow.url, CHAT, body))
+        eventually(lambda: total(engines).waiting == 1, WITHIN_S, "one waits")
+        leave(client)
+        eventually(lambda: total(engines).waiting == 0, WITHIN_S, "none waits")
+        # It got no slot: the same sixteen hold them all, and none of them has ended.
+        now = total(engines)
+        assert (now.running, now.finished) == (2 * SLOTS, start.finished)
+    assert_logged(hedgerow, requests=1)
+
+
+def test_a_crowd_leaves_at_once(engines: Engines, hedgerow: Hedgerow) -> None:
+    """Running and waiting requests, streams and whole answers: every slot is free again."""
+    crowd = 30
+    start = total(engines)
+    with ExitStack() as stack:
+        clients = [
+            stack.enter_context(
+                RawClient(hedgerow.url, CHAT, bodies.chat(f"number {n}", LONG, stream=n % 2 == 0))
+            )
+            for n in range(crowd)
+        ]
+        wait_until_running(engines, 2 * SLOTS)
+        eventually(lambda: total(engines).waiting == crowd - 2 * SLOTS, WITHIN_S, "the rest waits")
+        left = total(engines)
+        for client in clients:
+            client.leave()
+        assert_stopped(engines, start, left, requests=2 * SLOTS)
+    assert_logged(hedgerow, requests=crowd)
+
+
+def test_sdk_closes_its_stream(engines: Engines, hedgerow: Hedgerow, client: openai.OpenAI) -> None:
+    start = total(engines)
+    stream = client.chat.completions.create(
+        model=MODEL,
+        messages=[{"role": "user", "content": "closed by the SDK"}],
+        max_tokens=LONG,
+        stream=True,
+        extra_body=bodies.ENGINE_FIELDS,
+    )
+    for _ in range(5):
+        next(stream)
+    left = total(engines)
+    stream.close()
+    assert_stopped(engines, start, left, requests=1)
+    assert_logged(hedgerow, requests=1)

@@ -1,0 +1,69 @@
+"""No process outlives the run, whatever ends it: the guard and `Service`, without an engine."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.engine.processes import (
+    REPOSITORY,
+    Service,
+    ServiceFailed,
+    eventually,
+    free_port,
+    members_of_group,
+)
+
+WITHIN_S = 30.0
+# A server with a helper process, as an engine has its core.
+FAMILY = ["sh", "-c", "sleep 600 & echo started; sleep 600"]
+
+
+def test_kill_leaves_nobody(tmp_path: Path) -> None:
+    service = Service("family", FAMILY, tmp_path / "log")
+    service.start()
+    service.wait_ready(lambda: "started" in service.tail(), WITHIN_S)
+    group = service.group
+    assert len(members_of_group(group)) >= 3
+    service.kill()
+    assert members_of_group(group) == []
+    assert not service.is_running()
+    service.kill()  # a second time is harmless
+
+
+def test_the_family_dies_with_a_killed_parent(tmp_path: Path) -> None:
+    """A test run that is killed itself gets no chance to clean up."""
+    program = (
+        "import sys; from pathlib import Path; from tests.engine.processes import Service\n"
+        "service = Service('family', sys.argv[2:], Path(sys.argv[1])); service.start()\n"
+        "service.wait_ready(lambda: 'started' in service.tail(), 30)\n"
+        "print(service.group, flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path / "log"), *FAMILY],
+        cwd=REPOSITORY,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as parent:
+        assert parent.stdout is not None
+        group = int(parent.stdout.readline())
+        assert members_of_group(group)
+        parent.send_signal(signal.SIGKILL)
+    eventually(lambda: not members_of_group(group), WITHIN_S, "the family gone")
+
+
+def test_a_failed_start_tells_the_log(tmp_path: Path) -> None:
+    service = Service("failing", ["sh", "-c", "echo no such model; exit 3"], tmp_path / "log")
+    service.start()
+    with pytest.raises(ServiceFailed, match=r"no such model\n.*code 3"):
+        service.wait_ready(lambda: False, WITHIN_S)
+    service.kill()
+
+
+def test_ports_lie_where_no_outgoing_connection_takes_them() -> None:
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert all(1024 <= free_port() < lowest for _ in range(20))

@@ -1,0 +1,81 @@
+"""HEAD, 204 and 304 have no body, whatever their headers say; the next answer stays whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.harness.behaviours import echo_of
+from tests.harness.messages import json_response, request
+from tests.harness.replica import Behaviour, ReplicaConnection
+from tests.harness.running import running, scenario
+
+
+def first(data: bytes) -> Behaviour:
+    """Answer `/odd` with these bytes and anything else properly."""
+
+    async def behave(connection: ReplicaConnection) -> None:
+        while asked := await connection.recv_request():
+            odd = asked.target == "/odd"
+            await connection.send(data if odd else json_response(echo_of(asked)))
+
+    return behave
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n",
+        b"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\nETag: x\r\n\r\n",
+        b"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"HTTP/1.1 304 Not Modified\r\nETag: x\r\n\r\n",
+        b"HTTP/1.1 204 No Content\r\n\r\n",
+    ],
+)
+@scenario
+async def test_no_body_by_status(data: bytes) -> None:
+    async with running(first(data)) as router:
+        client = await router.client()
+        await client.send(request("/odd"))
+        got = await client.recv_response()
+        assert got.status in (204, 304)
+        assert got.complete
+        assert got.body == b""
+        if got.status == 204:
+            assert got.header("content-length") is None
+            assert got.header("transfer-encoding") is None
+        await client.send(request("/next"))
+        assert (await client.recv_response()).json()["target"] == "/next"
+
+
+@scenario
+async def test_head_keeps_its_length_and_has_no_body() -> None:
+    async with running(first(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")) as router:
+        client = await router.client()
+        for _ in range(2):
+            await client.send(request("/odd", method="HEAD"))
+            got = await client.recv_response("HEAD")
+            assert got.status == 200
+            assert got.complete
+            assert got.header("content-length") == "5"
+        await client.send(request("/next"))
+        assert (await client.recv_response()).json()["target"] == "/next"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+    ],
+)
+@scenario
+async def test_head_answered_with_a_body(data: bytes) -> None:
+    async with running(first(data)) as router:
+        client = await router.client()
+        await client.send(request("/odd", method="HEAD"))
+        got = await client.recv_response("HEAD")
+        assert got.status == 200
+        await client.send(request("/next"))
+        assert (await client.recv_response()).json()["target"] == "/next"
+        assert b"hello" not in client.received
+        assert len(router.replica.sessions) == 2

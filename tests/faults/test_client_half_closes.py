@@ -1,0 +1,84 @@
+"""A FIN after a whole request: a leaving by default, tolerated where the configuration says so."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.harness.behaviours import echo
+from tests.harness.messages import completion, request
+from tests.harness.replica import ReplicaConnection, eventually
+from tests.harness.running import running, scenario
+
+
+@scenario
+async def test_by_default_it_is_a_leaving() -> None:
+    async def waits(connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        await connection.expect_close()
+
+    async with running(waits) as router:
+        client = await router.client()
+        await client.send(request("/plain"))
+        await router.replica.wait_for_requests(1)
+        client.fin()
+        (connection,) = router.replica.sessions
+        await eventually(lambda: connection.ended is not None, "the replica's connection closed")
+        await client.expect_silence_then_close()
+        assert await router.reason() == "client_gone"
+
+
+@scenario
+async def test_where_allowed_the_answer_still_comes() -> None:
+    go = asyncio.Event()
+
+    async def waits(connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        await go.wait()
+        await connection.send(completion())
+        await connection.expect_close()
+
+    async with running(waits, allow_half_close=True) as router:
+        client = await router.client()
+        await client.send(request("/plain"))
+        client.fin()
+        await router.replica.wait_for_requests(1)
+        go.set()
+        assert (await client.recv_response()).status == 200
+        assert await client.expect_close()
+        assert await router.reason() == "ok"
+
+
+@scenario
+async def test_where_allowed_pipelined_requests_are_all_answered() -> None:
+    async with running(echo, allow_half_close=True) as router:
+        client = await router.client()
+        await client.send(*(request(f"/{index}") for index in range(5)))
+        client.fin()
+        for index in range(5):
+            assert (await client.recv_response()).json()["target"] == f"/{index}"
+        assert await client.expect_close()
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+@scenario
+async def test_before_the_request_is_whole_it_is_the_end(allowed: bool) -> None:
+    async with running(echo, allow_half_close=allowed) as router:
+        client = await router.client()
+        await client.send(request("/plain", method="POST", body=b"hello")[:-1])
+        client.fin()
+        await client.expect_close()
+        assert client.received == b"" or client.received.startswith(b"HTTP/1.1 400 ")
+        assert not router.replica.requests
+
+
+@scenario
+async def test_an_idle_connection_is_closed_quietly() -> None:
+    async with running(echo) as router:
+        client = await router.client()
+        await client.send(request("/plain"))
+        assert (await client.recv_response()).status == 200
+        client.fin()
+        await client.expect_silence_then_close()
+        assert len(await router.log()) == 1

@@ -1,0 +1,114 @@
+"""A client that stops reading holds up its own stream and nothing else, and not for ever."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.harness.behaviours import until_closed
+from tests.harness.messages import SSE_HEAD, chat, chunk, token
+from tests.harness.replica import ReplicaConnection
+from tests.harness.running import running, scenario
+
+PIECE = chunk(token("x" * 16_000))
+HELD = 512 * 1024  # per stream, whatever the replica sends
+KERNEL = 16 * 1024 * 1024  # what loopback's socket buffers may take on the way
+
+
+class Flood:
+    """A replica that streams as fast as it is read, and knows how much went out."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.sent = 0
+
+    async def __call__(self, connection: ReplicaConnection) -> None:
+        asked = await connection.recv_request()
+        assert asked is not None
+        await connection.send(SSE_HEAD)
+        if b"quick" in asked.body:
+            for index in range(50):
+                await connection.send(chunk(token(f"q{index}")))
+                await asyncio.sleep(0.002)
+            await connection.send(b"0\r\n\r\n")
+            await until_closed(connection)
+            return
+        loop = asyncio.get_running_loop()
+        while self.sent < self.limit:
+            await loop.sock_sendall(connection.sock, PIECE)
+            self.sent += len(PIECE)
+        await until_closed(connection)
+
+
+@scenario
+async def test_memory_is_bounded_and_the_write_stall_ends_it() -> None:
+    flood = Flood(1 << 30)
+    async with running(flood, timeouts={"write_stall_s": 0.5, "token_gap_s": 60.0}) as router:
+        client = await router.client(receive_buffer=4096)
+        await client.send(chat(stream=True))
+        await client.recv_until(b"xxx")
+        most = 0
+        while router.busy():
+            most = max(most, router.app.census()["held_bytes"])
+            await asyncio.sleep(0.005)
+        assert most <= HELD
+        assert flood.sent <= KERNEL
+        assert await router.reason() == "write_timeout"
+
+
+@scenario
+async def test_many_of_them_leave_other_streams_alone() -> None:
+    count = 50
+    flood = Flood(1 << 30)
+    async with running(flood, timeouts={"write_stall_s": 60.0}) as router:
+        slow = [await router.client(receive_buffer=4096) for _ in range(count)]
+        for client in slow:
+            await client.send(chat(stream=True))
+            await client.recv_until(b"xxx")
+        answer = await router.ask(chat(stream=True, user="quick"))
+        assert answer.complete
+        assert len(answer.events()) == 50
+        assert router.app.census()["held_bytes"] <= count * HELD
+
+
+@scenario
+async def test_a_slow_steady_reader_is_never_killed() -> None:
+    """It takes far longer than the stall limit in all, and never that long for one read."""
+    flood = Flood(3_000_000)
+
+    async def ends(connection: ReplicaConnection) -> None:
+        asked = await connection.recv_request()
+        assert asked is not None
+        await connection.send(SSE_HEAD)
+        loop = asyncio.get_running_loop()
+        while flood.sent < flood.limit:
+            await loop.sock_sendall(connection.sock, PIECE)
+            flood.sent += len(PIECE)
+        await loop.sock_sendall(connection.sock, b"0\r\n\r\n")
+        await until_closed(connection)
+
+    async with running(ends, timeouts={"write_stall_s": 0.5, "token_gap_s": 0.5}) as router:
+        client = await router.client(receive_buffer=4096)
+        await client.send(chat(stream=True))
+        started = asyncio.get_running_loop().time()
+        while asyncio.get_running_loop().time() - started < 1.5:
+            assert await client.fill(32_768)
+            await asyncio.sleep(0.03)
+        answer = await client.recv_response()
+        assert answer.complete
+        assert await router.reason() == "ok"
+
+
+@scenario
+async def test_backpressure_reaches_the_replica() -> None:
+    flood = Flood(1 << 30)
+    async with running(flood) as router:
+        client = await router.client(receive_buffer=4096)
+        await client.send(chat(stream=True))
+        await client.recv_until(b"xxx")
+        before = -1
+        while before != flood.sent:  # until its writes stop going through
+            before = flood.sent
+            await asyncio.sleep(0.15)
+        assert flood.sent <= KERNEL
+        while flood.sent == before:  # it goes on as soon as the client reads
+            assert await client.fill()

@@ -1,0 +1,44 @@
+"""A replica whose SYNs are dropped: the connect timeout fires and another replica serves."""
+
+from __future__ import annotations
+
+from router.core.errors import Reason
+from tests.harness.behaviours import json_ok
+from tests.harness.listeners import blackhole
+from tests.harness.messages import chat
+from tests.harness.replica import eventually
+from tests.harness.running import assert_error, running, scenario
+
+FAST = {"connect_s": 0.2}
+
+
+@scenario
+async def test_another_replica_serves() -> None:
+    with blackhole() as url:
+        async with running(url, json_ok, timeouts=FAST) as router:
+            for _ in range(2):
+                assert (await router.ask(chat())).status == 200
+            assert sorted(line["attempts"] for line in await router.log(2)) == [1, 2]
+
+
+@scenario
+async def test_no_other_replica() -> None:
+    with blackhole() as url:
+        async with running(url, timeouts=FAST) as router:
+            answer = await router.ask(chat())
+            assert_error(answer, Reason.CONNECT_TIMEOUT)
+            assert await router.reason() == "connect_timeout"
+
+
+@scenario
+async def test_a_client_that_leaves_meanwhile_frees_its_slot() -> None:
+    with blackhole() as first, blackhole() as second:
+        async with running(first, second, timeouts={"connect_s": 0.5}) as router:
+            client = await router.client()
+            await client.send(chat())
+            await eventually(lambda: router.busy().get("leases", 0) == 1, "an attempt")
+            client.rst()
+            (line,) = await router.log()
+            assert line["reason"] == "client_gone"
+            assert line["attempts"] <= 1
+            assert not router.busy().get("leases")

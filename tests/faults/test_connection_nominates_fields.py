@@ -1,0 +1,58 @@
+"""`Connection` names fields of this hop only; it cannot strip what others rely on."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.harness.behaviours import answer, echo
+from tests.harness.messages import request
+from tests.harness.running import running, scenario
+
+
+@pytest.mark.parametrize(
+    "name", ["Authorization", "X-Forwarded-For", "Content-Length", "Host", "authorization, close"]
+)
+@scenario
+async def test_abuse_is_refused(name: str) -> None:
+    async with running(echo) as router:
+        asked = request(
+            "/upload", "Authorization: Bearer x", f"Connection: {name}", method="POST", body=b"a"
+        )
+        got = await router.ask(asked)
+        assert got.status == 400
+        assert got.error()["code"] == "bad_header"
+        assert not router.replica.requests
+
+
+@scenario
+async def test_named_fields_end_here() -> None:
+    async with running(echo) as router:
+        asked = request(
+            "/plain",
+            "Connection: keep-alive, X-Hop",
+            "X-Hop: 1",
+            "X-End: 1",
+            "Keep-Alive: timeout=5",
+            "Proxy-Connection: keep-alive",
+            "Proxy-Authorization: Basic eA==",
+            "TE: gzip",
+        )
+        assert (await router.ask(asked)).status == 200
+        (seen,) = router.replica.requests
+        names = {name for name, _ in seen.headers}
+        assert "x-end" in names
+        assert not names & {"x-hop", "keep-alive", "proxy-connection", "proxy-authorization", "te"}
+
+
+@scenario
+async def test_in_responses_too() -> None:
+    data = (
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: X-Hop\r\nX-Hop: 1\r\nX-End: 1\r\n"
+        b"Keep-Alive: timeout=1\r\nProxy-Authenticate: Basic\r\nUpgrade: h2c\r\n\r\nok"
+    )
+    async with running(answer(data)) as router:
+        got = await router.ask(request("/plain"))
+        names = {name for name, _ in got.headers}
+        assert "x-end" in names
+        assert not names & {"x-hop", "proxy-authenticate", "upgrade"}
+        assert got.all("keep-alive") != ["timeout=1"]

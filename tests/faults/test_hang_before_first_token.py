@@ -1,0 +1,90 @@
+"""A replica that takes the request and gives no token: 504 in time, and its slot comes back.
+
+Headers are not a token: an engine sends them before it has computed anything.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from router.core.errors import Reason
+from tests.harness.behaviours import hang, stream_then_hang
+from tests.harness.messages import chat, event, post_json, role
+from tests.harness.replica import Behaviour, ReplicaConnection, eventually
+from tests.harness.running import assert_error, running, scenario
+
+FAST = {"first_token_s": 0.2}
+CREATED = event({"type": "response.created", "response": {"id": "resp_1"}})
+MESSAGE_START = event({"type": "message_start", "message": {"id": "msg_1"}})
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@scenario
+async def test_no_byte_at_all(stream: bool) -> None:
+    async with running(hang, timeouts=FAST, replica={"max_inflight": 1}) as router:
+        for _ in range(2):  # twice: the only slot must have come back
+            assert_error(await router.ask(chat(stream=stream)), Reason.TTFT_TIMEOUT)
+        await router.quiet()
+        await eventually(
+            lambda: all(connection.ended for connection in router.replica.sessions),
+            "both connections to the replica closed",
+        )
+        assert {line["reason"] for line in await router.log(2)} == {"ttft_timeout"}
+        assert {line["attempts"] for line in router.lines()} == {1}
+
+
+@pytest.mark.parametrize(
+    "behave",
+    [
+        stream_then_hang(),
+        stream_then_hang(b": keep-alive\n\n"),
+        stream_then_hang(role()),
+        stream_then_hang(event({"choices": [], "usage": {}})),
+        stream_then_hang(b"data: \n\n", b"\n\n"),
+    ],
+    ids=["headers", "comment", "role", "no choices", "blank"],
+)
+@scenario
+async def test_a_stream_without_content(behave: Behaviour) -> None:
+    async with running(behave, timeouts=FAST) as router:
+        assert_error(await router.ask(chat(stream=True)), Reason.TTFT_TIMEOUT)
+        assert await router.reason() == "ttft_timeout"
+
+
+@pytest.mark.parametrize(
+    ("path", "opening"),
+    [("/v1/responses", CREATED), ("/v1/messages", MESSAGE_START)],
+)
+@scenario
+async def test_a_stream_that_only_opens(path: str, opening: bytes) -> None:
+    async with running(stream_then_hang(opening), timeouts=FAST) as router:
+        asked = post_json(path, {"model": "m", "input": "hello", "stream": True})
+        assert_error(await router.ask(asked), Reason.TTFT_TIMEOUT)
+
+
+@scenario
+async def test_half_a_json_answer() -> None:
+    async def behave(connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        await connection.send(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{")
+        await connection.expect_close()
+
+    async with running(behave, timeouts={"first_token_s": 0.2, "token_gap_s": 0.2}) as router:
+        answer = await router.ask(chat())
+        assert answer.status in (200, 504)
+        assert answer.status == 504 or not answer.complete
+        assert await router.reason() in ("ttft_timeout", "token_gap_timeout")
+
+
+@scenario
+async def test_a_client_that_waits_sees_comments_and_then_an_error_event() -> None:
+    timeouts = {"first_token_s": 0.6, "commit_after_s": 0.2}
+    async with running(hang, timeouts=timeouts) as router:
+        answer = await router.ask(chat(stream=True))
+        assert answer.status == 200
+        assert (answer.header("content-type") or "").startswith("text/event-stream")
+        assert not answer.complete
+        assert b"ttft_timeout" in answer.body
+        assert bytes(answer.body).startswith(b":")
+        assert b"[DONE]" not in answer.body
+        assert await router.reason() == "ttft_timeout"

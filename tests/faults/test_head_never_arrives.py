@@ -1,0 +1,73 @@
+"""A client that connects and says nothing, or drips its head: closed by one timer, at no cost."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from router.core.errors import Reason
+from tests.harness.behaviours import json_ok
+from tests.harness.messages import chat
+from tests.harness.running import assert_error, running, scenario
+
+FAST = {"head_s": 0.3}
+
+
+@scenario
+async def test_silence_costs_no_task_and_is_closed() -> None:
+    async with running(json_ok, timeouts=FAST) as router:
+        before = len(asyncio.all_tasks())
+        clients = [await router.client() for _ in range(50)]
+        assert len(asyncio.all_tasks()) <= before
+        for client in clients:
+            await client.expect_close()
+            answers = bytes(client.received)
+            assert answers == b"" or answers.startswith(b"HTTP/1.1 408 ")
+        assert not router.replica.requests
+
+
+@pytest.mark.parametrize("start", [b"G", b"GET / HT", b"GET / HTTP/1.1\r\nHost: a\r\nx:"])
+@scenario
+async def test_half_a_head_is_answered_408(start: bytes) -> None:
+    async with running(json_ok, timeouts=FAST) as router:
+        client = await router.client()
+        await client.send(start)
+        answer = await client.recv_response()
+        assert_error(answer, Reason.HEAD_TIMEOUT)
+        assert answer.header("connection") == "close"
+        assert await client.expect_close()
+        assert await router.reason() == "head_timeout"
+
+
+@scenario
+async def test_a_drip_does_not_extend_the_time() -> None:
+    async with running(json_ok, timeouts=FAST) as router:
+        drips = [await router.client() for _ in range(200)]
+
+        async def drip() -> None:
+            while True:
+                for client in drips:
+                    try:
+                        await client.send(b"G")
+                    except OSError:
+                        continue
+                await asyncio.sleep(0.05)
+
+        dripping = asyncio.create_task(drip())
+        try:
+            for _ in range(5):  # real users meanwhile
+                assert (await router.ask(chat())).status == 200
+            await asyncio.gather(*(client.expect_close() for client in drips))
+        finally:
+            dripping.cancel()
+            await asyncio.gather(dripping, return_exceptions=True)
+
+
+@scenario
+async def test_the_second_head_on_a_connection_has_the_same_limit() -> None:
+    async with running(json_ok, timeouts=FAST) as router:
+        client = await router.client()
+        await client.send(chat() + b"GET / HTTP/1.1\r\nHo")
+        assert (await client.recv_response()).status == 200
+        assert_error(await client.recv_response(), Reason.HEAD_TIMEOUT)

@@ -1,0 +1,83 @@
+"""Host and the request target: one meaning, or none."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.harness.behaviours import echo
+from tests.harness.messages import request
+from tests.harness.running import running, scenario
+
+BAD_HOSTS = ["", "a, b", "user@a", "a/path", "a:b", "a:99999999", "a b", "http://a", "[::1", "a\\b"]
+
+
+@pytest.mark.parametrize("host", BAD_HOSTS)
+@scenario
+async def test_a_bad_host(host: str) -> None:
+    async with running(echo) as router:
+        client = await router.client()
+        await client.send(request("/plain", host=host))
+        answer = await client.recv_response()
+        assert answer.status == 400
+        assert answer.error()["code"] in ("bad_host", "bad_request", "bad_header")
+        await client.expect_close()
+        assert not router.replica.requests
+
+
+@pytest.mark.parametrize("fields", [[], ["Host: a", "Host: a"], ["Host: a", "Host: b"]])
+@scenario
+async def test_no_host_or_two(fields: list[str]) -> None:
+    async with running(echo) as router:
+        answer = await router.ask(request("/plain", *fields, host=None))
+        assert answer.status == 400
+        assert answer.error()["code"] == "bad_host"
+        assert not router.replica.requests
+
+
+@pytest.mark.parametrize("host", ["a", "a.b:80", "192.0.2.1:8000", "[::1]:8000", "a-b.c_d", "A"])
+@scenario
+async def test_a_good_host(host: str) -> None:
+    async with running(echo) as router:
+        assert (await router.ask(request("/plain", host=host))).status == 200
+
+
+@pytest.mark.parametrize("target", ["*", "/a#b", "plain", "", "http:///x", "http://u@a/x", "ftp:x"])
+@scenario
+async def test_a_bad_target(target: str) -> None:
+    async with running(echo) as router:
+        client = await router.client()
+        await client.send(f"GET {target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        answer = await client.recv_response()
+        assert answer.status == 400
+        assert answer.error()["code"] in ("bad_target", "bad_request")
+        await client.expect_close()
+        assert not router.replica.requests
+
+
+@pytest.mark.parametrize(
+    ("target", "path", "host"),
+    [
+        ("http://b/x?y=z", "/x?y=z", "b"),
+        ("http://b:81/x", "/x", "b:81"),
+        ("http://b", "/", "b"),
+        ("http://b?y", "/?y", "b"),
+        ("HTTP://b/x", "/x", "b"),
+    ],
+)
+@scenario
+async def test_absolute_form_wins_over_host(target: str, path: str, host: str) -> None:
+    async with running(echo) as router:
+        answer = await router.ask(request(target, host="elsewhere"))
+        assert answer.status == 200
+        (seen,) = router.replica.requests
+        assert seen.target == path
+        assert "elsewhere" not in [value for _, value in seen.headers]
+        assert seen.header("host") in (host, router.replica.url.removeprefix("http://"))
+
+
+@scenario
+async def test_absolute_form_does_not_reach_what_is_closed() -> None:
+    async with running(echo) as router:
+        answer = await router.ask(request("http://a/metrics"))
+        assert answer.status == 404
+        assert not router.replica.requests

@@ -1,0 +1,45 @@
+"""An idle client connection is closed in time, and never with bytes pending."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.harness.behaviours import json_ok
+from tests.harness.messages import chat, completion
+from tests.harness.replica import ReplicaConnection
+from tests.harness.running import running, scenario
+
+
+@scenario
+async def test_idle_is_closed_without_a_word() -> None:
+    async with running(json_ok, timeouts={"keep_alive_s": 0.2}) as router:
+        client = await router.client()
+        await client.send(chat())
+        assert (await client.recv_response()).status == 200
+        await client.expect_silence_then_close()
+        assert client.ended == "fin"
+        assert len(await router.log()) == 1
+
+
+@scenario
+async def test_a_long_answer_is_not_idleness() -> None:
+    async def slow(connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            for _ in range(5):
+                await asyncio.sleep(0.1)
+            await connection.send(completion())
+
+    async with running(slow, timeouts={"keep_alive_s": 0.2, "head_s": 0.2}) as router:
+        client = await router.client()
+        await client.send(chat())
+        assert (await client.recv_response()).status == 200
+
+
+@scenario
+async def test_a_busy_connection_lives_on() -> None:
+    async with running(json_ok, timeouts={"keep_alive_s": 0.3}) as router:
+        client = await router.client()
+        for _ in range(6):
+            await client.send(chat())
+            assert (await client.recv_response()).status == 200
+            await asyncio.sleep(0.1)

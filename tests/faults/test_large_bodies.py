@@ -1,0 +1,96 @@
+"""Large bodies pass whole, are held once, and other streams keep going meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+
+import pytest
+
+from tests.harness.behaviours import sse_tokens
+from tests.harness.messages import SSE_HEAD, chat, chunk, completion, post_json, token
+from tests.harness.replica import ReplicaConnection
+from tests.harness.running import running, scenario
+
+MB = 1024 * 1024
+
+
+def body_of(size: int) -> bytes:
+    return b'{"model": "m", "messages": [{"role": "user", "content": "' + b"x" * size + b'"}]}'
+
+
+async def digest(connection: ReplicaConnection) -> None:
+    """Answer with the digest of what came."""
+    while asked := await connection.recv_request():
+        await connection.send(completion(f"X-Digest: {hashlib.sha256(asked.body).hexdigest()}"))
+
+
+@pytest.mark.parametrize("size", [1 * MB, 10 * MB, 40 * MB])
+@scenario
+async def test_they_come_whole(size: int) -> None:
+    body = body_of(size)
+    async with running(digest) as router:
+        answer = await router.ask(post_json("/v1/chat/completions", body))
+        assert answer.status == 200
+        assert answer.header("x-digest") == hashlib.sha256(body).hexdigest()
+        assert router.app.census()["held_bytes"] == 0
+
+
+@scenario
+async def test_the_model_of_a_large_body_is_found() -> None:
+    """Over 8 MB the body is scanned within a cap, or a header names the model."""
+    async with running(digest) as router:
+        answer = await router.ask(post_json("/v1/chat/completions", body_of(10 * MB)))
+        assert answer.status == 200
+        assert (await router.log())[0]["model"] == "m"
+
+
+@scenario
+async def test_other_streams_go_on() -> None:
+    upload = asyncio.Event()
+
+    async def behave(connection: ReplicaConnection) -> None:
+        while asked := await connection.recv_request():
+            if len(asked.body) > MB:
+                await connection.send(completion())
+                continue
+            await connection.send(SSE_HEAD)
+            while not upload.is_set():
+                await connection.send(chunk(token("tick")))
+                await asyncio.sleep(0.005)
+            await connection.send(chunk(b"data: [DONE]\n\n"), b"0\r\n\r\n")
+
+    async with running(behave) as router:
+        stream = await router.client()
+        await stream.send(chat(stream=True))
+        await stream.recv_until(b"tick")
+        before = len(stream.received)
+        uploading = asyncio.create_task(
+            router.ask(post_json("/v1/chat/completions", body_of(20 * MB)))
+        )
+        ticks = 0
+        while not uploading.done():
+            assert await stream.fill()
+            ticks += 1
+        assert (await uploading).status == 200
+        assert ticks > 3
+        assert len(stream.received) > before
+        upload.set()
+        assert (await stream.recv_response()).complete
+
+
+@scenario
+async def test_too_many_bytes_held_at_once_is_our_shortage() -> None:
+    limits = {"bodies_total": 4 * MB}
+    async with running(sse_tokens(1), limits=limits) as router:
+        clients = [await router.client() for _ in range(4)]
+        whole = post_json("/v1/chat/completions", body_of(2 * MB))
+        for client in clients:
+            await client.send_pieces([whole[:-1]])
+        for client in clients:
+            await client.send_pieces([whole[-1:]])
+        statuses = [(await client.recv_response()).status for client in clients]
+        assert set(statuses) <= {200, 503}
+        assert 503 in statuses
+        reasons = {line["reason"] for line in await router.log(4)}
+        assert reasons <= {"ok", "memory_limit"}

@@ -1,0 +1,35 @@
+"""A log sink that takes nothing: lines are dropped and counted, requests go on."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from tests.harness.behaviours import json_ok
+from tests.harness.messages import chat
+from tests.harness.running import running, scenario
+
+
+@scenario
+async def test_requests_go_on() -> None:
+    with tempfile.TemporaryDirectory(prefix="hedgerow-test-") as folder:
+        pipe = Path(folder) / "pipe"
+        os.mkfifo(pipe)
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # open, and never read
+        try:
+            log = {"path": str(pipe), "queue": 4096}
+            async with running(json_ok, access_log=log) as router:
+                client = await router.client()
+                for _ in range(1500):
+                    await client.send(chat())
+                    assert (await client.recv_response()).status == 200
+        finally:
+            os.close(reader)
+
+
+@scenario
+async def test_a_full_disk() -> None:
+    async with running(json_ok, access_log={"path": "/dev/full"}) as router:
+        for _ in range(20):
+            assert (await router.ask(chat())).status == 200

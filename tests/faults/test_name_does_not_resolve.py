@@ -1,0 +1,25 @@
+"""A replica whose name has no address is a replica that cannot be reached, no more."""
+
+from __future__ import annotations
+
+from tests.harness.behaviours import json_ok
+from tests.harness.messages import chat
+from tests.harness.running import running, scenario
+
+NOWHERE = "http://no-such-replica.invalid:8000"  # RFC 6761: .invalid never resolves
+
+
+@scenario
+async def test_another_replica_serves() -> None:
+    async with running(NOWHERE, json_ok) as router:
+        for _ in range(2):
+            assert (await router.ask(chat())).status == 200
+        assert min(line["attempts"] for line in await router.log(2)) == 1
+
+
+@scenario
+async def test_alone_it_is_a_503() -> None:
+    async with running(NOWHERE) as router:
+        answer = await router.ask(chat())
+        assert answer.status == 503
+        assert answer.error()["code"] in ("connect_failed", "no_replica")

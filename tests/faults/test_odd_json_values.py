@@ -1,0 +1,71 @@
+"""Values that are the engine's to judge: forwarded byte for byte, whatever they are."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.harness.behaviours import echo
+from tests.harness.messages import post_json
+from tests.harness.running import running, scenario
+
+FIELDS = {
+    "10,000 digits": b'"max_tokens": ' + b"9" * 10_000,
+    "10,000 digits elsewhere": b'"x": ' + b"9" * 10_000,
+    "1e999": b'"temperature": 1e999',
+    "-0": b'"temperature": -0.0',
+    "negative": b'"max_tokens": -1',
+    "2^63": b'"max_tokens": 9223372036854775808',
+    "string": b'"max_tokens": "many"',
+    "object": b'"max_tokens": {}',
+    "float": b'"max_tokens": 1.5',
+    "null": b'"max_tokens": null',
+    "n": b'"n": 1000',
+    "best_of": b'"best_of": 1000',
+    "stream as string": b'"stream": "yes"',
+    "stream as number": b'"stream": 0',
+    "stream null": b'"stream": null',
+    "stream as list": b'"stream": []',
+    "messages as number": b'"messages": 3',
+    "priority as float": b'"priority": 0.5',
+    "lone surrogate": b'"prompt": "\\ud800"',
+    "escaped nul": b'"prompt": "\\u0000"',
+    "odd spacing": b'  "prompt"\n:\t"x"  ',
+    "unknown field": b'"x_engine_thing": {"a": [1, 2.50, "\\u00e9"]}',
+    "empty name": b'"": 1',
+}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+@scenario
+async def test_they_are_forwarded_untouched(name: str, path: str) -> None:
+    body = b'{"model": "m", ' + FIELDS[name] + b"}"
+    async with running(echo) as router:
+        answer = await router.ask(post_json(path, body))
+        assert answer.status == 200, answer
+        assert bytes(router.replica.requests[0].body) == body
+
+
+@pytest.mark.parametrize("value", [b"NaN", b"Infinity", b"-Infinity", b"01", b"+1", b".5", b"1."])
+@scenario
+async def test_numbers_that_are_no_json(value: bytes) -> None:
+    """Some engines read NaN: passed on untouched or refused, but never a 500."""
+    body = b'{"model": "m", "temperature": ' + value + b"}"
+    async with running(echo) as router:
+        answer = await router.ask(post_json("/v1/chat/completions", body))
+        assert answer.status in (200, 400)
+        if answer.status == 200:
+            assert bytes(router.replica.requests[0].body) == body
+        else:
+            assert answer.error()["code"] == "bad_json"
+
+
+@pytest.mark.parametrize("raw", [b"\xed\xa0\x80", b"\xff", b"\xc3", b"\xf8\x88\x80\x80\x80"])
+@scenario
+async def test_bytes_that_are_no_utf8(raw: bytes) -> None:
+    body = b'{"model": "m", "prompt": "' + raw + b'"}'
+    async with running(echo) as router:
+        answer = await router.ask(post_json("/v1/completions", body))
+        assert answer.status in (200, 400)
+        if answer.status == 200:
+            assert bytes(router.replica.requests[0].body) == body

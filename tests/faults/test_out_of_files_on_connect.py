@@ -1,0 +1,41 @@
+"""No file descriptor left for a connection to a replica: 503, and the replica is not to blame."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from router.core.errors import Reason
+from tests.harness.behaviours import json_ok
+from tests.harness.messages import chat
+from tests.harness.replica import eventually
+from tests.harness.running import assert_error, running, scenario
+
+
+@contextmanager
+def no_files_left() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@scenario
+async def test_it_is_our_shortage() -> None:
+    async with running(json_ok, json_ok, health={"eject_after": 1}) as router:
+        clients = [await router.client() for _ in range(3)]
+        await eventually(lambda: router.busy().get("clients") == 3, "three accepted clients")
+        with no_files_left():
+            for client in clients:
+                await client.send(chat())
+                assert_error(await client.recv_response(), Reason.NO_FILES)
+        for _ in range(2):
+            assert (await router.ask(chat())).status == 200
+        reasons = [line["reason"] for line in await router.log(5)]
+        assert reasons == ["no_files"] * 3 + ["ok"] * 2

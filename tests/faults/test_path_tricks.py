@@ -1,0 +1,124 @@
+"""Spellings of a path: what the router decides about is what the replica is sent."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.harness.behaviours import echo
+from tests.harness.messages import request
+from tests.harness.running import running, scenario
+
+CONTROL = [
+    "/metrics",
+    "/server_info",
+    "/abort_request",
+    "/sleep",
+    "/wake_up",
+    "/pause_generation",
+    "/flush_cache",
+    "/reset_prefix_cache",
+    "/v1/load_lora_adapter",
+    "/v1/unload_lora_adapter",
+    "/update_weights",
+    "/start_profile",
+    "/stop_profile",
+]
+DISGUISES = [
+    "/metrics?x=1",
+    "/metrics/",
+    "//metrics",
+    "/./metrics",
+    "/x/../metrics",
+    "/x/%2e%2e/metrics",
+    "/%6detrics",
+    "/metrics;a=b",
+    "/;/metrics",
+    "/x/..;/metrics",
+    "/%2fmetrics",
+    "/%2e/metrics",
+    "\\metrics",
+    "/\\metrics",
+    "/x/..\\metrics",
+    "/metrics%00",
+]
+PASSES = [
+    "/a%20b",
+    "/a?b=/../metrics",
+    "/%C3%A9",
+    "/a'()",
+]
+
+
+@pytest.mark.parametrize("path", CONTROL)
+@scenario
+async def test_control_endpoints_are_not_there(path: str) -> None:
+    async with running(echo) as router:
+        for method in ("GET", "POST"):
+            answer = await router.ask(request(path, method=method))
+            assert answer.status == 404, (method, path)
+            assert answer.error()["code"] == "not_found"
+        assert not router.replica.requests
+
+
+@pytest.mark.parametrize("path", DISGUISES)
+@scenario
+async def test_nor_in_disguise(path: str) -> None:
+    """An engine that cleans paths must not find a control endpoint behind what was let through."""
+    async with running(echo) as router:
+        answer = await router.ask(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        assert answer.status in (400, 404), answer
+        assert not router.replica.requests
+
+
+@pytest.mark.parametrize("path", PASSES)
+@scenario
+async def test_other_paths_pass_byte_for_byte(path: str) -> None:
+    async with running(echo) as router:
+        assert (await router.ask(request(path))).json()["target"] == path
+
+
+@pytest.mark.parametrize("path", ["/a\x00b", "/\xe9", "/a%00b", "/a\\b"])
+@scenario
+async def test_odd_bytes_are_refused_or_pass_as_they_are(path: str) -> None:
+    async with running(echo) as router:
+        answer = await router.ask(request(path))
+        assert answer.status in (200, 400)
+        if answer.status == 200:
+            assert router.replica.requests[0].target == path
+
+
+@pytest.mark.parametrize(
+    "path", ["//", "/a//b", "/a/./b", "/a/../b", "/a/%2e/b", "/a;b=c", "/a%2Fb"]
+)
+@scenario
+async def test_paths_that_servers_clean_differently(path: str) -> None:
+    """Refused, or forwarded as they are: never cleaned."""
+    async with running(echo) as router:
+        answer = await router.ask(request(path))
+        assert answer.status in (200, 400, 404)
+        for seen in router.replica.requests:
+            assert seen.target == path
+
+
+@scenario
+async def test_a_models_name_may_hold_a_slash() -> None:
+    """SDKs escape it; the answer comes from the fleet."""
+    async with running(echo, replica={"models": ("org/name",)}) as router:
+        for path in ("/v1/models/org%2Fname", "/v1/models/org/name"):
+            assert (await router.ask(request(path))).json()["id"] == "org/name"
+
+
+@scenario
+async def test_what_is_allowed_by_name_is_forwarded() -> None:
+    async with running(echo, allow_paths=("/metrics",)) as router:
+        assert (await router.ask(request("/metrics"))).status == 200
+        assert (await router.ask(request("/server_info"))).status == 404
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/replicas", "/reload", "/drain"])
+@scenario
+async def test_the_admin_port_is_not_on_the_data_port(path: str) -> None:
+    """These are just paths here: forwarded to a replica, and never answered by the router."""
+    async with running(echo) as router:
+        answer = await router.ask(request(path, method="POST"))
+        assert answer.status == 404 or answer.json()["target"] == path

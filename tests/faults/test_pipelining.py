@@ -1,0 +1,89 @@
+"""Requests sent before the answers came: served in order, one at a time, and not without limit."""
+
+from __future__ import annotations
+
+import asyncio
+
+from router.core.errors import Reason
+from tests.harness.behaviours import echo, hang, stream_then_hang
+from tests.harness.messages import chat, json_response, request, role, token
+from tests.harness.replica import ReplicaConnection, eventually
+from tests.harness.running import assert_error, running, scenario
+
+
+@scenario
+async def test_a_thousand_are_served_in_order_one_in_flight() -> None:
+    count = 1000
+    most = 0
+
+    async def watched(connection: ReplicaConnection) -> None:
+        nonlocal most
+        while asked := await connection.recv_request():
+            most = max(most, router.app.census()["leases"])
+            await connection.send(json_response({"target": asked.target}))
+
+    async with running(watched) as router:
+        client = await router.client()
+        sending = asyncio.create_task(
+            client.send(*(request(f"/{index}") for index in range(count)))
+        )
+        for index in range(count):
+            assert (await client.recv_response()).json()["target"] == f"/{index}"
+        await sending
+        assert most == 1
+        assert len(await router.log(count)) == count
+
+
+@scenario
+async def test_early_bytes_are_capped() -> None:
+    async with running(hang) as router:
+        client = await router.client()
+        await client.send(request("/first"))
+        await router.replica.wait_for_requests(1)
+        await client.send_pieces(
+            [b"POST /second HTTP/1.1\r\nHost: a\r\nContent-Length: 900000\r\n\r\n"]
+        )
+        await client.send_pieces([b"x" * 1000] * 900)
+        await client.expect_close()
+        await router.quiet()
+        assert len(router.replica.requests) == 1
+        assert (await router.log())[0]["reason"] in ("early_data", "client_gone")
+
+
+@scenario
+async def test_what_follows_connection_close_is_ignored() -> None:
+    async with running(echo) as router:
+        client = await router.client()
+        await client.send(request("/last", "Connection: close"), request("/ignored"))
+        answer = await client.recv_response()
+        assert answer.json()["target"] == "/last"
+        assert answer.header("connection") == "close"
+        await client.expect_close()
+        assert not client.unread
+        assert len(router.replica.requests) == 1
+
+
+@scenario
+async def test_what_follows_a_refusal_is_ignored() -> None:
+    async with running(echo) as router:
+        client = await router.client()
+        await client.send(b"GET / HTTP/1.1\r\n\r\n", request("/ignored"))
+        assert_error(await client.recv_response(), Reason.BAD_HOST)
+        await client.expect_close()
+        assert not client.unread
+        assert not router.replica.requests
+
+
+@scenario
+async def test_a_second_request_during_a_stream_and_then_a_reset() -> None:
+    async with running(stream_then_hang(role(), token("a"))) as router:
+        client = await router.client()
+        await client.send(chat(stream=True))
+        await client.recv_until(b'"a"')
+        await client.send(request("/second"))
+        client.rst()
+        (connection,) = router.replica.sessions
+        await eventually(lambda: connection.ended is not None, "the replica's connection closed")
+        await router.quiet()
+        assert len(router.replica.requests) == 1
+        assert router.lines() == [] or (await router.log())[0]["reason"] == "client_gone"

@@ -1,0 +1,130 @@
+"""A pooled connection that dies while idle, or as a request picks it, costs the client nothing.
+
+Three ways to learn of it: a clean end, a reset on read, a write that fails. Each time the request,
+a POST too, is sent once more on a new connection, and executed once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.harness.behaviours import in_turn, json_ok
+from tests.harness.messages import chat, completion
+from tests.harness.replica import Behaviour, ReplicaConnection
+from tests.harness.running import running, scenario
+
+
+def dies(end: str, go: asyncio.Event) -> Behaviour:
+    """Serve, and when told to, end the connection."""
+
+    async def behave(connection: ReplicaConnection) -> None:
+        serving = asyncio.create_task(json_ok(connection))
+        await go.wait()
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+        if end == "rst":
+            connection.rst()
+        else:
+            connection.close()
+
+    return behave
+
+
+@pytest.mark.parametrize("end", ["fin", "rst"])
+@scenario
+async def test_in_the_same_tick_as_a_request(end: str) -> None:
+    go = asyncio.Event()
+    async with running(in_turn(dies(end, go), then=json_ok)) as router:
+        client = await router.client()
+        await client.send(chat())
+        assert (await client.recv_response()).status == 200
+        go.set()
+        await client.send(chat())  # both are ready when the router looks
+        assert (await client.recv_response()).status == 200
+        assert len(router.replica.requests) == 2
+        assert {line["reason"] for line in await router.log(2)} == {"ok"}
+
+
+@pytest.mark.parametrize("end", ["fin", "rst"])
+@scenario
+async def test_long_before_a_request(end: str) -> None:
+    go = asyncio.Event()
+    async with running(in_turn(dies(end, go), then=json_ok)) as router:
+        assert (await router.ask(chat())).status == 200
+        go.set()
+        while router.app.census()["replica_idle"]:
+            await asyncio.sleep(0.002)
+        assert (await router.ask(chat())).status == 200
+        assert [line["attempts"] for line in await router.log(2)] == [1, 1]
+
+
+@pytest.mark.parametrize("end", ["fin", "rst"])
+@scenario
+async def test_after_the_request_was_written(end: str) -> None:
+    async def behave(connection: ReplicaConnection) -> None:
+        assert await connection.recv_request()
+        await connection.send(completion())
+        await connection.recv_head()
+        if end == "rst":
+            connection.rst()
+        else:
+            connection.fin()
+            await connection.expect_close()
+
+    async with running(in_turn(behave, then=json_ok)) as router:
+        for _ in range(2):
+            assert (await router.ask(chat())).status == 200
+        assert {line["reason"] for line in await router.log(2)} == {"ok"}
+
+
+@scenario
+async def test_the_new_connection_dies_as_well() -> None:
+    """A replica that dies twice on one request is not asked a third time."""
+
+    async def behave(connection: ReplicaConnection) -> None:
+        assert await connection.recv_request()
+        await connection.send(completion())
+        await connection.recv_head()
+        connection.rst()
+
+    async def refuse(connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        connection.rst()
+
+    async with running(in_turn(behave, then=refuse)) as router:
+        assert (await router.ask(chat())).status == 200
+        answer = await router.ask(chat())
+        assert answer.status == 502
+        assert answer.error()["code"] == "replica_reset"
+        assert len(router.replica.sessions) == 2
+
+
+@scenario
+async def test_a_hundred_die_at_once() -> None:
+    """At most one more attempt per request, and no thundering reconnect."""
+    count, at_once = 100, 8
+    go = asyncio.Event()
+
+    async def behave(connection: ReplicaConnection) -> None:
+        await (json_ok if go.is_set() else dies("rst", go))(connection)
+
+    limits = {"connecting": at_once, "pool_idle": count}
+    async with running(behave, limits=limits) as router:
+        clients = [await router.client() for _ in range(count)]
+        for client in clients:
+            await client.send(chat())
+        for client in clients:
+            assert (await client.recv_response()).status == 200
+        go.set()
+        for client in clients:
+            await client.send(chat())
+        most = 0
+        waiting = [asyncio.create_task(client.recv_response()) for client in clients]
+        while not all(task.done() for task in waiting):
+            most = max(most, router.app.census()["replica_connecting"])
+            await asyncio.sleep(0)
+        assert {task.result().status for task in waiting} == {200}
+        assert most <= at_once
+        assert all(line["attempts"] <= 2 for line in await router.log(2 * count))

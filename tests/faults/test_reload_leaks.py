@@ -1,0 +1,89 @@
+"""A hundred reloads under load: no request fails, and nothing of an old configuration stays."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import msgspec
+
+from router.config.model import Config, Limits, Routing, Timeouts, Upstream
+from router.wire.pool import Pool
+from tests.core.under import Under, replica_at, serving
+from tests.harness.behaviours import chat_either
+from tests.harness.messages import chat
+from tests.harness.replica import eventually
+from tests.harness.running import scenario
+
+RELOADS = 100
+
+
+def pools() -> int:
+    gc.collect()
+    return sum(isinstance(thing, Pool) for thing in gc.get_objects())
+
+
+def variants(config: Config) -> list[Config]:
+    """What a reload may change: the fleet, how it is spoken to, who chooses, what is allowed."""
+    one, two, three = config.replicas
+    replace = msgspec.structs.replace
+    return [
+        replace(config, replicas=(one, two)),
+        replace(config, replicas=(two, three)),
+        replace(config, upstream=Upstream(token="t")),  # every connection is made anew
+        replace(config, routing=Routing(policy="p2c")),
+        replace(config, limits=Limits(pool_idle=2), timeouts=Timeouts(pool_idle_s=1.0)),
+        replace(config, replicas=(replica_at(two.url, id=one.id), three)),  # an id moves
+        replace(config, replicas=(three, two, one)),
+    ]
+
+
+async def load(under: Under, over: asyncio.Event, stream: bool) -> int:
+    """Ask on one connection until it is over; how many were served, all of them well."""
+    client = await under.client()
+    served = 0
+    while not over.is_set():
+        await client.send(chat(stream=stream))
+        answer = await client.recv_response()
+        assert (answer.status, answer.complete) == (200, True), answer
+        served += 1
+    client.close()
+    return served
+
+
+@scenario
+async def test_no_pool_and_no_prober_stays() -> None:
+    before = pools()
+    async with serving(chat_either, chat_either, chat_either) as under:
+        app = under.app
+        original = under.next
+        choices = variants(original)
+        over = asyncio.Event()
+        loads = [asyncio.create_task(load(under, over, n % 2 == 1)) for n in range(6)]
+        for index in range(RELOADS):
+            under.next = choices[index % len(choices)]
+            await app.reload()
+            served = sum(len(replica.requests) for replica in under.replicas)
+            await eventually(
+                lambda served=served: (  # type: ignore[misc]
+                    sum(len(replica.requests) for replica in under.replicas) > served
+                    or any(task.done() for task in loads)
+                ),
+                "a request served under this configuration",
+            )
+        under.next = original
+        await app.reload()
+        over.set()
+        assert sum(await asyncio.gather(*loads)) >= RELOADS
+        await eventually(lambda: not under.busy(), "nothing under way")
+        assert app._fleet.leaving == set()
+        await eventually(lambda: app.census()["probes"] == 3, "one prober a replica")
+        await eventually(lambda: pools() == before + 3, "the pools of three replicas")
+        await eventually(
+            lambda: (
+                sum(not connection.closed for r in under.replicas for connection in r.connections)
+                == sum(shown["connections"]["open"] for shown in app.replicas())
+            ),
+            "no connection but the pooled ones",
+        )
+    assert not [line for replica in under.replicas for line in replica.failures]

@@ -1,0 +1,41 @@
+"""A replica that says 429 or 503 is spared for a while, not ejected; others serve meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.harness.behaviours import answer, json_ok
+from tests.harness.messages import chat, json_response
+from tests.harness.running import running, scenario
+
+FULL = {"error": {"message": "full", "type": "overloaded", "param": None, "code": None}}
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@scenario
+async def test_another_replica_serves(status: int) -> None:
+    busy = answer(json_response(FULL, status, "Retry-After: 1"))
+    async with running(busy, json_ok, health={"eject_after": 1}) as router:
+        for _ in range(4):
+            assert (await router.ask(chat())).status == 200
+        assert {line["reason"] for line in await router.log(4)} == {"ok"}
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@scenario
+async def test_every_replica_is_busy(status: int) -> None:
+    busy = answer(json_response(FULL, status, "Retry-After: 7"))
+    async with running(busy, busy) as router:
+        got = await router.ask(chat())
+        assert got.status in (429, 503)
+        assert int(got.header("retry-after") or "0") > 0
+        assert await router.reason() == "replica_busy"
+
+
+@scenario
+async def test_a_429_without_retry_after_is_the_clients() -> None:
+    """Without a time to wait it is the engine's verdict on this client, and passed on as it is."""
+    async with running(answer(json_response(FULL, 429))) as router:
+        got = await router.ask(chat())
+        assert got.status == 429
+        assert got.json() == FULL

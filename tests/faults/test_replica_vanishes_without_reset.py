@@ -1,0 +1,23 @@
+"""A host that vanishes without a reset: the first-token timer finds out, and it is ejected."""
+
+from __future__ import annotations
+
+from router.core.errors import Reason
+from tests.harness.behaviours import hang, json_ok
+from tests.harness.messages import chat
+from tests.harness.running import assert_error, running, scenario
+
+
+@scenario
+async def test_the_timer_fires_and_others_take_over() -> None:
+    health = {"eject_after": 1, "eject_base_s": 60.0}
+    async with running(hang, json_ok, timeouts={"first_token_s": 0.2}, health=health) as router:
+        seen = []
+        while 504 not in seen:
+            answer = await router.ask(chat())
+            seen.append(answer.status)
+            assert len(seen) < 5
+        assert_error(answer, Reason.TTFT_TIMEOUT)
+        for _ in range(4):
+            assert (await router.ask(chat())).status == 200
+        assert len(router.replicas[0].requests) == 1

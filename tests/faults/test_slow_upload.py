@@ -1,0 +1,54 @@
+"""A body that stops, or comes too slowly to be meant: 408, and nothing whole at the replica."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from router.core.errors import Reason
+from tests.harness.behaviours import hang
+from tests.harness.messages import head
+from tests.harness.running import assert_error, running, scenario
+
+START = head(
+    "POST /v1/chat/completions HTTP/1.1",
+    ["Host: a", "Content-Type: application/json", "Content-Length: 10000"],
+)
+
+
+@scenario
+async def test_it_stops() -> None:
+    async with running(hang, timeouts={"body_idle_s": 0.2}) as router:
+        client = await router.client()
+        await client.send(START, b'{"model": "m"')
+        assert_error(await client.recv_response(), Reason.BODY_TIMEOUT)
+        assert await client.expect_close()
+        assert await router.reason() == "body_timeout"
+        assert not router.replica.requests
+
+
+@scenario
+async def test_it_drips(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never idle, and still under the rate floor; its window is half a minute, shortened here."""
+    monkeypatch.setattr("router.wire.client._RATE_WINDOW_S", 0.3)
+    timeouts = {"body_idle_s": 5.0, "body_rate": 100_000.0}
+    async with running(hang, timeouts=timeouts) as router:
+        client = await router.client()
+        await client.send(START)
+
+        async def drip() -> None:
+            try:
+                while True:
+                    await client.send(b" ")
+                    await asyncio.sleep(0.02)
+            except OSError:
+                pass
+
+        dripping = asyncio.create_task(drip())
+        try:
+            assert_error(await client.recv_response(), Reason.BODY_TIMEOUT)
+        finally:
+            dripping.cancel()
+            await asyncio.gather(dripping, return_exceptions=True)
+        assert not router.replica.requests

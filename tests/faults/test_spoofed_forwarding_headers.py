@@ -1,0 +1,69 @@
+"""Forwarding fields and request ids from a client that is not trusted are overwritten."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.harness.behaviours import echo
+from tests.harness.messages import request
+from tests.harness.running import running, scenario
+
+
+@scenario
+async def test_an_untrusted_peer_is_overwritten() -> None:
+    async with running(echo) as router:
+        asked = request(
+            "/plain",
+            "X-Forwarded-For: 192.0.2.9",
+            "X-Forwarded-Proto: https",
+            "X-Forwarded-Host: evil.test",
+            "X-Router-Replica: evil",
+        )
+        assert (await router.ask(asked)).status == 200
+        (seen,) = router.replica.requests
+        assert seen.header("x-forwarded-for") == "127.0.0.1"
+        assert not [value for _, value in seen.headers if "evil" in value]
+        assert not [name for name, _ in seen.headers if name.startswith("x-router-")]
+
+
+@scenario
+async def test_a_trusted_peer_is_appended_to() -> None:
+    async with running(echo, trusted_proxies=("127.0.0.0/8",)) as router:
+        asked = request("/plain", "X-Forwarded-For: 192.0.2.9", "X-Forwarded-Proto: https")
+        assert (await router.ask(asked)).status == 200
+        (seen,) = router.replica.requests
+        assert re.sub(r"\s", "", seen.header("x-forwarded-for") or "") == "192.0.2.9,127.0.0.1"
+        assert seen.header("x-forwarded-proto") == "https"
+
+
+@pytest.mark.parametrize("bad", ["a" * 65, "a" * 10_000, "a b", "a;b", "ü", '"', ""])
+@scenario
+async def test_a_bad_request_id_is_replaced(bad: str) -> None:
+    async with running(echo, trusted_proxies=("127.0.0.0/8",)) as router:
+        answer = await router.ask(request("/plain", f"X-Request-Id: {bad}"))
+        given = answer.header("x-request-id") or ""
+        assert re.fullmatch(r"[A-Za-z0-9._-]{1,64}", given)
+        assert given != bad
+        assert (router.replica.requests[0].header("x-request-id") or "").startswith(given)
+
+
+@scenario
+async def test_a_good_request_id_from_a_trusted_peer_is_kept() -> None:
+    async with running(echo, trusted_proxies=("127.0.0.0/8",)) as router:
+        answer = await router.ask(request("/plain", "X-Request-Id: A.b_c-1"))
+        assert answer.header("x-request-id") == "A.b_c-1"
+        upstream = router.replica.requests[0].header("x-request-id") or ""
+        assert upstream.startswith("A.b_c-1")
+        assert upstream != "A.b_c-1"  # each attempt has a suffix of its own
+
+
+@scenario
+async def test_every_answer_of_ours_has_a_request_id() -> None:
+    async with running(echo) as router:
+        first = await router.ask(request("/metrics"))
+        second = await router.ask(b"GET / HTTP/1.1\r\n\r\n")
+        ids = [first.header("x-request-id"), second.header("x-request-id")]
+        assert all(ids)
+        assert ids[0] != ids[1]

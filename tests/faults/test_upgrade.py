@@ -1,0 +1,64 @@
+"""An Upgrade is not served: a plain answer and a close, never a tunnel, never a byte passed on."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.harness.behaviours import echo
+from tests.harness.messages import request
+from tests.harness.running import running, scenario
+
+WEBSOCKET = (
+    "Connection: Upgrade",
+    "Upgrade: websocket",
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+    "Sec-WebSocket-Version: 13",
+)
+H2C = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQ")
+
+
+@pytest.mark.parametrize("body", [None, b"abc"], ids=["bare", "with body"])
+@scenario
+async def test_a_websocket_is_refused_and_closed(body: bytes | None) -> None:
+    async with running(echo) as router:
+        client = await router.client()
+        method = "GET" if body is None else "POST"
+        await client.send(request("/v1/realtime", *WEBSOCKET, method=method, body=body))
+        answer = await client.recv_response()
+        assert answer.status == 426
+        assert answer.error()["code"] == "upgrade_not_served"
+        assert answer.header("connection") == "close"
+        await client.expect_silence_then_close()
+        assert not router.replica.requests
+        assert await router.reason() == "upgrade_not_served"
+
+
+@pytest.mark.parametrize("body", [None, b"abc"], ids=["bare", "with body"])
+@scenario
+async def test_h2c_is_refused_or_answered_plainly(body: bytes | None) -> None:
+    """RFC 9110 7.8: a server may ignore the wish; then it is an ordinary request, body and all."""
+    async with running(echo) as router:
+        client = await router.client()
+        method = "GET" if body is None else "POST"
+        await client.send(request("/plain", *H2C, method=method, body=body), request("/next"))
+        answer = await client.recv_response()
+        assert answer.status in (200, 426)
+        if answer.status == 200:
+            assert answer.json()["body"] == (body or b"").decode()
+        if answer.header("connection") == "close":
+            await client.expect_close()
+            assert not client.unread
+        else:
+            assert (await client.recv_response()).json()["target"] == "/next"
+        for seen in router.replica.requests:
+            assert not {"upgrade", "http2-settings"} & {name for name, _ in seen.headers}
+
+
+@scenario
+async def test_the_field_alone_asks_for_nothing() -> None:
+    """RFC 9110 7.8: without the connection option it is not for this hop; it goes no further."""
+    async with running(echo) as router:
+        answer = await router.ask(request("/plain", "Upgrade: websocket"))
+        assert answer.status in (200, 426)
+        for seen in router.replica.requests:
+            assert seen.header("upgrade") is None

@@ -1,0 +1,57 @@
+"""A fleet without a network: real replicas and pools that nobody connects."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any
+
+from router.config.model import Health, Limits, Timeouts
+from router.config.model import Replica as ReplicaConfig
+from router.core.lease import Lease
+from router.fleet.replica import Replica
+from router.fleet.table import Fleet
+from router.wire.pool import Address, Pool
+from router.wire.sweep import Sweeper
+
+
+class Table:
+    """A fleet and what it told: `changes` (ids after each change) and `events`."""
+
+    def __init__(self, **rules: Any) -> None:
+        self.rules = Health(**rules)
+        self.changes: list[frozenset[str]] = []
+        self.events: list[tuple[str, str]] = []
+        self.errors: list[BaseException] = []
+        self.sweeper = Sweeper(asyncio.get_running_loop(), self.errors.append)
+        self.fleet = Fleet(
+            self.rules,
+            self.sweeper,
+            Random(1),
+            self.changes.append,
+            lambda what, replica: self.events.append((what, replica.id)),
+        )
+
+    def add(self, id: str, models: tuple[str, ...] | None = ("m",), **config: Any) -> Replica:
+        """A replica that nobody connects to, unless `url` says where."""
+        settings = ReplicaConfig(
+            **{"url": "http://127.0.0.1:9", "id": id, "models": models, **config}
+        )
+        address = Address("127.0.0.1", 9)
+        loop = asyncio.get_running_loop()
+        pool = Pool(address, Limits(), Timeouts(), self.sweeper, loop)
+        replica = Replica(settings, self.rules, pool)
+        self.fleet.add(replica)
+        return replica
+
+    def ids(self, model: str | None, *tried: str) -> list[str]:
+        """Who may serve a model, sorted."""
+        known = [self.fleet.replicas[id] for id in tried]
+        return sorted(r.id for r in self.fleet.eligible(model, known))
+
+    def lease(self, replica: Replica) -> Lease:
+        return Lease(replica)
+
+    def close(self) -> None:
+        self.sweeper.close()
+        assert not self.errors

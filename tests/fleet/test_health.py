@@ -1,0 +1,263 @@
+"""One replica's fitness: probes and failures, and every hazard of a clock and of chance."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from router.config.model import Health as Rules
+from router.core.errors import Reason, Source, source_of
+from router.fleet.health import BLAMED, KNOWN_DEAD, Health
+
+RULES = Rules(rise=2, fall=3, eject_after=5, eject_base_s=10.0, eject_max_s=300.0)
+
+
+def make(**rules: Any) -> Health:
+    return Health(Rules(**rules) if rules else RULES)
+
+
+def fail(health: Health, now: float = 0.0, times: int = 1, rng: Random | None = None) -> bool:
+    """Fail so many times; whether the last one ejected it."""
+    ejected = False
+    for _ in range(times):
+        ejected = health.failed(now, rng or Random(0), True)
+    return ejected
+
+
+class Middle(Random):
+    """Chance that always lands in the middle."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return (a + b) / 2
+
+
+# -- probes -----------------------------------------------------------------------------------
+
+
+def test_a_new_replica_is_trusted() -> None:
+    health = make()
+    assert health.up
+    assert not health.is_ejected(0.0)
+    assert not health.known_dead
+
+
+def test_fall_and_rise_are_counted_in_a_row() -> None:
+    health = make()
+    results = [health.probed(good) for good in (False, False, True, False, False, False)]
+    assert results == [False] * 5 + [True]
+    assert not health.up
+    assert health.known_dead
+    assert [health.probed(good) for good in (True, False, True, True)] == [False] * 3 + [True]
+    assert health.up
+    assert not health.probed(True)
+
+
+@given(st.lists(st.booleans(), max_size=60), st.integers(1, 4), st.integers(1, 4))
+def test_up_and_down_follow_the_last_streak(probes: list[bool], rise: int, fall: int) -> None:
+    health = make(rise=rise, fall=fall)
+    for index, good in enumerate(probes):
+        was_up = health.up
+        changed = health.probed(good)
+        assert changed == (health.up != was_up)
+        seen = probes[: index + 1]
+        if not was_up and health.up:
+            assert len(seen) >= rise
+            assert all(seen[-rise:])
+        if was_up and not health.up:
+            assert len(seen) >= fall
+            assert not any(seen[-fall:])
+
+
+def test_a_good_probe_never_ends_an_ejection() -> None:
+    health = make()
+    fail(health, times=5)
+    for _ in range(20):
+        health.probed(True)
+    assert health.is_ejected(1.0)
+    assert health.failures == 5
+
+
+# -- ejection ---------------------------------------------------------------------------------
+
+
+def test_it_is_ejected_after_so_many_failures_in_a_row() -> None:
+    health = make()
+    assert not fail(health, times=4)
+    assert not health.is_ejected(0.0)
+    assert fail(health)
+    assert health.is_ejected(0.0)
+
+
+def test_a_success_starts_the_count_anew() -> None:
+    health = make()
+    fail(health, times=4)
+    assert not health.succeeded()
+    assert not fail(health, times=4)
+    assert not health.is_ejected(0.0)
+
+
+def test_each_ejection_in_a_row_is_twice_as_long_up_to_the_longest() -> None:
+    health = make()
+    now = 0.0
+    pauses = []
+    fail(health, now, times=5, rng=Middle())
+    for _ in range(8):
+        pauses.append(health.ejected_until - now)
+        now = health.ejected_until
+        assert health.reopened(now)
+        assert fail(health, now, rng=Middle())
+    assert pauses == [10, 20, 40, 80, 160, 300, 300, 300]
+
+
+def test_hundreds_of_ejections_do_not_overflow() -> None:
+    health = make()
+    fail(health, times=5)
+    for _ in range(5000):
+        assert health.reopened(health.ejected_until)
+        assert fail(health, 1.0)
+    assert health.ejected_until - 1.0 <= 360
+
+
+@given(st.integers(0, 2**32), st.integers(0, 6))
+def test_the_jitter_has_bounds(seed: int, ejections: int) -> None:
+    health = make()
+    health.ejections = ejections
+    fail(health, 100.0, times=5, rng=Random(seed))
+    pause = min(10.0 * 2**ejections, 300.0)
+    assert 0.8 * pause - 1e-9 <= health.ejected_until - 100.0 <= 1.2 * pause + 1e-9
+
+
+def test_the_jitter_spreads() -> None:
+    untils = set()
+    for seed in range(20):
+        health = make()
+        fail(health, times=5, rng=Random(seed))
+        untils.add(health.ejected_until)
+    assert len(untils) == 20
+
+
+def test_failures_during_an_ejection_do_not_lengthen_it() -> None:
+    """Requests that were under way when it was ejected still end, each of them badly."""
+    health = make()
+    fail(health, times=5)
+    until = health.ejected_until
+    assert not fail(health, 1.0, times=100)
+    assert (health.ejected_until, health.ejections) == (until, 1)
+
+
+def test_it_stays_when_it_may_not_be_ejected() -> None:
+    health = make()
+    for _ in range(50):
+        assert not health.failed(0.0, Random(0), False)
+    assert not health.is_ejected(0.0)
+    assert fail(health)  # now it may
+
+
+def test_half_open_is_told_once_and_not_before_its_time() -> None:
+    health = make()
+    assert not health.reopened(1e9)
+    fail(health, times=5)
+    until = health.ejected_until
+    assert not health.reopened(until - 0.001)
+    assert not health.half_open
+    assert health.reopened(until)
+    assert health.half_open
+    assert not health.reopened(until + 1)
+
+
+def test_one_failure_ends_a_trial_one_success_too() -> None:
+    health = make()
+    fail(health, times=5)
+    health.reopened(health.ejected_until)
+    assert fail(health, 50.0)
+    assert health.is_ejected(50.0)
+    assert not health.half_open
+    health.reopened(health.ejected_until)
+    assert health.succeeded()
+    assert (health.half_open, health.failures, health.ejections) == (False, 0, 2)
+    assert not health.succeeded()
+
+
+def test_known_dead_after_a_few_failures() -> None:
+    health = make()
+    fail(health, times=KNOWN_DEAD - 1)
+    assert not health.known_dead
+    fail(health)
+    assert health.known_dead
+    health.succeeded()
+    assert not health.known_dead
+
+
+@pytest.mark.parametrize("now", [0.0, -1e6, 1e-9, 1e12])
+def test_any_clock(now: float) -> None:
+    """Monotonic time begins anywhere; a step back ends nothing early."""
+    health = make()
+    fail(health, now, times=5, rng=Middle())
+    if health.ejected_until:
+        assert health.is_ejected(now)
+        assert health.is_ejected(now - 100)
+        assert not health.is_ejected(now + 10.1)
+
+
+def test_reading_changes_nothing() -> None:
+    health = make()
+    fail(health, times=5)
+    before = [getattr(health, name) for name in Health.__slots__]
+    for now in (0.0, 5.0, 1e9):
+        health.is_ejected(now)
+        _ = health.known_dead
+    assert [getattr(health, name) for name in Health.__slots__] == before
+
+
+def test_new_rules_count_at_once() -> None:
+    health = make()
+    fail(health, times=4)
+    health.rules = Rules(eject_after=2)
+    assert fail(health)
+
+
+def test_who_is_blamed() -> None:
+    assert Reason.REPLICA_BUSY not in BLAMED
+    assert Reason.REPLICA_REFUSED not in BLAMED
+    assert Reason.NO_FILES not in BLAMED
+    assert Reason.NO_PORTS not in BLAMED
+    assert Reason.CLIENT_GONE not in BLAMED
+    assert Reason.TOTAL_TIMEOUT not in BLAMED
+    assert all(source_of(reason) is Source.REPLICA for reason in BLAMED)
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["fail", "spare", "good", "bad", "success", "wait"]), st.floats(0, 400)
+    ),
+    max_size=80,
+)
+
+
+@settings(max_examples=200)
+@given(EVENTS, st.integers(0, 1000))
+def test_any_life_keeps_its_invariants(events: list[tuple[str, float]], seed: int) -> None:
+    health = make()
+    rng = Random(seed)
+    now = 1.0
+    for what, amount in events:
+        if what == "fail":
+            was = health.is_ejected(now)
+            assert not (health.failed(now, rng, True) and was)
+        elif what == "spare":
+            assert not health.failed(now, rng, False)
+        elif what == "success":
+            health.succeeded()
+            assert health.failures == 0
+        elif what == "wait":
+            now += amount
+            health.reopened(now)
+        else:
+            health.probed(what == "good")
+        assert not (health.half_open and health.is_ejected(now))
+        assert health.failures >= 0
+        assert 0 <= health.ejected_until - now <= 360 or not health.is_ejected(now)

@@ -1,0 +1,419 @@
+"""The fleet table: who may serve what, who is out, and what is said when nobody is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from router.core.errors import Reason, RouterError
+from router.fleet.replica import UNLIMITED, Replica
+from tests.fleet.helpers import Table
+from tests.harness.replica import eventually
+from tests.harness.running import run_bounded, scenario
+
+
+def refusal(call: Callable[[], Any]) -> RouterError:
+    with pytest.raises(RouterError) as refused:
+        call()
+    return refused.value
+
+
+def eject(table: Table, replica: Replica) -> None:
+    for _ in range(table.rules.eject_after):
+        table.fleet.failed(replica, Reason.REPLICA_RESET)
+
+
+def take_down(table: Table, replica: Replica) -> None:
+    for _ in range(table.rules.fall):
+        table.fleet.probed(replica, False)
+
+
+def listing(*names: str) -> dict[str, dict[str, Any]]:
+    return {name: {"id": name, "object": "model", "owned_by": "engine"} for name in names}
+
+
+# -- eligibility ------------------------------------------------------------------------------
+
+
+@scenario
+async def test_eligible_by_model() -> None:
+    table = Table()
+    table.add("a", ("m", "lora"))
+    table.add("b", ("m",))
+    table.add("c", ("other",))
+    assert table.ids("m") == ["a", "b"]
+    assert table.ids("lora") == ["a"]
+    assert table.ids("other") == ["c"]
+    assert table.ids("m", "a") == ["b"]
+    table.close()
+
+
+@scenario
+async def test_an_unknown_model_does_not_exist() -> None:
+    table = Table()
+    table.add("a")
+    err = refusal(lambda: table.ids("unknown"))
+    assert (err.reason, err.status, err.param) == (Reason.MODEL_NOT_FOUND, 404, "model")
+    assert "unknown" in err.message
+    table.close()
+
+
+@scenario
+async def test_a_model_whose_replicas_are_away_is_restarting() -> None:
+    table = Table()
+    table.add("a", ("m",))
+    lost = table.add("b", ("other",))
+    take_down(table, lost)
+    err = refusal(lambda: table.ids("other"))
+    assert (err.reason, err.status) == (Reason.MODEL_RESTARTING, 503)
+    assert err.retry_after_s
+    table.fleet.remove("b")
+    assert refusal(lambda: table.ids("other")).reason is Reason.MODEL_RESTARTING
+    table.close()
+
+
+@scenario
+async def test_nobody_up() -> None:
+    table = Table()
+    assert refusal(lambda: table.ids("m")).reason is Reason.NO_REPLICA
+    take_down(table, table.add("a"))
+    for model in ("m", "unknown", None):
+        err = refusal(lambda model=model: table.ids(model))  # type: ignore[misc]
+        assert (err.reason, err.status) == (Reason.NO_REPLICA, 503)
+        assert err.retry_after_s
+    table.close()
+
+
+@scenario
+async def test_a_replica_that_has_not_told_may_serve_anything() -> None:
+    table = Table()
+    table.add("told", ("m",))
+    untold = table.add("untold", None)
+    assert table.ids("m") == ["told", "untold"]
+    assert table.ids("new") == ["untold"]
+    assert table.ids(None) == ["told", "untold"]
+    table.fleet.learned(untold, listing("m"))
+    assert table.ids("m") == ["told", "untold"]
+    assert refusal(lambda: table.ids("new")).reason is Reason.MODEL_NOT_FOUND
+    table.close()
+
+
+@scenario
+async def test_without_a_model_one_pool_will_do() -> None:
+    table = Table()
+    table.add("a", ("m", "lora"))
+    table.add("b", ("lora", "m"))
+    assert table.ids(None) == ["a", "b"]
+    other = table.add("c", ("other",))
+    err = refusal(lambda: table.ids(None))
+    assert (err.reason, err.status, err.param) == (Reason.MODEL_REQUIRED, 400, "model")
+    table.fleet.remove(other.id)
+    assert table.ids(None) == ["a", "b"]
+    table.close()
+
+
+@scenario
+async def test_limits_are_kept() -> None:
+    table = Table()
+    first = table.add("a", max_inflight=1)
+    second = table.add("b", max_inflight=2)
+    leases = [table.lease(first), table.lease(second)]
+    assert table.ids("m") == ["b"]
+    leases.append(table.lease(second))
+    err = refusal(lambda: table.ids("m"))
+    assert (err.reason, err.status) == (Reason.FLEET_FULL, 503)
+    assert err.retry_after_s
+    leases[0].release()
+    assert table.ids("m") == ["a"]
+    table.close()
+
+
+@scenario
+async def test_the_list_of_one_request_is_not_changed_by_another() -> None:
+    table = Table()
+    table.add("a")
+    found = table.fleet.eligible("m")
+    table.add("b")
+    assert [r.id for r in found] == ["a"]
+    table.close()
+
+
+# -- learning ---------------------------------------------------------------------------------
+
+
+@scenario
+async def test_what_a_replica_serves_is_learned() -> None:
+    table = Table()
+    replica = table.add("a", None)
+    table.fleet.learned(replica, listing("m"))
+    assert refusal(lambda: table.ids("x")).reason is Reason.MODEL_NOT_FOUND
+    table.fleet.learned(replica, listing("m", "x"))
+    assert table.ids("x") == ["a"]
+    table.fleet.learned(replica, listing("x"))
+    assert refusal(lambda: table.ids("m")).reason is Reason.MODEL_RESTARTING
+    table.close()
+
+
+@scenario
+async def test_configured_models_stand_whatever_the_replica_lists() -> None:
+    table = Table()
+    replica = table.add("a", ("m",))
+    table.fleet.learned(replica, listing("m", "hidden"))
+    assert refusal(lambda: table.ids("hidden")).reason is Reason.MODEL_NOT_FOUND
+    assert [entry["id"] for entry in table.fleet.model_objects()] == ["m"]
+    table.close()
+
+
+@scenario
+async def test_models_are_listed_once_as_their_replica_shows_them() -> None:
+    table = Table()
+    first, _, _ = table.add("a", None), table.add("b", ("m", "z")), table.add("c", None)
+    table.fleet.learned(first, listing("m", "x"))
+    entries = {entry["id"]: entry for entry in table.fleet.model_objects()}
+    assert sorted(entries) == ["m", "x", "z"]
+    assert entries["m"]["owned_by"] == "engine"
+    assert entries["z"]["object"] == "model"
+    take_down(table, first)
+    assert sorted(entry["id"] for entry in table.fleet.model_objects()) == ["m", "z"]
+    table.close()
+
+
+@scenario
+async def test_the_memory_of_models_is_bounded() -> None:
+    table = Table()
+    replica = table.add("a", None)
+    for n in range(30):
+        table.fleet.learned(replica, listing(*(f"m{n}-{k}" for k in range(500))))
+    assert len(table.fleet.known_models) <= 10_000
+    table.close()
+
+
+# -- health -----------------------------------------------------------------------------------
+
+
+@scenario
+async def test_probes_take_a_replica_out_and_in() -> None:
+    table = Table(fall=2, rise=2)
+    table.add("a")
+    replica = table.add("b")
+    take_down(table, replica)
+    assert table.ids("m") == ["a"]
+    assert replica.state(monotonic()) == "down"
+    table.fleet.probed(replica, True)
+    assert table.ids("m") == ["a"]
+    table.fleet.probed(replica, True)
+    assert table.ids("m") == ["a", "b"]
+    assert table.events == [("down", "b"), ("up", "b")]
+    table.close()
+
+
+@scenario
+async def test_a_failing_replica_is_ejected_then_tried_then_trusted() -> None:
+    table = Table(eject_base_s=0.02)
+    table.add("a")
+    replica = table.add("b")
+    eject(table, replica)
+    assert table.ids("m") == ["a"]
+    assert replica.state(monotonic()) == "ejected"
+    await eventually(lambda: replica.health.half_open, "the trial")
+    assert table.ids("m") == ["a", "b"]
+    assert replica.limit == 1
+    lease = table.lease(replica)
+    assert table.ids("m") == ["a"]
+    table.fleet.succeeded(replica)
+    lease.release()
+    assert replica.limit == UNLIMITED
+    assert table.ids("m") == ["a", "b"]
+    names = [what for what, _ in table.events]
+    assert names == ["ejected", "half_open", "recovered"]
+    await eventually(lambda: not table.sweeper.parties, "no timer left")
+    table.close()
+
+
+@scenario
+async def test_only_what_speaks_against_a_replica_counts() -> None:
+    table = Table(eject_after=1)
+    table.add("a")
+    replica = table.add("b")
+    for reason in (Reason.REPLICA_BUSY, Reason.CLIENT_GONE, Reason.NO_FILES, Reason.NO_PORTS):
+        for _ in range(10):
+            table.fleet.failed(replica, reason)
+    assert table.ids("m") == ["a", "b"]
+    table.close()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("count", [1, 2, 3, 10])
+def test_at_most_a_share_is_ejected_and_one_always_stays(share: float, count: int) -> None:
+    async def body() -> None:
+        table = Table(eject_share=share)
+        replicas = [table.add(f"r{n}") for n in range(count)]
+        for replica in replicas:
+            eject(table, replica)
+        ejected = count - len(table.fleet.ready)
+        assert ejected <= max(1, int(count * share))
+        assert table.fleet.ready, "one replica always stays"
+        table.close()
+
+    run_bounded(body, 10.0)
+
+
+@scenario
+async def test_the_last_one_that_is_up_is_not_ejected() -> None:
+    table = Table()
+    down, last = table.add("a"), table.add("b")
+    take_down(table, down)
+    eject(table, last)
+    assert table.ids("m") == ["b"]
+    table.close()
+
+
+# -- membership ------------------------------------------------------------------------------
+
+
+@scenario
+async def test_each_change_is_told() -> None:
+    table = Table()
+    table.add("a")
+    table.add("b")
+    table.fleet.remove("a")
+    assert table.changes == [frozenset("a"), frozenset("ab"), frozenset("b")]
+    table.close()
+
+
+@scenario
+async def test_a_removed_replica_stays_until_its_last_lease() -> None:
+    table = Table()
+    table.add("a")
+    replica = table.add("b")
+    leases = [table.lease(replica), table.lease(replica)]
+    table.fleet.remove("b")
+    assert table.ids("m") == ["a"]
+    assert replica.state(monotonic()) == "draining"
+    for lease in leases:
+        assert table.fleet.leaving == {replica}
+        lease.release()
+        table.fleet.released(replica)
+    assert table.fleet.leaving == set()
+    table.close()
+
+
+@scenario
+async def test_what_is_still_heard_of_a_removed_replica_changes_nothing() -> None:
+    table = Table(eject_after=1, fall=1)
+    table.add("a")
+    replica = table.add("b")
+    table.fleet.remove("b")
+    table.fleet.failed(replica, Reason.REPLICA_RESET)
+    table.fleet.probed(replica, False)
+    table.fleet.succeeded(replica)
+    table.fleet.released(replica)
+    assert table.events == []
+    assert table.ids("m") == ["a"]
+    table.close()
+
+
+@scenario
+async def test_removing_one_that_is_ejected_leaves_no_timer() -> None:
+    table = Table()
+    table.add("a")
+    replica = table.add("b")
+    eject(table, replica)
+    assert table.sweeper.parties == {table.fleet}
+    table.fleet.remove("b")
+    assert table.sweeper.parties == set()
+    table.close()
+
+
+@scenario
+async def test_new_settings_keep_what_is_known() -> None:
+    table = Table()
+    replica = table.add("a", None)
+    table.fleet.learned(replica, listing("m"))
+    table.fleet.succeeded(replica)
+    config = replica.config.__class__(url=replica.config.url, id="a", weight=3.0, max_inflight=4)
+    replica.adopt(config, table.rules)
+    table.fleet.rebuild()
+    assert (replica.weight, replica.limit, replica.served) == (3.0, 4, 1)
+    assert table.ids("m") == ["a"]
+    table.close()
+
+
+# -- owners of stored responses ------------------------------------------------------------------
+
+
+@scenario
+async def test_the_owner_of_a_stored_response() -> None:
+    table = Table()
+    table.add("a")
+    replica = table.add("b")
+    fleet = table.fleet
+    assert fleet.owner_of("resp_1") is None
+    fleet.owners.learn("resp_1", "b")
+    assert fleet.owner_of("resp_1") is replica
+    take_down(table, replica)
+    assert refusal(lambda: fleet.owner_of("resp_1")).reason is Reason.NO_REPLICA
+    fleet.remove("b")
+    err = refusal(lambda: fleet.owner_of("resp_1"))
+    assert (err.reason, err.status) == (Reason.STATE_LOST, 404)
+    table.close()
+
+
+# -- any life --------------------------------------------------------------------------------
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["add", "remove", "fail", "good", "bad", "ok", "lease", "release"]),
+        st.integers(0, 4),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(EVENTS)
+def test_any_life_keeps_its_invariants(events: list[tuple[str, int]]) -> None:
+    async def body() -> None:
+        table = Table(eject_after=2, fall=2)
+        fleet = table.fleet
+        held: list[tuple[Replica, Any]] = []
+        for what, index in events:
+            id = f"r{index}"
+            replica = fleet.replicas.get(id)
+            if what == "add" and replica is None:
+                table.add(id, ("m", id) if index % 2 else ("m",))
+            elif what == "release" and held:
+                one, lease = held.pop(index % len(held))
+                lease.release()
+                fleet.released(one)
+            elif replica is None:
+                continue
+            elif what == "remove":
+                fleet.remove(id)
+            elif what == "fail":
+                fleet.failed(replica, Reason.CONNECT_FAILED)
+            elif what in ("good", "bad"):
+                fleet.probed(replica, what == "good")
+            elif what == "ok":
+                fleet.succeeded(replica)
+            elif what == "lease":
+                held.append((replica, table.lease(replica)))
+            ready = set(fleet.ready)
+            assert ready <= set(fleet.replicas.values())
+            assert all(r.health.up and not r.removed for r in ready)
+            assert fleet.ready_ids == {r.id: r for r in ready}
+            assert all(r.inflight for r in fleet.leaving)
+            if ready:
+                assert set(fleet.eligible("m")) == ready
+        for one, lease in held:
+            lease.release()
+            fleet.released(one)
+        assert not fleet.leaving
+        table.close()
+
+    run_bounded(body, 10.0)

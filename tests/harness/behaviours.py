@@ -1,0 +1,164 @@
+"""What a replica does with a connection: well behaved, and the common ways of misbehaving."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from tests.harness.messages import (
+    DONE,
+    LAST_CHUNK,
+    SSE_HEAD,
+    chunk,
+    completion,
+    json_response,
+    role,
+    token,
+)
+from tests.harness.reading import Request
+from tests.harness.replica import Behaviour, ReplicaConnection
+
+
+async def json_ok(connection: ReplicaConnection) -> None:
+    """Answer every request with a whole completion and keep the connection."""
+    while await connection.recv_request():
+        await connection.send(completion())
+
+
+async def echo(connection: ReplicaConnection) -> None:
+    """Answer every request with what was understood of it."""
+    while request := await connection.recv_request():
+        if request.method == "HEAD":
+            await connection.send(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n")
+        else:
+            await connection.send(json_response(echo_of(request)))
+
+
+def echo_of(request: Request) -> dict[str, object]:
+    return {
+        "method": request.method,
+        "target": request.target,
+        "body": bytes(request.body).decode("latin-1"),
+    }
+
+
+def sse_tokens(count: int = 3, *, done: bool = True) -> Behaviour:
+    """Stream a role, so many tokens and [DONE], whole, for every request."""
+
+    async def behave(connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            await connection.send(SSE_HEAD, chunk(role()))
+            for index in range(count):
+                await connection.send(chunk(token(f"t{index}")))
+                await asyncio.sleep(0)
+            await connection.send(chunk(DONE) if done else b"", LAST_CHUNK)
+
+    return behave
+
+
+async def chat_either(connection: ReplicaConnection) -> None:
+    """A small engine: streams when asked to, else answers whole."""
+    while request := await connection.recv_request():
+        wants = bytes(request.body)
+        if wants and json.loads(wants).get("stream"):
+            await connection.send(
+                SSE_HEAD, chunk(role()), chunk(token("t0")), chunk(DONE), LAST_CHUNK
+            )
+        else:
+            await connection.send(completion())
+
+
+async def hang(connection: ReplicaConnection) -> None:
+    """Take the request and never answer."""
+    while await connection.recv_request():
+        pass
+
+
+def stream_then_hang(*events: bytes) -> Behaviour:
+    """Open a stream, send these events and stay silent."""
+
+    async def behave(connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        await connection.send(SSE_HEAD, *(chunk(event) for event in events))
+        await until_closed(connection)
+
+    return behave
+
+
+def answer(data: bytes) -> Behaviour:
+    """Answer every request with these bytes and keep the connection."""
+
+    async def behave(connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            await connection.send(data)
+
+    return behave
+
+
+def answer_then_fin(data: bytes) -> Behaviour:
+    """Answer one request with these bytes, then end our side of the connection."""
+
+    async def behave(connection: ReplicaConnection) -> None:
+        if await connection.recv_request():
+            await connection.send(data)
+            connection.fin()
+            await until_closed(connection)
+
+    return behave
+
+
+def stream_then_rst(go: asyncio.Event, *events: bytes) -> Behaviour:
+    """Stream these events and reset the connection when `go` is set."""
+
+    async def behave(connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        await connection.send(SSE_HEAD, *(chunk(event) for event in events))
+        await go.wait()
+        connection.rst()
+
+    return behave
+
+
+def stream_then_fin(go: asyncio.Event, *events: bytes, raw: bytes = b"") -> Behaviour:
+    """Stream these events and `raw` bytes, and end the connection when `go` is set."""
+
+    async def behave(connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        await connection.send(SSE_HEAD, *(chunk(event) for event in events), raw)
+        await go.wait()
+        connection.close()
+
+    return behave
+
+
+async def rst_unread(connection: ReplicaConnection) -> None:
+    """Reset before the request is read."""
+    connection.rst()
+
+
+async def rst_after_request(connection: ReplicaConnection) -> None:
+    """Take the whole request, then reset."""
+    await connection.recv_request()
+    connection.rst()
+
+
+async def fin_after_request(connection: ReplicaConnection) -> None:
+    """Take the whole request, then close without a byte."""
+    await connection.recv_request()
+    connection.close()
+
+
+async def until_closed(connection: ReplicaConnection) -> None:
+    """Read and drop until the router ends the connection, however long that takes."""
+    while connection.ended is None and await connection._fill_forever():
+        pass
+
+
+def in_turn(*behaviours: Behaviour, then: Behaviour) -> Behaviour:
+    """One behaviour a connection, in this order, whichever replica it comes to; then `then`."""
+    waiting = list(behaviours)
+
+    async def behave(connection: ReplicaConnection) -> None:
+        await (waiting.pop(0) if waiting else then)(connection)
+
+    return behave

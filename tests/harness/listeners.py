@@ -1,0 +1,34 @@
+"""Addresses that do not answer: nobody listening, and a listener that takes no connection."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+def dead_url() -> str:
+    """A URL whose port refuses: it was bound, noted and closed."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{sock.getsockname()[1]}"
+
+
+@contextmanager
+def blackhole() -> Iterator[str]:
+    """A URL whose connects neither succeed nor fail: the listener's queue is full for good."""
+    listener = socket.socket()
+    fillers = []
+    try:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):
+            filler = socket.socket()
+            filler.setblocking(False)
+            filler.connect_ex(listener.getsockname())
+            fillers.append(filler)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        for filler in fillers:
+            filler.close()
+        listener.close()

@@ -1,0 +1,93 @@
+"""The router as users run it: a process of its own, with its signals and its exit status."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.harness.client import RawClient
+from tests.harness.peer import WAIT_S
+
+START_S = 15.0
+
+
+class RouterProcess:
+    """`hedgerow serve`, its ports, and what it says on standard error."""
+
+    def __init__(self, child: asyncio.subprocess.Process) -> None:
+        self.child = child
+        self.port = 0
+        self.admin_port = 0
+        self.events: list[dict[str, Any]] = []
+
+    async def next_event(self, message: str) -> dict[str, Any]:
+        """Wait until it says `message`; what it says before is kept in `events`."""
+        assert self.child.stderr is not None
+        async with asyncio.timeout(START_S):
+            while line := await self.child.stderr.readline():
+                if not line.startswith(b"{"):
+                    self.events.append({"message": line.decode("utf-8", "replace")})
+                    continue
+                event = json.loads(line)
+                self.events.append(event)
+                if event["message"] == message:
+                    return dict(event)
+        raise AssertionError(f"it ended without saying {message!r}: {self.events}")
+
+    async def client(self, *, admin: bool = False) -> RawClient:
+        return await RawClient.connect(self.admin_port if admin else self.port)
+
+    def signal(self, number: signal.Signals) -> None:
+        self.child.send_signal(number)
+
+    async def exit_status(self) -> int:
+        async with asyncio.timeout(WAIT_S):
+            assert self.child.stderr is not None
+            await self.child.stderr.read()
+            return await self.child.wait()
+
+
+@asynccontextmanager
+async def serving(config: Path, *flags: str) -> AsyncIterator[RouterProcess]:
+    """Run `serve --config` until the block ends; it is killed if it still runs then."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "router",
+        "serve",
+        "--config",
+        str(config),
+        *flags,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    process = RouterProcess(child)
+    try:
+        ready = await process.next_event("ready")
+        process.port = int(ready["listen"].rpartition(":")[2])
+        process.admin_port = int(ready["admin"].rpartition(":")[2])
+        yield process
+    finally:
+        if child.returncode is None:
+            child.kill()
+        assert child.stderr is not None
+        await child.stderr.read()
+        await child.wait()
+        child._transport.close()  # type: ignore[attr-defined]
+        await asyncio.sleep(0)
+
+
+def write_config(path: Path, *urls: str, extra: str = "") -> None:
+    """A configuration that listens on free ports before these replicas."""
+    replicas = "".join(f"  - url: {url}\n    models: [m]\n" for url in urls)
+    path.write_text(
+        "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\n"
+        f"health: {{interval_s: 3600, models_interval_s: 3600}}\nreplicas:\n{replicas}{extra}"
+    )

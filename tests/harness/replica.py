@@ -1,0 +1,251 @@
+"""A replica that does what it is told, byte by byte, and records all it receives.
+
+Each accepted connection runs one behaviour: an `async def behave(connection)`. Health and model
+probes are answered apart (unless `probes=None`), so that they never disturb a script and never
+show in the records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from tests.harness.messages import json_response, response
+from tests.harness.peer import WAIT_S, Peer
+from tests.harness.reading import Request, RequestReader
+
+PROBE_PATHS = frozenset({"/health", "/v1/models", "/version", "/ping"})
+
+
+class ReplicaConnection(Peer):
+    """One accepted connection, seen from the replica."""
+
+    def __init__(self, sock: socket.socket, replica: HostileReplica) -> None:
+        super().__init__(sock)
+        self.replica = replica
+        self.reader = RequestReader()
+        self.is_probe = False
+        self._fed = 0
+        self._handed = 0
+
+    async def recv_head(self) -> Request:
+        """The head of the next request, its body perhaps still on the way."""
+        while self._handed >= len(self.reader.done) and self.reader.current is None:
+            if not await self._read_more():
+                raise AssertionError(f"no request head; {self!r}")
+        if self._handed < len(self.reader.done):
+            return self.reader.done[self._handed]
+        assert self.reader.current is not None
+        return self.reader.current
+
+    async def recv_request(self) -> Request | None:
+        """The next whole request; None when the router has closed or reset the connection."""
+        while True:
+            while self._handed >= len(self.reader.done):
+                if not await self._read_more():
+                    return None
+            request = self.reader.done[self._handed]
+            self._handed += 1
+            if not self.replica.is_probe(request):
+                return request
+            await self.send(self.replica.probe_answer(request))
+
+    async def _read_more(self) -> bool:
+        if not await self._fill_forever():
+            return False
+        self.reader.feed(bytes(self.received[self._fed :]))
+        self._fed = len(self.received)
+        assert self.reader.error is None, f"h11 refuses what came: {self.reader.error}; {self!r}"
+        return True
+
+    async def _fill_forever(self) -> bool:
+        """Like `fill`, without its bound: an idle pooled connection may stay for long."""
+        loop = asyncio.get_running_loop()
+        try:
+            data = await loop.sock_recv(self.sock, 256 * 1024)
+        except OSError:
+            self.ended = "rst"
+            return False
+        if not data:
+            self.ended = "fin"
+            return False
+        self.received += data
+        return True
+
+
+Behaviour = Callable[[ReplicaConnection], Awaitable[None]]
+
+
+class HostileReplica:
+    """A listening socket whose connections run `behave`, or first the queued `script`."""
+
+    def __init__(
+        self, behave: Behaviour, *, models: tuple[str, ...] = ("m",), probes: int | None = 200
+    ) -> None:
+        self.behave = behave
+        self.models = models
+        self.probes = probes  # status that answers a probe; None: probes are requests like others
+        self.script: deque[Behaviour] = deque()
+        self.connections: list[ReplicaConnection] = []
+        self.failures: list[BaseException] = []
+        self.port = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listener: socket.socket | None = None
+        self._accepting: asyncio.Task[None] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def requests(self) -> list[Request]:
+        """Every whole request that came, probes left out, connection by connection."""
+        return [
+            request
+            for connection in self.connections
+            for request in connection.reader.done
+            if not self.is_probe(request)
+        ]
+
+    @property
+    def sessions(self) -> list[ReplicaConnection]:
+        """Connections that carried something else than probes."""
+        return [connection for connection in self.connections if not connection.is_probe]
+
+    def then(self, *behaviours: Behaviour) -> None:
+        """Let the next connections run these, one each, before `behave` serves again."""
+        self.script.extend(behaviours)
+
+    def start(self, port: int = 0) -> None:
+        """Listen; a given port brings a stopped replica back where it was."""
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+        listener.listen(1024)
+        listener.setblocking(False)
+        self.port = listener.getsockname()[1]
+        self._listener = listener
+        self._accepting = asyncio.create_task(self._accept(listener))
+
+    async def stop_listening(self) -> None:
+        """Refuse new connections; those that exist go on."""
+        if self._accepting is not None:
+            self._accepting.cancel()
+            await asyncio.gather(self._accepting, return_exceptions=True)
+            self._accepting = None
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    async def stop(self) -> None:
+        """Close everything; behaviours that still wait are cancelled."""
+        await self.stop_listening()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for connection in self.connections:
+            connection.close()
+
+    def is_probe(self, request: Request) -> bool:
+        return (
+            self.probes is not None
+            and request.method == "GET"
+            and request.target.partition("?")[0] in PROBE_PATHS
+        )
+
+    def probe_answer(self, request: Request, *fields: str) -> bytes:
+        assert self.probes is not None
+        if not request.target.startswith("/v1/models"):
+            return response(self.probes, *fields)
+        data = [
+            {"id": model, "object": "model", "created": 1, "owned_by": "test"}
+            for model in self.models
+        ]
+        return json_response({"object": "list", "data": data}, self.probes, *fields)
+
+    async def wait_for_requests(self, count: int) -> list[Request]:
+        """Wait until so many whole requests have come."""
+        await eventually(lambda: len(self.requests) >= count, f"{count} requests at the replica")
+        return self.requests
+
+    async def wait_for_sessions(self, count: int) -> list[ReplicaConnection]:
+        await eventually(lambda: len(self.sessions) >= count, f"{count} connections")
+        return self.sessions
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            sock, _ = await loop.sock_accept(listener)
+            connection = ReplicaConnection(sock, self)
+            connection.is_probe = True  # until its first bytes say otherwise
+            self.connections.append(connection)
+            task = loop.create_task(self._serve(connection))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, connection: ReplicaConnection) -> None:
+        try:
+            if self.probes is not None and await self._starts_with_probe(connection):
+                await self._serve_probe(connection)
+                return
+            connection.is_probe = False
+            behave = self.script.popleft() if self.script else self.behave
+            await behave(connection)
+        except ConnectionError:
+            connection.ended = connection.ended or "rst"  # a write found it out
+        except asyncio.CancelledError:
+            pass
+        except BaseException as err:
+            self.failures.append(err)
+        finally:
+            connection.close()
+
+    async def _starts_with_probe(self, connection: ReplicaConnection) -> bool:
+        """Look at the first line without taking it: a behaviour may want never to read."""
+        sock = connection.sock
+        while True:
+            await readable(sock)
+            try:
+                seen = sock.recv(4096, socket.MSG_PEEK)
+            except BlockingIOError:
+                continue
+            except OSError:
+                return True  # reset before a byte came: nothing for a behaviour
+            if not seen:
+                return True
+            if b"\r\n" in seen or len(seen) > 64:
+                break
+            await asyncio.sleep(0.001)
+        method, _, rest = seen.partition(b" ")
+        path = rest.split(b" ")[0].split(b"?")[0].decode("latin-1")
+        return method == b"GET" and path in PROBE_PATHS
+
+    async def _serve_probe(self, connection: ReplicaConnection) -> None:
+        while not connection.reader.done:
+            if not await connection._read_more():
+                return
+        await connection.send(self.probe_answer(connection.reader.done[0], "Connection: close"))
+
+
+async def readable(sock: socket.socket) -> None:
+    """Wait, however long, until the socket has something to read."""
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(sock, lambda: ready.done() or ready.set_result(None))
+    try:
+        await ready
+    finally:
+        loop.remove_reader(sock)
+
+
+async def eventually(condition: Callable[[], bool], what: str) -> None:
+    """Wait until `condition` holds; fail with `what` when it never does."""
+    try:
+        async with asyncio.timeout(WAIT_S):
+            while not condition():
+                await asyncio.sleep(0.002)
+    except TimeoutError:
+        raise AssertionError(f"never happened: {what}") from None

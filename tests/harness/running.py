@@ -1,0 +1,262 @@
+"""An app between real sockets, and the proof that it leaves nothing behind.
+
+`scenario` turns an async test into a bounded one that fails on any exception the loop had to
+handle, any task or open file left. `running` starts replicas and an app and, at the end, demands
+that every count of its census is zero: first while it still runs, then after its stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import json
+import os
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import uvloop
+
+from router.app import App
+from router.config.model import (
+    AccessLog,
+    Config,
+    Drain,
+    Health,
+    Limits,
+    Replica,
+    Retry,
+    Routing,
+    Timeouts,
+)
+from router.core.errors import STATUS, Reason
+from tests.harness.client import RawClient
+from tests.harness.reading import Response, error_of
+from tests.harness.replica import Behaviour, HostileReplica, eventually
+
+P = ParamSpec("P")
+Line = dict[str, Any]
+
+NEVER_S = 3600.0
+
+
+def scenario(
+    test: Callable[P, Coroutine[Any, Any, None]], *, limit_s: float = 20.0
+) -> Callable[P, None]:
+    """Run an async test under uvloop, bounded, with nothing left behind."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        run_bounded(lambda: test(*args, **kwargs), limit_s)
+
+    return run
+
+
+def long_scenario(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """A scenario of many cases: the same proofs, a wider bound."""
+    return scenario(test, limit_s=120.0)
+
+
+def run_bounded(body: Callable[[], Awaitable[None]], limit_s: float) -> None:
+    """Run `body` in a loop of its own and check the loop, its tasks and the open files."""
+    _warm_up()
+    gc.collect()
+    files = open_files()
+    failures: list[dict[str, Any]] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: failures.append(context))
+        async with asyncio.timeout(limit_s):
+            await body()
+        await asyncio.sleep(0)
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        assert not left, f"tasks left behind: {left}"
+
+    uvloop.run(main())
+    gc.collect()
+    assert not failures, f"the loop had to handle: {failures}"
+    left = {fd: name for fd, name in open_files().items() if fd not in files}
+    assert not left, f"files left open: {left}"
+
+
+@functools.cache
+def _warm_up() -> None:
+    """Let libuv open what it opens once per process and never closes."""
+    uvloop.run(asyncio.sleep(0))
+
+
+def open_files() -> dict[int, str]:
+    """This process's open files: descriptor to what it is."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue  # the listing's own descriptor
+    return found
+
+
+class Router:
+    """A running app with its replicas, its clients and its access log."""
+
+    def __init__(
+        self, app: App, config: Config, replicas: list[HostileReplica], log_path: Path
+    ) -> None:
+        self.app = app
+        self.config = config
+        self.replicas = replicas
+        self.clients: list[RawClient] = []
+        self._log_path = log_path
+
+    @property
+    def port(self) -> int:
+        return self.app.port
+
+    @property
+    def replica(self) -> HostileReplica:
+        return self.replicas[0]
+
+    async def client(self, *, receive_buffer: int | None = None) -> RawClient:
+        """A new client connection; closed at the end."""
+        client = await RawClient.connect(self.port, receive_buffer=receive_buffer)
+        self.clients.append(client)
+        return client
+
+    async def ask(self, data: bytes, method: str = "GET") -> Response:
+        """Send one request on a connection of its own and read its response to the end."""
+        client = await self.client()
+        await client.send(data)
+        response = await client.recv_response(method)
+        client.close()
+        return response
+
+    def lines(self) -> list[Line]:
+        """The access log as it is written so far.
+
+        `attempts` is made their number, `tried` the records behind it.
+        """
+        if not self._log_path.exists():
+            return []
+        text = self._log_path.read_text()
+        lines = [json.loads(line) for line in text.split("\n")[:-1]]
+        for line in lines:
+            line["tried"] = line.get("attempts", [])
+            line["attempts"] = len(line["tried"])
+        return lines
+
+    async def log(self, count: int = 1) -> list[Line]:
+        """Wait for so many access log lines; more than that fails."""
+        await eventually(lambda: len(self.lines()) >= count, f"{count} access log lines")
+        lines = self.lines()
+        assert len(lines) == count, lines
+        return lines
+
+    async def reason(self) -> str:
+        """The reason of the one request that was made."""
+        return str((await self.log())[0]["reason"])
+
+    def busy(self) -> dict[str, int]:
+        """What the app holds for requests: its probers and idle pooled connections left out.
+
+        Each idle pooled connection has one timer, and the fleet one while a replica is ejected;
+        any further timer is somebody's whose request is over.
+        """
+        census = self.app.census()
+        census.pop("probes")
+        census["timers"] = max(0, census.pop("parties") - census.pop("replica_idle") - 1)
+        return {key: n for key, n in census.items() if n}
+
+    async def quiet(self) -> None:
+        """Wait until nothing is under way."""
+        try:
+            await eventually(lambda: not self.busy(), "quiet")
+        except AssertionError:
+            raise AssertionError(f"still held when all is over: {self.busy()}") from None
+
+
+def assert_error(response: Response, reason: Reason, status: int | None = None) -> None:
+    """A whole, OpenAI-shaped error response of this reason."""
+    assert response.status == (STATUS[reason] if status is None else status), response
+    assert response.complete, response
+    assert response.error()["code"] == reason.value, response
+
+
+def assert_cut_stream(response: Response, reason: Reason) -> None:
+    """A committed stream that was cut: an error event, and an end that no parser takes for one."""
+    assert response.status == 200, response
+    assert not response.complete, response
+    events = response.events()
+    assert events, response
+    assert error_of(json.loads(events[-1]))["code"] == reason.value, events
+    assert "[DONE]" not in events, events
+
+
+@asynccontextmanager
+async def running(
+    *behaviours: Behaviour | HostileReplica | str,
+    timeouts: dict[str, Any] | None = None,
+    limits: dict[str, Any] | None = None,
+    retry: dict[str, Any] | None = None,
+    health: dict[str, Any] | None = None,
+    replica: dict[str, Any] | None = None,
+    drain: dict[str, Any] | None = None,
+    access_log: dict[str, Any] | None = None,
+    policy: str = "round_robin",
+    **config: Any,
+) -> AsyncIterator[Router]:
+    """Start one replica per behaviour (or the given ones, or a bare URL) and an app before them."""
+    replicas: list[HostileReplica] = []
+    urls: list[str] = []
+    for behave in behaviours:
+        if isinstance(behave, str):
+            urls.append(behave)
+            continue
+        hostile = behave if isinstance(behave, HostileReplica) else HostileReplica(behave)
+        if not hostile.port:
+            hostile.start()
+        replicas.append(hostile)
+        urls.append(hostile.url)
+    with tempfile.TemporaryDirectory(prefix="hedgerow-test-") as folder:
+        log_path = Path(folder) / "access.log"
+        settings = Config(
+            listen="127.0.0.1:0",
+            admin="127.0.0.1:0",
+            replicas=tuple(
+                Replica(**{"url": url, "id": f"r{n}", "models": ("m",), **(replica or {})})
+                for n, url in enumerate(urls)
+            ),
+            routing=Routing(policy=policy),
+            limits=Limits(**(limits or {})),
+            timeouts=Timeouts(**(timeouts or {})),
+            retry=Retry(**(retry or {})),
+            health=Health(
+                **{"interval_s": NEVER_S, "models_interval_s": NEVER_S, **(health or {})}
+            ),
+            access_log=AccessLog(**{"path": str(log_path), "flush_s": 0.02, **(access_log or {})}),
+            drain=Drain(**{"lame_duck_s": 0.0, "grace_s": 1.0, **(drain or {})}),
+            **config,
+        )
+        app = App(settings)
+        await app.start()
+        router = Router(app, settings, replicas, log_path)
+        try:
+            yield router
+            for client in router.clients:
+                client.close()
+            await router.quiet()
+        finally:
+            for client in router.clients:
+                client.close()
+            await app.stop()
+            for hostile in replicas:
+                await hostile.stop()
+        census = {key: n for key, n in app.census().items() if n}
+        assert not census, f"held after the stop: {census}"
+        for hostile in replicas:
+            assert not hostile.failures, hostile.failures
+            for connection in hostile.connections:
+                assert connection.reader.error is None, connection.reader.error

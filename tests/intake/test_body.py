@@ -1,0 +1,371 @@
+"""The few fields read of a body: right where they are plain, tolerant where odd, never a crash."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from router.core.errors import Reason, RouterError
+from router.intake.body import MAX_MODEL, SCAN_ABOVE, SCAN_BYTES, Fields, read_fields
+from router.intake.routes import OTHER, POSTS, Route
+
+CHAT = POSTS[b"/v1/chat/completions"]
+AUDIO = POSTS[b"/v1/audio/transcriptions"]
+KNOWN = frozenset({"m", "org/name", "größe"})
+
+
+def read(
+    body: bytes | list[bytes],
+    route: Route = CHAT,
+    content_type: bytes | None = b"application/json",
+    encoding: bytes | None = None,
+) -> Fields:
+    pieces = body if isinstance(body, list) else [body]
+    size = sum(map(len, pieces))
+    return read_fields(route, pieces if size else [], size, content_type, encoding, KNOWN)
+
+
+def refusal(*args: Any, **options: Any) -> Reason:
+    with pytest.raises(RouterError) as refused:
+        read(*args, **options)
+    return refused.value.reason
+
+
+# -- JSON -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "fields"),
+    [
+        ({}, Fields()),
+        ({"model": "m"}, Fields("m")),
+        ({"model": "m", "stream": True}, Fields("m", True)),
+        ({"model": None, "stream": None, "previous_response_id": None}, Fields()),
+        ({"model": "m", "previous_response_id": "resp_1"}, Fields("m", None, "resp_1")),
+        ({"model": "größe", "stream": False}, Fields("größe", False)),
+        ({"Model": "x", "nested": {"model": "y"}}, Fields()),
+        # of odd types: unknown to us, the engine's to judge
+        ({"model": "m", "stream": "true"}, Fields("m")),
+        ({"model": "m", "stream": 1}, Fields("m")),
+        ({"model": "m", "stream": []}, Fields("m")),
+        ({"model": "m", "stream": 1, "previous_response_id": 7}, Fields("m")),
+        ({"model": "m", "previous_response_id": {}, "stream": True}, Fields("m", True)),
+        ({"model": "m", "max_tokens": "many", "messages": 3}, Fields("m")),
+    ],
+)
+def test_fields_of_an_object(body: dict[str, Any], fields: Fields) -> None:
+    for text in (json.dumps(body), json.dumps(body, ensure_ascii=False, indent=3)):
+        raw = text.encode()
+        assert read(raw) == fields
+        assert read([raw[:3], raw[3:]]) == fields
+        assert read(raw, OTHER) == fields
+
+
+@pytest.mark.parametrize("model", ["", 5, True, 1.5, [], ["m"], {}, {"a": 1}])
+def test_an_unusable_model(model: object) -> None:
+    raw = json.dumps({"model": model, "stream": True}).encode()
+    assert refusal(raw) is Reason.BAD_MODEL
+
+
+def test_a_long_model() -> None:
+    assert read(json.dumps({"model": "x" * MAX_MODEL}).encode()).model == "x" * MAX_MODEL
+    assert refusal(json.dumps({"model": "x" * (MAX_MODEL + 1)}).encode()) is Reason.BAD_MODEL
+    assert refusal(json.dumps({"model": "x" * 1_000_000}).encode()) is Reason.BAD_MODEL
+
+
+@pytest.mark.parametrize(
+    ("raw", "model"),
+    [
+        (b'{"model": "first", "model": "last"}', "last"),
+        (b'{"model": 5, "model": "last"}', "last"),
+        (b'{"model": "first", "stream": 1, "model": "last"}', "last"),
+        (b'{"m\\u006fdel": "escaped"}', "escaped"),
+        (b'{"model": "first", "m\\u006fdel": "last"}', "last"),
+        (b'{"model": "a\\u0000b"}', "a\x00b"),
+    ],
+)
+def test_of_doubled_keys_the_last_counts_as_with_the_engines(raw: bytes, model: str) -> None:
+    assert json.loads(raw)["model"] == model
+    assert read(raw).model == model
+
+
+def test_the_last_of_doubled_keys_counts_when_it_is_unusable() -> None:
+    assert refusal(b'{"model": "first", "model": 5}') is Reason.BAD_MODEL
+
+
+@pytest.mark.parametrize("raw", [b"[]", b"3", b'"text"', b"null", b"true", b'[{"model": "m"}]'])
+def test_json_that_is_no_object(raw: bytes) -> None:
+    assert refusal(raw) is Reason.BAD_JSON
+    assert read(raw, OTHER) == Fields()
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"{",
+        b"}",
+        b'{"model": "m"',
+        b'{"model": "m"} x',
+        b'{"model": "m"}{}',
+        b"{'model': 'm'}",
+        b'{"model": "m",}',
+        b'{"model": 5, "x": }',
+        b"model=m",
+        b"\xef\xbb\xbf" + b'{"model": "m"}',
+        '{"model": "m"}'.encode("utf-16"),
+        '{"model": "m"}'.encode("utf-16-le"),
+        '{"model": "m"}'.encode("utf-32"),
+        b"\x1f\x8b\x08\x00",
+        b'{"model": "\xff"}',
+        b'{"x": NaN}',
+        b'{"x": Infinity}',
+        b'{"x": 01}',
+        b'{"x": "\n"}',
+    ],
+)
+def test_what_is_no_json(raw: bytes) -> None:
+    assert refusal(raw) is Reason.BAD_JSON
+    assert read(raw, OTHER) == Fields()
+
+
+@pytest.mark.parametrize("depth", [900, 5_000, 100_000])
+@pytest.mark.parametrize("opening", [b"[", b'{"a":'])
+@pytest.mark.parametrize("before", [b"", b'"stream": 1, '])
+def test_deep_nesting_is_bounded(depth: int, opening: bytes, before: bytes) -> None:
+    closing = b"]" if opening == b"[" else b"}"
+    deep = opening * depth + b"1" + closing * depth
+    for key in (b'"messages"', b'"model"', b'"stream"'):
+        raw = b"{%b%b: %b}" % (before, key, deep)
+        try:
+            read(raw)
+        except RouterError as err:
+            assert err.reason in (Reason.BAD_JSON, Reason.BAD_MODEL)
+    assert refusal(b'{"a":' * 100_000) is Reason.BAD_JSON
+    assert refusal(b"[" * 100_000) is Reason.BAD_JSON
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"1" * 10_000,
+        b"-" + b"9" * 10_000,
+        b"1e999",
+        b"-1e999",
+        b"1" * 10_000 + b".5",
+        b"9223372036854775808",
+        b"-1",
+        b'"\\ud800"',
+        b'"\\udc00\\ud800"',
+        b'"\\u0000"',
+    ],
+)
+def test_values_that_break_readers_are_not_read(value: bytes) -> None:
+    raw = b'{"model": "m", "max_tokens": %b, "messages": [%b]}' % (value, value)
+    assert read(raw) == Fields("m")
+    odd = b'{"model": "m", "stream": %b, "messages": [%b]}' % (value, value)
+    assert read(odd).stream is None
+
+
+@pytest.mark.parametrize("encoding", [b"gzip", b"zstd", b"br", b"deflate, gzip"])
+def test_an_encoded_body_is_opaque(encoding: bytes) -> None:
+    bomb = gzip.compress(b"x" * 10_000_000)
+    assert read(bomb, encoding=encoding) == Fields()
+    assert read(b'{"model": "m"}', encoding=b"identity") == Fields("m")
+
+
+# -- bodies too large to decode -----------------------------------------------------------------
+
+
+def large(before: bytes, after: bytes) -> list[bytes]:
+    """A body over the scan limit, in pieces."""
+    filler = b"x" * 1_000_000
+    count = SCAN_ABOVE // len(filler) + 1
+    return [before + b'"messages": "', *[filler] * count, b'"' + after]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fields"),
+    [
+        (b'{"model": "m", "stream": true, ', b"}", Fields("m", True)),
+        (b"{", b', "model" : "m" , "stream":true}', Fields("m", True)),
+        (b'{"model": "org/name", ', b', "model": "m"}', Fields("m")),
+        (b'{"model": "unknown", ', b"}", Fields()),
+        (b"{", b', "stream": false}', Fields()),
+        (b"{", b', "stream": "true"}', Fields()),
+        (b"no json ", b" at all", Fields()),
+        ('{"model": "größe", '.encode(), b"}", Fields("größe")),
+        (rb'{"prompt": "\"model\": \"m\", ", ', b"}", Fields()),
+    ],
+)
+def test_a_large_body_is_looked_at_from_its_ends(
+    before: bytes, after: bytes, fields: Fields
+) -> None:
+    assert read(large(before, after)) == fields
+    assert read([b"".join(large(before, after))]) == fields
+
+
+def test_the_middle_of_a_large_body_is_not_looked_at() -> None:
+    body = large(b"{", b"}")
+    body.insert(4, b'", "model": "m", "x": "')
+    assert sum(map(len, body)) > 2 * SCAN_BYTES
+    assert read(body) == Fields()
+
+
+def test_the_limit_of_decoding() -> None:
+    head = b'{"x": "'
+    tail = b'", "model": "unknown"}'
+    fit = head + b"x" * (SCAN_ABOVE - len(head) - len(tail)) + tail
+    assert len(fit) == SCAN_ABOVE
+    assert read(fit) == Fields("unknown")
+    assert read(fit + b" ") == Fields()
+
+
+# -- forms ------------------------------------------------------------------------------------
+
+FORM = b"multipart/form-data; boundary=bnd"
+
+
+def part(name: str, value: bytes, extra: str = "") -> bytes:
+    disposition = f'Content-Disposition: form-data; name="{name}"{extra}'
+    return b"--bnd\r\n" + disposition.encode() + b"\r\n\r\n" + value + b"\r\n"
+
+
+FILE = part("file", b"RIFF\x00\xff\r\n\r\n--bn", '; filename="a.wav"\r\nContent-Type: audio/wav')
+
+
+def form(*parts: bytes) -> bytes:
+    return b"".join(parts) + b"--bnd--\r\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "fields"),
+    [
+        (form(part("model", b"m"), FILE), Fields("m")),
+        (form(FILE, part("model", b"m")), Fields("m")),
+        (form(FILE, part("stream", b"true"), part("model", b"m")), Fields("m", True)),
+        (form(FILE, part("stream", b"False"), part("model", b" m ")), Fields("m", False)),
+        (form(part("model", b"a"), part("model", b"b")), Fields("b")),
+        (form(part("model", b""), FILE), Fields()),
+        (form(part("models", b"x"), part("xmodel", b"y"), FILE), Fields()),
+        (form(part("language", b'name="model"'), FILE), Fields()),
+        (form(FILE), Fields()),
+        (form(), Fields()),
+        (b"a preamble\r\n" + form(part("model", b"m")), Fields("m")),
+        (form(part("model", b"m")) + b"an epilogue", Fields("m")),
+        (form(part("model", b"m"))[:-9], Fields()),
+        (
+            form(
+                b"--bnd\r\ncontent-type: text/plain\r\ncontent-disposition: form-data; name=model"
+                b"\r\n\r\nm\r\n"
+            ),
+            Fields("m"),
+        ),
+    ],
+)
+def test_the_model_of_a_form(body: bytes, fields: Fields) -> None:
+    assert read(body, AUDIO, FORM) == fields
+    assert read([body[:5], body[5:]], AUDIO, FORM) == fields
+    assert read(body, OTHER, FORM) == fields
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        b'multipart/form-data; boundary="bnd"',
+        b"multipart/form-data; charset=utf-8; Boundary=bnd",
+        b"Multipart/Form-Data;boundary=bnd; x=y",
+    ],
+)
+def test_how_a_boundary_is_told(content_type: bytes) -> None:
+    assert read(form(part("model", b"m")), AUDIO, content_type) == Fields("m")
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (form(part("model", b"m")), None),
+        (form(part("model", b"m")), b"multipart/form-data"),
+        (form(part("model", b"m")), b"multipart/form-data; boundary="),
+        (form(part("model", b"m")), b"multipart/form-data; boundary=other"),
+        (b'{"model": "m"}', b"application/json"),
+        (b"", FORM),
+    ],
+)
+def test_what_is_no_form(body: bytes, content_type: bytes | None) -> None:
+    assert refusal(body, AUDIO, content_type) is Reason.BAD_MULTIPART
+
+
+def test_a_forms_long_model() -> None:
+    assert refusal(form(part("model", b"x" * 1000)), AUDIO, FORM) is Reason.BAD_MODEL
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (b"anything", b"multipart/form-data"),
+        (b"anything", b"multipart/mixed; boundary=other"),
+        (form(part("model", b"x" * 1000)), FORM),
+        (json.dumps({"model": "x" * 1000}).encode(), b"application/json"),
+        (json.dumps({"model": ""}).encode(), b"application/json"),
+        (json.dumps({"model": 5}).encode(), b"application/json"),
+        (b"\x00\xff", None),
+    ],
+)
+def test_an_unknown_path_is_the_engines_to_judge(body: bytes, content_type: bytes | None) -> None:
+    assert read(body, OTHER, content_type) == Fields()
+
+
+# -- whatever comes ---------------------------------------------------------------------------
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.text(max_size=5) | st.sampled_from(["model", "stream"]), inner, max_size=3
+        )
+    ),
+    max_leaves=8,
+)
+ROUTES = st.sampled_from([CHAT, AUDIO, OTHER])
+
+
+def harmless(body: bytes, route: Route, content_type: bytes | None) -> None:
+    """Fields of the promised types, or a refusal that blames the body."""
+    try:
+        fields = read(body, route, content_type)
+    except RouterError as err:
+        assert err.reason in (Reason.BAD_JSON, Reason.BAD_MULTIPART, Reason.BAD_MODEL)
+        return
+    assert fields.model is None or (isinstance(fields.model, str) and fields.model)
+    assert fields.stream in (None, True, False)
+    assert fields.model is None or len(fields.model) <= MAX_MODEL
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=200), ROUTES, st.sampled_from([None, FORM, b"application/json"]))
+def test_random_bytes(body: bytes, route: Route, content_type: bytes | None) -> None:
+    harmless(body, route, content_type)
+    harmless(b'{"model": "' + body + b'"}', route, content_type)
+    harmless(b"--bnd\r\n" + body + b"\r\n--bnd--", route, content_type)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from(["model", "stream", "previous_response_id", "x"]), VALUES),
+    ROUTES,
+)
+def test_random_json(value: dict[str, Any], route: Route) -> None:
+    body = json.dumps(value).encode()
+    harmless(body, route, b"application/json")
+    if "NaN" in body.decode() or "Infinity" in body.decode():
+        return
+    model = value.get("model")
+    if isinstance(model, str) and model and route is CHAT and "\\ud" not in body.decode():
+        assert read(body).model == model

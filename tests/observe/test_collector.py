@@ -1,0 +1,189 @@
+"""Rendering: valid in both formats, complete, only ours, small whatever was counted."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from prometheus_client import REGISTRY, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as parse_openmetrics,
+)
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from router.core.errors import Reason
+from router.intake.routes import KINDS
+from router.observe.collector import PIECE_SAMPLES, Collector, Gauges, resident_bytes
+from router.observe.metrics import REPLICAS_MAX, Metrics
+from tests.observe.helpers import run
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+
+
+def broken() -> float:
+    raise RuntimeError("not now")
+
+
+GAUGES = Gauges(
+    replicas_by_state=lambda: {"up": 2, "down": 1},
+    inflight_by_replica=lambda: {"gpu-1:8000": 3, "gpu-2:8000": 0},
+    replica_connections_by_state=lambda: {"idle": 4, "busy": 3},
+    client_connections=lambda: 7,
+    exchanges=lambda: 3,
+    held_body_bytes=lambda: 1234,
+    access_log_dropped=lambda: 5,
+    open_file_limit=lambda: 1_048_576,
+    loop_lag_s=lambda: None,
+    ready=lambda: 1,
+    draining=lambda: 0,
+)
+
+
+def used() -> Metrics:
+    metrics = Metrics()
+    metrics.finished("chat", Reason.OK, 200, 0.2, 0.02, 10, 100, "llama")
+    metrics.finished("chat", Reason.REPLICA_RESET, 502, 3.0, None, 10, 0, "llama")
+    metrics.attempt("gpu-1:8000", "primary", Reason.REPLICA_RESET)
+    metrics.attempt("gpu-2:8000", "retry", Reason.OK)
+    metrics.retries(Reason.REPLICA_RESET)
+    metrics.ejections("gpu-1:8000")
+    metrics.reloaded(True, "c0ffee")
+    metrics.client_connections = 9
+    return metrics
+
+
+def render(collector: Collector, accept: str = "") -> tuple[str, str]:
+    out: list[str] = []
+
+    async def main() -> None:
+        body, content_type = await collector.render(accept)
+        out.extend((body.decode(), content_type))
+
+    run(main())
+    return out[0], out[1]
+
+
+def samples(families: list[Metric]) -> dict[tuple[str, ...], float]:
+    """(name, label values in the order of the labels' names) -> value."""
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+@pytest.mark.parametrize("accept", ["", "text/plain;version=0.0.4", OPENMETRICS])
+def test_both_formats_parse_and_agree(accept: str) -> None:
+    text, content_type = render(Collector(used(), GAUGES), accept)
+    is_open = accept == OPENMETRICS
+    assert content_type.startswith("application/openmetrics" if is_open else "text/plain")
+    families = list(parse_openmetrics(text) if is_open else parse_text(text))
+    values = samples(families)
+    assert values["hedgerow_requests_total", "chat", "ok", "200"] == 1
+    assert values["hedgerow_requests_total", "chat", "replica_reset", "502"] == 1
+    assert values["hedgerow_request_duration_seconds_bucket", "chat", "0.25"] == 1
+    assert values["hedgerow_request_duration_seconds_bucket", "chat", "+Inf"] == 2
+    assert values["hedgerow_request_duration_seconds_count", "chat"] == 2
+    assert values["hedgerow_request_duration_seconds_sum", "chat"] == 3.2
+    assert values["hedgerow_request_ttft_seconds_count", "chat"] == 1
+    assert values["hedgerow_request_body_bytes_total", "chat"] == 20
+    assert values["hedgerow_response_body_bytes_total", "chat"] == 100
+    assert values["hedgerow_model_requests_total", "llama"] == 2
+    assert values["hedgerow_attempts_total", "retry", "ok", "gpu-2:8000"] == 1
+    assert values["hedgerow_retries_total", "replica_reset"] == 1
+    assert values["hedgerow_replica_ejections_total", "gpu-1:8000"] == 1
+    assert values["hedgerow_client_connections_accepted_total",] == 9
+    assert values["hedgerow_config_info", "c0ffee"] == 1
+    assert values["hedgerow_config_reloads_total", "ok"] == 1
+    assert values["hedgerow_replicas", "up"] == 2
+    assert values["hedgerow_replica_inflight", "gpu-1:8000"] == 3
+    assert values["hedgerow_client_connections",] == 7
+    assert values["hedgerow_access_log_lines_dropped_total",] == 5
+    assert values["hedgerow_process_cpu_seconds_total",] > 0
+    assert values["hedgerow_process_resident_memory_bytes",] > 1_000_000
+    assert not any(name.startswith("hedgerow_loop_lag") for name, *_ in values)  # unknown
+    for family in families:
+        assert family.name.startswith("hedgerow_")
+        assert family.documentation
+        assert family.type != "unknown"
+
+
+def test_the_pieces_are_what_one_rendering_gives() -> None:
+    metrics = used()
+    for number in range(3 * PIECE_SAMPLES):
+        metrics.attempt(f"r{number}", "primary", Reason.OK)
+    collector = Collector(metrics, GAUGES)
+
+    def stable(text: str) -> list[str]:
+        return [line for line in text.splitlines() if not line.startswith("hedgerow_process_")]
+
+    assert stable(render(collector)[0]) == stable(generate_latest(collector.registry).decode())
+
+
+def test_nothing_goes_to_the_global_registry() -> None:
+    Collector(Metrics())
+    assert b"hedgerow" not in generate_latest(REGISTRY)
+
+
+def test_a_router_without_traffic_renders() -> None:
+    text, _ = render(Collector(Metrics()))
+    assert "hedgerow_policy_errors_total 0.0" in text
+
+
+def test_a_gauge_that_raises_costs_only_itself(caplog: pytest.LogCaptureFixture) -> None:
+    text, _ = render(Collector(used(), Gauges(ready=broken, exchanges=lambda: 3)))
+    assert "hedgerow_ready" not in text
+    assert "hedgerow_requests_under_way 3.0" in text
+    assert [record.getMessage() for record in caplog.records] == ["gauge unreadable"]
+
+
+def test_a_hundred_thousand_names_stay_under_two_megabytes() -> None:
+    metrics = Metrics()
+    for number in range(100_000):
+        name = f"tenant-{number}/model-{number}-{'x' * 100}"
+        kind = KINDS[number % len(KINDS)]
+        metrics.finished(kind, Reason.OK, 200 + number % 400, 0.1, 0.1, 1, 1, name)
+        metrics.finished(name, Reason.BAD_JSON, 400, 0.1, 0.1, 1, 1, name)
+        metrics.attempt(name, name, Reason.OK)
+        metrics.ejections(name)
+    names = {f"replica-{number}": 1.0 for number in range(100_000)}
+    text, _ = render(Collector(metrics, Gauges(inflight_by_replica=lambda: names)))
+    assert len(text.encode()) < 2_000_000
+    assert f'replica_inflight{{replica="other"}} {100_000 - REPLICAS_MAX}' in text
+
+
+def test_hostile_names_still_render() -> None:
+    metrics = Metrics()
+    for name in ("\ud800", "\udfff", 'a"b\\c\nd', "", "é" * 1000):
+        metrics.finished("chat", Reason.OK, 200, 0.1, None, 0, 0, name)
+        metrics.attempt(name, "primary", Reason.OK)
+    metrics.config_hash = "\udc80"
+    for accept in ("", OPENMETRICS):
+        text, _ = render(Collector(metrics), accept)
+        values = samples(list(parse_openmetrics(text) if accept else parse_text(text)))
+        assert values["hedgerow_model_requests_total", "?"] == 2  # two that look alike
+        assert values["hedgerow_model_requests_total", 'a"b\\c\nd'] == 1
+
+
+def test_the_loop_runs_during_a_scrape() -> None:
+    metrics = Metrics()
+    for number in range(1000):
+        metrics.attempt(f"r{number}", "primary", Reason.OK)
+    turns = 0
+
+    async def main() -> None:
+        nonlocal turns
+        scrape = asyncio.ensure_future(Collector(metrics, GAUGES).render())
+        while not scrape.done():
+            turns += 1
+            await asyncio.sleep(0)
+        await scrape
+
+    run(main())
+    assert turns > 1000 // PIECE_SAMPLES
+
+
+def test_resident_memory_is_plausible() -> None:
+    resident = resident_bytes()
+    assert resident is None or 1 << 20 < resident < 1 << 40

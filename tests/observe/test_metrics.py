@@ -1,0 +1,154 @@
+"""Counters: what is counted where, and that nobody outside can mint series without end."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.core.errors import Reason
+from router.intake.routes import KINDS
+from router.observe.metrics import (
+    BOUNDS_S,
+    ENDS_MAX,
+    MODELS_MAX,
+    OTHER,
+    REPLICAS_MAX,
+    Histogram,
+    Metrics,
+    label,
+)
+
+
+def finish(metrics: Metrics, kind: str = "chat", **changes: object) -> None:
+    fields: dict[str, object] = {
+        "reason": Reason.OK,
+        "status": 200,
+        "duration_s": 0.2,
+        "ttft_s": 0.02,
+        "bytes_in": 10,
+        "bytes_out": 100,
+    }
+    metrics.finished(kind, **(fields | changes))  # type: ignore[arg-type]
+
+
+def test_a_finished_request_is_counted_in_its_kind() -> None:
+    metrics = Metrics()
+    finish(metrics)
+    finish(metrics, reason=Reason.CLIENT_GONE, status=499, ttft_s=None)
+    chat = metrics.kinds["chat"]
+    assert chat.ends == {(Reason.OK, 200): 1, (Reason.CLIENT_GONE, 499): 1}
+    assert (sum(chat.duration.counts), sum(chat.ttft.counts)) == (2, 1)
+    assert (chat.duration.sum, chat.ttft.sum) == (0.4, 0.02)
+    assert (chat.bytes_in, chat.bytes_out) == (20, 200)
+    assert not metrics.kinds["embeddings"].ends
+
+
+def test_an_unknown_kind_counts_as_other() -> None:
+    metrics = Metrics()
+    finish(metrics, kind="/v1/new")
+    assert set(metrics.kinds) == set(KINDS)
+    assert metrics.kinds[OTHER].ends == {(Reason.OK, 200): 1}
+
+
+def test_odd_statuses_of_a_replica_end_up_in_their_class() -> None:
+    metrics = Metrics()
+    for status in range(-100, 2000):
+        finish(metrics, status=status)
+    ends = metrics.kinds["chat"].ends
+    assert len(ends) <= ENDS_MAX + 6
+    assert sum(ends.values()) == 2100
+
+
+def test_invented_models_get_no_label() -> None:
+    metrics = Metrics()
+    for number in range(1000):
+        finish(metrics, reason=Reason.MODEL_NOT_FOUND, status=404, model=f"junk-{number}")
+    finish(metrics, model="llama")
+    finish(metrics, model="llama", reason=Reason.CLIENT_GONE, status=499)
+    assert metrics.models == {"llama": 2}
+    assert metrics.models_other == 1000
+
+
+def test_models_beyond_the_cap_are_other() -> None:
+    metrics = Metrics()
+    for number in range(100_000):
+        finish(metrics, model=f"m{number}")
+    assert len(metrics.models) == MODELS_MAX
+    assert metrics.models_other == 100_000 - MODELS_MAX
+
+
+def test_replicas_beyond_the_cap_are_other() -> None:
+    metrics = Metrics()
+    for number in range(REPLICAS_MAX + 50):
+        metrics.attempt(f"r{number}", "primary", Reason.OK)
+        metrics.ejections(f"r{number}")
+    assert len(metrics.attempts) == len(metrics.ejections_by_replica) == REPLICAS_MAX + 1
+    assert metrics.attempts[OTHER, "primary", Reason.OK] == 50
+    assert metrics.ejections_by_replica[OTHER] == 50
+
+
+def test_a_forgotten_replica_frees_its_label() -> None:
+    metrics = Metrics()
+    for number in range(10_000):
+        metrics.attempt(f"r{number}", "primary", Reason.OK)
+        metrics.attempt(f"r{number}", "retry", Reason.REPLICA_RESET)
+        metrics.ejections(f"r{number}")
+        metrics.forget_replica(f"r{number}")
+    metrics.forget_replica("never seen")
+    assert not metrics.attempts
+    assert not metrics.ejections_by_replica
+
+
+def test_an_attempt_of_an_unknown_kind_counts_as_other() -> None:
+    metrics = Metrics()
+    metrics.attempt("r", "surprise", Reason.OK)
+    metrics.attempt("r", "surprise", Reason.OK)
+    assert metrics.attempts == {("r", OTHER, Reason.OK): 2}
+
+
+def test_retries_count_by_cause() -> None:
+    metrics = Metrics()
+    metrics.retries(Reason.CONNECT_FAILED)
+    metrics.retries(Reason.CONNECT_FAILED)
+    assert metrics.retries_by_cause == {Reason.CONNECT_FAILED: 2}
+
+
+def test_a_failed_reload_keeps_the_hash() -> None:
+    metrics = Metrics()
+    metrics.reloaded(True, "aaaa")
+    metrics.reloaded(False)
+    assert (metrics.config_hash, metrics.last_reload_ok) == ("aaaa", False)
+    assert (metrics.reloads_ok, metrics.reloads_failed) == (1, 1)
+
+
+def test_a_bound_belongs_to_its_own_bucket() -> None:
+    histogram = Histogram()
+    histogram.observe(BOUNDS_S[3])
+    assert dict(histogram.cumulative())[BOUNDS_S[3]] == 1
+    assert dict(histogram.cumulative())[BOUNDS_S[2]] == 0
+
+
+@given(st.lists(st.floats()))
+def test_buckets_sum_and_grow(values: list[float]) -> None:
+    histogram = Histogram()
+    metrics = Metrics()
+    for value in values:
+        histogram.observe(value)
+        finish(metrics, duration_s=value, ttft_s=value)
+    cumulative = [count for _, count in histogram.cumulative()]
+    assert cumulative == sorted(cumulative)
+    assert cumulative[-1] == sum(histogram.counts) == len(values)
+    assert not math.isnan(histogram.sum)
+    usable = [value if value > 0 else 0.0 for value in values]
+    for bound, count in histogram.cumulative():
+        assert count == sum(1 for value in usable if value <= bound)
+    for written_out in (metrics.kinds["chat"].duration, metrics.kinds["chat"].ttft):
+        assert written_out.counts == histogram.counts
+        assert written_out.sum == histogram.sum
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_every_label_encodes(text: str) -> None:
+    assert len(label(text).encode()) <= 4 * 128

@@ -1,0 +1,261 @@
+"""The command line: a contract of flags, exit statuses and messages."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from router.cli import main
+
+LIMIT_S = 30.0
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "hedgerow.yaml"
+
+
+def status_of(argv: list[str]) -> object:
+    """The exit status, also where argparse leaves by SystemExit."""
+    try:
+        return main(argv)
+    except SystemExit as leaving:
+        return leaving.code
+
+
+# check
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("replicas: [http://a, http://b]", "ok: 2 replicas, policy least_inflight\n"),
+        ("replicas: [http://a]\nrouting: {policy: p2c}", "ok: 1 replica, policy p2c\n"),
+        ("emulate: {count: 3}", "ok: 3 emulated replicas, policy least_inflight\n"),
+    ],
+)
+def test_check_says_ok(
+    file: Path, text: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(text)
+    assert main(["check", str(file)]) == 0
+    assert capsys.readouterr() == (line, "")
+
+
+def test_check_names_every_problem_and_exits_2(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text("replicas: [gpu-1]\nlimits: {head: 1}\n")
+    assert main(["check", str(file)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == [
+        "hedgerow: the configuration has 2 problems:",
+        "  replicas[0].url: 'gpu-1' has no scheme; write http://gpu-1",
+        "  limits.head: must be at least limits.request_line (8192), not 1",
+    ]
+
+
+def test_check_of_a_missing_file_exits_2(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(file)]) == 2
+    assert f"  {file}: cannot be read: No such file or directory\n" in capsys.readouterr().err
+
+
+def test_check_imports_nothing_of_the_data_plane(file: Path) -> None:
+    """It is run in every deployment pipeline; it should answer at once."""
+    file.write_text("replicas: [http://a]")
+    script = (
+        "import sys; from router.cli import main; status = main(sys.argv[1:]); "
+        "heavy = {'asyncio', 'uvloop', 'aiohttp', 'httptools', 'prometheus_client', 'router.app'}; "
+        "print(sorted(heavy & set(sys.modules))); sys.exit(status)"
+    )
+    done = run(sys.executable, "-c", script, "check", str(file))
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+# serve: mistakes
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        ([], "replicas: at least one is needed (--replica URL, or --emulate N)"),
+        (["--replica", "gpu-1:8000"], "replicas[0].url: 'gpu-1:8000' has no scheme"),
+        (["--replica", "http://a", "--replica", "http://A/"], "replicas[1].url: the same engine"),
+        (["--emulate", "1", "--listen", "8080"], "listen: '8080' has no port"),
+        (["--emulate", "1", "--admin", "x:y"], "admin: 'y' is not a port"),
+        (["--emulate", "1", "--policy", "best"], "routing.policy: unknown policy 'best'"),
+        (["--emulate", "1", "--replica", "http://a"], "emulate.count: emulated engines replace"),
+        (["--emulate", "-1"], "emulate.count: must be at least 0"),
+        (["--config", "/none.yaml"], "/none.yaml: cannot be read"),
+    ],
+)
+def test_a_mistake_exits_2_with_its_path(
+    flags: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", *flags]) == 2
+    assert f"\n  {problem}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["serv"],
+        ["serve", "--emulate", "many"],
+        ["serve", "--nonsense"],
+        ["check"],
+        ["bench"],
+        ["bench", "nonsense"],
+    ],
+)
+def test_a_wrong_flag_exits_2_with_usage(
+    argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of(argv) == 2
+    assert capsys.readouterr().err.startswith("usage: hedgerow")
+
+
+# help and version
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--help"], ["serve", "check", "emulate", "bench", "examples:"]),
+        (
+            ["serve", "--help"],
+            ["--config", "--listen", "--admin", "--replica", "--policy", "--emulate", "SIGHUP"],
+        ),
+        (["check", "--help"], ["FILE"]),
+        (["emulate", "--help"], ["--"]),
+        (["bench", "--help"], ["overhead"]),
+        (["bench", "overhead", "--help"], ["--upstream", "--json"]),
+    ],
+)
+def test_help(argv: list[str], words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(argv) == 0
+    out = capsys.readouterr().out
+    assert [word for word in words if word not in out] == []
+
+
+def test_python_m_router_is_the_same_program() -> None:
+    assert run(sys.executable, "-m", "router", "--version").stdout == (
+        f"hedgerow {version('hedgerow')}\n"
+    )
+    done = run(sys.executable, "-m", "router", "check", "/none.yaml")
+    assert done.returncode == 2
+
+
+# serve: running
+
+
+class Served:
+    """`hedgerow serve` as a process of its own, with no patience when draining."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.port, self.admin = free_port(), free_port()
+        self.write("random")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "router", "serve", "--config", str(file)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def write(self, policy: str) -> None:
+        self.file.write_text(
+            f"listen: 127.0.0.1:{self.port}\nadmin: 127.0.0.1:{self.admin}\n"
+            f"replicas: [http://127.0.0.1:9]\nrouting: {{policy: {policy}}}\n"
+            "drain: {lame_duck_s: 0, grace_s: 1}\n"
+        )
+
+    def ask(self, method: str, path: str) -> int:
+        """The admin port's status; 0 while nothing listens there."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.admin, timeout=LIMIT_S)
+        try:
+            connection.request(method, path)
+            return connection.getresponse().status
+        except ConnectionError:
+            return 0
+        finally:
+            connection.close()
+
+    def end(self) -> str:
+        """Wait for the end; what was said on standard error."""
+        return self.process.communicate(timeout=LIMIT_S)[1]
+
+
+@pytest.fixture
+def served(file: Path) -> Iterator[Served]:
+    one = Served(file)
+    try:
+        until(lambda: one.ask("GET", "/livez") == 200 or one.process.poll() is not None)
+        yield one
+    finally:
+        one.process.kill()
+        one.process.communicate()
+
+
+def test_serve_runs_until_sigterm(served: Served) -> None:
+    assert served.process.poll() is None
+    served.process.send_signal(signal.SIGTERM)
+    served.end()
+    assert served.process.returncode == 0
+
+
+def test_serve_keeps_the_old_configuration_when_the_new_one_is_broken(served: Served) -> None:
+    served.write("nonsense")
+    assert served.ask("POST", "/reload") >= 400
+    served.write("p2c")
+    assert served.ask("POST", "/reload") == 200
+    assert served.process.poll() is None
+
+
+@pytest.mark.parametrize("flag", ["--listen", "--admin"])
+def test_a_port_in_use_is_one_clear_line_and_status_1(flag: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        addresses = {"--listen": "127.0.0.1:0", "--admin": "127.0.0.1:0"}
+        addresses[flag] = f"127.0.0.1:{taken.getsockname()[1]}"
+        flags = [word for pair in addresses.items() for word in pair]
+        done = run(
+            *(sys.executable, "-m", "router", "serve", "--replica", "http://127.0.0.1:9"), *flags
+        )
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("hedgerow: cannot start: ")
+    assert "in use" in last.lower()
+    assert "Traceback" not in done.stderr
+
+
+def run(*argv: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_S, env=env)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "it never came about"
+        time.sleep(0.02)

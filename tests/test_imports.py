@@ -1,0 +1,119 @@
+"""The layering: who may import whom. Read from the source, so that lazy imports count too.
+
+Each row names a layer (a folder or file of `router/`, or `policies`) and the layers it may import
+besides itself. Imports go down only; `app` is the one that knows all, `cli` the one that knows it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+MAY_IMPORT = {
+    "policies": set(),
+    "core": set(),
+    "config": {"core", "policies"},
+    "wire": {"core", "config"},
+    "intake": {"core", "config", "policies"},
+    "fleet": {"core", "config", "policies", "wire"},
+    "observe": {"core", "config", "intake", "fleet"},
+    "emulator": {"core"},
+    "dispatch": {"core", "config", "policies", "wire", "intake", "fleet", "observe"},
+    "app": {
+        *("core", "config", "policies", "wire", "intake", "fleet"),
+        *("observe", "dispatch", "emulator"),
+    },
+    "cli": {"core", "config", "emulator", "app"},
+    "__main__": {"cli"},
+}
+# What a pure decision has no use for: sockets, event loops, clocks, processes, other people's HTTP.
+NOT_IN_POLICIES = {
+    *("asyncio", "socket", "ssl", "selectors", "threading", "multiprocessing", "subprocess"),
+    *("time", "datetime", "logging", "os", "aiohttp", "httptools", "uvloop"),
+}
+
+TOP = Path(__file__).parent.parent
+FILES = sorted([*(TOP / "router").rglob("*.py"), *(TOP / "policies").rglob("*.py")])
+
+
+def module_of(file: Path) -> str:
+    parts = file.relative_to(TOP).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def layer_of(module: str) -> str | None:
+    """The layer a module belongs to; None for anything that is not ours, "" for bare `router`."""
+    top, _, rest = module.partition(".")
+    if top == "router":
+        return rest.partition(".")[0]
+    return top if top in ("policies", "bench", "tests") else None
+
+
+def imported(source: str) -> Iterator[tuple[int, str]]:
+    """Line and full name of everything a source imports, wherever in the file."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: write imports in full"
+            if node.module == "router":
+                yield from ((node.lineno, f"router.{alias.name}") for alias in node.names)
+            else:
+                yield node.lineno, node.module or ""
+
+
+def violations(module: str, source: str) -> list[str]:
+    layer = layer_of(module)
+    if layer == "":  # router/__init__.py stands below everything
+        allowed: set[str] = set()
+    else:
+        assert layer in MAY_IMPORT, f"{module} belongs to no layer of the table"
+        allowed = {layer, *MAY_IMPORT[layer]}
+    found = []
+    for line, name in imported(source):
+        target = layer_of(name)
+        is_upward = target is not None and target not in allowed
+        is_impure = layer == "policies" and name.partition(".")[0] in NOT_IN_POLICIES
+        if is_upward or is_impure:
+            found.append(f"{module}:{line} imports {name}")
+    return found
+
+
+@pytest.mark.parametrize("file", FILES, ids=module_of)
+def test_imports_go_down_only(file: Path) -> None:
+    assert violations(module_of(file), file.read_text()) == []
+
+
+def test_the_table_has_no_circle() -> None:
+    settled: set[str] = set()
+    while open_layers := {layer for layer in MAY_IMPORT if layer not in settled}:
+        ready = {layer for layer in open_layers if MAY_IMPORT[layer] <= settled}
+        assert ready, f"a circle among {sorted(open_layers)}"
+        settled |= ready
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("policies.routing.x", "import router.core.errors"),
+        ("policies.routing.x", "def f():\n    import time"),
+        ("router.core.x", "from policies.contract import Pick"),
+        ("router.core.x", "from router import config"),
+        ("router.wire.x", "from policies.contract import Pick"),
+        ("router.wire.x", "def f():\n    from router.fleet.table import Table"),
+        ("router.fleet.x", "from router.app import App"),
+        ("router.emulator.x", "from router.config.model import Config"),
+        ("router.observe.x", "from bench.overhead import cpu"),
+        ("router.__main__", "from router.app import serve"),
+    ],
+)
+def test_the_walk_sees_a_violation(module: str, source: str) -> None:
+    assert len(violations(module, source)) == 1
+
+
+def test_the_walk_sees_the_project() -> None:
+    modules = {module_of(file) for file in FILES}
+    assert {"router.cli", "router.config.load", "policies.contract"} <= modules

@@ -1,0 +1,80 @@
+"""The router's own answers, read back by an independent parser."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from router.core.errors import Reason, RouterError
+from router.wire import answers
+from tests.harness.reading import error_of, read_response, read_responses
+
+
+@pytest.mark.parametrize("reason", [r for r in Reason if r is not Reason.OK])
+@pytest.mark.parametrize("keep_alive", [True, False])
+def test_every_error_is_a_whole_openai_shaped_response(reason: Reason, keep_alive: bool) -> None:
+    err = RouterError(reason, 'say "it"\n\u00e9', param="model", retry_after_s=3)
+    data = answers.error_response(err, keep_alive=keep_alive, request_id="r-1")
+    found = read_response(data)
+    assert found is not None
+    assert found.complete
+    assert found.status == err.status
+    error = found.error()
+    assert (error["code"], error["message"], error["param"]) == (reason.value, err.message, "model")
+    assert error["type"]
+    assert found.header("retry-after") == "3"
+    assert found.header("x-request-id") == "r-1"
+    assert found.header("date")
+    closes = found.header("connection") == "close"
+    assert closes == (not keep_alive or reason is Reason.UPGRADE_NOT_SERVED)
+    assert (found.header("allow") is not None) == (reason is Reason.METHOD_NOT_ALLOWED)
+
+
+def test_two_answers_follow_each_other() -> None:
+    err = RouterError(Reason.NO_REPLICA, "none")
+    one = answers.error_response(err, keep_alive=True)
+    assert len(read_responses(one + one, ["GET", "GET"])) == 2
+
+
+def test_an_answer_to_head_has_no_body() -> None:
+    err = RouterError(Reason.NO_REPLICA, "none")
+    data = answers.error_response(err, keep_alive=True, head_only=True)
+    found = read_response(data, "HEAD")
+    assert found is not None
+    assert found.complete
+    assert found.body == b""
+    assert int(found.header("content-length") or 0) == len(answers.error_body(err))
+    assert data.endswith(b"\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("reason", "status", "kind"),
+    [
+        (Reason.MODEL_NOT_FOUND, 404, "invalid_request_error"),
+        (Reason.NOT_FOUND, 404, "not_found_error"),
+        (Reason.BAD_JSON, 400, "invalid_request_error"),
+        (Reason.NO_REPLICA, 503, "server_error"),
+        (Reason.REPLICA_BUSY, 429, "rate_limit_error"),
+        (Reason.REPLICA_REFUSED, 401, "authentication_error"),
+        (Reason.REPLICA_REFUSED, 403, "permission_error"),
+    ],
+)
+def test_the_type_is_openais(reason: Reason, status: int, kind: str) -> None:
+    assert answers.error_type(reason, status) == kind
+
+
+def test_an_error_event_is_one_event() -> None:
+    event = answers.error_event(RouterError(Reason.REPLICA_RESET, "two\nlines"))
+    assert event.startswith(b"data: ")
+    assert event.endswith(b"\n\n")
+    assert event.count(b"\n") == 2
+    assert error_of(json.loads(event[6:]))["code"] == "replica_reset"
+
+
+def test_a_response_of_another_type() -> None:
+    data = answers.response(200, b"hi", content_type=b"text/plain", keep_alive=True)
+    found = read_response(data)
+    assert found is not None
+    assert (found.header("content-type"), found.body) == ("text/plain", b"hi")
+    assert found.header("x-request-id") is None
