@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from importlib.util import find_spec
 from ipaddress import ip_network
 from pathlib import Path
 
 from policies.contract import PolicyConfigError, make_policy
 from router.config.address import ReplicaUrl, parse_host, parse_replica_url, split_host_port
-from router.config.model import Config
+from router.config.model import Config, PolicyChoice, Routing
 from router.config.problems import Problems
 from router.config.tls import FileProblem, listening_context, replica_context, upstream_token
 
 _WILDCARDS = frozenset({"0.0.0.0", "::"})
 # A replica's id stands in log lines, metric labels and the debug header.
 _ID = re.compile(r"[A-Za-z0-9._:/\[\]~@+-]{1,200}\Z")
+_TCP = re.compile(r"tcp://[^\s:/]+:\d{1,5}\Z|tcp://\[[0-9a-fA-F:]+\]:\d{1,5}\Z")
+_EXACT_NEEDS = ("zmq", "tokenizers", "jinja2")
 _VIA = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")  # a pseudonym of RFC 9110 section 7.6.3, kept plain
 _VISIBLE = re.compile(r"/[!-~]*\Z")
 
@@ -29,6 +32,7 @@ def check(config: Config, problems: Problems) -> None:
     _check_listeners(config, problems)
     _check_replicas(config, problems)
     _check_routing(config, problems)
+    _check_exact(config, problems)
     _check_order(config, problems)
     _check_files(config, problems)
     _check_texts(config, problems)
@@ -97,13 +101,42 @@ def _replica_url(url: str, path: str, problems: Problems) -> ReplicaUrl | None:
 
 
 def _check_routing(config: Config, problems: Problems) -> None:
-    if problems.is_spoiled("routing", "routing.policy", "routing.options"):
+    if problems.is_spoiled("routing"):
+        return
+    _check_policy("routing", config.routing, problems)
+    for model, choice in config.routing.models.items():
+        _check_policy(f"routing.models.{model}", choice, problems)
+
+
+def _check_policy(path: str, choice: Routing | PolicyChoice, problems: Problems) -> None:
+    if problems.is_spoiled(path, f"{path}.policy", f"{path}.options"):
         return
     try:
-        make_policy(config.routing.policy, config.routing.options)
+        make_policy(choice.policy, choice.options)
     except PolicyConfigError as err:
-        where = "routing.policy" if err.option is None else f"routing.options.{err.option}"
+        where = f"{path}.policy" if err.option is None else f"{path}.options.{err.option}"
         problems.add(where, str(err))
+
+
+def _check_exact(config: Config, problems: Problems) -> None:
+    """KV events need packages that not everybody installs."""
+    for index, replica in enumerate(config.replicas):
+        events = replica.kv_events
+        if events is None or problems.is_spoiled(f"replicas[{index}].kv_events"):
+            continue
+        for field in ("endpoint", "replay"):
+            address = getattr(events, field)
+            if address is not None and not _TCP.match(address):
+                problems.add(f"replicas[{index}].kv_events.{field}", "must be tcp://host:port")
+    if config.prefix.exact and not problems.is_spoiled("prefix.exact"):
+        missing = [name for name in _EXACT_NEEDS if find_spec(name) is None]
+        if missing:
+            problems.add(
+                "prefix.exact", f"needs {', '.join(missing)}: pip install 'hedgerow[kv-events]'"
+            )
+    for model, path in config.prefix.tokenizers.items():
+        if not Path(path).exists():
+            problems.add(f"prefix.tokenizers.{model}", f"there is no {path!r}")
 
 
 def _check_order(config: Config, problems: Problems) -> None:

@@ -14,7 +14,7 @@ import types
 from collections.abc import Iterator
 from difflib import get_close_matches
 from functools import cache
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -100,17 +100,22 @@ def _value(kind: Any, data: Any, path: str, problems: Problems) -> Any:
     inner, is_optional = _without_none(kind)
     if data is None and is_optional:
         return None
-    if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+    if _is_struct(inner):
         return _struct(inner, data, path, problems)
     if get_origin(inner) is tuple:
         return _list(get_args(inner)[0], data, path, problems)
+    if get_origin(inner) is dict and _is_struct(get_args(inner)[1]):
+        return _mapping(get_args(inner)[1], data, path, problems)
     if isinstance(data, float) and not math.isfinite(data):  # no range catches every NaN
         problems.add(path, "must be a finite number")
         return _MISSING
     try:
         value = msgspec.convert(data, kind)
     except msgspec.ValidationError as err:
-        problems.add(path, explain(err))
+        complaint = explain(err)
+        if get_origin(inner) is Literal:
+            complaint = f"must be one of {', '.join(get_args(inner))}"
+        problems.add(path, complaint)
         return _MISSING
     return value
 
@@ -126,6 +131,23 @@ def _list(item_kind: Any, data: Any, path: str, problems: Problems) -> Any:
     ]
     # A bad item keeps its place, so that later complaints count the others as the user does.
     return tuple("" if item is _MISSING else item for item in items)
+
+
+def _mapping(item_kind: Any, data: Any, path: str, problems: Problems) -> Any:
+    """A mapping of free keys to structs."""
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        problems.add(path, f"must be a mapping, not {_kind(data)}")
+        return _MISSING
+    return {
+        str(key): _value(item_kind, item, join(path, str(key)), problems)
+        for key, item in data.items()
+    }
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
 @cache
@@ -145,11 +167,11 @@ def _without_none(kind: Any) -> tuple[Any, bool]:
 
 
 def _hint(key: str, siblings: list[str], path: str) -> str:
-    """The key that was probably meant: a similar one here, or the same word somewhere else."""
-    if near := did_you_mean(key, siblings):
-        return near
+    """The key that was probably meant: the same word somewhere else, or a similar one here."""
     elsewhere = [known for known in _all_paths(Config, "") if known.split(".")[-1] == key]
-    return f"; did you mean {elsewhere[0]}?" if elsewhere and path != elsewhere[0] else ""
+    if elsewhere and path != elsewhere[0]:
+        return f"; did you mean {elsewhere[0]}?"
+    return did_you_mean(key, siblings)
 
 
 def _all_paths(cls: type[msgspec.Struct], path: str) -> Iterator[str]:
@@ -157,7 +179,7 @@ def _all_paths(cls: type[msgspec.Struct], path: str) -> Iterator[str]:
         here = join(path, name)
         yield here
         inner, _ = _without_none(kind)
-        if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+        if _is_struct(inner):
             yield from _all_paths(inner, here)
 
 

@@ -7,7 +7,7 @@ Flags and YAML set these same fields.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -31,6 +31,17 @@ class Frozen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Base of every section. Subclasses repeat `frozen=True` because type checkers ask for it."""
 
 
+Engine = Literal["vllm", "sglang", "trtllm", "tgi", "llamacpp", "other"]
+
+
+class KvEvents(Frozen, frozen=True):
+    """Where an engine publishes its KV cache events (ZMQ, vLLM's and SGLang's framing)."""
+
+    endpoint: str  # tcp://host:port of the publisher
+    replay: str | None = None  # tcp://host:port of the replay socket
+    topic: str = ""  # "": everything
+
+
 class Replica(Frozen, frozen=True):
     """One engine endpoint."""
 
@@ -39,11 +50,48 @@ class Replica(Frozen, frozen=True):
     models: tuple[str, ...] | None = None  # None: learned from the replica's /v1/models
     weight: Weight = 1.0
     max_inflight: Count | None = None  # attempts at once; None: unlimited
+    engine: Engine | None = None  # None: detected from what it answers
+    kv_events: KvEvents | None = None  # None: `prefix.exact` finds out, or it has none
+
+
+class PolicyChoice(Frozen, frozen=True):
+    policy: str
+    options: dict[str, Any] = {}
 
 
 class Routing(Frozen, frozen=True):
     policy: str = "least_inflight"
     options: dict[str, Any] = {}
+    models: dict[str, PolicyChoice] = {}  # another policy for the pool of one model
+    sample: Count = 64  # replicas a policy looks at besides those that hold the prefix
+
+
+class Polling(Frozen, frozen=True):
+    """How engines' metrics are read."""
+
+    interval_s: SecondsOrOff = 1.0  # jittered by 20 %; 0: never
+    timeout_s: Seconds = 1.0
+    size: Bytes = 4 * MiB  # a longer answer is no answer
+    stale_s: Seconds = 10.0  # older signals count as unknown
+    load_header: bool = True  # ask vLLM for `endpoint-load-metrics` on its responses
+
+
+class Prefix(Frozen, frozen=True):
+    """What the router remembers of who holds which prompt prefix."""
+
+    enabled: bool = True
+    block_bytes: Annotated[int, msgspec.Meta(ge=64, le=65536)] = 512  # of the prompt as it came
+    blocks: Count = 2048  # leading blocks of a prompt that are looked at
+    entries: Count = 1_000_000  # (block, replica) pairs in all; about 150 bytes each
+    kv_tokens: Count = 500_000  # KV cache of a replica that does not tell its size
+    isolate_tenants: bool = False  # a prefix is shared within one Authorization only
+    exact: bool = False  # KV events and token ids; needs hedgerow[kv-events]
+    tokenizers: dict[str, str] = {}  # model -> folder or file of its tokenizer, for `exact`
+    tokens_wait_s: SecondsOrOff = 0.02  # how long a request may wait for its token ids
+
+
+class Usage(Frozen, frozen=True):
+    inject: bool = True  # ask engines that know it for a stream's token counts
 
 
 class Limits(Frozen, frozen=True):
@@ -97,6 +145,10 @@ class Health(Frozen, frozen=True):
     eject_base_s: Seconds = 10.0  # doubled each time, jittered by 20 %
     eject_max_s: Seconds = 300.0
     eject_share: Share = 0.5  # of the fleet at most; one replica always stays
+    panic_share: Share = 0.2  # fewer fit replicas than this share: every one that is up is asked
+    slow_start_s: SecondsOrOff = 30.0  # a replica that came up gets its full share after this time
+    suspect_factor: Annotated[float, msgspec.Meta(ge=1)] = 10.0  # first token overdue: x its usual
+    suspect_min_s: Seconds = 5.0  # ... and never before this
     models_interval_s: Seconds = 30.0  # how often /v1/models is read again
 
 
@@ -142,6 +194,9 @@ class Config(Frozen, frozen=True):
     timeouts: Timeouts = Timeouts()
     retry: Retry = Retry()
     health: Health = Health()
+    polling: Polling = Polling()
+    prefix: Prefix = Prefix()
+    usage: Usage = Usage()
     upstream: Upstream = Upstream()
     tls: Tls | None = None
     access_log: AccessLog = AccessLog()

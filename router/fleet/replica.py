@@ -1,7 +1,8 @@
 """One replica: what a policy sees of it, and everything else the router knows.
 
-The fleet table owns these objects and is the only one to change them, apart from `inflight`, which
-leases move. A replica removed from the fleet lives on until its last lease is released.
+The fleet table owns these objects and is the only one to change them, apart from what leases and
+polls count (`core/lease.py`). A replica removed from the fleet lives on until its last lease is
+released.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from router.config.address import parse_replica_url
 from router.config.model import Health as HealthRules
 from router.config.model import Replica as Config
 from router.fleet.health import Health
+from router.fleet.signals import NO_SIGNALS
 from router.wire.pool import Pool
 
 UNLIMITED = sys.maxsize
@@ -26,15 +28,26 @@ class Replica(Candidate):
         "address",
         "base_path",
         "config",
+        "engine",
+        "foreign_load",
+        "foreign_waiting",
         "health",
         "host_line",
         "limit",
         "max_inflight",
         "models",
         "objects",
+        "polls",
+        "polls_seen",
         "pool",
         "removed",
         "served",
+        "signals",
+        "signals_at",
+        "whole_fresh",
+        "whole_fresh_tokens",
+        "whole_older",
+        "whole_older_tokens",
     )
 
     def __init__(self, config: Config, rules: HealthRules, pool: Pool) -> None:
@@ -54,6 +67,15 @@ class Replica(Candidate):
         self.objects: dict[str, dict[str, Any]] = {}  # model -> its entry of /v1/models
         self.removed = False
         self.served = 0  # attempts that went well
+        # Counted by `core/lease.py`.
+        self.foreign_load = self.foreign_waiting = 0
+        self.polls = self.polls_seen = 0
+        self.whole_fresh = self.whole_fresh_tokens = 0
+        self.whole_older = self.whole_older_tokens = 0
+        # What the engine said last, and when (monotonic seconds).
+        self.engine: str | None = config.engine  # None: not detected yet
+        self.signals = NO_SIGNALS
+        self.signals_at = 0.0
 
     def adopt(self, config: Config, rules: HealthRules) -> None:
         """The same replica with other settings; what is known of it stays."""

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from router.core.errors import Reason
 from router.dispatch.attempts import MOST_CONNECTS, Attempt, Commit, Kind, Life, Phase, Step
+from tests.harness.slots import Counted
 
 REASONS = st.sampled_from(
     [
@@ -27,11 +28,12 @@ REASONS = st.sampled_from(
 )
 
 
-class Holder:
+class Holder(Counted):
     """Counts leases and notices one that is given back twice."""
 
     def __init__(self) -> None:
         self._inflight = 0
+        super().__init__()
 
     @property
     def inflight(self) -> int:
@@ -39,7 +41,7 @@ class Holder:
 
     @inflight.setter
     def inflight(self, value: int) -> None:
-        assert abs(value - self._inflight) == 1
+        assert abs(value - self._inflight) <= 1
         assert value >= 0
         self._inflight = value
 
