@@ -30,3 +30,18 @@ class Signals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NO_SIGNALS = Signals()
+
+
+def restarted(before: Signals, after: Signals) -> bool:
+    """Whether the engine was started anew between the two: a total went back, or it says so."""
+    for name in _TOTALS:
+        was, is_ = getattr(before, name), getattr(after, name)
+        if was is not None and is_ is not None and is_ < was:
+            return True
+    if before.started_at is None or after.started_at is None:
+        return False
+    return after.started_at > before.started_at + _CLOCK_S
+
+
+_TOTALS = ("prompt_tokens", "generated_tokens", "cache_queries", "cache_hits", "preemptions")
+_CLOCK_S = 1.0  # an engine whose clock is set is not a new engine

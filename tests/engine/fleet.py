@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,14 +13,14 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.engine.environment import EngineEnvironment
-from tests.engine.processes import Service, eventually, free_port, members_of_group
+from tests.engine.processes import Service, eventually, free_port
 
 MODEL = "tiny"
 SLOTS = 8  # sequences an engine decodes at once; the rest waits in its own queue
 CONTEXT_TOKENS = 4096
 ENGINE_READY_WITHIN_S = 600.0  # 70 s on a quiet machine; 200 s have been seen on a busy one
 ROUTER_READY_WITHIN_S = 30.0
-COMPUTE_NICENESS = 15  # of the processes that compute, beside a server at 0
+SHIMS = Path(__file__).parent / "shims"
 
 ENGINE_SETTINGS = {
     "HF_HUB_OFFLINE": "1",
@@ -29,6 +28,7 @@ ENGINE_SETTINGS = {
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
     "OMP_NUM_THREADS": "1",
+    "PYTHONPATH": str(SHIMS),
 }
 
 
@@ -63,24 +63,6 @@ class Engine(Service):
 
     def wait_until_ready(self) -> None:
         self.wait_ready(lambda: answers_200(f"{self.url}/health"), ENGINE_READY_WITHIN_S)
-        self._put_server_first()
-
-    def _put_server_first(self) -> None:
-        """Let the API server have a CPU when it wants one.
-
-        An engine's core and worker spin while they compute. On a GPU machine they have cores of
-        their own; on two CPUs they starve the server, which then notices for half a minute neither
-        a scrape nor that a client has left.
-        """
-        for pid in members_of_group(self.group):
-            process = Path(f"/proc/{pid}")
-            try:
-                if b"VLLM::" not in (process / "cmdline").read_bytes():
-                    continue
-                for thread in (process / "task").iterdir():
-                    os.setpriority(os.PRIO_PROCESS, int(thread.name), COMPUTE_NICENESS)
-            except (FileNotFoundError, ProcessLookupError):
-                pass  # it ended meanwhile
 
     def wait_until_idle(self, within_s: float) -> None:
         eventually(

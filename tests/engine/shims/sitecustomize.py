@@ -1,0 +1,13 @@
+"""Imported by every Python process of an engine, because the folder is on its PYTHONPATH.
+
+An engine's core and worker wait for each other by spinning on `sched_yield`. On a GPU machine they
+have cores of their own; on two CPUs they take both, and everything else, the engine's own API
+server included, may not run for half a minute. Here they sleep for a moment instead.
+"""
+
+import os
+import time
+
+_MOMENT_S = 50e-6  # a step of the tiny model takes a hundred times as long
+
+os.sched_yield = lambda: time.sleep(_MOMENT_S)
