@@ -30,6 +30,7 @@ CONTENT_ENCODING: Final = 14
 UPGRADE: Final = 15
 MODEL: Final = 16
 DATE: Final = 17
+SESSION: Final = 18
 
 _REQUEST: Final[dict[bytes, int]] = {
     b"host": HOST,
@@ -49,6 +50,7 @@ _REQUEST: Final[dict[bytes, int]] = {
     b"content-encoding": CONTENT_ENCODING,
     b"upgrade": UPGRADE,
     b"x-router-model": MODEL,
+    b"x-session-id": SESSION,
     b"keep-alive": DROP,
     b"proxy-connection": DROP,
     b"proxy-authenticate": DROP,
@@ -82,7 +84,7 @@ PROTECTED: Final = frozenset(
 
 # Fields that change with every request, or are secrets, are not remembered.
 _NOT_REMEMBERED: Final = frozenset(
-    {CONTENT_LENGTH, REQUEST_ID, AUTHORIZATION, FORWARDED_FOR, FORWARDED_OTHER, VIA, MODEL}
+    {CONTENT_LENGTH, REQUEST_ID, AUTHORIZATION, FORWARDED_FOR, FORWARDED_OTHER, VIA, MODEL, SESSION}
 )
 _MEMO_LINES: Final = 4096
 _MEMO_LINE: Final = 256  # bytes of a line that is remembered

@@ -69,6 +69,7 @@ class RequestHead(msgspec.Struct, gc=False):
     content_type: bytes | None = None
     content_encoding: bytes | None = None
     model: bytes | None = None  # x-router-model: routes a body we do not read
+    session: bytes | None = None  # x-session-id: the key of a conversation
     route: Any = None  # a note of whoever judged the head
 
 
@@ -316,6 +317,9 @@ class RequestReader:
                 keep.append(line)
             elif action == h.MODEL:
                 head.model = value
+            elif action == h.SESSION:
+                head.session = value
+                keep.append(line)
         if head.http_1_0:
             head.keep_alive = connection is not None and b"keep-alive" in connection
             if head.chunked:

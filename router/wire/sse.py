@@ -6,6 +6,8 @@ event that does, an attempt can still be replaced by another. The predicate is p
 the OpenAI, Anthropic and native shapes; an event it cannot read counts as content, because holding
 back what we do not understand would be worse.
 
+The same for errors that an engine reports later, in the middle of what it says (`ErrorWatch`).
+
 Pure: bytes in, a verdict out. Must never alter or keep more than one unfinished event.
 """
 
@@ -54,9 +56,10 @@ class Verdict(IntEnum):
 class FirstContent:
     """Feed the body of one stream until the verdict is something."""
 
-    __slots__ = ("_after_cr", "_cap", "_pending")
+    __slots__ = ("_after_cr", "_cap", "_pending", "quiet")
 
     def __init__(self, cap: int) -> None:
+        self.quiet = 0  # events so far that say nothing
         self._pending = b""
         self._after_cr = False
         self._cap = cap  # bytes of one unfinished event that are looked at
@@ -79,6 +82,7 @@ class FirstContent:
             if verdict:
                 self._pending = b""
                 return verdict
+            self.quiet += 1
             start = end + 2
         self._pending = data[start:]
         return Verdict.CONTENT if len(self._pending) > self._cap else Verdict.NOTHING
@@ -133,14 +137,56 @@ def _judge_error(error: object) -> Verdict:
 
 
 _CODE = re.compile(rb'"(?:code|http_status_code)"\s*:\s*"?([0-9]{3})')
+_MARKS: Final = (b'data: {"error"', b'data:{"error"', b"event: error")
+# What is kept of an unfinished event: `event: error`, a line end and the JSON up to its `"error"`.
+_SEAM: Final = 64
+_REPORT: Final = 16 * 1024  # bytes of an error event that are looked through for its code
 
 
 def reports_error(data: bytes) -> bool:
     """Whether a piece of a stream holds an error event, not just text that speaks of one."""
-    return b'data: {"error"' in data or b'data:{"error"' in data or b"event: error" in data
+    return any(mark in data for mark in _MARKS)
 
 
 def is_server_error(data: bytes) -> bool:
     """Whether that error is the engine's own doing: no code, or one from 500 on."""
     code = _CODE.search(data)
     return code is None or code.group(1) >= b"500"
+
+
+class ErrorWatch:
+    """Whether a stream reports an error, wherever its reads are cut.
+
+    Needs to see only the reads that hold `"error"`, and those that begin or end inside an event.
+    """
+
+    __slots__ = ("_is_open", "_report", "_seam")
+
+    def __init__(self) -> None:
+        self._seam = b""  # the end of what the unfinished event has shown
+        self._report = b""
+        self._is_open = False  # the report's event goes on in the next read
+
+    def feed(self, data: bytes, is_cut: bool) -> None:
+        """`is_cut`: the data end inside an event."""
+        if self._report:
+            if self._is_open:
+                self._report += data[: _REPORT - len(self._report)]
+                self._is_open = is_cut and len(self._report) < _REPORT
+            return
+        looked = self._seam + data if self._seam else data
+        if b'"error"' in looked and reports_error(looked):
+            at = min(at for at in map(looked.find, _MARKS) if at >= 0)
+            self._report = looked[at : at + _REPORT]
+            self._is_open = is_cut
+        self._seam = looked[-_SEAM:] if is_cut else b""
+
+    @property
+    def has_seen(self) -> bool:
+        """Whether an error was reported."""
+        return bool(self._report)
+
+    @property
+    def blames_server(self) -> bool:
+        """Whether one was, and it is the engine's own doing. Final when the stream has ended."""
+        return bool(self._report) and is_server_error(self._report)

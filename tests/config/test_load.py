@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from policies.contract import policy_names
 from router.config.document import MAX_BYTES
 from router.config.load import load, parse
 from router.config.model import Config, Emulator, Replica
@@ -114,7 +115,7 @@ allow_paths: [metrics]
             "replicas[4]: must be a mapping, not a whole number",
             "listen: 'nowhere' has no port; write HOST:PORT",
             "routing.policy: unknown policy 'p2d'; did you mean p2c? "
-            "(known: least_inflight, p2c, random, round_robin)",
+            f"(known: {', '.join(policy_names())})",
             "trusted_proxies[0]: 10.0.0.1/8 has host bits set",
             "allow_paths[0]: must start with a slash: /metrics",
         ]
@@ -125,6 +126,20 @@ allow_paths: [metrics]
     ("text", "problem"),
     [
         ("policy: p2c", "policy: unknown key; did you mean routing.policy?"),
+        (
+            "routing: {models: {m: {policy: p2x}}}",
+            f"routing.models.m.policy: unknown policy 'p2x'; did you mean p2c? "
+            f"(known: {', '.join(policy_names())})",
+        ),
+        (
+            "routing: {models: {m: {policy: p2c, options: {depth: 1}}}}",
+            "routing.models.m.options.depth: no option of p2c (known: it has none)",
+        ),
+        ("routing: {models: [m]}", "routing.models: must be a mapping, not a list"),
+        (
+            "prefix: {tokenizers: {m: /no/such/folder}}",
+            "prefix.tokenizers.m: there is no '/no/such/folder'",
+        ),
         ("repicas: []", "repicas: unknown key; did you mean replicas?"),
         ("zzz: 1", "zzz: unknown key"),
         ("12: 1", "12: unknown key"),
@@ -186,6 +201,14 @@ def test_one_mistake_gives_one_line(text: str, problem: str) -> None:
         ("[{url: 'http://a', models: ['']}]", "replicas[0].models[0]: a model's name"),
         ("[{url: 'http://a', models: [1]}]", "replicas[0].models[0]: must be text"),
         ("[{url: 'http://a', max_inflight: 0}]", "replicas[0].max_inflight: must be at least 1"),
+        (
+            "[{url: 'http://a', engine: vlm}]",
+            "replicas[0].engine: must be one of vllm, sglang, trtllm, tgi, llamacpp, other",
+        ),
+        (
+            "[{url: 'http://a', kv_events: {endpoint: 'a:5557'}}]",
+            "replicas[0].kv_events.endpoint: must be tcp://host:port",
+        ),
         ("[{ur: 'http://a', url: 'http://a'}]", "replicas[0].ur: unknown key; did you mean url?"),
     ],
 )
