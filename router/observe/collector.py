@@ -30,7 +30,14 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector as CollectorBase
 
 from router.observe.events import log_event
-from router.observe.metrics import OTHER, REPLICAS_MAX, Histogram, Metrics, label
+from router.observe.metrics import (
+    OTHER,
+    REPLICAS_MAX,
+    TOKEN_KINDS,
+    Histogram,
+    Metrics,
+    label,
+)
 
 PIECE_SAMPLES = 200  # formatted between two turns of the event loop; about 5 us each
 _EOF = b"# EOF\n"  # ends an OpenMetrics text
@@ -38,6 +45,17 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 Number = Callable[[], float | None]  # None: unknown, and then nothing is shown
 Numbers = Callable[[], Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One family that somebody else counts: its numbers by the values of one label."""
+
+    name: str  # without `hedgerow_` (and a counter's `_total`)
+    help: str
+    label: str
+    values: Mapping[str, float]
+    is_counter: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +73,7 @@ class Gauges:
     loop_lag_s: Number | None = None
     ready: Number | None = None  # 1 or 0
     draining: Number | None = None  # 1 or 0
+    readings: Callable[[], Iterable[Reading]] | None = None  # what the fleet knows
 
 
 class Collector(CollectorBase):
@@ -77,6 +96,7 @@ class Collector(CollectorBase):
         yield from self._totals()
         yield from self._config()
         yield from self._read_gauges()
+        yield from self._read_readings()
         yield from _process()
 
     async def render(self, accept: str = "") -> tuple[bytes, str]:
@@ -161,6 +181,15 @@ class Collector(CollectorBase):
         for name, requests_count in _merged(named).items():
             models.add_metric((name,), requests_count)
         yield models
+        tokens = CounterMetricFamily(
+            "hedgerow_model_tokens",
+            "Tokens told or counted, by model and kind; cached ones are prompt tokens too.",
+            labels=("model", "kind"),
+        )
+        for name, counted in self._metrics.tokens.items():
+            for kind, number in zip(TOKEN_KINDS, counted, strict=True):
+                tokens.add_metric((label(name), kind), number)
+        yield tokens
 
     def _attempts(self) -> Iterator[Metric]:
         attempts = CounterMetricFamily(
@@ -290,6 +319,14 @@ class Collector(CollectorBase):
                 "Access log lines lost to a slow or full sink.",
                 value=dropped,
             )
+
+    def _read_readings(self) -> Iterator[Metric]:
+        for reading in _read("readings", self._gauges.readings) or ():
+            kind = CounterMetricFamily if reading.is_counter else GaugeMetricFamily
+            family = kind(f"hedgerow_{reading.name}", reading.help, labels=(reading.label,))
+            for value_label, value in _merged(reading.values).items():
+                family.add_metric((value_label,), value)
+            yield family
 
 
 def _pieces(family: Metric) -> Iterator[Metric]:

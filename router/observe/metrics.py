@@ -26,6 +26,7 @@ BOUNDS_S = (
     *(1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0),
 )
 
+TOKEN_KINDS = ("prompt", "output", "cached")
 MODELS_MAX = 100  # label values for models; the rest is "other"
 REPLICAS_MAX = 1024  # label values for replicas; 1,024 x ~6 series x ~110 bytes < 1 MB
 LABEL_CHARS_MAX = 128
@@ -86,6 +87,7 @@ class Metrics:
         self.attempts: dict[tuple[str, str, Reason], int] = {}
         self.models: dict[str, int] = {}
         self.models_other = 0
+        self.tokens: dict[str, list[int]] = {}  # model -> [prompt, output, cached]
         self.retries_by_cause: dict[Reason, int] = {}
         self.ejections_by_replica: dict[str, int] = {}
         self._replicas: set[str] = set()
@@ -152,6 +154,19 @@ class Metrics:
                     self.models[model] = 1
                 else:
                     self.models_other += 1
+
+    def counted_tokens(
+        self, model: str | None, prompt: int | None, output: int | None, cached: int | None
+    ) -> None:
+        """Count the tokens of one request whose model has a label; after `finished`."""
+        if model not in self.models:
+            model = OTHER
+        counts = self.tokens.get(model)
+        if counts is None:
+            counts = self.tokens[model] = [0, 0, 0]
+        counts[0] += prompt or 0
+        counts[1] += output or 0
+        counts[2] += cached or 0
 
     def attempt(self, replica_id: str, kind: str, reason: Reason) -> None:
         """Count the end of one attempt; `kind` is "primary" or "retry"."""
