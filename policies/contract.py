@@ -37,6 +37,7 @@ class RequestView:
         "body_bytes",
         "kind",
         "model",
+        "prompt_bytes",
         "prompt_tokens",
         "session",
         "stream",
@@ -50,6 +51,7 @@ class RequestView:
         body_bytes: int = 0,
         attempts: int = 0,
         *,
+        prompt_bytes: int = 0,
         prompt_tokens: int = 0,
         blocks: tuple[int, ...] = (),
         block_tokens: float = 128.0,
@@ -60,6 +62,7 @@ class RequestView:
         self.stream = stream
         self.body_bytes = body_bytes
         self.attempts = attempts  # attempts already made for this request
+        self.prompt_bytes = prompt_bytes  # of the prompt as the client wrote it
         self.prompt_tokens = prompt_tokens  # estimated; 0: there is no prompt, or nobody knows
         self.blocks = blocks  # chained prefix block hashes, the first block first
         self.block_tokens = block_tokens  # estimated tokens of one block, > 0

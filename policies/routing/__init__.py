@@ -1,5 +1,35 @@
 """The built-in routing policies, one a file; importing this package registers them all."""
 
-from policies.routing import least_inflight, p2c, random, round_robin
+from policies.routing import (
+    chwbl,
+    kv_aware,
+    kv_occupancy,
+    least_inflight,
+    least_load,
+    least_tokens,
+    linear_cost,
+    p2c,
+    preble,
+    prefix_affinity,
+    random,
+    round_robin,
+    session,
+    weighted,
+)
 
-__all__ = ["least_inflight", "p2c", "random", "round_robin"]
+__all__ = [
+    "chwbl",
+    "kv_aware",
+    "kv_occupancy",
+    "least_inflight",
+    "least_load",
+    "least_tokens",
+    "linear_cost",
+    "p2c",
+    "preble",
+    "prefix_affinity",
+    "random",
+    "round_robin",
+    "session",
+    "weighted",
+]

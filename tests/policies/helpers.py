@@ -1,4 +1,4 @@
-"""What tests of routing policies share: a fleet, a context, a burst that counts its leases."""
+"""What tests of routing policies share: a fleet, a context, requests counted as leases are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from random import Random
 
 from policies.contract import Candidate, Context, RequestView, RoutingPolicy
 
-VIEW = RequestView(model="m", stream=True, body_bytes=100)
+VIEW = RequestView(model="m", stream=True, body_bytes=100)  # no prompt is known
+BLOCKS = tuple(range(1001, 1011))
+PROMPT = RequestView(prompt_tokens=1300, blocks=BLOCKS, block_tokens=128.0)
 
 
 def fleet(*weights: float) -> list[Candidate]:
@@ -16,24 +18,59 @@ def fleet(*weights: float) -> list[Candidate]:
     return [Candidate(chr(ord("a") + index), weight=w) for index, w in enumerate(weights)]
 
 
-def context(seed: int = 0) -> Context:
-    return Context(Random(seed), now=1000.0)
+def loaded(*loads: int) -> list[Candidate]:
+    """Replicas a, b, c, … with so much under way, none of which waits."""
+    return [Candidate(chr(ord("a") + i), inflight=load) for i, load in enumerate(loads)]
+
+
+def context(seed: int = 0, held: dict[Candidate, int] | None = None) -> Context:
+    return Context(Random(seed), now=1000.0, held=held or {})
 
 
 def burst(
-    policy: RoutingPolicy, candidates: Sequence[Candidate], count: int, ctx: Context
+    policy: RoutingPolicy,
+    candidates: Sequence[Candidate],
+    count: int,
+    ctx: Context,
+    view: RequestView = VIEW,
 ) -> Counter[str]:
-    """`count` picks that all stay under way, as when every prompt is long; picks per replica."""
+    """`count` picks that all wait, as when every prompt is long; picks per replica."""
     picked: Counter[str] = Counter()
     for _ in range(count):
-        candidate = policy.pick(VIEW, candidates, ctx).candidate
+        candidate = policy.pick(view, candidates, ctx).candidate
+        policy.on_dispatch(view, candidate, ctx)
+        uncached = view.prompt_tokens - int(ctx.held.get(candidate, 0) * view.block_tokens)
         candidate.inflight += 1
+        candidate.load += 1
+        candidate.waiting += 1
+        candidate.pending_tokens += max(uncached, 0)
         picked[candidate.id] += 1
     return picked
 
 
 def trickle(
-    policy: RoutingPolicy, candidates: Sequence[Candidate], count: int, ctx: Context
+    policy: RoutingPolicy,
+    candidates: Sequence[Candidate],
+    count: int,
+    ctx: Context,
+    view: RequestView = VIEW,
 ) -> Counter[str]:
     """`count` picks, each finished before the next; picks per replica."""
-    return Counter(policy.pick(VIEW, candidates, ctx).candidate.id for _ in range(count))
+    picked: Counter[str] = Counter()
+    for _ in range(count):
+        candidate = policy.pick(view, candidates, ctx).candidate
+        policy.on_dispatch(view, candidate, ctx)
+        policy.on_first_token(view, candidate, 0.1, Context(ctx.rng, ctx.now))
+        policy.on_finish(view, candidate, 10, Context(ctx.rng, ctx.now))
+        picked[candidate.id] += 1
+    return picked
+
+
+def picks(
+    policy: RoutingPolicy,
+    candidates: Sequence[Candidate],
+    view: RequestView = VIEW,
+    held: dict[Candidate, int] | None = None,
+) -> set[str]:
+    """Who may be picked in this state, by many generators."""
+    return {policy.pick(view, candidates, context(seed, held)).candidate.id for seed in range(50)}

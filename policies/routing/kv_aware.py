@@ -1,0 +1,169 @@
+"""Send each request where new prefill work times the batch it joins is least.
+
+Source: LMetric (OSDI'26, arXiv 2603.15202); Dynamo ships it as `router_selection_policy=lmetric`:
+
+    cost = (uncached tokens pending there, this request's included, + 1) * (load + 1)
+
+A product needs no weights between cache and load: a scale would cancel. The added ones keep an idle
+replica and a full hit from making everything 0. Pending tokens and load are counted at the choice
+(SMG, llm-d), so the siblings of one burst see each other, and a holder that is busy is left for one
+that is not as soon as the difference in work says so.
+
+Three guards stand beside the product, which itself knows no limits:
+- a replica that is full is not taken while another is not: KV cache nearly used up (it would have
+  to preempt), too many waiting for a first token, or no slot free in its batch;
+- a replica that has had more than its part of the recent requests is not taken because of its
+  cache. Where all prompts begin alike, the first holder is the cheapest whenever it is idle, and at
+  low load gets everything (production-stack#957). Leaving it now and then makes the others holders,
+  too, and the cost of that is one prefill each;
+- weights, which slow start lowers, divide what a replica has, not what the request adds: among idle
+  replicas all costs are equal and the draw goes by weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from policies.contract import (
+    C,
+    Candidate,
+    Context,
+    Pick,
+    PolicyConfigError,
+    RequestView,
+    RoutingPolicy,
+    policy,
+)
+from policies.routing.prompts import prompt_tokens
+from policies.routing.ties import draw, lowest
+
+# Recent requests: counts are halved when there are so many of them per replica, so that the last
+# 32 to 64 decide.
+_RECENT = 64
+_NOBODY: Mapping[Any, int] = {}
+
+
+@policy("kv_aware")
+@dataclass(slots=True)
+class KvAware(RoutingPolicy):
+    """The least (pending / weight + miss_cost * uncached + 1) * (load / weight + batch).
+
+    With `miss_cost` and `batch` at 1 that is LMetric. Equal costs are drawn by weight. State: one
+    number per replica.
+    """
+
+    # Uncached tokens may count for more than their prefill: they also evict what others come for.
+    miss_cost: float = 1.0
+    # The batch that an idle replica is taken to have: the more, the less small batches differ.
+    batch: float = 1.0
+    kv_full: float = 0.95  # share of the KV cache; vLLM preempts at 1
+    queue_depth: int = 16  # requests without a first token, per unit of weight
+    relative: float = 1.25  # a part of the recent requests that is too much: above this many times
+    absolute: float = 8.0  # ... the usual number, and above it by so many
+
+    _recent: dict[str, float] = field(default_factory=dict, init=False, repr=False)
+    _total: float = field(default=0.0, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not 1.0 <= self.miss_cost < float("inf"):
+            raise PolicyConfigError("miss_cost is a factor, 1 or more", "miss_cost")
+        if not 0.0 < self.batch < float("inf"):
+            raise PolicyConfigError("batch is a number of requests, above 0", "batch")
+        if not 0.0 < self.kv_full <= 1.0:
+            raise PolicyConfigError("kv_full is a share, above 0 and up to 1", "kv_full")
+        if self.queue_depth < 1:
+            raise PolicyConfigError("queue_depth is a number of requests, 1 or more", "queue_depth")
+        if not 1.0 <= self.relative < float("inf"):
+            raise PolicyConfigError("relative is a factor, 1 or more", "relative")
+        if not 0.0 <= self.absolute < float("inf"):
+            raise PolicyConfigError("absolute is a number of requests, 0 or more", "absolute")
+
+    def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:
+        held, rng = ctx.held, ctx.rng
+        chosen = self._cheapest(view, candidates, held, rng)
+        reason = "cheapest"
+        if self._is_full(chosen):
+            # Looking at the cheapest first comes to the same and costs nothing while none is full.
+            rest = [c for c in candidates if not self._is_full(c)]
+            if rest:
+                candidates = rest
+                chosen = self._cheapest(view, candidates, held, rng)
+                reason = "full"
+        if held and held.get(chosen):
+            if self._has_more_than(chosen, self._total / (len(self._recent) or 1)):
+                other = self._cheapest(view, candidates, _NOBODY, rng)
+                if self._has_more_than(chosen, self._recent.get(other.id, 0.0)):
+                    return Pick(other, "spread")
+            return Pick(chosen, "cached")
+        return Pick(chosen, reason)
+
+    def _cheapest(
+        self, view: RequestView, candidates: Sequence[C], held: Mapping[Any, int], rng: Random
+    ) -> C:
+        tokens = prompt_tokens(view)
+        new = self.miss_cost * tokens + 1.0
+        batch = self.batch
+        # The loops over everybody are written out: a call for each would cost more than the rest.
+        if len(held) * 4 > len(candidates):
+            spared = self.miss_cost * view.block_tokens
+            news: dict[int | None, float] = {
+                depth: max(new - depth * spared, 1.0) for depth in {*held.values()}
+            }
+            news[None] = new
+            costs = [
+                (c.pending_tokens + added) * (c.load + batch)
+                if c.weight == 1.0
+                else (c.pending_tokens / c.weight + added) * (c.load / c.weight + batch)
+                for c, added in zip(
+                    candidates, map(news.__getitem__, map(held.get, candidates)), strict=True
+                )
+            ]
+            return draw(lowest(candidates, costs), rng)
+        costs = [
+            (c.pending_tokens + new) * (c.load + batch)
+            if c.weight == 1.0
+            else (c.pending_tokens / c.weight + new) * (c.load / c.weight + batch)
+            for c in candidates
+        ]
+        # Most hold nothing, so far: only the few that do are looked at again.
+        for c, depth in held.items():
+            try:
+                index = candidates.index(c)
+            except ValueError:  # it holds the prefix and is no candidate
+                continue
+            less = max(new - depth * self.miss_cost * view.block_tokens, 1.0)
+            costs[index] = (c.pending_tokens / c.weight + less) * (c.load / c.weight + batch)
+        return draw(lowest(candidates, costs), rng)
+
+    def _is_full(self, candidate: Candidate) -> bool:
+        if candidate.slots is not None and candidate.load >= candidate.slots:
+            return True
+        if candidate.waiting >= self.queue_depth * candidate.weight:
+            return True
+        usage = candidate.kv_usage
+        if usage is None:
+            return False
+        if candidate.kv_tokens:  # what was sent since the last poll will be there soon
+            usage += candidate.pending_tokens / candidate.kv_tokens
+        return usage >= self.kv_full
+
+    def _has_more_than(self, candidate: Candidate, usual: float) -> bool:
+        recent = self._recent.get(candidate.id, 0.0)
+        return recent > usual * self.relative and recent > usual + self.absolute
+
+    def on_dispatch(self, view: RequestView, candidate: Candidate, ctx: Context) -> None:
+        recent = self._recent
+        share = 1.0 / candidate.weight  # so that everybody's usual number is the same
+        recent[candidate.id] = recent.get(candidate.id, 0.0) + share
+        self._total += share
+        if self._total > _RECENT * len(recent):
+            for id in recent:
+                recent[id] /= 2.0
+            self._total = sum(recent.values())
+
+    def on_fleet_change(self, replica_ids: frozenset[str]) -> None:
+        self._recent = {id: self._recent.get(id, 0.0) for id in replica_ids}
+        self._total = sum(self._recent.values())

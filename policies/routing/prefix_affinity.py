@@ -1,0 +1,67 @@
+"""Send a request to the replica that holds most of its prompt, unless that one is too busy.
+
+Source: the cache-aware policy of SGLang's router (v0.4 blog; today SMG and vLLM Router): longest
+match above a threshold, with a guard of two margins. Three of its scars are avoided:
+- a miss goes to the least loaded replica, not to the one with the smallest tree, which drew all
+  misses to one worker (sglang#14532, #14305);
+- too busy is said of one holder, not of the fleet, so that one overloaded replica does not switch
+  everybody's affinity off (sglang#32195), and measured against the mean load, not the least, so
+  that one empty newcomer does not make every holder look overloaded;
+- the bound is relative and absolute, because a ratio of small numbers is noise (smg#2150).
+And a fourth: what more than half of the candidates hold equally deep is no reason to choose among
+them. It is the prompt that everybody shares, and a replica that has just been restarted, which does
+not hold it, would never be sent anything again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from policies.contract import (
+    C,
+    Context,
+    Pick,
+    PolicyConfigError,
+    RequestView,
+    RoutingPolicy,
+    policy,
+)
+from policies.routing.bounds import check_bounds, load_bound
+from policies.routing.ties import least_loaded
+
+
+@policy("prefix_affinity")
+@dataclass(slots=True)
+class PrefixAffinity(RoutingPolicy):
+    """The deepest holder of at least `min_match` of the prompt's blocks that is not too busy.
+
+    Too busy: load / weight above `relative` times the mean and above the mean plus `absolute`. Of
+    equally deep holders the least loaded is taken; without any, or where they are more than half
+    of the candidates, the least loaded of all.
+    """
+
+    min_match: float = 0.3  # share of the prompt's blocks; vLLM Router's command line has 0.3
+    relative: float = 1.25
+    absolute: float = 4.0  # requests; load differs by a few all the time
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.min_match <= 1.0:
+            raise PolicyConfigError("min_match is a share, 0 to 1", "min_match")
+        check_bounds(self)
+
+    def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:
+        held = ctx.held
+        least = max(self.min_match * len(view.blocks), 1.0)
+        holders = [c for c in candidates if held.get(c, 0) >= least] if held else []
+        if not holders:
+            return Pick(least_loaded(candidates, ctx.rng), "miss")
+        bound = load_bound(self, candidates)
+        holders = [c for c in holders if c.load <= bound * c.weight]
+        if not holders:
+            return Pick(least_loaded(candidates, ctx.rng), "overload")
+        deepest = max([held[c] for c in holders])
+        holders = [c for c in holders if held[c] == deepest]
+        if 2 * len(holders) > len(candidates):
+            return Pick(least_loaded(candidates, ctx.rng), "common")
+        return Pick(least_loaded(holders, ctx.rng), "hit")

@@ -1,0 +1,42 @@
+"""What the policies share: the cheapest of many, and a draw among equals.
+
+An idle fleet is one large tie. Taking its first replica would give that one all the light traffic,
+and the same one from every router; so equals are drawn, in proportion to their weights (llm-d's
+max-score picker shuffles for the same reason; llm-d-router#2515 is the burst that went to one pod).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from policies.contract import C
+
+
+def lowest(candidates: Sequence[C], costs: list[float]) -> Sequence[C]:
+    """The candidates whose cost is the lowest; `costs` stand in the order of `candidates`."""
+    low = min(costs)
+    count = costs.count(low)
+    if count == 1:
+        return (candidates[costs.index(low)],)
+    if count == len(costs):
+        return candidates
+    return [c for c, cost in zip(candidates, costs, strict=True) if cost == low]
+
+
+def draw(tied: Sequence[C], rng: Random) -> C:
+    """One of `tied`, in proportion to the weights. One alone costs no random number."""
+    if len(tied) == 1:
+        return tied[0]
+    weights = [c.weight for c in tied]
+    if weights.count(weights[0]) == len(weights):
+        return tied[int(rng.random() * len(weights))]
+    return rng.choices(tied, weights)[0]
+
+
+def least_loaded(candidates: Sequence[C], rng: Random) -> C:
+    """The least load / weight; among equals the fewest that wait, then a draw."""
+    tied = lowest(candidates, [c.load / c.weight for c in candidates])
+    if len(tied) > 1:
+        tied = lowest(tied, [c.waiting / c.weight for c in tied])
+    return draw(tied, rng)

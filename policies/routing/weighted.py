@@ -1,0 +1,91 @@
+"""Give each replica a mark from 0 to 1 in several subjects and take the best weighted sum.
+
+Source: llm-d's scheduler (llm-d-router, pkg/epp; default profile `2 queue + 2 kv + 3 prefix`, best
+score first, ties shuffled). Its scorers, by their formulas:
+
+    queue   (most - waiting) / (most - least), over the candidates; 1 if all are equal
+    kv      1 - KV usage
+    prefix  leading blocks held / blocks of the prompt
+    load    the same as queue, of everything under way (`active-request`)
+    tokens  1 - pending tokens / 4,194,304 (`token-load`)
+
+Where llm-d treats a silent replica as broken (llm-d-router#2100), an unknown KV usage is
+given the mean mark of the known ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import add
+
+from policies.contract import (
+    C,
+    Context,
+    Pick,
+    PolicyConfigError,
+    RequestView,
+    RoutingPolicy,
+    policy,
+)
+from policies.routing.ties import least_loaded
+
+_TOKENS = 4_194_304  # llm-d's threshold: a replica with so many pending has no mark left
+
+
+@policy("weighted")
+@dataclass(slots=True)
+class Weighted(RoutingPolicy):
+    """The best sum of weight x mark; among equals the least loaded. Options are the weights."""
+
+    queue: float = 2.0
+    kv: float = 2.0
+    prefix: float = 3.0
+    load: float = 0.0
+    tokens: float = 0.0
+
+    def __post_init__(self) -> None:
+        weights = {name: getattr(self, name) for name in self.__slots__}
+        for name, weight in weights.items():
+            if not 0.0 <= weight < float("inf"):
+                raise PolicyConfigError(f"{name} is a weight, 0 or more", name)
+        if not any(weights.values()):
+            raise PolicyConfigError("at least one weight must be above 0")
+
+    def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:
+        scores = [0.0] * len(candidates)
+        if self.queue:
+            waiting = [c.waiting / c.weight for c in candidates]
+            scores = list(map(add, scores, _spread(waiting, self.queue)))
+        if self.load:
+            load = [c.load / c.weight for c in candidates]
+            scores = list(map(add, scores, _spread(load, self.load)))
+        if self.kv:
+            scores = list(map(add, scores, _free([c.kv_usage for c in candidates], self.kv)))
+        if self.tokens:
+            pending = [c.pending_tokens / c.weight / _TOKENS for c in candidates]
+            scores = list(map(add, scores, [self.tokens * max(1.0 - p, 0.0) for p in pending]))
+        if self.prefix and ctx.held and view.blocks:
+            held, share = ctx.held, self.prefix / len(view.blocks)
+            scores = list(map(add, scores, [held.get(c, 0) * share for c in candidates]))
+        best = max(scores)
+        if scores.count(best) == 1:
+            return Pick(candidates[scores.index(best)], "best")
+        tied = [c for c, score in zip(candidates, scores, strict=True) if score == best]
+        return Pick(least_loaded(tied, ctx.rng), "tie")
+
+
+def _spread(values: list[float], weight: float) -> list[float]:
+    """`weight` for the least value, 0 for the most, evenly between."""
+    most = max(values)
+    width = most - min(values)
+    if not width:
+        return [weight] * len(values)
+    scale = weight / width
+    return [(most - value) * scale for value in values]
+
+
+def _free(usages: list[float | None], weight: float) -> list[float]:
+    known = [usage for usage in usages if usage is not None]
+    usual = sum(known) / len(known) if known else 1.0
+    return [weight * (1.0 - (usual if usage is None else usage)) for usage in usages]

@@ -1,0 +1,161 @@
+"""What the policies do to a fleet: the claims their docstrings make, on the model in this folder.
+
+Hotspot is replicas x the largest share of the requests: 1 is even, 8 is everything in one place.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from policies.contract import make_policy
+from tests.policies.model import Fleet, Outcome
+from tests.policies.workloads import Request, blocks, chats, shared_prefix, unique
+
+AFFINE = ("kv_aware", "prefix_affinity")
+
+
+def run(name: str, requests: list[Request], **fleet: float) -> Outcome:
+    return Fleet(make_policy(name), **fleet).run(requests)  # type: ignore[arg-type]
+
+
+def hotspot(outcome: Outcome, since_s: float = 0.0, until_s: float = float("inf")) -> float:
+    return 8 * max(outcome.shares(since_s, until_s).values())
+
+
+def stayed(outcome: Outcome) -> float:
+    """The share of turns, after the first, that went where the turn before them went."""
+    last: dict[str | None, str] = {}
+    kept = turns = 0
+    for request, home in outcome.homes:
+        if request.session in last:
+            turns += 1
+            kept += last[request.session] == home
+        last[request.session] = home
+    return kept / turns
+
+
+# One system prompt for everybody.
+
+
+@pytest.mark.parametrize("rate", [0.5, 10, 40])
+@pytest.mark.parametrize("name", [*AFFINE, "least_load", "preble", "chwbl"])
+def test_a_shared_system_prompt_of_two_blocks_makes_no_hotspot(name: str, rate: float) -> None:
+    assert hotspot(run(name, shared_prefix(rate, 1000, prefix=2, tail=10))) <= 1.3
+
+
+@pytest.mark.parametrize("rate", [0.5, 3, 10, 40])
+def test_nor_does_one_that_is_most_of_the_prompt(rate: float) -> None:
+    """Where the fleet is idle its first holder is always the cheapest, and would get everything."""
+    requests = shared_prefix(rate, 1000, prefix=20, tail=2)
+    assert hotspot(run("kv_aware", requests)) <= 1.3
+
+
+def test_without_the_guard_on_recent_requests_it_would() -> None:
+    policy = make_policy("kv_aware", {"absolute": 1e9})
+    outcome = Fleet(policy).run(shared_prefix(0.5, 1000, prefix=20, tail=2))
+    assert hotspot(outcome) > 4
+
+
+# Bursts and cold starts.
+
+
+@pytest.mark.parametrize("count", [16, 40, 100])
+@pytest.mark.parametrize("name", ["kv_aware", "least_load", "least_tokens", "linear_cost"])
+def test_identical_prompts_in_one_tick_spread(name: str, count: int) -> None:
+    prompt = blocks(12)
+    assert hotspot(run(name, [Request(1.0, prompt) for _ in range(count)])) <= 1.3
+
+
+@pytest.mark.parametrize("name", ["prefix_affinity", "chwbl", "session"])
+def test_identical_prompts_in_one_tick_keep_the_bound(name: str) -> None:
+    prompt = blocks(12)
+    shares = run(name, [Request(1.0, prompt, "one") for _ in range(160)]).shares()
+    assert 160 * max(shares.values()) <= 20 * 1.25 + 1
+
+
+@pytest.mark.parametrize("name", [*AFFINE, "least_load", "linear_cost", "weighted", "preble"])
+def test_a_cold_start_spreads(name: str) -> None:
+    burst = [Request(0.0, blocks(12)) for _ in range(8)]
+    assert hotspot(run(name, burst)) == 1.0
+    assert hotspot(run(name, unique(30, 400, 12))) <= 1.3
+
+
+# A replica that comes back.
+
+
+@pytest.mark.parametrize("name", [*AFFINE, "least_load"])
+@pytest.mark.parametrize("kind", ["chats", "one system prompt"])
+def test_a_restarted_replica_is_refilled_without_a_stampede(name: str, kind: str) -> None:
+    if kind == "chats":
+        requests = chats(4, 500, 8)
+    else:
+        requests = shared_prefix(20, 2400, prefix=8, tail=6)
+    fleet = Fleet(make_policy(name))
+    restarted = fleet.replicas[0]
+    fleet.at(40.0, lambda: fleet.up.remove(restarted))
+    fleet.at(60.0, restarted.cache.clear)
+    fleet.at(60.0, lambda: fleet.up.append(restarted))
+    outcome = fleet.run(requests)
+    assert "r0" not in outcome.shares(41.0, 59.0)
+    # A fair share is 0.125. It has no load yet and may have more, but not most of what comes ...
+    assert outcome.shares(60.0, 65.0).get("r0", 0.0) < 0.35
+    # ... and is one of eight soon.
+    assert 0.08 < outcome.shares(70.0, 110.0)["r0"] < 0.17
+    assert hotspot(outcome, 70.0, 110.0) <= 1.3
+
+
+# Conversations.
+
+
+@pytest.mark.parametrize("name", [*AFFINE, "session", "chwbl", "preble"])
+def test_conversations_stay_home(name: str) -> None:
+    assert stayed(run(name, chats(3, 400, 8))) > 0.9
+
+
+def test_with_least_load_they_do_not() -> None:
+    assert stayed(run("least_load", chats(3, 400, 8))) < 0.2
+
+
+@pytest.mark.parametrize("name", [*AFFINE, "session", "weighted"])
+def test_staying_home_pays(name: str) -> None:
+    requests = chats(4, 400, 8, seed=1)
+    blind = run("least_load", requests)
+    assert run(name, requests).ttft(0.5) < 0.5 * blind.ttft(0.5)
+    assert run(name, requests).ttft(0.9) < 0.7 * blind.ttft(0.9)
+
+
+@pytest.mark.parametrize("name", [*AFFINE, "chwbl", "weighted", "preble"])
+def test_shared_prefixes_pay(name: str) -> None:
+    """100 prefixes of 40 blocks are two thirds of the caches together, and five times one."""
+    requests = shared_prefix(9, 2000, prefix=40, tail=9, groups=100, seed=1)
+    blind = run("least_load", requests)
+    assert run(name, requests).ttft(0.5) < 0.5 * blind.ttft(0.5)
+
+
+# Nothing to reuse.
+
+
+@pytest.mark.parametrize("name", ["prefix_affinity", "session"])
+def test_without_reuse_it_is_least_load_to_the_pick(name: str) -> None:
+    requests = unique(42, 1500, 12)
+    assert run(name, requests).homes == run("least_load", requests).homes
+
+
+@pytest.mark.parametrize("rate", [10, 30, 42])
+@pytest.mark.parametrize("name", ["kv_aware", "least_tokens", "weighted"])
+def test_without_reuse_it_is_no_worse_than_least_load(name: str, rate: float) -> None:
+    requests = unique(rate, 1500, 12)
+    ours, blind = run(name, requests), run("least_load", requests)
+    for share in (0.5, 0.9, 0.99):
+        assert ours.ttft(share) <= 1.05 * blind.ttft(share)
+    assert hotspot(ours) <= 1.05
+
+
+def test_long_prompts_among_short_ones_are_seen_as_work() -> None:
+    """Least load counts requests; one of 60 blocks is 30 of 2."""
+    requests = [
+        Request(number / 40, blocks(60 if number % 20 == 0 else 2)) for number in range(2000)
+    ]
+    blind = run("least_load", requests).ttft(0.9)
+    assert run("kv_aware", requests).ttft(0.9) < blind
+    assert run("least_tokens", requests).ttft(0.9) < blind

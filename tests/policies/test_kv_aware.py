@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from policies.contract import Candidate, Context, PolicyConfigError, RequestView, make_policy
+from tests.policies.helpers import PROMPT, burst, context, fleet, loaded, picks, trickle
+
+
+def lmetric(candidate: Candidate, uncached: float) -> float:
+    return (candidate.pending_tokens + uncached + 1) * (candidate.load + 1)
+
+
+def test_the_least_product_is_taken() -> None:
+    candidates = loaded(3, 5, 1)
+    for candidate, pending in zip(candidates, (4000, 1000, 9000), strict=True):
+        candidate.pending_tokens = pending
+    held = {candidates[0]: 9, candidates[2]: 4}
+    uncached = (1300 - 9 * 128, 1300, 1300 - 4 * 128)
+    costs = [lmetric(c, u) for c, u in zip(candidates, uncached, strict=True)]
+    best = candidates[costs.index(min(costs))]
+    assert picks(make_policy("kv_aware"), candidates, PROMPT, held) == {best.id}
+
+
+def test_one_holder_and_many_are_scored_alike() -> None:
+    """The few that hold something among many are looked up one by one, the many all at once."""
+    for count in (1, 2, 20, 40):
+        candidates = loaded(*[7] * 40)
+        candidates[30].load = 6
+        held = dict.fromkeys(candidates[:count], 5)
+        held[candidates[3]] = 9
+        candidates[3].load = 8
+        assert picks(make_policy("kv_aware"), candidates, PROMPT, held) == {"d"}
+
+
+def test_a_busy_holder_is_left_when_the_product_says_so() -> None:
+    # The rest of the prompt is 148 of 1,300 tokens: it may be 8 times as busy as an idle one.
+    for load, expected in ((0, {"a"}), (7, {"a"}), (8, {"b", "c"})):
+        candidates = loaded(load, 0, 0)
+        assert picks(make_policy("kv_aware"), candidates, PROMPT, {candidates[0]: 9}) == expected
+
+
+def test_pending_prefill_counts_as_well_as_the_batch() -> None:
+    candidates = loaded(1, 1)
+    candidates[0].pending_tokens = 2000
+    assert picks(make_policy("kv_aware"), candidates, PROMPT, {candidates[0]: 9}) == {"b"}
+
+
+def test_without_a_prompt_it_is_least_load() -> None:
+    candidates = loaded(2, 1, 1)
+    assert picks(make_policy("kv_aware"), candidates) == {"b", "c"}
+    assert picks(make_policy("kv_aware"), candidates, held={candidates[0]: 9}) == {"b", "c"}
+
+
+def test_a_prompt_nobody_counted_is_as_long_as_its_blocks() -> None:
+    candidates = loaded(2, 0)
+    view = RequestView(blocks=PROMPT.blocks)
+    assert picks(make_policy("kv_aware"), candidates, view, {candidates[0]: 10}) == {"a"}
+
+
+def test_more_blocks_than_the_prompt_has_tokens_is_a_full_hit() -> None:
+    """Tokens and blocks are estimated apart; a negative cost would draw everything."""
+    candidates = loaded(9, 0)
+    view = RequestView(prompt_tokens=6, blocks=PROMPT.blocks)
+    assert picks(make_policy("kv_aware"), candidates, view, {candidates[0]: 10}) == {"b"}
+
+
+def test_strangers_hold_in_vain() -> None:
+    for strangers in (1, 50):
+        held = {Candidate(f"s{i}"): 10 for i in range(strangers)}
+        assert picks(make_policy("kv_aware"), loaded(1, 0, 1), PROMPT, held) == {"b"}
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"kv_usage": 0.95},
+        {"kv_usage": 0.5, "kv_tokens": 10_000, "pending_tokens": 4600},
+        {"waiting": 16},
+        {"slots": 3, "load": 3},
+    ],
+    ids=["kv", "kv with what was sent", "queue", "slots"],
+)
+def test_a_full_replica_is_avoided_while_another_is_not(state: dict[str, Any]) -> None:
+    candidates = loaded(3, 30, 40)
+    held = {candidates[0]: 10}
+    view = RequestView(prompt_tokens=100_000, blocks=PROMPT.blocks, block_tokens=9_990.0)
+    assert picks(make_policy("kv_aware"), candidates, view, held) == {"a"}
+    for fact, value in state.items():
+        setattr(candidates[0], fact, value)
+    assert picks(make_policy("kv_aware"), candidates, view, held) == {"b"}
+    for candidate in candidates[1:]:
+        candidate.slots = 1
+    assert picks(make_policy("kv_aware"), candidates, view, held) == {"a"}
+
+
+def test_the_last_room_of_a_full_fleet_is_found() -> None:
+    candidates = loaded(3, 30, 40)
+    candidates[0].kv_usage = candidates[1].kv_usage = 1.0
+    assert picks(make_policy("kv_aware"), candidates, PROMPT, {candidates[1]: 9}) == {"c"}
+
+
+@pytest.mark.parametrize("count", [16, 64, 100])
+def test_a_burst_of_one_prompt_spreads(count: int) -> None:
+    """Whoever is sent it holds it from then on; what waits there sends the siblings on."""
+    candidates = fleet(*[1.0] * 8)
+    policy, ctx = make_policy("kv_aware"), context()
+    picked: Counter[str] = Counter()
+    for _ in range(count):
+        ctx.held = dict.fromkeys([c for c in candidates if c.load], 10)
+        picked += burst(policy, candidates, 1, ctx, PROMPT)
+    assert 8 * max(picked.values()) / count <= 1.3
+
+
+def test_a_burst_on_a_holder_that_stays_the_only_one_ends_at_the_queue_guard() -> None:
+    """The rest of the prompt is a ninth of it: the product alone lets the holder have more."""
+    most = {}
+    for depth in (6, 1000):
+        candidates = fleet(*[1.0] * 8)
+        policy = make_policy("kv_aware", {"queue_depth": depth})
+        ctx = context(held={candidates[0]: 9})
+        most[depth] = burst(policy, candidates, 40, ctx, PROMPT)["a"]
+    assert most[6] == 6 < most[1000]
+
+
+def test_a_prompt_that_comes_alone_stays_until_its_holder_has_had_too_much() -> None:
+    policy, candidates = make_policy("kv_aware"), fleet(*[1.0] * 8)
+    policy.on_fleet_change(frozenset("abcdefgh"))
+    ctx = context(held={candidates[0]: 9})
+    assert trickle(policy, candidates, 8, ctx, PROMPT) == {"a": 8}
+    picked = trickle(policy, candidates, 2000, ctx, PROMPT)
+    assert picked["a"] / 2000 < 1.35 / 8  # as long as nobody else becomes a holder
+    assert len(picked) == 8
+
+
+def test_everybody_counts_in_his_own_pool() -> None:
+    """Two replicas serve a model that gets all the traffic: their share of the fleet is too much,
+    their share of the pool is not."""
+    policy, pool = make_policy("kv_aware"), fleet(1, 1)
+    policy.on_fleet_change(frozenset("abcdefgh"))
+    trickle(policy, pool, 400, context(), PROMPT)
+    for holder in pool:
+        assert picks(policy, pool, PROMPT, {holder: 9}) == {holder.id}
+
+
+def test_a_replica_in_slow_start_is_not_kept_by_its_cache_alone() -> None:
+    policy, candidates = make_policy("kv_aware"), fleet(0.1, 1, 1, 1)
+    policy.on_fleet_change(frozenset("abcd"))
+    picked = trickle(policy, candidates, 400, context(held={candidates[0]: 9}), PROMPT)
+    # Its fair part is 0.1 of 3.1; a cache may bring it a third more and the margin of 8.
+    assert picked["a"] / 400 < 0.1 / 3.1 * 1.4 + 0.02
+
+
+def test_who_comes_later_is_not_made_to_catch_up() -> None:
+    policy, candidates = make_policy("kv_aware"), fleet(*[1.0] * 4)
+    policy.on_fleet_change(frozenset("abc"))
+    trickle(policy, candidates[:3], 300, context(), PROMPT)
+    policy.on_fleet_change(frozenset("abcd"))
+    picked = trickle(policy, candidates, 400, context(), PROMPT)
+    assert picked["d"] / 400 == pytest.approx(0.25, abs=0.06)
+
+
+def test_the_reason_says_why() -> None:
+    policy, candidates = make_policy("kv_aware"), loaded(0, 1)
+
+    def reason(held: dict[Candidate, int]) -> str:
+        return policy.pick(PROMPT, candidates, context(held=held)).reason
+
+    assert reason({}) == "cheapest"
+    assert reason({candidates[0]: 9}) == "cached"
+    assert reason({candidates[1]: 1}) == "cheapest"
+    candidates[0].kv_usage = 1.0
+    assert reason({}) == "full"
+    candidates[0].kv_usage = None
+    policy.on_fleet_change(frozenset("ab"))
+    for _ in range(30):
+        policy.on_dispatch(PROMPT, candidates[1], Context(context().rng))
+    assert reason({candidates[1]: 10}) == "spread"
+
+
+def test_a_dearer_miss_and_a_larger_batch_hold_on_longer() -> None:
+    """Both lean towards the cache; LMetric itself leaves this holder."""
+    candidates = loaded(9, 0)
+    held = {candidates[0]: 9}
+    assert picks(make_policy("kv_aware"), candidates, PROMPT, held) == {"b"}
+    for options in ({"batch": 4.0}, {"miss_cost": 2.0, "batch": 2.0}):
+        assert picks(make_policy("kv_aware", options), candidates, PROMPT, held) == {"a"}
+    candidates = loaded(1, 1)
+    candidates[0].pending_tokens = 2000
+    held = {candidates[0]: 9}
+    assert picks(make_policy("kv_aware"), candidates, PROMPT, held) == {"b"}
+    assert picks(make_policy("kv_aware", {"miss_cost": 3.0}), candidates, PROMPT, held) == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("miss_cost", 0.9),
+        ("batch", 0),
+        ("kv_full", 0),
+        ("kv_full", 1.5),
+        ("queue_depth", 0),
+        ("relative", 0.9),
+        ("absolute", -1),
+        ("absolute", float("nan")),
+    ],
+)
+def test_options_out_of_range_are_refused(option: str, value: float) -> None:
+    with pytest.raises(PolicyConfigError) as caught:
+        make_policy("kv_aware", {option: value})
+    assert caught.value.option == option

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from policies.contract import PolicyConfigError, RequestView, make_policy
+from tests.policies.helpers import BLOCKS, burst, context, fleet, loaded, picks
+
+
+def view(session: str, *blocks: int) -> RequestView:
+    return RequestView(session=session, blocks=blocks)
+
+
+def test_a_session_stays_and_sessions_spread() -> None:
+    policy, candidates = make_policy("session"), fleet(*[1.0] * 8)
+    homes: Counter[str] = Counter()
+    for number in range(400):
+        (home,) = picks(policy, candidates, view(f"session {number}"))
+        homes[home] += 1
+    assert min(homes.values()) > 20
+    assert max(homes.values()) < 100
+
+
+def test_the_prompt_does_not_matter() -> None:
+    policy, candidates = make_policy("session"), fleet(*[1.0] * 8)
+    (home,) = picks(policy, candidates, view("s"))
+    other = next(c for c in candidates if c.id != home)
+    assert picks(policy, candidates, view("s", *BLOCKS), {other: 10}) == {home}
+
+
+def test_without_a_session_the_least_loaded() -> None:
+    assert picks(make_policy("session"), loaded(2, 1, 1)) == {"b", "c"}
+    assert picks(make_policy("session"), loaded(2, 1, 1), RequestView(blocks=BLOCKS)) == {"b", "c"}
+
+
+def test_a_busy_home_is_left_for_a_while() -> None:
+    policy, candidates = make_policy("session"), fleet(*[1.0] * 8)
+    (home,) = picks(policy, candidates, view("s"))
+    busy = next(c for c in candidates if c.id == home)
+    busy.load = 20
+    (guest,) = picks(policy, candidates, view("s"))
+    assert guest != home
+    busy.load = 2
+    assert picks(policy, candidates, view("s")) == {home}
+
+
+def test_a_session_in_parallel_keeps_the_bound() -> None:
+    picked = burst(make_policy("session"), fleet(*[1.0] * 8), 400, context(), view("s"))
+    assert max(picked.values()) <= 50 * 1.25
+    assert len(picked) >= 400 / (50 * 1.25)
+
+
+def test_a_replica_that_goes_moves_its_own_sessions_only() -> None:
+    policy, candidates = make_policy("session"), fleet(*[1.0] * 8)
+    policy.on_fleet_change(frozenset("abcdefgh"))
+    before = {n: picks(policy, candidates, view(f"session {n}")) for n in range(200)}
+    policy.on_fleet_change(frozenset("abcdefg"))
+    after = {n: picks(policy, candidates[:7], view(f"session {n}")) for n in range(200)}
+    moved = {n for n in before if before[n] != after[n]}
+    assert moved == {n for n in before if before[n] == {"h"}}
+    assert moved
+
+
+@pytest.mark.parametrize(("option", "value"), [("relative", 0.5), ("absolute", -1)])
+def test_options_out_of_range_are_refused(option: str, value: float) -> None:
+    with pytest.raises(PolicyConfigError) as caught:
+        make_policy("session", {option: value})
+    assert caught.value.option == option
