@@ -11,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.core.errors import Reason, RouterError
-from router.intake.body import MAX_MODEL, SCAN_ABOVE, SCAN_BYTES, Fields, read_fields
+from router.intake.body import (
+    MAX_MODEL,
+    MAX_SESSION,
+    SCAN_ABOVE,
+    SCAN_BYTES,
+    Fields,
+    is_given,
+    read_fields,
+)
 from router.intake.routes import OTHER, POSTS, Route
 
 CHAT = POSTS[b"/v1/chat/completions"]
@@ -166,8 +174,12 @@ def test_deep_nesting_is_bounded(depth: int, opening: bytes, before: bytes) -> N
     ],
 )
 def test_values_that_break_readers_are_not_read(value: bytes) -> None:
-    raw = b'{"model": "m", "max_tokens": %b, "messages": [%b]}' % (value, value)
-    assert read(raw) == Fields("m")
+    raw = b'{"model": "m", "max_tokens": %b, "user": %b, "messages": [%b]}' % (value, value, value)
+    fields = read(raw)
+    assert (fields.model, fields.stream, fields.previous_response_id) == ("m", None, None)
+    assert fields.output_tokens is None
+    assert fields.session in (None, "\x00", "?", "??")  # half a pair is read as "?"
+    assert fields.messages is not None  # there, and not looked into
     odd = b'{"model": "m", "stream": %b, "messages": [%b]}' % (value, value)
     assert read(odd).stream is None
 
@@ -321,6 +333,106 @@ def test_an_unknown_path_is_the_engines_to_judge(body: bytes, content_type: byte
     assert read(body, OTHER, content_type) == Fields()
 
 
+# -- what is kept as the client wrote it ------------------------------------------------------
+
+RAWS = (
+    *("messages", "prompt", "input", "instructions", "system", "tools", "cache_salt"),
+    *("session_id", "prompt_cache_key", "user", "priority", "stream_options"),
+)
+
+
+def raw_of(fields: Fields, name: str) -> bytes | None:
+    raw = getattr(fields, name)
+    return None if raw is None else bytes(raw)
+
+
+@pytest.mark.parametrize("name", RAWS)
+@pytest.mark.parametrize(
+    "value", [b'"a\\u00e9 \xc3\xa9"', b'[ {"a" : 1 }, 2]', b'{"b":  null}', b'"\xff"', b'""']
+)
+def test_a_raw_field_is_what_the_client_wrote(name: str, value: bytes) -> None:
+    for other in (b"", b', "stream": 1'):  # the plain way of reading, and the tolerant one
+        body = b'{"model": "m", "%b":  %b %b}' % (name.encode(), value, other)
+        assert raw_of(read(body), name) == value
+        assert raw_of(read([body[:20], body[20:]]), name) == value
+
+
+@pytest.mark.parametrize("name", RAWS)
+def test_a_raw_field_of_an_odd_type_refuses_nobody(name: str) -> None:
+    for value in (b"5", b"-1.5e3", b"true", b"null", b"[]", b"{}", b'"\\ud800"'):
+        for other in (b"", b', "stream": 1'):
+            body = b'{"model": "m", "%b": %b%b}' % (name.encode(), value, other)
+            fields = read(body)
+            assert fields.model == "m"
+            assert fields.session in (None, "?")
+            raw = raw_of(fields, name)
+            assert raw in (None, value.replace(b"ud800", b"u003f"), value)
+            assert is_given(getattr(fields, name)) == (raw is not None and value != b"null")
+
+
+def test_what_is_absent_is_none() -> None:
+    assert [raw_of(read(b'{"model": "m"}'), name) for name in RAWS] == [None] * len(RAWS)
+    assert not is_given(read(b"{}").tools)
+
+
+def test_dropping_lets_the_body_go() -> None:
+    members = {name: [name] for name in RAWS}
+    fields = read(json.dumps({"model": "m", "stream": True, **members}).encode())
+    assert all(getattr(fields, name) is not None for name in RAWS)
+    fields.drop()
+    assert fields == Fields("m", True)
+    # No field that views the body was added without `drop` knowing of it.
+    assert [f for f in Fields.__struct_fields__ if f in RAWS] == sorted(
+        RAWS, key=Fields.__struct_fields__.index
+    )
+    assert len(Fields.__struct_fields__) == len(RAWS) + 3 + 4
+
+
+@pytest.mark.parametrize(
+    ("body", "session"),
+    [
+        ({}, None),
+        ({"user": "u"}, "u"),
+        ({"user": "u", "prompt_cache_key": "k"}, "k"),
+        ({"user": "u", "prompt_cache_key": "k", "session_id": "s"}, "s"),
+        ({"user": "u", "prompt_cache_key": "", "session_id": None}, "u"),
+        ({"user": 5, "session_id": ["s"]}, None),
+        ({"user": "é" * MAX_SESSION}, "é" * MAX_SESSION),
+        ({"user": "é" * (MAX_SESSION + 1)}, None),
+        ({"session_id": "x" * 1_000_000, "user": "u"}, "u"),
+        ({"metadata": {"session_id": "inner"}}, None),
+    ],
+)
+def test_the_session_key(body: dict[str, Any], session: str | None) -> None:
+    assert read(json.dumps(body).encode()).session == session
+    assert read(json.dumps(body, ensure_ascii=False).encode()).session == session
+    assert read(json.dumps({**body, "stream": 1}).encode()).session == session
+
+
+@pytest.mark.parametrize(
+    ("body", "tokens"),
+    [
+        ({}, None),
+        ({"max_tokens": 7}, 7),
+        ({"max_tokens": 7, "max_completion_tokens": 9}, 9),
+        ({"max_tokens": None, "max_output_tokens": 5}, 5),
+        ({"max_tokens": 0}, None),
+        ({"max_tokens": -1}, None),
+        ({"max_tokens": 7.0}, 7),
+        ({"max_tokens": 7.5}, None),
+        ({"max_tokens": True}, None),
+        ({"max_tokens": "7"}, None),
+        ({"max_tokens": 10**30}, None),
+        ({"max_tokens": 1e300}, None),
+        ({"max_completion_tokens": "x", "max_tokens": 7, "n": 2}, 7),
+    ],
+)
+def test_the_output_asked_for(body: dict[str, Any], tokens: int | None) -> None:
+    fields = read(json.dumps(body).encode())
+    assert fields.output_tokens == tokens
+    assert fields.n == body.get("n")
+
+
 # -- whatever comes ---------------------------------------------------------------------------
 
 VALUES = st.recursive(
@@ -345,6 +457,8 @@ def harmless(body: bytes, route: Route, content_type: bytes | None) -> None:
         return
     assert fields.model is None or (isinstance(fields.model, str) and fields.model)
     assert fields.stream in (None, True, False)
+    assert fields.session is None or 0 < len(fields.session) <= MAX_SESSION
+    assert fields.output_tokens is None or fields.output_tokens > 0
     assert fields.model is None or len(fields.model) <= MAX_MODEL
 
 
@@ -358,7 +472,11 @@ def test_random_bytes(body: bytes, route: Route, content_type: bytes | None) -> 
 
 @settings(max_examples=300, deadline=None)
 @given(
-    st.dictionaries(st.sampled_from(["model", "stream", "previous_response_id", "x"]), VALUES),
+    st.dictionaries(
+        st.sampled_from(["model", "stream", "previous_response_id", "x"])
+        | st.sampled_from(Fields.__struct_fields__),
+        VALUES,
+    ),
     ROUTES,
 )
 def test_random_json(value: dict[str, Any], route: Route) -> None:

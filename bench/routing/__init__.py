@@ -1,0 +1,1 @@
+"""What a routing decision costs: `python -m bench.routing`."""

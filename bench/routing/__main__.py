@@ -1,0 +1,131 @@
+"""`python -m bench.routing`: what a routing decision costs, for every policy and size of fleet.
+
+A decision is match + pick + insert for a prompt of 16 KB, without its hashing, in a fleet that is
+under way and whose prefix index is full. Above 64 replicas a policy sees a window of 64 and the
+holders, as in the proxy, unless it asks to see all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from bench.routing import measure
+from bench.routing.traffic import KINDS, MIX, Fleet
+from policies.contract import policy_names
+
+SIZES = (2, 8, 64, 1024)
+DEFAULT = "kv_aware"
+# What is to be reached: µs of a decision by size of fleet, µs of hashing, bytes of an entry.
+DECISION_US = {64: 15.0, 1024: 60.0}
+HASHING_US = 6.0
+ENTRY_BYTES = 200.0
+
+
+def main() -> int:
+    args = _arguments()
+    blocks = 5 if args.quick else 15
+    known = policy_names()
+    policies = args.policies.split(",") if args.policies else known
+    if unknown := sorted(set(policies) - set(known)):
+        print(f"no such policy: {', '.join(unknown)} (known: {', '.join(known)})", file=sys.stderr)
+        return 2
+    decisions: dict[str, dict[int, float]] = {}
+    parts: dict[int, dict[str, float]] = {}
+    for size in SIZES:
+        print(f"{size} replicas …", file=sys.stderr)
+        fleet = Fleet(size, Random(1))
+        for policy in policies:
+            decisions.setdefault(policy, {})[size] = measure.decision_us(fleet, policy, MIX, blocks)
+        if DEFAULT in policies:
+            for kind in KINDS:
+                line = decisions.setdefault(f"{DEFAULT}, {kind}", {})
+                line[size] = measure.decision_us(fleet, DEFAULT, kind, blocks)
+        parts[size] = measure.parts_us(fleet, blocks)
+    print("memory …", file=sys.stderr)
+    results = {
+        "cpu": _cpu(),
+        "python": platform.python_version(),
+        "decision_us": decisions,
+        "parts_us": {part: {size: parts[size][part] for size in SIZES} for part in parts[SIZES[0]]},
+        "hashing_us": measure.hashing_us(blocks),
+        "entry_bytes": measure.bytes_per_entry(),
+    }
+    results["goals"] = _goals(results)
+    if args.json != "-":
+        print(_table(results))
+    if args.json == "-":
+        print(json.dumps(results, indent=2))
+    elif args.json:
+        Path(args.json).write_text(json.dumps(results, indent=2) + "\n")
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.routing",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--policies", metavar="A,B", help="only these (default: all registered)")
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
+    parser.add_argument(
+        "--json", metavar="FILE", help="also write the results as JSON; - for standard output alone"
+    )
+    return parser.parse_args()
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else "unknown"
+
+
+def _goals(results: dict[str, Any]) -> list[dict[str, Any]]:
+    """Each goal with what was reached; the default policy's dearest kind of prompt counts."""
+    goals = []
+    lines = [line for name, line in results["decision_us"].items() if name.startswith(DEFAULT)]
+    for size, most in DECISION_US.items():
+        if lines:
+            reached = max(line[size] for line in lines)
+            goals.append((f"decision, {DEFAULT}, {size} replicas, µs", most, reached))
+    goals.append(("hashing 16 KB, µs", HASHING_US, results["hashing_us"]))
+    goals.append(("index, bytes per (block, holder)", ENTRY_BYTES, results["entry_bytes"]))
+    return [{"goal": name, "most": most, "reached": reached} for name, most, reached in goals]
+
+
+def _table(results: dict[str, Any]) -> str:
+    rows = [["µs per decision, replicas:", *map(str, SIZES)]]
+    rows += [
+        [name, *(f"{line[size]:.1f}" for size in SIZES)]
+        for name, line in results["decision_us"].items()
+    ]
+    rows += [
+        [f"of it the index: {part}" if part != "confirm" else "later, at the first token: confirm"]
+        + [f"{line[size]:.1f}" for size in SIZES]
+        for part, line in results["parts_us"].items()
+    ]
+    for goal in results["goals"]:
+        short = goal["reached"] / goal["most"]
+        verdict = "met" if short <= 1 else f"short by {short:.2f}x"
+        rows.append([goal["goal"], f"≤ {goal['most']:g}", f"{goal['reached']:.1f}", verdict])
+    # A long verdict hangs over the edge rather than widening the last column of figures.
+    widths = [max(len(row[n]) for row in rows if len(row) > n) for n in range(len(SIZES))]
+    widths.append(8)
+    lines = [f"CPU {results['cpu']}, Python {results['python']}; 16 KB prompts; medians"]
+    for row in rows:
+        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=False)]
+        lines.append("  ".join([row[0].ljust(widths[0]), *cells[1:]]))
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""The figures of the decision bench, each the median of repeated blocks' means, in CPU time: what
+other processes take of the machine is in none of them.
+
+A decision is what the proxy does between the prompt's hashes and the lease: who holds the prefix
+(match), the policy's pick with everything around it, and the note of who holds it now (insert and
+the policy's hook). Hashing is a line of its own.
+"""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Callable
+from random import Random
+from statistics import median
+from time import thread_time
+from typing import Final
+
+import msgspec
+
+from bench.routing.traffic import PROMPT_BYTES, Fleet, Traffic
+from router.config.model import Prefix
+from router.fleet.prefix import PrefixIndex
+from router.intake.body import Fields
+from router.intake.prompt import prompt_blocks
+
+BLOCK: Final = 250  # decisions
+# Fills at which dicts have just grown, are full, and are in between: places per entry differ by 2.
+FILLS: Final = (19_200, 21_900, 24_300, 33_300, 43_700, 250_000)
+
+
+def _clock_us() -> float:
+    """What reading the clock around a call adds."""
+    samples = []
+    for _ in range(1000):
+        began = thread_time()
+        samples.append(thread_time() - began)
+    return median(samples) * 1e6
+
+
+def decision_us(fleet: Fleet, policy: str, kind: str, blocks: int) -> float:
+    """µs of one decision. Raises RuntimeError if the policy failed at any."""
+    traffic = Traffic(fleet, policy, kind)
+    choose, dispatched = traffic.chooser.choose, traffic.chooser.dispatched
+    replicas = fleet.replicas
+    clock = _clock_us()
+    means = []
+    gc.collect()
+    gc.freeze()
+    # To warm up: until as many are under way as should be.
+    warm = 8 * len(replicas) // BLOCK + 2
+    for block in range(warm + blocks):
+        spent = 0.0
+        for _ in range(BLOCK):
+            view = traffic.next()
+            began = thread_time()
+            replica = choose(view, replicas)
+            placement = dispatched(view, replica)
+            spent += thread_time() - began
+            traffic.placed(view, replica, placement)
+        if block >= warm:
+            means.append(spent / BLOCK * 1e6 - clock)
+    traffic.end()
+    gc.unfreeze()
+    if traffic.metrics.policy_errors:
+        raise RuntimeError(f"{policy} failed {traffic.metrics.policy_errors} times")
+    return median(means)
+
+
+def parts_us(fleet: Fleet, blocks: int) -> dict[str, float]:
+    """µs of the index's own calls for one prompt that nobody has seen, in a full index."""
+    index = fleet.knowledge.prefixes
+    replicas = fleet.replicas
+    clock = _clock_us()
+    spent: dict[str, list[float]] = {"match": [], "insert": [], "confirm": []}
+    number = 0
+    for _ in range(blocks):
+        total = dict.fromkeys(spent, 0.0)
+        for _ in range(BLOCK):
+            number += 1
+            replica = replicas[number % len(replicas)]
+            prompt = fleet.system + fleet.fresh(fleet.length - len(fleet.system))
+            at = thread_time()
+            held = index.match(prompt)
+            matched = thread_time()
+            index.insert(replica, prompt, held.get(replica, 0))
+            inserted = thread_time()
+            index.confirm(replica, prompt, held.get(replica, 0))
+            total["confirm"] += thread_time() - inserted
+            total["insert"] += inserted - matched
+            total["match"] += matched - at
+        for name, seconds in total.items():
+            spent[name].append(seconds / BLOCK * 1e6 - clock)
+    return {name: median(values) for name, values in spent.items()}
+
+
+def hashing_us(blocks: int) -> float:
+    """µs for the hashes of a 16 KB prompt."""
+    text = b'[{"role": "user", "content": "' + b"lorem ipsum dolor sit amet " * 1000
+    raw = text[: PROMPT_BYTES - 2] + b'"}]'
+    fields = Fields(model="m", messages=msgspec.Raw(raw))
+    rules = Prefix()
+
+    def hashed() -> object:
+        return prompt_blocks("chat", fields, rules.block_bytes, rules.blocks)
+
+    return _timed(hashed, blocks)
+
+
+def _timed(call: Callable[[], object], blocks: int) -> float:
+    means = []
+    for _ in range(blocks + 1):
+        began = thread_time()
+        for _ in range(BLOCK):
+            call()
+        means.append((thread_time() - began) / BLOCK * 1e6)
+    return median(means[1:])
+
+
+def bytes_per_entry(replicas: int = 64) -> float:
+    """The most bytes a (block, holder) pair costs, of prompts with one holder each, over `FILLS`,
+    while blocks come and go."""
+    worst = 0.0
+    rng = Random(1)
+    for fill in FILLS:
+        gc.collect()
+        tracemalloc.start()
+        index: PrefixIndex[int] = PrefixIndex(fill)
+        for key in range(replicas):
+            index.add_replica(key)
+        for number in range(2 * fill // 32):
+            prompt = tuple([rng.getrandbits(64) for _ in range(32)])
+            index.insert(number % replicas, prompt)
+            index.confirm(number % replicas, prompt, 0)
+            entries = index.stats.entries if number % 128 == 0 else 0
+            if entries > 10_000:
+                worst = max(worst, tracemalloc.get_traced_memory()[0] / entries)
+        tracemalloc.stop()
+    return worst

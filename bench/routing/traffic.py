@@ -1,0 +1,131 @@
+"""Traffic for the decision bench: a fleet that knows something, and prompts to place in it.
+
+Three kinds of prompt, all of 16 KB: nobody has seen it (`unique`); the next turn of a conversation
+that one replica holds but for its end (`conversation`); a system prompt of 1 KB that every replica
+holds, and then something new (`shared`). `mix` takes them in turn.
+
+The fleet is under way: every replica has requests, the prefix index is as full as replicas of this
+KV cache make it, and what is placed is confirmed and ends some decisions later, as in the proxy.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+from typing import Final, cast
+
+from policies.contract import RequestView, make_policy
+from router.config.model import Config
+from router.config.model import Replica as ReplicaConfig
+from router.core.lease import Lease
+from router.dispatch.chooser import Chooser, Placement, Policies
+from router.fleet.knowledge import Knowledge
+from router.fleet.replica import Replica
+from router.observe.metrics import Metrics
+from router.wire.pool import Pool
+
+PROMPT_BYTES: Final = 16 * 1024
+KINDS: Final = ("unique", "conversation", "shared")
+MIX: Final = "mix"
+_TURN: Final = 4  # blocks that a turn adds to its conversation
+_SYSTEM: Final = 2  # blocks of the system prompt
+_UNDER_WAY: Final = 4  # requests per replica, on average
+
+Blocks = tuple[int, ...]
+
+
+class Fleet:
+    """Replicas and what is known of their caches; shared by the policies that are measured."""
+
+    def __init__(self, count: int, rng: Random) -> None:
+        self.config = Config(
+            replicas=tuple(
+                ReplicaConfig(url=f"http://10.0.{n // 250}.{n % 250}:8000", id=f"r{n}")
+                for n in range(count)
+            )
+        )
+        self.rng = rng
+        self.knowledge = Knowledge(self.config.prefix)
+        # Nothing is sent, so that no pool is asked for a connection.
+        pool = cast(Pool, None)
+        self.replicas = tuple(
+            Replica(replica, self.config.health, pool) for replica in self.config.replicas
+        )
+        for replica in self.replicas:
+            self.knowledge.add(replica)
+        self.length = PROMPT_BYTES // self.config.prefix.block_bytes
+        self.system = self.fresh(_SYSTEM)
+        self._fill()
+
+    def fresh(self, length: int) -> Blocks:
+        """Hashes of blocks that nobody has seen."""
+        bits = self.rng.getrandbits
+        return tuple([bits(64) for _ in range(length)])
+
+    def _fill(self) -> None:
+        index = self.knowledge.prefixes
+        for replica in self.replicas:
+            index.confirm(replica, self.system)
+            capacity = index.capacity(replica)
+            for _ in range(capacity // self.length + 1):
+                index.insert(replica, self.fresh(self.length))
+            index.confirm(replica, self.system)
+
+
+class Traffic:
+    """Decisions of one policy over a fleet, one after the other."""
+
+    def __init__(self, fleet: Fleet, policy: str, kind: str) -> None:
+        self._fleet = fleet
+        self._kind = kind
+        config = fleet.config
+        metrics = Metrics()
+        made = make_policy(policy)
+        made.on_fleet_change(frozenset(r.id for r in fleet.replicas))
+        self.chooser = Chooser(
+            Policies(made, {}), config.routing.sample, fleet.knowledge, metrics, fleet.rng
+        )
+        self.metrics = metrics
+        self._count = 0
+        self._talks: list[Blocks] = []
+        self._under_way: deque[tuple[RequestView, Replica, Lease]] = deque()
+        self._block_bytes = config.prefix.block_bytes
+
+    def next(self) -> RequestView:
+        """A request that is about to be placed."""
+        fleet = self._fleet
+        self._count += 1
+        kind = KINDS[self._count % len(KINDS)] if self._kind == MIX else self._kind
+        if kind == "shared":
+            blocks = fleet.system + fleet.fresh(fleet.length - _SYSTEM)
+        elif kind == "conversation" and self._talks:
+            talk = self._talks.pop(fleet.rng.randrange(len(self._talks)))
+            blocks = talk + fleet.fresh(fleet.length - len(talk))
+        else:
+            blocks = fleet.fresh(fleet.length)
+        view = RequestView(model="m", stream=True, body_bytes=PROMPT_BYTES)
+        fleet.knowledge.measure(view, blocks, len(blocks) * self._block_bytes)
+        return view
+
+    def placed(self, view: RequestView, replica: Replica, placement: Placement) -> None:
+        """The decision was taken: it lives its life, and an earlier one ends."""
+        blocks = view.blocks
+        if self._kind in ("conversation", MIX):
+            # Only its beginning is kept, so that the next turn is as long and partly new.
+            self._talks.append(blocks[:-_TURN])
+            if len(self._talks) > 64:
+                del self._talks[0]
+        self._under_way.append((view, replica, Lease(replica, placement.tokens)))
+        if len(self._under_way) > _UNDER_WAY * len(self._fleet.replicas):
+            view, replica, lease = self._under_way.popleft()
+            lease.begun()
+            self.chooser.first_token(view, replica, 0.1)
+            lease.release()
+            self.chooser.finished(view, replica, 100)
+
+    def end(self) -> None:
+        """Everything under way ends."""
+        while self._under_way:
+            view, replica, lease = self._under_way.popleft()
+            lease.release()
+            self.chooser.finished(view, replica, 100)

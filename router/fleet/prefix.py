@@ -1,0 +1,477 @@
+"""Who holds which prompt prefix, as far as the router can know from what it sent where.
+
+One index for the fleet: block hash -> bitmask of the replicas that hold the block, so that one walk
+along a prompt's chain of hashes finds every holder and how deep it holds (METHODS 5.13). Hashes are
+chained: a block stands for everything before it. Holdings need not be monotone (a replica may have
+lost the middle), so the walk goes forward and stops when nobody is left.
+
+Life of a block at a replica:
+1. `insert`, at dispatch: held at once, so that a burst of siblings lands together, but tentative.
+2. `confirm`, at the first token: the engine has prefilled it. Coming again counts as a use here.
+3. `withdraw`, if the attempt ended before its first token: what is still tentative goes.
+4. Eviction, when the replica's share is full: the engine evicts least recently used blocks, and so
+   do we by CLOCK: a ring in order of arrival and one bit "used since the hand came by". A prompt's
+   deepest block enters the ring first, so tails go before the roots they hang on.
+5. `clear` when the engine restarts, `remove_replica` when it is gone: done at once for every
+   question asked afterwards; the memory is swept in pieces (`tend`), so that no call takes long.
+
+Why not two dicts, masks and one of LRU order: a dict whose entries come and go holds three to six
+times as many places as entries, so two of them cost up to 275 bytes a (block, holder), and a ring
+costs 8. Why 64 dicts of masks: growing one of a million entries stops the event loop for tens of
+milliseconds and holds it twice meanwhile.
+
+Two bits a slot: `held`, and above it `used`. Masks of one holder are shared objects.
+
+Must never: do I/O, look at a clock, raise because of a replica it does not know, or exceed the
+capacity of a replica or `entries` in all.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heappop, heappush
+from itertools import compress
+from math import ceil
+from sys import maxsize
+from typing import Final, Generic, NamedTuple, TypeVar
+
+K = TypeVar("K")
+
+_SHIFT: Final = 58  # by the highest bits: dicts go by the lowest, which must differ within one
+SHARDS: Final = 1 << 64 - _SHIFT
+FEW: Final = 8  # holders; more of them are remembered together ...
+REMEMBERED: Final = 32  # ... for so many masks and depths
+AT_ONCE: Final = 4096  # entries swept within one call: about half a millisecond
+RESERVE: Final = 4096  # entries kept free at most, per replica; never over a sixteenth
+_ZERO_ONE: Final = bytes.maketrans(b"01", b"\x00\x01")
+
+
+class Stats(NamedTuple):
+    """Totals since the start, except the first two."""
+
+    entries: int  # (block, replica) pairs held now
+    blocks: int  # distinct blocks among them
+    evictions: int  # pairs dropped for want of room
+    lookups: int  # prompts of at least one block asked for
+    hits: int  # ... of which somebody held the first block
+
+
+class _Slot(Generic[K]):
+    """One replica's place in the masks, and its ring."""
+
+    __slots__ = ("both", "capacity", "count", "head", "held", "key", "number", "own", "ring")
+
+    def __init__(self, key: K, number: int, own: int) -> None:
+        self.key: K | None = key  # None: gone, and being swept
+        self.number = number
+        self.held = 1 << 2 * number
+        self.both = 3 << 2 * number
+        self.own = own  # blocks that the replica's KV cache has room for
+        self.capacity = 0  # the same or the replica's share of all entries, whichever is less
+        self.ring = array("Q")  # hashes in order of arrival; withdrawn ones stay until passed
+        self.head = 0  # the ring begins here
+        self.count = 0  # blocks held
+
+    @property
+    def excess(self) -> int:
+        return len(self.ring) - self.head - self.capacity
+
+
+class PrefixIndex(Generic[K]):
+    """Approximate prefix holdings of all replicas, which may be any hashable objects.
+
+    `entries`: (block, replica) pairs in all, shared out evenly among the replicas.
+    """
+
+    def __init__(self, entries: int) -> None:
+        self._most = entries
+        self._shards: list[dict[int, int]] = [{} for _ in range(SHARDS)]
+        self._slots: dict[K, _Slot[K]] = {}
+        self._keys: list[K | None] = []  # by slot number
+        self._by_held: dict[int, K] = {}  # held bit -> key
+        self._free: list[int] = []  # slot numbers to use again, the lowest first
+        self._live = 0  # held bits of all replicas there are
+        self._shared: dict[int, int] = {}  # one object for each mask of one holder
+        self._remembered: dict[tuple[int, int], dict[K, int]] = {}  # mask, depth -> who that is
+        self._work: dict[_Slot[K], None] = {}  # slots to sweep, or to bring below their capacity
+        self._entries = self._evictions = self._lookups = self._hits = 0
+
+    # -- replicas -----------------------------------------------------------------------------
+
+    def add_replica(self, key: K, blocks: int | None = None) -> None:
+        """`blocks`: what fits into its KV cache; None: not known, its share of all entries."""
+        if key in self._slots:
+            return
+        self._open(key, maxsize if blocks is None else blocks)
+        self._share_out()
+
+    def remove_replica(self, key: K) -> None:
+        slot = self._slots.pop(key, None)
+        if slot is not None:
+            self._close(slot)
+            self._share_out()
+
+    def clear(self, key: K) -> None:
+        """The engine restarted, or dropped its cache: it holds nothing."""
+        slot = self._slots.get(key)
+        if slot is None or not len(slot.ring):
+            return
+        capacity = slot.capacity
+        # A new slot: the old one's bits may then go when there is time.
+        self._open(key, slot.own).capacity = capacity
+        self._close(slot)
+        self.tend(AT_ONCE)
+
+    def set_capacity(self, key: K, blocks: int) -> None:
+        slot = self._slots.get(key)
+        if slot is not None:
+            slot.own = max(blocks, 0)
+            self._limit(slot)
+            self.tend(AT_ONCE)
+
+    def holding(self, key: K) -> int:
+        """How many blocks a replica holds."""
+        slot = self._slots.get(key)
+        return 0 if slot is None else slot.count
+
+    def capacity(self, key: K) -> int:
+        """How many blocks a replica may hold."""
+        slot = self._slots.get(key)
+        return 0 if slot is None else slot.capacity
+
+    def _open(self, key: K, own: int) -> _Slot[K]:
+        number = heappop(self._free) if self._free else len(self._keys)
+        if number == len(self._keys):
+            self._keys.append(None)
+        self._remembered.clear()
+        slot = _Slot(key, number, max(own, 0))
+        self._slots[key] = slot
+        self._keys[number] = key
+        self._by_held[slot.held] = key
+        self._live |= slot.held
+        self._shared[slot.held] = slot.held
+        self._shared[slot.both] = slot.both
+        return slot
+
+    def _close(self, slot: _Slot[K]) -> None:
+        self._remembered.clear()
+        slot.key = None
+        slot.capacity = 0
+        self._keys[slot.number] = None
+        del self._by_held[slot.held]
+        self._live ^= slot.held
+        self._work[slot] = None
+
+    def _share_out(self) -> None:
+        """After replicas came or went."""
+        for slot in self._slots.values():
+            self._limit(slot)
+        self.tend(AT_ONCE)
+
+    def _limit(self, slot: _Slot[K]) -> None:
+        slot.capacity = min(slot.own, self._most // len(self._slots))
+        if slot.excess > 0:
+            self._work[slot] = None
+        else:
+            self._work.pop(slot, None)
+
+    # -- requests -----------------------------------------------------------------------------
+
+    def match(self, blocks: Sequence[int]) -> Mapping[K, int]:
+        """How many of these leading blocks each replica holds; who holds none is not in it.
+
+        The answer may be given again to others: not to be changed.
+        """
+        found: dict[K, int] = {}
+        left = self._live
+        if not blocks or not left:
+            return found
+        self._lookups += 1
+        shards = self._shards
+        depth = 0
+        last: object = None  # a mask's object: along a conversation it is mostly the same one
+        for block in blocks:
+            mask = shards[block >> _SHIFT].get(block)
+            if mask is None:
+                break
+            if mask is not last:
+                last = mask
+                stay = left & mask
+                if stay != left:
+                    if depth:
+                        found = self._note(found, left ^ stay, depth)
+                    left = stay
+                    if not stay:
+                        break
+            depth += 1
+        if not depth:
+            return found
+        self._hits += 1
+        return self._note(found, left, depth) if left else found
+
+    def _note(self, found: dict[K, int], mask: int, depth: int) -> dict[K, int]:
+        """`found`, and the replicas of a mask of held bits, that hold `depth` blocks."""
+        key = self._by_held.get(mask)
+        if key is not None:
+            if len(found) > FEW:  # it may be one that is remembered
+                found = found.copy()
+            found[key] = depth
+            return found
+        # A system prompt that everybody holds is asked for with every request.
+        many = self._remembered.get((mask, depth))
+        if many is None:
+            # In C from end to end: bits as text, the lowest first, without those of `used`.
+            bits = bin(mask)[:1:-2].encode().translate(_ZERO_ONE)
+            many = dict.fromkeys(compress(self._keys, bits), depth)  # type: ignore[arg-type]
+            if len(many) > FEW:
+                if len(self._remembered) >= REMEMBERED:
+                    del self._remembered[next(iter(self._remembered))]
+                self._remembered[mask, depth] = many
+        return found | many if found else many
+
+    def insert(self, key: K, blocks: Sequence[int], held: int = 0) -> None:
+        """A request is dispatched to a replica; `held` is what `match` said for it."""
+        slot = self._slots.get(key)
+        if slot is None:
+            return
+        bit = slot.held
+        shards = self._shards
+        new: list[int] = []
+        for block in reversed(blocks[held : slot.capacity]):
+            masks = shards[block >> _SHIFT]
+            mask = masks.get(block)
+            if mask is None:
+                masks[block] = bit
+            elif mask & bit:
+                continue
+            else:
+                masks[block] = mask | bit
+            new.append(block)
+        if new:
+            self._arrived(slot, new)
+
+    def confirm(self, key: K, blocks: Sequence[int], held: int | None = None) -> None:
+        """The first token came from a replica: it holds these blocks.
+
+        `held` as it was for `insert`: so many blocks were used again; the others are new, and a
+        prompt that comes but once is not to outlive one that comes often. None: not known, all
+        count as used.
+        """
+        slot = self._slots.get(key)
+        if slot is None:
+            return
+        bit, both = slot.held, slot.both
+        shards = self._shards
+        new: list[int] = []
+        used = len(blocks) if held is None else held
+        for block in reversed(blocks[used : slot.capacity]):
+            # It was inserted, but a sibling may have withdrawn it, or eviction may have come by.
+            masks = shards[block >> _SHIFT]
+            mask = masks.get(block)
+            if mask is bit:
+                continue
+            if mask is None:
+                masks[block] = bit
+                new.append(block)
+            elif not mask & bit:
+                masks[block] = mask | bit
+                new.append(block)
+        for block in reversed(blocks[: min(used, slot.capacity)]):
+            masks = shards[block >> _SHIFT]
+            mask = masks.get(block)
+            if mask is both:
+                continue
+            if mask is None:
+                masks[block] = both
+                new.append(block)
+            elif mask is bit:
+                masks[block] = both
+            elif mask & both != both:
+                if not mask & bit:
+                    new.append(block)
+                masks[block] = mask | both
+        if new:
+            self._arrived(slot, new)
+        # Room for what comes next is made here, so that no choice of a replica has to wait for it.
+        capacity = slot.capacity
+        excess = slot.excess + min(capacity >> 4, RESERVE)
+        if excess > 0:
+            self._evict(slot, min(excess, 2 * len(blocks) + 64))
+
+    def withdraw(self, key: K, blocks: Sequence[int], held: int = 0) -> None:
+        """An attempt ended before its first token; `held` as it was for `insert`.
+
+        What a sibling has used since stays; what a sibling is waiting for comes back with its
+        `confirm`.
+        """
+        slot = self._slots.get(key)
+        if slot is None:
+            return
+        bit, both = slot.held, slot.both
+        shards = self._shards
+        for block in blocks[held : slot.capacity]:
+            masks = shards[block >> _SHIFT]
+            mask = masks.get(block, 0)
+            if mask & both == bit:
+                self._drop(slot, masks, block, mask)
+        # What was withdrawn soon is still at the ring's end.
+        ring = slot.ring
+        while len(ring) > slot.head:
+            block = ring[-1]
+            if shards[block >> _SHIFT].get(block, 0) & bit:
+                break
+            ring.pop()
+
+    # -- room ---------------------------------------------------------------------------------
+
+    def _arrived(self, slot: _Slot[K], new: list[int]) -> None:
+        slot.ring.fromlist(new)
+        slot.count += len(new)
+        self._entries += len(new)
+        most = 2 * len(new) + 64  # more than came: what is above its capacity shrinks
+        excess = slot.excess
+        if excess > 0:
+            self._evict(slot, min(excess, most))
+        if self._work:
+            self.tend(most)
+
+    def tend(self, most: int = AT_ONCE) -> bool:
+        """Do up to `most` entries of the work left behind; True if there is more of it.
+
+        Requests do enough of it to keep the index below its limits. Call it now and then to have
+        the memory of replicas that are gone back when there are no requests.
+        """
+        while self._work and most > 0:
+            slot = next(iter(self._work))
+            before = len(slot.ring) - slot.head
+            if slot.key is None:
+                self._sweep(slot, most)
+            else:
+                self._evict(slot, min(slot.excess, most))
+            most -= before - (len(slot.ring) - slot.head)
+            if slot.excess <= 0:
+                del self._work[slot]
+                if slot.key is None:
+                    del self._shared[slot.held], self._shared[slot.both]
+                    heappush(self._free, slot.number)
+        if not self._slots and not self._work:
+            self._keys.clear()
+            self._free.clear()
+            self._shards = [{} for _ in range(SHARDS)]  # an emptied dict keeps its places
+        return bool(self._work)
+
+    def _sweep(self, slot: _Slot[K], most: int) -> None:
+        """Drop up to `most` entries of a slot whose replica is gone."""
+        ring, bit, shards = slot.ring, slot.held, self._shards
+        for _ in range(min(most, len(ring) - slot.head)):
+            block = ring.pop()
+            masks = shards[block >> _SHIFT]
+            mask = masks.get(block, 0)
+            if mask & bit:
+                self._drop(slot, masks, block, mask)
+        if len(ring) == slot.head:
+            slot.ring = array("Q")
+            slot.head = 0
+
+    def _evict(self, slot: _Slot[K], excess: int) -> None:
+        """Take `excess` entries off a replica's ring.
+
+        The hand passes over blocks that were used since it last came by, but not for ever: after
+        four of them for each that must go it takes what it finds.
+        """
+        chances = 4 * excess + 64
+        ring, bit, both, shards = slot.ring, slot.held, slot.both, self._shards
+        dropped = 0
+        while excess > 0:
+            at = slot.head
+            batch: Iterable[int] = ring[at : at + excess]
+            slot.head = at + excess
+            for block in batch:
+                masks = shards[block >> _SHIFT]
+                mask = masks.get(block, 0)
+                if mask is bit:  # by far the most of them, where prompts do not come again
+                    del masks[block]
+                    dropped += 1
+                elif mask & both == both and chances > 0:
+                    chances -= 1
+                    masks[block] = bit if mask is both else mask ^ both ^ bit
+                    ring.append(block)
+                    continue
+                elif mask & bit:
+                    mask &= ~both
+                    if mask:
+                        masks[block] = self._shared.get(mask, mask)
+                    else:
+                        del masks[block]
+                    dropped += 1
+                excess -= 1
+        slot.count -= dropped
+        self._entries -= dropped
+        self._evictions += dropped
+        if slot.head * 4 >= len(ring):
+            del ring[: slot.head]
+            slot.head = 0
+
+    def _drop(self, slot: _Slot[K], masks: dict[int, int], block: int, mask: int) -> None:
+        """The replica of `slot` holds `block` no longer."""
+        mask &= ~slot.both
+        if mask:
+            masks[block] = self._shared.get(mask, mask)
+        else:
+            del masks[block]
+        slot.count -= 1
+        self._entries -= 1
+
+    @property
+    def stats(self) -> Stats:
+        return Stats(
+            self._entries,
+            sum(map(len, self._shards)),
+            self._evictions,
+            self._lookups,
+            self._hits,
+        )
+
+
+class TokenRatio:
+    """Bytes of a prompt per token, learned per model from the `usage` of answers.
+
+    An exponentially weighted mean, because a model's ratio hardly moves but its users' languages
+    may. Values that no tokenizer makes of text (an image counted otherwise, a usage that counts
+    something else) teach nothing.
+    """
+
+    DEFAULT: Final = 4.0  # English prose and its JSON
+    LEAST: Final = 1.0  # bytes per token, for a byte-level tokenizer
+    MOST: Final = 16.0  # source code with long identifiers and runs of spaces
+    WEIGHT: Final = 0.05  # of a new observation; the first ones count for more
+    MIN_TOKENS: Final = 16  # a shorter prompt is mostly chat template
+    MODELS: Final = 1000  # remembered; names come from clients
+
+    __slots__ = ("_ratios",)
+
+    def __init__(self) -> None:
+        self._ratios: dict[str | None, tuple[float, int]] = {}  # model -> ratio, observations
+
+    def of(self, model: str | None) -> float:
+        known = self._ratios.get(model)
+        return self.DEFAULT if known is None else known[0]
+
+    def tokens(self, model: str | None, size: int) -> int:
+        """Estimated tokens of a prompt of `size` bytes."""
+        return ceil(size / self.of(model))
+
+    def learn(self, model: str | None, size: int, tokens: int | None) -> None:
+        """A prompt of `size` bytes had so many tokens, by the engine's own count."""
+        if tokens is None or tokens < self.MIN_TOKENS or size <= 0:
+            return
+        seen = size / tokens
+        if not self.LEAST <= seen <= self.MOST:
+            return
+        ratio, count = self._ratios.pop(model, (self.DEFAULT, 0))
+        count += 1
+        ratio += (seen - ratio) * max(self.WEIGHT, 1 / (count + 1))
+        self._ratios[model] = (ratio, min(count, 1_000_000))
+        if len(self._ratios) > self.MODELS:
+            del self._ratios[next(iter(self._ratios))]  # the one learned longest ago

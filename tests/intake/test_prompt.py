@@ -1,0 +1,395 @@
+"""Block hashes of prompts: a conversation extends its own chain, and nothing else looks like it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from xxhash import xxh3_64_intdigest
+
+from router.core.errors import RouterError
+from router.intake.body import SCAN_ABOVE, Fields, read_fields
+from router.intake.prompt import GENERATES, MEDIA_BYTES, prompt_blocks
+from router.intake.routes import KINDS, POSTS
+
+PATHS = {
+    "chat": b"/v1/chat/completions",
+    "completions": b"/v1/completions",
+    "responses": b"/v1/responses",
+    "messages": b"/v1/messages",
+    "generate": b"/invocations",
+    "embeddings": b"/v1/embeddings",
+}
+BLOCK = 64
+
+
+def fields_of(body: Any, kind: str = "chat", **dumps: Any) -> Fields:
+    raw = body if isinstance(body, bytes) else json.dumps(body, **dumps).encode()
+    return read_fields(POSTS[PATHS[kind]], [raw], len(raw), b"application/json", None, ())
+
+
+def blocks_of(
+    body: Any, kind: str = "chat", *, most: int = 10_000, tenant: bytes = b"", **dumps: Any
+) -> tuple[int, ...]:
+    return prompt_blocks(kind, fields_of(body, kind, **dumps), BLOCK, most, tenant)[0]
+
+
+def shared(one: tuple[int, ...], other: tuple[int, ...]) -> int:
+    """Leading blocks in common; and no block beyond them, because the hashes are chained."""
+    count = 0
+    for a, b in zip(one, other, strict=False):
+        if a != b:
+            break
+        count += 1
+    assert not set(one[count:]) & set(other[count:])
+    return count
+
+
+def chat(*messages: dict[str, Any], **members: Any) -> dict[str, Any]:
+    return {"model": "m", "messages": list(messages), **members}
+
+
+def user(content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+SYSTEM = {"role": "system", "content": "You answer briefly. " * 10}
+LONG = "All happy families are alike; each unhappy family is unhappy in its own way. " * 20
+IMAGE = "data:image/png;base64," + base64.b64encode(Random(1).randbytes(60_000)).decode()
+
+
+# -- the definition ---------------------------------------------------------------------------
+
+
+def test_the_chain_is_what_it_says() -> None:
+    body = b'{"model": "org/m", "messages": [{"role": "user", "content": "%b"}]}' % (b"x" * 200)
+    text = body[body.index(b"[") : body.rindex(b"]")]
+    expected = []
+    seed = xxh3_64_intdigest(b"org/m")
+    for at in range(0, len(text) - BLOCK + 1, BLOCK):
+        seed = xxh3_64_intdigest(text[at : at + BLOCK], seed)
+        expected.append(seed)
+    blocks, size = prompt_blocks("chat", fields_of(body), BLOCK, 10_000)
+    assert blocks == tuple(expected)
+    assert len(blocks) == 3
+    assert size == len(text)
+
+
+@pytest.mark.parametrize("length", [0, 1, 62, 63, 64, 65, 127, 128, 129, 1000])
+def test_only_full_blocks_count(length: int) -> None:
+    blocks, size = prompt_blocks(
+        "completions", fields_of({"prompt": "x" * length}, "completions"), BLOCK, 10_000
+    )
+    assert size == length
+    assert len(blocks) == length // BLOCK
+
+
+@pytest.mark.parametrize("most", [1, 2, 7, 10_000])
+def test_at_most_so_many_blocks(most: int) -> None:
+    every = blocks_of(chat(user(LONG)))
+    assert blocks_of(chat(user(LONG)), most=most) == every[:most]
+    size = prompt_blocks("chat", fields_of(chat(user(LONG))), BLOCK, most)[1]
+    assert size > len(LONG)
+
+
+# -- conversations ----------------------------------------------------------------------------
+
+TURNS: list[dict[str, Any]] = [
+    SYSTEM,
+    user("Schreib mir etwas über Züge, 短い詩を, 🚂!" * 5),
+    {"role": "assistant", "content": 'Gern: "Der Zug"\n\tfährt\\ab.' * 9},
+    user(
+        [{"type": "text", "text": "and this picture?"}, {"type": "image_url", "image_url": IMAGE}]
+    ),
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {
+                "id": "call_1",
+                "type": "function",
+                "function": {"name": "look", "arguments": '{"where": "in \\"it\\""}' * 4},
+            }
+        ],
+    },
+    {"role": "tool", "tool_call_id": "call_1", "content": "a train " * 30},
+    user([{"type": "text", "text": "thanks"}]),
+    {"role": "assistant", "content": ""},
+    user("one more"),
+]
+
+
+@pytest.mark.parametrize(
+    "dumps",
+    [
+        {},
+        {"ensure_ascii": False},
+        {"separators": (",", ":")},
+        {"indent": 2},
+        {"indent": 4, "ensure_ascii": False},
+    ],
+    ids=str,
+)
+def test_each_turn_extends_the_whole_conversation(dumps: dict[str, Any]) -> None:
+    before: tuple[int, ...] = ()
+    for count in range(1, len(TURNS) + 1):
+        body = chat(*TURNS[:count], stream=True)
+        blocks, size = prompt_blocks("chat", fields_of(body, **dumps), BLOCK, 10_000)
+        assert blocks[: len(before)] == before
+        assert len(blocks) >= len(before)
+        if count == 3:
+            # not the first message only: another second turn parts where it differs
+            other = chat(*TURNS[: count - 1], {"role": "assistant", "content": "No." * 50})
+            assert shared(blocks, blocks_of(other, **dumps)) >= len(before) - 1
+        before = blocks
+        assert size > 0
+    assert len(before) > 80_000 / BLOCK  # the image is in them
+
+
+def test_a_turn_that_ends_with_a_block_is_extended_all_the_same() -> None:
+    for filler in range(BLOCK):
+        first = [user("x" * (100 + filler))]
+        for dumps in ({}, {"indent": 1}):
+            one = blocks_of(chat(*first), **dumps)
+            two = blocks_of(chat(*first, user("and then")), **dumps)
+            assert two[: len(one)] == one
+
+
+def test_a_shared_system_prompt_is_shared_and_no_more() -> None:
+    one = blocks_of(chat(SYSTEM, user("a" * 300)))
+    two = blocks_of(chat(SYSTEM, user("b" * 300)))
+    assert shared(one, two) == len(json.dumps([SYSTEM])[:-1] + ', {"role": "user", "con') // BLOCK
+
+
+def test_where_in_the_body_the_messages_stand_does_not_matter() -> None:
+    body = chat(SYSTEM, user(LONG), temperature=0.5, user="u", stream=True)
+    turned = dict(reversed(body.items()))
+    assert list(turned) != list(body)
+    assert blocks_of(turned) == blocks_of(body)
+    assert blocks_of({**body, "temperature": 1, "max_tokens": 5, "stream": False}) == blocks_of(
+        body
+    )
+
+
+def test_another_order_of_keys_in_a_message_is_another_spelling() -> None:
+    turned = {"content": SYSTEM["content"], "role": "system"}
+    assert shared(blocks_of(chat(SYSTEM, user(LONG))), blocks_of(chat(turned, user(LONG)))) == 0
+
+
+def test_images_tell_prompts_apart() -> None:
+    def asking(image: str) -> tuple[int, ...]:
+        part = {"type": "image_url", "image_url": {"url": image}}
+        return blocks_of(chat(SYSTEM, user([part, {"type": "text", "text": LONG}])))
+
+    other = IMAGE[:50_000] + ("A" if IMAGE[50_000] != "A" else "B") + IMAGE[50_001:]
+    assert asking(IMAGE) == asking(IMAGE)
+    part_at = shared(asking(IMAGE), asking(other))
+    assert 50_000 // BLOCK <= part_at <= 51_000 // BLOCK
+
+
+# -- what a chain is seeded by ----------------------------------------------------------------
+
+
+def test_the_seed_tells_prompts_apart() -> None:
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    variants = [
+        blocks_of(chat(user(LONG))),
+        blocks_of({**chat(user(LONG)), "model": "other"}),
+        blocks_of({"messages": [user(LONG)]}),
+        blocks_of(chat(user(LONG), tools=tools)),
+        blocks_of(chat(user(LONG), tools=[*tools, *tools])),
+        blocks_of(chat(user(LONG), cache_salt="a")),
+        blocks_of(chat(user(LONG), cache_salt="b")),
+        blocks_of(chat(user(LONG)), tenant=b"a"),
+        blocks_of(chat(user(LONG)), tenant=b'"a"'),
+        blocks_of(chat(user(LONG), cache_salt="a"), tenant=b"a"),
+    ]
+    for index, one in enumerate(variants):
+        assert len(one) > 20
+        for other in variants[:index]:
+            assert shared(one, other) == 0
+
+
+def test_null_is_the_same_as_nothing() -> None:
+    plain = blocks_of(chat(user(LONG)))
+    assert blocks_of(chat(user(LONG), tools=None, cache_salt=None, system=None)) == plain
+
+
+def test_tools_count_as_text_and_all_or_nothing() -> None:
+    tools = [{"type": "function", "function": {"name": f"f{n}", "x": "y" * 100}} for n in range(9)]
+    one, one_size = prompt_blocks("chat", fields_of(chat(user("a"), tools=tools)), BLOCK, 10_000)
+    two, _ = prompt_blocks("chat", fields_of(chat(user("b"), tools=tools)), BLOCK, 10_000)
+    less, _ = prompt_blocks("chat", fields_of(chat(user("a"), tools=tools[:-1])), BLOCK, 10_000)
+    assert one_size == len(json.dumps(tools)) + len(json.dumps([user("a")])) - 1
+    assert shared(one, two) == len(json.dumps(tools) + '[{"role": "user", "content": "') // BLOCK
+    assert shared(one, less) == 0
+
+
+# -- kinds of routes --------------------------------------------------------------------------
+
+
+def test_completions_hash_the_prompt_itself() -> None:
+    one = blocks_of({"model": "m", "prompt": LONG}, "completions")
+    two = blocks_of({"model": "m", "prompt": LONG + "and more" * 20}, "completions")
+    assert two[: len(one)] == one
+    assert len(two) > len(one)
+
+
+def test_token_ids_as_a_prompt() -> None:
+    ids = [Random(2).randrange(128_000) for _ in range(500)]
+    one = blocks_of({"model": "m", "prompt": ids}, "completions")
+    two = blocks_of({"model": "m", "prompt": [*ids, 5, 6, 7] * 2}, "completions")
+    assert two[: len(one)] == one
+    assert len(one) > 20
+
+
+@pytest.mark.parametrize(
+    ("kind", "head", "list_name"),
+    [("responses", "instructions", "input"), ("messages", "system", "messages")],
+)
+def test_instructions_come_before_the_turns(kind: str, head: str, list_name: str) -> None:
+    first = {"model": "m", head: LONG, list_name: [user("a" * 500)]}
+    second = {"model": "m", list_name: [user("a" * 500), user("b" * 500)], head: LONG}
+    other_head = {**first, head: "x" + LONG}
+    no_head = {"model": "m", list_name: [user("a" * 500)]}
+    one, size = prompt_blocks(kind, fields_of(first, kind), BLOCK, 10_000)
+    assert size == len(json.dumps(LONG)) + len(json.dumps([user("a" * 500)])) - 1
+    assert blocks_of(second, kind)[: len(one)] == one
+    assert shared(one, blocks_of(other_head, kind)) == 0
+    assert len(blocks_of(no_head, kind)) > 5
+    if kind == "responses":
+        as_text = blocks_of({"model": "m", head: LONG, list_name: "hello " * 100}, kind)
+        assert shared(one, as_text) == len(json.dumps(LONG)) // BLOCK
+    else:
+        parts = {**first, head: [{"type": "text", "text": LONG}]}
+        assert len(blocks_of(parts, kind)) >= len(one)
+
+
+@pytest.mark.parametrize("body", [{"prompt": LONG}, {"messages": [user(LONG)], "prompt": None}])
+def test_paths_of_several_apis(body: dict[str, Any]) -> None:
+    assert len(blocks_of(body, "generate")) >= len(LONG) // BLOCK
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - GENERATES))
+def test_kinds_without_a_prefix_cache_have_no_blocks(kind: str) -> None:
+    fields = fields_of({"model": "m", "input": LONG, "messages": [user(LONG)], "prompt": LONG})
+    # An upload's bytes are no text, and /tokenize makes nobody prefill.
+    expected = 1234 if kind in ("embeddings", "rerank", "score", "pooling") else 0
+    assert prompt_blocks(kind, fields, BLOCK, 10_000, body_bytes=1234) == ((), expected)
+
+
+# -- media ------------------------------------------------------------------------------------
+
+
+def size_of(body: Any, kind: str = "chat") -> int:
+    return prompt_blocks(kind, fields_of(body, kind), BLOCK, 10_000)[1]
+
+
+def test_media_count_as_what_an_engine_makes_of_them() -> None:
+    part = {"type": "image_url", "image_url": {"url": IMAGE}}
+    source = {"type": "base64", "media_type": "image/png", "data": IMAGE.partition(",")[2]}
+    without = len(json.dumps([user([part])])) - len(IMAGE)
+    assert abs(size_of(chat(user([part]))) - without - MEDIA_BYTES) < 50
+    assert abs(size_of(chat(user([part] * 7))) - 7 * (without + MEDIA_BYTES)) < 7 * 100
+    anthropic = chat(
+        user([{"type": "image", "source": source}, {"type": "text", "text": LONG}] * 3)
+    )
+    words = 3 * len(LONG)
+    assert words + 3 * MEDIA_BYTES < size_of(anthropic, "messages") < words + 3 * MEDIA_BYTES + 999
+
+
+@pytest.mark.parametrize("kind", ["chat", "messages"])
+def test_text_that_speaks_of_media_is_text(kind: str) -> None:
+    text = 'an url starts with data:image/png;base64, and then "base64" and "data" follow. ' * 900
+    body = chat(user(text))
+    whole = len(json.dumps(body["messages"])) - 1
+    assert whole > 60_000
+    assert size_of(body, kind) == whole
+    text = "an url starts with data:image/png;base64, or so. " * 900
+    assert size_of(chat(user(text)), kind) == len(json.dumps([user(text)])) - 1
+
+
+def test_a_hostile_number_of_media_is_looked_at_once() -> None:
+    many = chat(user(";base64," * 200_000), user(['";base64,"'] * 100_000))
+    assert 0 < size_of(many) <= len(json.dumps(many))
+
+
+# -- whatever comes ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [None, 3, True, {}, [], "", {"a": [1]}, [[]], [None], "null"])
+@pytest.mark.parametrize("kind", sorted(GENERATES))
+def test_odd_prompts_have_no_blocks(value: object, kind: str) -> None:
+    every = dict.fromkeys(("messages", "prompt", "input", "instructions", "system"), value)
+    blocks, size = prompt_blocks(kind, fields_of({"model": "m", **every}, kind), BLOCK, 10_000)
+    assert blocks == ()
+    assert 0 <= size < 32
+
+
+def test_a_prompt_that_reads_null_is_a_prompt() -> None:
+    body = {"prompt": "null", "tools": [1]}
+    assert size_of(body, "completions") == len("null") + len("[1]")
+
+
+def test_bodies_that_were_not_decoded_have_no_prompt() -> None:
+    raw = json.dumps(chat(user("x" * SCAN_ABOVE))).encode()
+    fields = read_fields(POSTS[PATHS["chat"]], [raw], len(raw), None, None, {"m"})
+    assert fields.model == "m"
+    assert prompt_blocks("chat", fields, BLOCK, 10_000, body_bytes=len(raw)) == ((), 0)
+    assert prompt_blocks("chat", Fields(), BLOCK, 10_000) == ((), 0)
+
+
+def test_half_a_surrogate_in_the_prompt() -> None:
+    raw = b'{"model": "m", "messages": [{"role": "user", "content": "\\ud800 %b"}]}' % (b"x" * 300)
+    assert len(blocks_of(raw)) == 5
+
+
+RAW_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=40),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from(Fields.__struct_fields__), RAW_JSON, max_size=8),
+    st.sampled_from(KINDS),
+    st.integers(64, 300),
+    st.integers(1, 5),
+    st.booleans(),
+)
+def test_any_body(body: dict[str, Any], kind: str, block: int, most: int, pretty: bool) -> None:
+    try:
+        fields = fields_of(body, indent=2 if pretty else None)
+    except RouterError:
+        return
+    before = msgspec.structs.asdict(fields)
+    blocks, size = prompt_blocks(kind, fields, block, most, b"t", 10)
+    assert len(blocks) <= most
+    assert len(blocks) * block <= size or not blocks
+    assert all(0 <= h < 1 << 64 for h in blocks)
+    assert (blocks, size) == prompt_blocks(kind, fields, block, most, b"t", 10)
+    assert msgspec.structs.asdict(fields) == before
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.fixed_dictionaries({"role": st.text(max_size=9), "content": RAW_JSON}), min_size=1),
+    st.lists(st.text(max_size=90), max_size=3),
+    st.sampled_from([None, 1, 4]),
+)
+def test_any_conversation_is_extended(
+    turns: list[dict[str, Any]], more: list[str], indent: int | None
+) -> None:
+    one = blocks_of(chat(*turns), indent=indent)
+    two = blocks_of(chat(*turns, *map(user, more)), indent=indent)
+    assert two[: len(one)] == one
