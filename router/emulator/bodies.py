@@ -1,7 +1,8 @@
 """Request bodies: the fields an emulated engine reads, decoded as tolerantly as vLLM does.
 
 Unknown fields are ignored, numbers in strings are numbers, a fraction is not an integer. Every
-complaint is a `Refusal` in vLLM's words and shape. Nothing here knows of HTTP connections.
+complaint is a `Refusal` in vLLM's words; the persona gives it its shape. What `priority` means is
+the persona's as well. Nothing here knows of HTTP connections.
 """
 
 from __future__ import annotations
@@ -23,29 +24,24 @@ class Refusal(Exception):
         self.type = type
         self.param = param
 
-    def body(self) -> bytes:
-        return error_body(self.status, self.message, self.type, self.param)
-
-
-def error_body(status: int, message: str, type: str, param: str | None = None) -> bytes:
-    """vLLM's nested error object (0.10 and later)."""
-    error = {"message": message, "type": type, "param": param, "code": status}
-    return msgspec.json.encode({"error": error})
-
 
 class StreamOptions(msgspec.Struct):
-    include_usage: bool | None = False
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
 
 
 class Body(msgspec.Struct, kw_only=True):
     model: str | None = None
     stream: bool | None = False
     stream_options: StreamOptions | None = None
-    priority: int = 0
+    priority: Any = None
+    rid: str | list[str] | None = None
     ignore_eos: bool | None = False
     min_tokens: int | None = 0
     cache_salt: str | None = None
     n: int | None = 1
+    stop: str | list[str] | None = None
+    include_stop_str_in_output: bool | None = False
 
     def limit(self) -> int | None:
         """Tokens asked for at most; None: as many as the answer takes."""
@@ -55,8 +51,10 @@ class Body(msgspec.Struct, kw_only=True):
         """The prompt as whole tokens."""
         raise NotImplementedError
 
-    def wants_usage(self) -> bool:
-        return self.stream_options is not None and bool(self.stream_options.include_usage)
+    def stops(self) -> list[str]:
+        """The strings that end an answer."""
+        stops = [self.stop] if isinstance(self.stop, str) else self.stop
+        return [one for one in stops or () if one]
 
 
 class ChatBody(Body, kw_only=True):
@@ -64,12 +62,19 @@ class ChatBody(Body, kw_only=True):
     tools: Any = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
+    add_generation_prompt: bool | None = True
+    continue_final_message: bool | None = False
 
     def limit(self) -> int | None:
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
 
     def prompt_bytes(self) -> bytes:
-        return render(self.messages, self.tools)
+        if self.continue_final_message and self.add_generation_prompt:
+            message = (
+                "Cannot set both `continue_final_message` and `add_generation_prompt` to True."
+            )
+            raise Refusal(400, message, "BadRequestError")
+        return render(self.messages, self.tools, is_turn=bool(self.add_generation_prompt))
 
 
 class CompletionBody(Body, kw_only=True):
@@ -135,14 +140,62 @@ class EmbeddingBody(Body, kw_only=True):
         return [text_or_ids(one, "input") for one in several]
 
 
+class PoolingBody(Body, kw_only=True):
+    input: Any = None
+    messages: list[Any] | None = None
+
+    def inputs(self) -> list[bytes]:
+        if self.messages is not None:
+            return [render(self.messages)]
+        several = self.input
+        if not isinstance(several, list) or (several and isinstance(several[0], int)):
+            several = [several]
+        return [text_or_ids(one, "input") for one in several]
+
+
+class ScoreBody(Body, kw_only=True):
+    text_1: str | list[str]
+    text_2: str | list[str]
+
+    def pairs(self) -> list[bytes]:
+        """One against each, or each against its own."""
+        first = [self.text_1] if isinstance(self.text_1, str) else self.text_1
+        second = [self.text_2] if isinstance(self.text_2, str) else self.text_2
+        if len(first) == 1:
+            first = first * len(second)
+        if len(first) != len(second) or not first:
+            message = "Input lengths must be either 1:1, 1:N or N:N"
+            raise Refusal(400, message, "BadRequestError")
+        return [pair(one, other) for one, other in zip(first, second, strict=True)]
+
+
+class RerankBody(Body, kw_only=True):
+    query: str
+    documents: list[Any]
+    top_n: int | None = None
+
+    def texts(self) -> list[str]:
+        return [
+            one if isinstance(one, str) else msgspec.json.encode(one).decode()
+            for one in self.documents
+        ]
+
+
 class TokenizeBody(Body, kw_only=True):
     prompt: Any = None
+    inputs: Any = None  # TGI's name for it
+    content: Any = None  # llama.cpp's
     messages: list[Any] | None = None
     tools: Any = None
+    add_generation_prompt: bool | None = True
+    return_token_strs: bool | None = False
 
     def prompt_bytes(self) -> bytes:
         if self.messages is not None:
-            return render(self.messages, self.tools)
+            return render(self.messages, self.tools, is_turn=bool(self.add_generation_prompt))
+        for value in (self.inputs, self.content):
+            if value is not None:
+                return text_or_ids(value, "inputs")
         return text_or_ids(self.prompt, "prompt")
 
 
@@ -174,9 +227,17 @@ def text_or_ids(value: Any, param: str) -> bytes:
     raise Refusal(400, f"{param} must be one text or one list of tokens", "BadRequestError", param)
 
 
-def render(messages: list[Any], tools: Any = None) -> bytes:
+def pair(query: str, document: str) -> bytes:
+    """What a cross-encoder reads of the two."""
+    return b"".join(
+        pad(part.encode("utf-8", "surrogatepass")) for part in (query, "<|sep|>", document)
+    )
+
+
+def render(messages: list[Any], tools: Any = None, is_turn: bool = True) -> bytes:
     """The chat template. Every part is whole tokens, so that a longer conversation begins with the
-    very tokens of the shorter one, its generated answer included."""
+    very tokens of the shorter one, its generated answer included. Without `is_turn` the last
+    message stays open, to be continued."""
     if not messages:
         raise Refusal(400, "messages must not be empty", "BadRequestError", "messages")
     parts = []
@@ -189,7 +250,8 @@ def render(messages: list[Any], tools: Any = None) -> bytes:
         parts.append(_content(message.get("content")))
         if message.get("tool_calls"):
             parts.append(pad(msgspec.json.encode(message["tool_calls"])))
-    parts.append(pad(b"<|assistant|>"))
+    if is_turn:
+        parts.append(pad(b"<|assistant|>"))
     return b"".join(parts)
 
 

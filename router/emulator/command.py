@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from importlib.util import find_spec
 
 from router.emulator import faults as fault
-from router.emulator.settings import EngineSettings
+from router.emulator.settings import PERSONAS, EngineSettings
 from router.emulator.timing import DEFAULT_PROFILE, PROFILES
 
 _DEFAULTS = EngineSettings()
@@ -20,6 +21,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--port", type=_port, default=0, help="of the first engine; 0: any free ports")
     add("--name", default="emulated", help="engines are called NAME-0, NAME-1, ...")
     add(
+        "--persona",
+        choices=PERSONAS,
+        default=_DEFAULTS.persona,
+        help="the engine they pretend to be (default: %(default)s)",
+    )
+    add("--engine-version", metavar="TEXT", help="what it says it is (default: the newest known)")
+    add(
         "--model",
         action="append",
         metavar="NAME",
@@ -31,23 +39,61 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_PROFILE,
         help="how long steps take (default: %(default)s)",
     )
+    add(
+        "--speed",
+        type=_factor,
+        default=_DEFAULTS.speed,
+        metavar="X",
+        help="how many times as fast as the profile (default: %(default)s)",
+    )
     add("--seed", type=int, default=0, help="of faults with a probability")
     add("--max-num-seqs", type=_positive, default=_DEFAULTS.max_num_seqs)
     add("--max-num-batched-tokens", type=_positive, default=_DEFAULTS.max_num_batched_tokens)
-    add("--num-blocks", type=_positive, default=_DEFAULTS.num_blocks, help="of the KV pool")
+    pool = parser.add_mutually_exclusive_group()
+    pool.add_argument(
+        "--num-blocks", type=_positive, default=_DEFAULTS.num_blocks, help="of the KV pool"
+    )
+    pool.add_argument(
+        "--kv-tokens", type=_positive, metavar="N", help="the same in tokens, rounded down"
+    )
     add("--block-size", type=_positive, default=_DEFAULTS.block_size, help="tokens a KV block")
     add("--max-model-len", type=_positive, default=_DEFAULTS.max_model_len)
+    add(
+        "--max-queued-requests",
+        type=_positive,
+        metavar="N",
+        help="refuse more than these (TGI: running ones count too; default: no limit)",
+    )
     add(
         "--scheduling-policy",
         choices=("fcfs", "priority"),
         default=_DEFAULTS.scheduling_policy,
-        help="order of the waiting queue; priority: lower numbers first (default: %(default)s)",
+        help="order of the waiting queue; priority is the persona's (default: %(default)s)",
+    )
+    add(
+        "--schedule-low-priority-values-first",
+        action="store_true",
+        help="SGLang only: lower numbers first, as vLLM has it",
     )
     add("--no-prefix-caching", action="store_true")
     add(
         "--wait-first-token",
         action="store_true",
         help="send a stream's head with its first token, as SGLang does, not at once as vLLM does",
+    )
+    add(
+        "--sse-keep-alive-interval",
+        type=_factor,
+        metavar="SECONDS",
+        help="of silence before a stream gets a comment (default: as the persona does it)",
+    )
+    add("--no-metrics", action="store_true", help="as started without the flag for metrics")
+    add("--kv-events", action="store_true", help="publish KV events over ZMQ (needs pyzmq)")
+    add(
+        "--kv-events-topic",
+        default=_DEFAULTS.kv_events_topic,
+        metavar="TEXT",
+        help="{address}, {url}, {name} and {model} are filled in (default: empty)",
     )
     add(
         "--fault",
@@ -62,6 +108,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def settings_from(args: argparse.Namespace) -> list[EngineSettings]:
     """One entry an engine. Raises ValueError with a message for the user."""
+    num_blocks = args.num_blocks
+    if args.kv_tokens is not None:
+        num_blocks = max(args.kv_tokens // args.block_size, 1)
     plans = [fault.parse(spec) for spec in args.fault]
     engines = []
     for index in range(args.count):
@@ -70,17 +119,26 @@ def settings_from(args: argparse.Namespace) -> list[EngineSettings]:
         engines.append(
             EngineSettings(
                 name=name,
+                persona=args.persona,
+                engine_version=args.engine_version,
                 models=tuple(args.model or _DEFAULTS.models),
                 profile=args.profile,
+                speed=args.speed,
                 seed=args.seed + index,
                 max_num_seqs=args.max_num_seqs,
                 max_num_batched_tokens=args.max_num_batched_tokens,
-                num_blocks=args.num_blocks,
+                num_blocks=num_blocks,
                 block_size=args.block_size,
                 max_model_len=args.max_model_len,
+                max_queued_requests=args.max_queued_requests,
                 scheduling_policy=args.scheduling_policy,
+                low_priority_values_first=args.schedule_low_priority_values_first,
                 prefix_caching=not args.no_prefix_caching,
                 wait_first_token=args.wait_first_token,
+                keep_alive_s=args.sse_keep_alive_interval,
+                metrics=not args.no_metrics,
+                kv_events=args.kv_events,
+                kv_events_topic=args.kv_events_topic,
                 faults=mine[-1] if mine else fault.NONE,
             )
         )
@@ -93,6 +151,9 @@ def main(args: argparse.Namespace) -> int:
         engines = settings_from(args)
     except ValueError as err:
         print(f"hedgerow emulate: {err}", file=sys.stderr)
+        return 2
+    if args.kv_events and find_spec("zmq") is None:
+        print("hedgerow emulate: --kv-events needs pyzmq", file=sys.stderr)
         return 2
     from router.emulator.fleet import run
 
@@ -111,6 +172,13 @@ def _positive(value: str) -> int:
     number = int(value)
     if number < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def _factor(value: str) -> float:
+    number = float(value)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError("must be more than 0")
     return number
 
 

@@ -6,104 +6,48 @@ virtual clock from event to event. Same input, same output, always.
 
 One *step* is what the accelerator does at a time. It decodes one token for every decoding request
 and spends the rest of `max_num_batched_tokens` on prefill, in chunks, requests already begun first,
-then new ones from the waiting queue while there is a slot and room for all the KV they will ever
-need (so nothing has to be preempted). The queue is ordered by arrival, or by (priority, arrival)
-with the lower number first, and its head blocks: nobody overtakes because it is smaller.
+then new ones from the waiting queue while there is a slot and room for their whole prompt. The
+queue is ordered by arrival, or by (priority, arrival) with the lower number first, and its head
+blocks: nobody overtakes because it is smaller.
+
+Nothing is promised to what has been let in, as in vLLM V1: when a running request needs a block and
+none is free, the worst running request by (priority, arrival) is *preempted*. It loses its KV, goes
+back to its place in the queue and is later computed again, what it had generated included; nobody
+is let in during that step. With `reserve_output` a request is let in only when all the KV it will
+ever need can be promised, and there is no preemption (TensorRT-LLM, TGI, llama.cpp). With
+`preempt_advantage` an urgent newcomer displaces running requests that are worse by more than that
+(SGLang).
 
 A decode step costs the core O(what changes), not O(batch): who finishes and who needs another
 block is filed under the step's number beforehand. Only with `token_events` is there one event per
 token.
 
-Invariants: a request ends exactly once, by a FINISHED event or by `abort`; blocks held plus blocks
-promised never exceed the pool; when nothing runs, nothing is held.
+Invariants: a request ends exactly once, by a FINISHED event or by `abort`; a preempted one reports
+each of its tokens once; blocks held plus blocks promised never exceed the pool; when nothing runs,
+nothing is held. The best running request is never preempted, so that something always finishes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
 from router.emulator.kv import KvPool
+from router.emulator.kv_events import Cleared, KvEvent, Stored
+from router.emulator.request import (
+    DECODING,
+    ENDED,
+    NEW,
+    PREFILLING,
+    WAITING,
+    CoreConfig,
+    Request,
+)
 from router.emulator.timing import Timing
 
+__all__ = ["FINISHED", "FIRST_TOKEN", "TOKEN", "CoreConfig", "EngineCore", "Request"]
+
 FIRST_TOKEN, TOKEN, FINISHED = 0, 1, 2  # kinds of event
-
-_NEW, _WAITING, _PREFILLING, _DECODING, _ENDED = range(5)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoreConfig:
-    """Sizes of one engine, under vLLM's names."""
-
-    max_num_seqs: int = 256
-    max_num_batched_tokens: int = 8192
-    num_blocks: int = 8192
-    block_size: int = 16
-    priority_scheduling: bool = False
-    prefix_caching: bool = True
-    token_events: bool = True  # False: only first tokens and ends are reported
-
-    def __post_init__(self) -> None:
-        if self.max_num_seqs < 1:
-            raise ValueError("max_num_seqs must be at least 1")
-        if self.max_num_batched_tokens < self.max_num_seqs:
-            raise ValueError("max_num_batched_tokens must be at least max_num_seqs")
-        if self.num_blocks < 1 or self.block_size < 1:
-            raise ValueError("num_blocks and block_size must be at least 1")
-
-
-class Request:
-    """One request. The caller fills the first group; the second belongs to the core.
-
-    `output_tokens` is how many it will generate (0: none, as for an embedding) and `block_hashes`
-    the chained hashes of its full blocks, of the prompt and, if known, of what it will generate.
-    """
-
-    __slots__ = (
-        "_blocks",
-        "_computed",
-        "_finish_step",
-        "_first_step",
-        "_grow_step",
-        "_promised",
-        "_state",
-        "arrival",
-        "block_hashes",
-        "cached_tokens",
-        "generated",
-        "id",
-        "output_tokens",
-        "priority",
-        "prompt_tokens",
-    )
-
-    def __init__(
-        self,
-        id: str,
-        prompt_tokens: int,
-        output_tokens: int,
-        block_hashes: Sequence[int] = (),
-        priority: int = 0,
-    ) -> None:
-        self.id = id
-        self.prompt_tokens = prompt_tokens
-        self.output_tokens = output_tokens
-        self.block_hashes = block_hashes
-        self.priority = priority  # lower is sooner
-
-        self.arrival = 0.0
-        self.cached_tokens = 0  # of the prompt, taken from the prefix cache; known once it runs
-        self.generated = 0  # final once it ended; while it runs ask `EngineCore.generated`
-        self._state = _NEW
-        self._computed = 0  # prompt tokens whose KV exists or is being made in this step
-        self._blocks: list[int] = []
-        self._promised = 0  # blocks it will still need
-        self._first_step = 0  # the step that made its first token
-        self._grow_step = 0  # the next step that needs another block; 0: none
-        self._finish_step = 0
-
 
 R = TypeVar("R", bound=Request)
 
@@ -114,25 +58,32 @@ class EngineCore(Generic[R]):
     def __init__(self, config: CoreConfig, timing: Timing) -> None:
         self.config = config
         self.timing = timing
-        self.kv = KvPool(config.num_blocks, config.block_size)
+        # What changed in the prefix cache, in order. The caller reads and clears it.
+        self.kv_log: list[KvEvent] | None = [] if config.kv_events else None
+        self.kv = KvPool(config.num_blocks, config.block_size, self.kv_log)
         self.slowdown = 1.0  # every step started from now on takes this many times as long
         self.clock = 0.0  # when the last events happened: exact, however late `advance` came
 
         self.waiting = 0
-        self.prefix_queries = 0  # prompt tokens looked up, at admission
+        self.peak_waiting = 0
+        self.submitted = 0
+        self.prefix_queries = 0  # prompt tokens looked up, at the first admission
         self.prefix_hits = 0
         self.prompt_tokens = 0
         self.generation_tokens = 0
+        self.preemptions = 0
         self.steps = 0  # steps begun
         self.aborted = 0
         self.finished = 0
 
         self._requests: dict[str, R] = {}
-        self._heap: list[tuple[int, float, int, R]] = []  # may hold the ended: see _head
+        self._heap: list[tuple[tuple[int, float, int], R]] = []  # may hold the ended: see _head
         self._order = 0
         self._prefilling: dict[str, R] = {}  # in order of admission
         self._decoding: dict[str, R] = {}
         self._chunks: list[R] = []  # whose prefill this step goes on with
+        self._budget = 0  # tokens this step may still take
+        self._crowded = False  # somebody had to leave in this step for want of blocks
         self._context = 0  # tokens of all decoding requests together
         self._promised = 0
         self._finishing: dict[int, list[R]] = {}  # by step
@@ -148,9 +99,28 @@ class EngineCore(Generic[R]):
         return len(self._prefilling) + len(self._decoding)
 
     @property
+    def steps_ended(self) -> int:
+        return self.steps - (self._step_end is not None)
+
+    @property
+    def prefilling(self) -> int:
+        """Of those that run, the ones without a token of this life."""
+        return len(self._prefilling)
+
+    @property
+    def step_tokens(self) -> int:
+        """Prompt tokens that the newest step computed, or computes."""
+        return sum(request._chunk for request in self._chunks)
+
+    @property
     def kv_usage(self) -> float:
         """Share of the blocks that are held, 0..1. What is merely cached is free."""
         return self.kv.used / self.kv.num_blocks
+
+    @property
+    def kv_reserved(self) -> int:
+        """Blocks held or promised."""
+        return self.kv.used + self._promised
 
     @property
     def is_stalled(self) -> bool:
@@ -158,10 +128,33 @@ class EngineCore(Generic[R]):
 
     def generated(self, request: R) -> int:
         """Tokens made so far."""
-        if request._state != _DECODING:
+        if request._state != DECODING:
             return request.generated
-        done = self.steps - (self._step_end is not None)
-        return done - request._first_step + 1
+        return self.steps_ended - request._first_step + 1
+
+    def holds(self, id: str) -> bool:
+        """It waits or runs."""
+        return id in self._requests
+
+    def uncached_waiting(self) -> int:
+        """Tokens of those who wait that are not in the cache at this moment. O(queue)."""
+        size = self.kv.block_size
+        total = 0
+        for _, request in self._heap:
+            if request._state == WAITING:
+                tokens = request.prompt_tokens + request.generated
+                hits = self.kv.match(request.block_hashes, (tokens - 1) // size)
+                total += tokens - size * len(hits)
+        return total
+
+    def rows(self) -> list[R]:
+        """What runs, in order of admission of its kind: prefilling, then decoding."""
+        return [*self._prefilling.values(), *self._decoding.values()]
+
+    def queued(self) -> list[R]:
+        """What waits, the next one first. O(n log n)."""
+        ordered = sorted(self._heap, key=_entry_place)
+        return [request for _, request in ordered if request._state == WAITING]
 
     def next_event(self, now: float) -> float | None:
         """When `advance` will next have something to do; at or before `now` if it has already.
@@ -181,19 +174,19 @@ class EngineCore(Generic[R]):
 
         Raises ValueError for a request that could never run, or an id that is in use.
         """
-        if request._state != _NEW or request.id in self._requests:
+        if request._state != NEW or request.id in self._requests:
             raise ValueError(f"request {request.id!r} was submitted before")
         if request.prompt_tokens < 1 or request.output_tokens < 0:
             raise ValueError("a request needs a prompt of at least one token")
         if self._footprint(request) > self.kv.num_blocks:
             raise ValueError("the request needs more KV blocks than the engine has")
-        request._state = _WAITING
         request.arrival = now
         self._requests[request.id] = request
+        self.submitted += 1
         self._order += 1
         rank = request.priority if self.config.priority_scheduling else 0
-        heappush(self._heap, (rank, now, self._order, request))
-        self.waiting += 1
+        request._place = (rank, now, self._order)
+        self._queue(request)
         self._last_submit = now
 
     def abort(self, id: str, now: float) -> bool:
@@ -204,24 +197,26 @@ class EngineCore(Generic[R]):
         request = self._requests.get(id)
         if request is None:
             return False
-        if request._state == _WAITING:
+        if request._state == WAITING:
             self.waiting -= 1
             del self._requests[id]
-            request._state = _ENDED
+            request._state = ENDED
             if len(self._heap) > 64 and len(self._heap) > 2 * self.waiting:
-                self._heap = [entry for entry in self._heap if entry[3]._state == _WAITING]
+                self._heap = [entry for entry in self._heap if entry[1]._state == WAITING]
                 heapify(self._heap)
-        elif request._state == _PREFILLING:
-            del self._prefilling[id]
-            self._leave(request)
         else:
-            request.generated = self.generated(request)
-            del self._decoding[id]
-            self._context -= request.prompt_tokens + request.generated
-            _unfile(self._finishing, request._finish_step, request)
-            _unfile(self._growing, request._grow_step, request)
+            self._stop(request)
             self._leave(request)
         self.aborted += 1
+        return True
+
+    def reset_cache(self) -> bool:
+        """Forget every cached prefix, as vLLM does: only when no block is held. False: not now."""
+        if self.kv.used:
+            return False
+        self.kv.clear_cache()
+        if self.kv_log is not None:
+            self.kv_log.append(Cleared())
         return True
 
     def advance(self, now: float) -> list[tuple[int, R]]:
@@ -255,35 +250,33 @@ class EngineCore(Generic[R]):
 
     def _begin_step(self) -> None:
         step = self.steps + 1
+        self._crowded = False
+        self._chunks.clear()
         for request in self._growing.pop(step, ()):
-            self._grow(request, step)
-        decoding = len(self._decoding)
-        budget = self.config.max_num_batched_tokens - decoding
-        tokens = squares = 0
-        chunks = self._chunks
-        chunks.clear()
-        for request in self._prefilling.values():
-            if not budget:
-                break
-            start = request._computed
-            end = self._prefill(request, budget)
-            budget -= end - start
-            tokens += end - start
-            squares += end * end - start * start
-            chunks.append(request)
-        while budget and self.waiting and self.running < self.config.max_num_seqs:
+            if request._state == DECODING:  # else it made room for one before it
+                self._grow(request, step)
+        self._budget = self.config.max_num_batched_tokens - len(self._decoding)
+        if self._prefilling:
+            for request in list(self._prefilling.values()):
+                if self._budget <= 0:
+                    break
+                if request._state == PREFILLING and not self._extend(request):
+                    break
+        while self._budget > 0 and self.waiting and not self._crowded:
             request = self._head()
-            if not self._admit(request):
+            if not self._admit(request) and not (self._displace(request) and self._admit(request)):
                 break
-            start = request._computed
-            end = self._prefill(request, budget)
-            budget -= end - start
-            tokens += end - start
-            squares += end * end - start * start
-            chunks.append(request)
-        if not decoding and not chunks:
+            self._extend(request)
+        decoding = len(self._decoding)
+        if not decoding and not self._chunks:
             self._step_end = None
             return
+        tokens = squares = 0
+        for request in self._chunks:
+            end = request._computed
+            start = end - request._chunk
+            tokens += end - start
+            squares += end * end - start * start
         self.steps = step
         seconds = self.slowdown * self.timing.step_s(tokens, squares, decoding, self._context)
         # A caller that came late may have let newer requests in: the step cannot precede them.
@@ -304,83 +297,209 @@ class EngineCore(Generic[R]):
                 self._context -= request.prompt_tokens + request.output_tokens
                 self._finish(request, events)
         for request in self._chunks:
-            if request._state == _PREFILLING and request._computed == request.prompt_tokens:
+            # Else it was aborted during the step, or its prompt needs more of them.
+            if request._state == PREFILLING and request._computed == request._target:
                 del self._prefilling[request.id]
-                self._first(request, step, events)
+                self._prefilled(request, step, events)
         return events
+
+    # The queue.
+
+    def _queue(self, request: R) -> None:
+        request._state = WAITING
+        heappush(self._heap, (request._place, request))
+        self.waiting += 1
+        self.peak_waiting = max(self.peak_waiting, self.waiting)
 
     def _head(self) -> R:
         heap = self._heap
-        while heap[0][3]._state != _WAITING:
+        while heap[0][1]._state != WAITING:
             heappop(heap)
-        return heap[0][3]
+        return heap[0][1]
+
+    def _hits(self, request: R) -> list[int]:
+        """Cached blocks it would start with."""
+        if not self.config.prefix_caching:
+            return []
+        # The last token is always computed: its output is the next new token.
+        tokens = request.prompt_tokens + request.generated
+        return self.kv.match(request.block_hashes, (tokens - 1) // self.kv.block_size)
+
+    def _lacks(self, request: R, hits: list[int]) -> int:
+        """Blocks too few to let it in with these cached ones; 0 or less: there is room."""
+        kv = self.kv
+        tokens = request.prompt_tokens + request.generated
+        need = -(-tokens // kv.block_size)
+        if self.config.reserve_output:
+            need = self._footprint(request)
+        return need - len(hits) + kv.idle(hits) - (kv.free - self._promised)
 
     def _admit(self, request: R) -> bool:
-        """Move the queue's head into the batch if its whole KV need can be promised."""
-        kv = self.kv
-        need = self._footprint(request)
-        hits: list[int] = []
-        if self.config.prefix_caching:
-            # The last prompt token is always computed: its output is the first new token.
-            hits = kv.match(request.block_hashes, (request.prompt_tokens - 1) // kv.block_size)
-        if need - len(hits) + kv.idle(hits) > kv.free - self._promised:
+        """Move the queue's head into the batch if there is a slot and room for all its tokens.
+
+        The room is looked for, not kept, unless output is reserved.
+        """
+        if self.running >= self.config.max_num_seqs:
+            return False
+        hits = self._hits(request)
+        if self._lacks(request, hits) > 0:
             return False
         heappop(self._heap)
         self.waiting -= 1
-        request._state = _PREFILLING
+        request._state = PREFILLING
         self._prefilling[request.id] = request
-        kv.share(hits)
-        cached = kv.block_size * len(hits)
-        blocks = hits
-        for _ in range(-(-request.prompt_tokens // kv.block_size) - len(hits)):
-            blocks.append(kv.take())
-        request._blocks = blocks
-        request._promised = need - len(blocks)
-        self._promised += request._promised
-        request.cached_tokens = request._computed = cached
-        self.prompt_tokens += request.prompt_tokens
-        if self.config.prefix_caching:
-            self.prefix_queries += request.prompt_tokens
-            self.prefix_hits += cached
+        self.kv.share(hits)
+        request._blocks = hits
+        request._target = request.prompt_tokens + request.generated
+        request._computed = cached = self.kv.block_size * len(hits)
+        if self.config.reserve_output:
+            request._promised = self._footprint(request) - len(hits)
+            self._promised += request._promised
+        if hits and self.kv_log is not None:  # vLLM since 0.25: reuse is told as well
+            self._log_stored(request, 0, len(hits))
+        if not request.preemptions:  # vLLM counts what is computed again nowhere
+            request.started_at = max(self.clock, self._last_submit)
+            request.cached_tokens = cached
+            self.prompt_tokens += request.prompt_tokens
+            if self.config.prefix_caching:
+                self.prefix_queries += request.prompt_tokens
+                self.prefix_hits += cached
         return True
 
-    def _prefill(self, request: R, budget: int) -> int:
-        """Compute the next chunk in this step; how far the prompt is computed then."""
+    # Room.
+
+    def _make_room(self, request: R, blocks: int) -> bool:
+        """Preempt until that many blocks are free. False: it was itself the worst."""
+        while self.kv.free < blocks:
+            self._crowded = True
+            victim = max(self.rows(), key=_place)
+            self._preempt(victim)
+            if victim is request:
+                return False
+        return True
+
+    def _displace(self, request: R) -> bool:
+        """Preempt what is worse enough for this urgent newcomer. False: it would not help."""
+        advantage = self.config.preempt_advantage
+        if advantage is None:
+            return False
+        rank = request._place[0]
+        worse = [one for one in self.rows() if one._place[0] - rank > advantage]
+        worse.sort(key=_place, reverse=True)
+        slots = self.config.max_num_seqs - self.running
+        lacking = self._lacks(request, self._hits(request))
+        victims = []
+        for one in worse:
+            if slots > 0 and lacking <= 0:
+                break
+            victims.append(one)
+            slots += 1
+            lacking -= self.kv.sole(one._blocks) + one._promised
+        if slots <= 0 or lacking > 0:
+            return False
+        for one in victims:
+            self._preempt(one)
+        return True
+
+    def _preempt(self, request: R) -> None:
+        """Take its KV away and queue it again; it keeps the tokens it has."""
+        if request._state == DECODING:
+            self._budget += 1
+        elif request in self._chunks:
+            self._chunks.remove(request)
+            self._budget += request._chunk
+        self._stop(request)
+        self._release(request)
+        request.preemptions += 1
+        self.preemptions += 1
+        self._queue(request)
+
+    def _stop(self, request: R) -> None:
+        """Take a running request out of the batch."""
+        if request._state == PREFILLING:
+            del self._prefilling[request.id]
+            return
+        request.generated = self.generated(request)
+        del self._decoding[request.id]
+        self._context -= request.prompt_tokens + request.generated
+        _unfile(self._finishing, request._finish_step, request)
+        _unfile(self._growing, request._grow_step, request)
+
+    # The life of a running request.
+
+    def _extend(self, request: R) -> bool:
+        """Compute its next chunk in this step. False: it had to leave for want of blocks."""
+        kv = self.kv
         start = request._computed
-        request._computed = end = min(request.prompt_tokens, start + budget)
+        request._chunk = 0
+        end = min(request._target, start + self._budget)
+        need = -(-end // kv.block_size) - len(request._blocks)
+        if not self._make_room(request, need):
+            return False
+        for _ in range(need):
+            request._blocks.append(kv.take())
+        if request._promised:
+            request._promised -= need
+            self._promised -= need
+        request._computed = end
+        request._chunk = end - start
+        self._budget -= end - start
+        self._chunks.append(request)
         # Named as it is scheduled, as vLLM does: an equal prompt in the same step may share it.
-        self._commit(request, start // self.kv.block_size, end // self.kv.block_size)
-        return end
+        self._commit(request, start // kv.block_size, end // kv.block_size)
+        return True
 
     def _commit(self, request: R, start: int, stop: int) -> None:
-        if self.config.prefix_caching:
-            hashes = request.block_hashes
-            for index in range(start, min(stop, len(hashes))):
-                self.kv.commit(request._blocks[index], hashes[index])
+        """These blocks of it are full."""
+        if not self.config.prefix_caching:
+            return
+        hashes = request.block_hashes
+        stop = min(stop, len(hashes))
+        for index in range(start, stop):
+            self.kv.commit(request._blocks[index], hashes[index])
+        if self.kv_log is not None and start < stop:
+            self._log_stored(request, start, stop)
 
-    def _first(self, request: R, step: int, events: list[tuple[int, R]]) -> None:
-        """The prompt is computed: the first token is there."""
+    def _log_stored(self, request: R, start: int, stop: int) -> None:
+        assert self.kv_log is not None
+        hashes, size = request.block_hashes, self.kv.block_size
+        parent = hashes[start - 1] if start else None
+        tokens = request.token_ids[start * size : stop * size]
+        salt = None if start else request.cache_salt
+        self.kv_log.append(Stored(hashes[start:stop], parent, tokens, size, salt))
+
+    def _prefilled(self, request: R, step: int, events: list[tuple[int, R]]) -> None:
+        """All its tokens are computed: the first token is there, or the next one after a while."""
+        had = request.generated
+        request._chunk = 0
         if request.output_tokens:
             self.generation_tokens += 1
-            events.append((FIRST_TOKEN, request))
-        if request.output_tokens < 2:
+            if not had:
+                events.append((FIRST_TOKEN, request))
+            elif self.config.token_events:
+                events.append((TOKEN, request))
+        if had + 1 >= request.output_tokens:
             self._finish(request, events)
             return
-        request._state = _DECODING
-        request._first_step = step
+        request._state = DECODING
+        request._first_step = step - had
         self._decoding[request.id] = request
-        self._context += request.prompt_tokens + 1
-        request._finish_step = step + request.output_tokens - 1
+        self._context += request._target + 1
+        request._finish_step = request._first_step + request.output_tokens - 1
         self._finishing.setdefault(request._finish_step, []).append(request)
-        self._file_growth(request, step + 1 + -request.prompt_tokens % self.kv.block_size)
+        self._file_growth(request, step + 1 + -request._target % self.kv.block_size)
 
     def _grow(self, request: R, step: int) -> None:
         """The token this step computes begins a new block; the one before is full."""
         blocks = request._blocks
-        self._commit(request, len(blocks) - 1, len(blocks))
+        if len(blocks) * self.kv.block_size != request._target:  # else the prefill named it
+            self._commit(request, len(blocks) - 1, len(blocks))
+        if not self._make_room(request, 1):
+            return
         blocks.append(self.kv.take())
-        request._promised -= 1
-        self._promised -= 1
+        if request._promised:
+            request._promised -= 1
+            self._promised -= 1
         self._file_growth(request, step + self.kv.block_size)
 
     def _file_growth(self, request: R, step: int) -> None:
@@ -393,7 +512,8 @@ class EngineCore(Generic[R]):
     def _finish(self, request: R, events: list[tuple[int, R]]) -> None:
         request.generated = request.output_tokens
         computed = request.prompt_tokens + max(request.output_tokens, 1) - 1
-        if computed % self.kv.block_size == 0:  # else the last block is not full, or was committed
+        # Else the last block is not full, or a prefill ended with it and named it.
+        if computed % self.kv.block_size == 0 and computed > request._target:
             self._commit(request, len(request._blocks) - 1, len(request._blocks))
         self._leave(request)
         self.finished += 1
@@ -401,7 +521,10 @@ class EngineCore(Generic[R]):
 
     def _leave(self, request: R) -> None:
         del self._requests[request.id]
-        request._state = _ENDED
+        request._state = ENDED
+        self._release(request)
+
+    def _release(self, request: R) -> None:
         self.kv.release(request._blocks)
         request._blocks = []
         self._promised -= request._promised
@@ -411,6 +534,14 @@ class EngineCore(Generic[R]):
         """Blocks it holds at its end. The last token's KV is never computed."""
         tokens = request.prompt_tokens + max(request.output_tokens, 1) - 1
         return -(-tokens // self.kv.block_size)
+
+
+def _place(request: Request) -> tuple[int, float, int]:
+    return request._place
+
+
+def _entry_place(entry: tuple[tuple[int, float, int], Request]) -> tuple[int, float, int]:
+    return entry[0]
 
 
 def _unfile(files: dict[int, list[R]], step: int, request: R) -> None:

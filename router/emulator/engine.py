@@ -10,23 +10,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from time import monotonic
+from typing import Protocol
 
 from router.emulator.core import FINISHED, FIRST_TOKEN, EngineCore, Request
 from router.emulator.faults import FaultPlan, Faults
-from router.emulator.histogram import Histogram
+from router.emulator.kv_events import KvEvent
 from router.emulator.settings import EngineSettings
-
-# vLLM's own buckets, seconds.
-_TTFT_BUCKETS = (
-    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
-    20.0, 40.0, 80.0, 160.0, 640.0, 2560.0,
-)  # fmt: skip
+from router.emulator.statistics import Statistics
 
 
 class Job(Request):
     """A request under way. `done` gets True at its end, False if a fault cuts it short."""
 
-    __slots__ = ("cut_after", "done", "finish_reason", "on_token", "output", "sent")
+    __slots__ = (
+        "cut_after",
+        "done",
+        "finish_reason",
+        "first_token_at",
+        "is_left",
+        "on_token",
+        "output",
+        "sent",
+        "stop_string",
+    )
 
     def __init__(
         self,
@@ -37,14 +43,34 @@ class Job(Request):
         finish_reason: str,
         block_hashes: Sequence[int] = (),
         priority: int = 0,
+        token_ids: Sequence[int] = (),
+        cache_salt: str | None = None,
+        stop_string: str | None = None,
     ) -> None:
-        super().__init__(id, prompt_tokens, output_tokens, block_hashes, priority)
+        super().__init__(
+            id, prompt_tokens, output_tokens, block_hashes, priority, token_ids, cache_salt
+        )
         self.output = output
         self.finish_reason = finish_reason
+        self.stop_string = stop_string  # that ended it
         self.on_token: Callable[[int], None] | None = None  # gets the token's index
         self.done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.sent = 0
+        self.first_token_at = 0.0
         self.cut_after: int | None = None  # tokens after which `done` gets False
+        self.is_left = False  # its client is gone: drop it at its next token
+
+
+class KvListener(Protocol):
+    """Who wants to know what the prefix cache holds."""
+
+    def publish(self, events: Sequence[KvEvent]) -> None: ...
+
+    def restart(self) -> None: ...
+
+    def sources(self) -> dict[str, object]: ...
+
+    def server_info(self) -> dict[str, object]: ...
 
 
 class Engine:
@@ -54,8 +80,11 @@ class Engine:
         self.settings = settings
         self.core: EngineCore[Job] = EngineCore(settings.core_config(), settings.timing())
         self.faults = FaultPlan(settings.name, settings.seed)
-        self.ttft = Histogram(_TTFT_BUCKETS)
-        self.ended = {"stop": 0, "length": 0, "abort": 0, "error": 0}
+        self.stats = Statistics()
+        self.sleep_level = 0  # 0: awake; 1: weights offloaded; 2: all discarded
+        self.on_step: Callable[[], None] | None = None  # after each step boundary
+        self.on_finished: Callable[[Job], None] | None = None
+        self.kv_listener: KvListener | None = None
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.Handle | None = None
         self.set_faults(settings.faults)
@@ -73,18 +102,54 @@ class Engine:
         """
         self.core.abort(job.id, monotonic())
 
+    def kill(self, job: Job, error: Exception | None = None) -> bool:
+        """Somebody else ends it: its client gets what there is, or this error. False: it ended."""
+        if not self.core.abort(job.id, monotonic()):
+            return False
+        self.stats.ended["abort"] += 1
+        if not job.done.done():
+            if error is not None:
+                job.done.set_exception(error)
+            else:
+                job.finish_reason = "abort"
+                job.done.set_result(True)
+        return True
+
     def set_faults(self, faults: Faults) -> bool:
         """Replace the faults of all requests and of the engine. False: meant for another one."""
         if not self.faults.set(faults):
             return False
-        now = monotonic()
         self.core.slowdown = faults.slow
-        if faults.freeze:
-            self.core.stall(now)
-        else:
-            self.core.resume(now)
-        self._rearm()
+        self._stall_or_resume()
         return True
+
+    def sleep(self, level: int) -> None:
+        """Stop working and forget the cache, as vLLM does when it gives its memory away."""
+        self.sleep_level = level
+        self._stall_or_resume()
+        if level:
+            self.reset_cache()
+
+    def reset_cache(self) -> bool:
+        """False: not while blocks are held."""
+        is_reset = self.core.reset_cache()
+        self._tell_kv()
+        return is_reset
+
+    def restart(self) -> list[Job]:
+        """As a process that died and came back: nothing is known of before. Those it lost."""
+        lost = self.core.rows() + self.core.queued()
+        self.core = EngineCore(self.settings.core_config(), self.settings.timing())
+        self.core.slowdown = self.faults.current.slow
+        self.stats = Statistics()
+        self.sleep_level = 0
+        if self.kv_listener is not None:
+            self.kv_listener.restart()
+        for job in lost:
+            if not job.done.done():
+                job.done.set_result(False)
+        self._stall_or_resume()
+        return lost
 
     def close(self) -> None:
         """Stop the timer; what is under way stays unanswered."""
@@ -92,7 +157,12 @@ class Engine:
             self._timer.cancel()
             self._timer = None
 
-    def _rearm(self) -> None:
+    def _stall_or_resume(self) -> None:
+        now = monotonic()
+        if self.faults.current.freeze or self.sleep_level:
+            self.core.stall(now)
+        else:
+            self.core.resume(now)
         self.close()
         self._arm()
 
@@ -108,16 +178,35 @@ class Engine:
         else:
             self._timer = self._loop.call_soon(self._turn)
 
+    def _tell_kv(self) -> None:
+        log = self.core.kv_log
+        if log:
+            if self.kv_listener is not None:
+                self.kv_listener.publish(log)
+            log.clear()
+
     def _turn(self) -> None:
         self._timer = None
-        for kind, job in self.core.advance(monotonic()):
+        core, stats = self.core, self.stats
+        before = core.clock
+        events = core.advance(monotonic())
+        tokens = 0
+        for kind, job in events:
             if kind == FINISHED:
-                self.ended[job.finish_reason] += 1
+                stats.finished(job, core.clock)
+                if self.on_finished is not None:
+                    self.on_finished(job)
                 if not job.done.done():
                     job.done.set_result(True)
                 continue
             if kind == FIRST_TOKEN:
-                self.ttft.observe(self.core.clock - job.arrival)
+                job.first_token_at = core.clock
+                stats.first_token(core.clock - job.arrival)
+            else:
+                tokens += 1
+            if job.is_left:
+                self.abort(job)
+                continue
             if job.done.done():
                 continue  # cut short, or its client left in this very turn
             if job.cut_after != 0:
@@ -126,5 +215,11 @@ class Engine:
                 job.sent += 1
             if job.sent == job.cut_after:
                 job.done.set_result(False)
+        if tokens:  # whoever decodes gets one token a step: they all waited for this one
+            stats.between_tokens(core.clock - before, tokens)
+        if core.kv_log:
+            self._tell_kv()
+        if self.on_step is not None:
+            self.on_step()
         if self._timer is None:
             self._arm()

@@ -1,6 +1,7 @@
 """Several emulated engines in one process, each on a port of its own.
 
-Says on standard output, one JSON line an engine, where they listen, and `{"ready": true}` when all
+Says on standard output, one JSON line an engine, where they listen (and where they publish KV
+events, if they do), and `{"ready": true}` when all
 do; after that it prints nothing. Ends on SIGTERM or SIGINT, and, if asked to, when its standard
 input ends: the surest sign, on every system, that whoever started it is gone.
 """
@@ -14,6 +15,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import uvloop
@@ -22,6 +24,9 @@ from aiohttp import web
 from router.emulator.engine import Engine
 from router.emulator.server import KEEP_ALIVE_S, make_app
 from router.emulator.settings import EngineSettings
+
+if TYPE_CHECKING:
+    from router.emulator.kv_publisher import KvPublisher
 
 _GRACE_S = 0.5  # what handlers under way get at the end
 
@@ -67,6 +72,7 @@ async def _serve(
         loop.add_signal_handler(number, stop.set)
     if exit_with_stdin:
         _watch(loop, sys.stdin.fileno(), stop)
+    opened = contextlib.ExitStack()
     running: list[tuple[Engine, web.AppRunner]] = []
     try:
         for one, sock in zip(settings, sockets, strict=True):
@@ -79,15 +85,34 @@ async def _serve(
                 shutdown_timeout=_GRACE_S,
             )
             running.append((engine, runner))
+            said: dict[str, object] = {"replica": one.name, "url": _url(sock)}
+            if one.kv_events:
+                publisher = _publisher(one, sock)
+                engine.kv_listener = publisher
+                opened.callback(publisher.close)
+                said["kv_events"] = publisher.endpoint
+                said["kv_replay"] = publisher.replay_endpoint
             await runner.setup()
             await web.SockSite(runner, sock).start()
-            _say({"replica": one.name, "url": _url(sock)})
+            _say(said)
         _say({"ready": True})
         await stop.wait()
     finally:
         await asyncio.gather(*(runner.cleanup() for _, runner in running))
         for engine, _ in running:
             engine.close()
+        opened.close()
+
+
+def _publisher(settings: EngineSettings, sock: socket.socket) -> KvPublisher:
+    """Raises OSError without a free port."""
+    from router.emulator.kv_publisher import KvPublisher  # needs pyzmq
+
+    url, host = _url(sock), sock.getsockname()[0]
+    topic = settings.kv_events_topic.format(
+        url=url, address=url.removeprefix("http://"), name=settings.name, model=settings.models[0]
+    )
+    return KvPublisher(host, topic, settings.persona, settings.block_size)
 
 
 def _watch(loop: asyncio.AbstractEventLoop, fd: int, stop: asyncio.Event) -> None:

@@ -1,19 +1,16 @@
-"""The routes that generate: a body becomes a job for the engine, its tokens become the answer.
-
-Whatever ends a handler (its client leaving cancels it) takes the job out of the engine with it.
-"""
+"""The routes that generate: a body becomes jobs for the engine, their tokens become the answer."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from secrets import token_hex
 from time import time
-from typing import Any
+from typing import Any, TypeVar
 
 from aiohttp import web
 
-from router.emulator import text
 from router.emulator.bodies import (
     Body,
     ChatBody,
@@ -22,79 +19,89 @@ from router.emulator.bodies import (
     Refusal,
     ResponsesBody,
     decode,
-    error_body,
     render,
 )
+from router.emulator.delivery import Delivery
 from router.emulator.engine import Engine, Job
 from router.emulator.faults import FaultError, Faults
-from router.emulator.shapes.base import Shape, encode
-from router.emulator.shapes.chat import ChatShape
-from router.emulator.shapes.completion import CompletionShape
+from router.emulator.personas.base import Persona
+from router.emulator.prepare import Preparation
+from router.emulator.replies import Answered, json_response
+from router.emulator.shapes.base import encode
 from router.emulator.shapes.messages import MessagesShape
 from router.emulator.shapes.responses import ResponsesShape
-from router.emulator.sse import Stream, forever, reset
+from router.emulator.sse import reset
 
-_BROKEN = "EngineCore encountered an issue. See stack trace for the root cause."
 _STORED = 1024  # responses kept for GET /v1/responses/{id}; the oldest goes first
 
-
-def json_response(body: bytes, status: int = 200, **headers: str) -> web.Response:
-    return web.Response(body=body, status=status, content_type="application/json", headers=headers)
+B = TypeVar("B", bound=Body)
 
 
 class Generation:
     """Handlers of one engine's generating routes, and the responses it stored."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, persona: Persona) -> None:
         self.engine = engine
-        self._jobs = 0
+        self.persona = persona
+        self.prepare = Preparation(engine.settings)
+        self.delivery = Delivery(engine, persona)
         self._stored: OrderedDict[str, tuple[dict[str, Any], list[Any]]] = OrderedDict()
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
-        router.add_post("/v1/chat/completions", self.chat)
-        router.add_post("/v1/completions", self.completions)
-        router.add_post("/v1/messages", self.messages)
-        router.add_post("/v1/responses", self.responses)
-        router.add_get("/v1/responses/{id}", self.stored)
+        handlers = {
+            "chat": ("/v1/chat/completions", self.chat),
+            "completions": ("/v1/completions", self.completions),
+            "messages": ("/v1/messages", self.messages),
+            "responses": ("/v1/responses", self.responses),
+        }
+        for route, (path, handler) in handlers.items():
+            if route in self.persona.routes:
+                router.add_post(path, self._told(handler))
+        if "responses" in self.persona.routes:
+            router.add_get("/v1/responses/{id}", self.stored)
 
     # One handler a route.
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         faults = await self.begin(request)
-        body = decode(await request.read(), ChatBody)
-        job = self._job(request, body, body.prompt_bytes())
-        shape = ChatShape(_id(request, "chatcmpl-"), *self._made(body), job, body.wants_usage())
-        return await self._answer(request, body, job, shape, faults)
+        body = await self.read(request, ChatBody)
+        jobs = self.jobs(request, body, body.prompt_bytes())
+        id = self.persona.answer_id(request, body, "chatcmpl-")
+        shape = self.persona.chat(id, *self._made(body), jobs, self.persona.usage(body))
+        return await self.delivery.answer(request, bool(body.stream), shape, faults)
 
     async def completions(self, request: web.Request) -> web.StreamResponse:
         faults = await self.begin(request)
-        body = decode(await request.read(), CompletionBody)
+        body = await self.read(request, CompletionBody)
         prompt = body.prompt_bytes()
-        job = self._job(request, body, prompt)
+        jobs = self.jobs(request, body, prompt)
         echo = prompt.decode("utf-8", "replace") if body.echo else ""
-        id = _id(request, "cmpl-")
-        shape = CompletionShape(id, *self._made(body), job, body.wants_usage(), echo)
-        return await self._answer(request, body, job, shape, faults)
+        id = self.persona.answer_id(request, body, "cmpl-")
+        shape = self.persona.completion(id, *self._made(body), jobs, self.persona.usage(body), echo)
+        return await self.delivery.answer(request, bool(body.stream), shape, faults)
 
     async def messages(self, request: web.Request) -> web.StreamResponse:
         faults = await self.begin(request)
-        body = decode(await request.read(), MessagesBody)
-        job = self._job(request, body, body.prompt_bytes())
-        shape = MessagesShape(_id(request, "chatcmpl-"), *self._made(body), job)
-        return await self._answer(request, body, job, shape, faults)
+        body = await self.read(request, MessagesBody)
+        body.n = 1
+        jobs = self.jobs(request, body, body.prompt_bytes())
+        id = self.persona.answer_id(request, body, "chatcmpl-")
+        shape = MessagesShape(id, *self._made(body), jobs)
+        return await self.delivery.answer(request, bool(body.stream), shape, faults)
 
     async def responses(self, request: web.Request) -> web.StreamResponse:
         faults = await self.begin(request)
-        body = decode(await request.read(), ResponsesBody)
+        body = await self.read(request, ResponsesBody)
+        body.n = 1
         turns = body.turns()
         if body.previous_response_id is not None:
             turns = self._find(body.previous_response_id)[1] + turns
             system = [{"role": "system", "content": body.instructions}] if body.instructions else []
-            job = self._job(request, body, render(system + turns, body.tools))
+            jobs = self.jobs(request, body, render(system + turns, body.tools))
         else:
-            job = self._job(request, body, body.prompt_bytes())
-        shape = ResponsesShape("resp_" + token_hex(8), *self._made(body), job, body)
-        answer = await self._answer(request, body, job, shape, faults)
+            jobs = self.jobs(request, body, body.prompt_bytes())
+        shape = ResponsesShape("resp_" + token_hex(8), *self._made(body), jobs, body)
+        answer = await self.delivery.answer(request, bool(body.stream), shape, faults)
         if body.store is not False:
             spoken = {"role": "assistant", "content": shape.text()}
             self._stored[shape.id] = (shape.whole(), [*turns, spoken])
@@ -121,131 +128,29 @@ class Generation:
             headers = {}
             if faults.retry_after_s is not None:
                 headers["retry-after"] = str(faults.retry_after_s)
-            body = error_body(faults.status, "an emulated fault", "EmulatedFault")
-            raise Answered(json_response(body, faults.status, **headers))
+            refusal = Refusal(faults.status, "an emulated fault", "EmulatedFault")
+            response = self.persona.refusal(refusal)
+            response.headers.update(headers)
+            raise Answered(response)
         return faults
 
-    def check_model(self, model: str | None) -> str:
-        """The model that answers; none named means the first. Raises Refusal (404)."""
-        models = self.engine.settings.models
-        if model and model not in models:
-            message = f"The model `{model}` does not exist. Valid aliases: {', '.join(models)}."
-            raise Refusal(404, message, "NotFoundError", "model")
-        return model or models[0]
+    async def read(self, request: web.Request, type: type[B]) -> B:
+        """Raises Refusal for what this engine does not take."""
+        raw = await request.read()
+        self.persona.check_fields(raw, request.path)
+        return decode(raw, type)
 
-    def check_length(self, prompt_tokens: int, output_tokens: int = 0) -> None:
-        """Raises Refusal (400) for what the context cannot hold."""
-        limit = self.engine.settings.max_model_len
-        if prompt_tokens + max(output_tokens, 1) <= limit:
-            return
-        over = f"your prompt contains at least {prompt_tokens} input tokens"
-        if prompt_tokens < limit:
-            over = f"you requested {output_tokens} output tokens and {over}"
-        else:
-            over += ", which exceeds this limit even without any output tokens"
-        message = (
-            f"This model's maximum context length is {limit} tokens. However, {over}. "
-            "Please reduce the length of the input prompt."
-        )
-        raise Refusal(400, message, "BadRequestError", "input_tokens")
+    def rank(self, request: web.Request, body: Body) -> int:
+        return self.persona.rank(request.headers, body.priority)
 
-    def job_id(self) -> str:
-        self._jobs += 1
-        return str(self._jobs)
+    def jobs(self, request: web.Request, body: Body, prompt: bytes) -> list[Job]:
+        """Raises Refusal for what cannot be generated, or not now."""
+        jobs = self.prepare.generating(body, prompt, self.rank(request, body))
+        self.persona.admit(jobs[0])
+        return jobs
 
     def _made(self, body: Body) -> tuple[str, int]:
-        return self.check_model(body.model), int(time())
-
-    def _job(self, request: web.Request, body: Body, prompt: bytes) -> Job:
-        """Everything about the answer is settled here, before the first token is timed."""
-        model = self.check_model(body.model)
-        if body.n not in (None, 1):
-            raise Refusal(400, "this engine makes one choice (n = 1)", "BadRequestError", "n")
-        limit = body.limit()
-        if limit is not None and limit < 1:
-            raise Refusal(400, "max_tokens must be at least 1", "BadRequestError", "max_tokens")
-        prompt_tokens = len(prompt) // text.TOKEN_BYTES
-        self.check_length(prompt_tokens, limit or 0)
-        room = self.engine.settings.max_model_len - prompt_tokens
-        cap = room if limit is None else limit
-        seed = text.seed_of(prompt)
-        wanted = text.natural_tokens(seed, min(body.min_tokens or 0, cap))
-        if body.ignore_eos:
-            wanted = cap + 1
-        tokens = min(wanted, cap)
-        output = text.generate(seed, tokens)
-        hashes = text.block_hashes(
-            prompt + output,
-            self.engine.settings.block_size,
-            f"{model}\0{body.cache_salt or ''}",
-        )
-        reason = "stop" if wanted <= cap else "length"
-        priority = _priority(request, body)
-        return Job(self.job_id(), prompt_tokens, output, tokens, reason, hashes, priority)
-
-    async def _answer(
-        self, request: web.Request, body: Body, job: Job, shape: Shape, faults: Faults
-    ) -> web.StreamResponse:
-        cut = faults.die_after if faults.error_after is None else faults.error_after
-        job.cut_after = cut
-        if body.stream:
-            return await self._stream(request, job, shape, faults)
-        if faults.hang:
-            await forever()
-        self.engine.submit(job)
-        try:
-            finished = await job.done
-        finally:
-            self.engine.abort(job)
-        if finished:
-            return json_response(encode(shape.whole()))
-        if faults.error_after is not None:
-            raise Refusal(500, _BROKEN, "InternalServerError")
-        await Stream(request).die()
-
-    async def _stream(
-        self, request: web.Request, job: Job, shape: Shape, faults: Faults
-    ) -> web.StreamResponse:
-        stream = Stream(request)
-        stream.send(shape.preamble())
-        last = job.output_tokens - 1
-        output, width = job.output, text.TOKEN_BYTES
-        send, token = stream.send, shape.token
-        begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if not self.engine.settings.wait_first_token:
-            begun.set_result(None)
-            await stream.open()
-        if faults.hang:
-            await forever()
-
-        def begin() -> None:
-            if not begun.done():
-                begun.set_result(None)
-
-        def on_token(index: int) -> None:
-            piece = output[index * width : index * width + width]
-            if not index:
-                begin()
-                send(shape.opening())
-            send(token(piece) if index != last else shape.last(piece))
-
-        job.on_token = on_token
-        job.done.add_done_callback(lambda _: begin())
-        self.engine.submit(job)
-        try:
-            if not begun.done():
-                await begun
-                await stream.open()
-            finished = await job.done
-        finally:
-            self.engine.abort(job)
-        if finished:
-            send(shape.closing())
-        elif faults.error_after is not None:
-            send(shape.failure(_BROKEN))
-        else:
-            await stream.die()
-        return await stream.close()
+        return self.prepare.check_model(body.model), int(time())
 
     def _find(self, id: str) -> tuple[dict[str, Any], list[Any]]:
         found = self._stored.get(id)
@@ -254,22 +159,17 @@ class Generation:
             raise Refusal(404, message, "invalid_request_error", "response_id")
         return found
 
+    def _told(
+        self, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """As is; or, for an engine that says 200 before it looks, with refusals as events."""
+        if not self.persona.refuses_in_streams:
+            return handler
 
-class Answered(Exception):
-    """A handler's answer, from within what it calls."""
+        async def told(request: web.Request) -> web.StreamResponse:
+            try:
+                return await handler(request)
+            except Refusal as refusal:
+                return await self.delivery.refuse(request, refusal)
 
-    def __init__(self, response: web.Response) -> None:
-        super().__init__()
-        self.response = response
-
-
-def _id(request: web.Request, prefix: str) -> str:
-    return prefix + (request.headers.get("x-request-id") or token_hex(8))
-
-
-def _priority(request: web.Request, body: Body) -> int:
-    """vLLM's header goes before the body's field; one that is no number is ignored."""
-    try:
-        return int(request.headers["x-vllm-priority"])
-    except (KeyError, ValueError):
-        return body.priority
+        return told

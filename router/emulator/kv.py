@@ -17,18 +17,35 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
+from router.emulator.kv_events import KvEvent, Removed
+
 
 class KvPool:
     """Blocks are small ints; the caller keeps the lists of those it holds."""
 
-    __slots__ = ("_cached", "_free", "_hashes", "_refs", "block_size", "evictions", "num_blocks")
+    __slots__ = (
+        "_cached",
+        "_free",
+        "_hashes",
+        "_log",
+        "_refs",
+        "block_size",
+        "evictions",
+        "num_blocks",
+        "peak",
+        "taken",
+    )
 
-    def __init__(self, num_blocks: int, block_size: int) -> None:
+    def __init__(self, num_blocks: int, block_size: int, log: list[KvEvent] | None = None) -> None:
+        """With a `log`, every hash that is given up is appended to it."""
         if num_blocks < 1 or block_size < 1:
             raise ValueError("a KV pool needs at least one block of at least one token")
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.evictions = 0  # cached blocks given up for their room
+        self.taken = 0  # blocks that were given out empty
+        self.peak = 0  # most blocks held at once
+        self._log = log
         self._refs: list[int] = []  # by block; blocks from len(_refs) on were never used
         self._hashes: list[int | None] = []
         self._free: OrderedDict[int, None] = OrderedDict()  # first: next to be reused
@@ -64,6 +81,15 @@ class KvPool:
         refs = self._refs
         return sum(1 for block in blocks if not refs[block])
 
+    def sole(self, blocks: Iterable[int]) -> int:
+        """How many of these have one holder: their leaving frees that many."""
+        refs = self._refs
+        return sum(1 for block in blocks if refs[block] == 1)
+
+    def hashes(self) -> frozenset[int]:
+        """Everything a prompt could hit."""
+        return frozenset(self._cached)
+
     def share(self, blocks: Iterable[int]) -> None:
         """Hold these cached blocks too."""
         refs = self._refs
@@ -75,19 +101,27 @@ class KvPool:
     def take(self) -> int:
         """Hold one block with nothing in it. Raises MemoryError when none is free."""
         if len(self._refs) < self.num_blocks:
+            self._count()
             self._refs.append(1)
             self._hashes.append(None)
             return len(self._refs) - 1
         if not self._free:
             raise MemoryError("every KV block is in use")
+        self._count()
         block, _ = self._free.popitem(last=False)
         old = self._hashes[block]
         if old is not None:
             del self._cached[old]
             self._hashes[block] = None
             self.evictions += 1
+            if self._log is not None:
+                self._log.append(Removed(old))
         self._refs[block] = 1
         return block
+
+    def _count(self) -> None:
+        self.taken += 1
+        self.peak = max(self.peak, self.used + 1)
 
     def commit(self, block: int, value: int) -> None:
         """The block is full and has this hash: prompts may hit it from now on.

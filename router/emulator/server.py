@@ -1,8 +1,8 @@
 """One emulated engine behind an OpenAI-compatible HTTP server.
 
 Handlers are cancelled when their client leaves, so that a request nobody waits for is out of the
-engine at once, streaming or not, running or waiting. Every answer says who gave it
-(`x-emulated-replica`).
+engine as soon as the engine it pretends to be would notice, streaming or not, running or waiting.
+Every answer says who gave it (`x-emulated-replica`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from typing import Any
 from aiohttp import web
 
 from router.emulator import faults as fault
-from router.emulator import metrics, text
+from router.emulator import text
 from router.emulator.bodies import Refusal, TokenizeBody, decode
 from router.emulator.embeddings import Embeddings
 from router.emulator.engine import Engine
-from router.emulator.generate import Answered, Generation, json_response
+from router.emulator.generate import Generation
+from router.emulator.personas import persona_of
+from router.emulator.pooling import Pooling
+from router.emulator.replies import Answered, json_response, json_value
 from router.emulator.shapes.base import encode
 
 _BODY_BYTES = 256 * 1024 * 1024
@@ -29,11 +32,28 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 def make_app(engine: Engine) -> web.Application:
     """Run it with `handler_cancellation=True`."""
-    app = web.Application(client_max_size=_BODY_BYTES, middlewares=[_refusals])
-    generation = Generation(engine)
+    persona = persona_of(engine)
+
+    @web.middleware
+    async def refusals(request: web.Request, handler: _Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except Refusal as refusal:
+            return persona.refusal(refusal)
+        except Answered as answered:
+            return answered.response
+        except web.HTTPException as err:
+            headers = {"allow": err.headers["allow"]} if "allow" in err.headers else {}
+            return json_response(encode({"detail": err.reason}), err.status, **headers)
+
+    app = web.Application(client_max_size=_BODY_BYTES, middlewares=[refusals])
+    generation = Generation(engine, persona)
     generation.add_routes(app.router)
-    Embeddings(generation).add_routes(app.router)
+    pooling = Pooling(engine, generation)
+    pooling.add_routes(app.router)
+    Embeddings(generation, pooling).add_routes(app.router)
     _Plain(engine, generation).add_routes(app.router)
+    persona.add_routes(app.router, generation.delivery)
     name = engine.settings.name
 
     async def sign(_: web.Request, response: web.StreamResponse) -> None:
@@ -43,96 +63,88 @@ def make_app(engine: Engine) -> web.Application:
     return app
 
 
-@web.middleware
-async def _refusals(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    try:
-        return await handler(request)
-    except Refusal as refusal:
-        return json_response(refusal.body(), refusal.status)
-    except Answered as answered:
-        return answered.response
-    except web.HTTPException as err:
-        headers = {"allow": err.headers["allow"]} if "allow" in err.headers else {}
-        return json_response(encode({"detail": err.reason}), err.status, **headers)
-
-
 class _Plain:
-    """The routes that do not concern generation."""
+    """The routes that do not concern generation and that all personas share."""
 
     def __init__(self, engine: Engine, generation: Generation) -> None:
         self._engine = engine
         self._generation = generation
+        self._persona = generation.persona
         self._started = int(time())
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
         router.add_get("/v1/models", self.models)
-        router.add_post("/tokenize", self.tokenize)
-        router.add_get("/health", self.health)
-        router.add_get("/ping", self.health)
-        router.add_post("/ping", self.health)
-        router.add_get("/version", self.version)
-        router.add_get("/metrics", self.metrics)
+        for path in _TOKENIZE.get(self._persona.name, ()):
+            router.add_post(path, self.tokenize)
+        router.add_get("/kv_event_sources", self.kv_event_sources)
         router.add_get("/emulator/state", self.state)
+        router.add_post("/emulator/restart", self.restart)
         router.add_get("/emulator/faults", self.faults)
         router.add_post("/emulator/faults", self.set_faults)
         router.add_delete("/emulator/faults", self.clear_faults)
 
     async def models(self, _: web.Request) -> web.Response:
-        settings = self._engine.settings
         rows = [
-            {
-                "id": model,
-                "object": "model",
-                "created": self._started,
-                "owned_by": "vllm",
-                "root": model,
-                "parent": None,
-                "max_model_len": settings.max_model_len,
-            }
-            for model in settings.models
+            self._persona.model_row(model, self._started) for model in self._engine.settings.models
         ]
-        return json_response(encode({"object": "list", "data": rows}))
+        return json_value({"object": "list", "data": rows})
 
     async def tokenize(self, request: web.Request) -> web.Response:
         body = decode(await request.read(), TokenizeBody)
-        self._generation.check_model(body.model)
-        tokens = text.token_ids(body.prompt_bytes())
-        limit = self._engine.settings.max_model_len
-        answer = {
-            "count": len(tokens),
-            "max_model_len": limit,
-            "tokens": tokens,
-            "token_strs": None,
-        }
-        return json_response(encode(answer))
+        self._generation.prepare.check_model(body.model)
+        prompt = body.prompt_bytes()
+        width = text.TOKEN_BYTES
+        pieces = [
+            prompt[at : at + width].decode("utf-8", "replace")
+            for at in range(0, len(prompt), width)
+        ]
+        return json_value(self._persona.tokenized(text.token_ids(prompt), pieces))
 
-    async def health(self, _: web.Request) -> web.Response:
-        return web.Response(status=self._engine.faults.current.health)
-
-    async def version(self, _: web.Request) -> web.Response:
-        return json_response(encode({"version": "0.32.0+emulated"}))
-
-    async def metrics(self, _: web.Request) -> web.Response:
-        rendered = metrics.render(self._engine).encode()
-        return web.Response(body=rendered, headers={"content-type": metrics.CONTENT_TYPE})
+    async def kv_event_sources(self, _: web.Request) -> web.Response:
+        if self._persona.name != "vllm":
+            raise web.HTTPNotFound
+        listener = self._engine.kv_listener
+        return json_value({} if listener is None else listener.sources())
 
     async def state(self, _: web.Request) -> web.Response:
-        """The core's own counters, for tests and the curious. No real engine has this."""
-        core = self._engine.core
+        """The core's own counters, for tests and benches. No real engine has this.
+
+        Tokens, blocks and requests since the start or the last restart; `served` ended by
+        themselves, `submitted` came at all.
+        """
+        core, settings = self._engine.core, self._engine.settings
         answer: dict[str, Any] = {
-            "replica": self._engine.settings.name,
+            "replica": settings.name,
+            "persona": settings.persona,
             "running": core.running,
             "waiting": core.waiting,
+            "peak_waiting": core.peak_waiting,
+            "submitted": core.submitted,
+            "served": core.finished,
             "finished": core.finished,
             "aborted": core.aborted,
+            "preemptions": core.preemptions,
             "steps": core.steps,
+            "prefix_cache_queries": core.prefix_queries,
+            "prefix_cache_hits": core.prefix_hits,
+            "prompt_tokens": core.prompt_tokens,
+            "generation_tokens": core.generation_tokens,
+            "kv_blocks": settings.num_blocks,
+            "kv_block_size": settings.block_size,
             "kv_blocks_used": core.kv.used,
+            "kv_blocks_peak": core.kv.peak,
             "kv_blocks_cached": core.kv.cached,
+            "kv_evictions": core.kv.evictions,
+            "max_num_seqs": settings.max_num_seqs,
         }
-        return json_response(encode(answer))
+        return json_value(answer)
+
+    async def restart(self, _: web.Request) -> web.Response:
+        """As if the process died and was there again: what ran breaks off, nothing is cached."""
+        return json_value({"lost": len(self._engine.restart())})
 
     async def faults(self, _: web.Request) -> web.Response:
-        return json_response(encode(self._engine.faults.current))
+        return json_value(self._engine.faults.current)
 
     async def set_faults(self, request: web.Request) -> web.Response:
         try:
@@ -140,8 +152,16 @@ class _Plain:
         except fault.FaultError as err:
             raise Refusal(400, str(err), "BadRequestError") from None
         self._engine.set_faults(chosen)
-        return json_response(encode(self._engine.faults.current))
+        return json_value(self._engine.faults.current)
 
     async def clear_faults(self, _: web.Request) -> web.Response:
         self._engine.set_faults(fault.NONE)
-        return json_response(encode(self._engine.faults.current))
+        return json_value(self._engine.faults.current)
+
+
+_TOKENIZE = {
+    "vllm": ("/tokenize",),
+    "sglang": ("/tokenize", "/v1/tokenize"),
+    "tgi": ("/tokenize",),
+    "llamacpp": ("/tokenize",),
+}

@@ -29,6 +29,8 @@ class EmulatedFleet:
         start_timeout_s: float = 30.0,
     ) -> None:
         self.urls: list[str] = []
+        self.kv_events: list[str] = []  # endpoints that publish, in order; empty: not asked for
+        self.kv_replays: list[str] = []
         self._arguments = ["--count", str(count), "--model", model, *options]
         self._start_timeout_s = start_timeout_s
         self._child: asyncio.subprocess.Process | None = None
@@ -67,6 +69,9 @@ class EmulatedFleet:
             if said.get("ready"):
                 return
             self.urls.append(said["url"])
+            if "kv_events" in said:
+                self.kv_events.append(said["kv_events"])
+                self.kv_replays.append(said["kv_replay"])
         raise FleetError(f"the emulated fleet ended with status {await child.wait()}")
 
     async def wait(self) -> int:

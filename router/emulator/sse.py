@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 from aiohttp import HttpVersion11, web
@@ -18,16 +19,25 @@ _RST_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER on, 0 s
 
 
 class Stream:
-    """Bytes sent before `open` are kept and follow the head."""
+    """Bytes sent before `open` are kept and follow the head.
 
-    def __init__(self, request: web.Request) -> None:
+    With `keep_alive`, a comment goes out whenever nothing else did for a while.
+    """
+
+    def __init__(self, request: web.Request, headers: Mapping[str, str] | None = None) -> None:
         self._request = request
         self._transport = request.transport
         self._chunked = request.version >= HttpVersion11
         self._response = web.StreamResponse(
-            headers={"content-type": "text/event-stream; charset=utf-8"}
+            headers={"content-type": "text/event-stream; charset=utf-8", **(headers or {})}
         )
         self._early: list[bytes] | None = []
+        self._is_silent = False  # nothing was sent since the last look
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._early is None
 
     async def open(self) -> None:
         """Send the head, and what was kept."""
@@ -38,9 +48,30 @@ class Stream:
         for payload in early or ():
             self.send(payload)
 
+    def keep_alive(self, comment: bytes, every_s: float, begin: Callable[[], None]) -> None:
+        """Until `stop`. `begin` is told to open a stream whose head still waits."""
+        loop = asyncio.get_running_loop()
+
+        def look() -> None:
+            if self._is_silent:
+                begin()
+                self.send(comment)
+            self._is_silent = True
+            self._timer = loop.call_later(every_s, look)
+
+        self._is_silent = True
+        self._timer = loop.call_later(every_s, look)
+
+    def stop(self) -> None:
+        """No more comments."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     def send(self, payload: bytes) -> None:
         if not payload:
             return
+        self._is_silent = False
         if self._early is not None:
             self._early.append(payload)
             return

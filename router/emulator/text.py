@@ -4,16 +4,21 @@ Every word here, with the space or full stop that follows it, is a multiple of f
 text that was generated counts, when it comes back in a later prompt, exactly the tokens that were
 generated, and its KV blocks are hit again.
 
-Generation is a function of the prompt alone: the same prompt gets the same answer from every
-emulated engine, whatever its name, its load or its past.
+The next token is a function of the text before it and of nothing else, as with a model at
+temperature 0. So the same prompt gets the same answer from every emulated engine, whatever its
+name, its load or its past, and a prompt followed by the first k tokens of its answer gets exactly
+the rest. The rule: an answer is made of whole sentences, each chosen by a hash of all that stands
+before it. Every sentence belongs to a rank; a sentence of rank r is followed by one of rank r - 1,
+one of rank 0 by the end. So where an answer stands, and when it ends, can be read off its text.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import struct
 from collections.abc import Iterable
 from functools import cache
 from random import Random
+from typing import NamedTuple
 
 import xxhash
 
@@ -38,8 +43,9 @@ _ENDS = _words(
     "meadow harbor window garden valley bridge island forest orchid planet mirror candle temple "
     "desert canyon stream"
 )
-_SENTENCES = 512
+_FIRST_WORD = b"The "
 _SHORTEST, _LONGEST = 4, 16  # sentences of an answer that nobody cuts short
+_PER_RANK = 32
 
 
 def pad(data: bytes) -> bytes:
@@ -47,12 +53,9 @@ def pad(data: bytes) -> bytes:
     return data + b" " * (-len(data) % TOKEN_BYTES)
 
 
-def token_ids(data: bytes) -> list[int]:
+def token_ids(data: bytes) -> tuple[int, ...]:
     """The tokens of padded text, as numbers."""
-    return [
-        int.from_bytes(data[at : at + TOKEN_BYTES], "little")
-        for at in range(0, len(data), TOKEN_BYTES)
-    ]
+    return struct.unpack(f"<{len(data) // TOKEN_BYTES}I", data)
 
 
 def from_token_ids(ids: Iterable[int]) -> bytes:
@@ -60,14 +63,18 @@ def from_token_ids(ids: Iterable[int]) -> bytes:
     return b"".join((i & 0xFFFFFFFF).to_bytes(TOKEN_BYTES, "little") for i in ids)
 
 
+class _Story(NamedTuple):
+    ranks: list[list[bytes]]  # the sentences of each rank
+    rank_of: dict[bytes, int]
+    longest: int  # sentence, in bytes
+
+
 @cache
-def _story() -> tuple[bytes, list[int]]:
-    """An endless text's one period, and where its sentences start, in tokens."""
+def _story() -> _Story:
     rng = Random(4)
-    text = bytearray()
-    starts = []
-    for _ in range(_SENTENCES):
-        starts.append(len(text) // TOKEN_BYTES)
+    rank_of: dict[bytes, int] = {}
+    ranks: list[list[bytes]] = [[] for _ in range(_LONGEST)]
+    while len(rank_of) < _LONGEST * _PER_RANK:
         words = (
             "The",
             rng.choice(_ADJECTIVES),
@@ -77,42 +84,90 @@ def _story() -> tuple[bytes, list[int]]:
             rng.choice(_ADJECTIVES),
             rng.choice(_ENDS),
         )
-        text += " ".join(words).encode() + b". "
-    return bytes(text), starts
+        sentence = " ".join(words).encode() + b". "
+        if sentence not in rank_of:
+            rank = len(rank_of) % _LONGEST
+            rank_of[sentence] = rank
+            ranks[rank].append(sentence)
+    return _Story(ranks, rank_of, max(map(len, rank_of)))
 
 
-def seed_of(prompt: bytes) -> int:
-    return xxhash.xxh3_64_intdigest(prompt)
+def seed_of(data: bytes) -> int:
+    return xxhash.xxh3_64_intdigest(data)
 
 
-def natural_tokens(seed: int, at_least: int = 0) -> int:
-    """How long the answer to this prompt would be if nothing cut it: whole sentences."""
-    text, starts = _story()
-    period = len(text) // TOKEN_BYTES
-    first = seed % len(starts)
-    wanted = _SHORTEST + (seed >> 32) % (_LONGEST - _SHORTEST + 1)
-    last = first + wanted
-
-    def start(index: int) -> int:
-        turns, rest = divmod(index, len(starts))
-        return turns * period + starts[rest]
-
-    begin = start(first)
-    if start(last) - begin < at_least:
-        turns, rest = divmod(begin + at_least, period)
-        last = turns * len(starts) + bisect_left(starts, rest)
-    return start(last) - begin
+class Answer(NamedTuple):
+    output: bytes  # whole tokens
+    ended: bool  # by itself, not because it reached the limit
 
 
-def generate(seed: int, tokens: int) -> bytes:
-    """The first `tokens` tokens of the answer."""
-    text, starts = _story()
-    begin = starts[seed % len(starts)] * TOKEN_BYTES
-    size = tokens * TOKEN_BYTES
-    out = text[begin : begin + size]
+def answer(
+    prompt: bytes, limit: int, at_least: int = 0, is_endless: bool = False, choice: int = 0
+) -> Answer:
+    """What follows this prompt: at most `limit` tokens.
+
+    No end comes before `at_least` tokens, or ever if it is endless. Choices other than 0 are
+    other answers to the same prompt, which only choice 0 can continue.
+    """
+    story = _story()
+    size = limit * TOKEN_BYTES
+    least = size if is_endless else at_least * TOKEN_BYTES
+    sentence, done = _open_sentence(prompt, choice)
+    out = bytearray(sentence[done:])
+    rank = story.rank_of.get(sentence, 0) if sentence else _rank_before(prompt, len(prompt))
+    chain = xxhash.xxh3_64(prompt)
+    chain.update(out)
     while len(out) < size:
-        out += text[: size - len(out)]
-    return out
+        if rank == 0 and (out or sentence or _ends_whole(prompt)) and len(out) >= least:
+            return Answer(bytes(out), True)
+        following, rank = _choose(chain.intdigest() + choice, rank)
+        out += following
+        chain.update(following)
+    ended = len(out) == size and rank == 0 and not is_endless and size >= least
+    return Answer(bytes(out[:size]), ended)
+
+
+def _choose(seed: int, rank: int) -> tuple[bytes, int]:
+    """The sentence after one of this rank, and its own rank. After the last: a new beginning."""
+    seed = seed_of(seed.to_bytes(16, "little"))
+    if rank:
+        following = rank - 1
+    else:
+        following = _SHORTEST - 1 + (seed >> 32) % (_LONGEST - _SHORTEST + 1)
+    return _story().ranks[following][seed % _PER_RANK], following
+
+
+def _open_sentence(text: bytes, choice: int) -> tuple[bytes, int]:
+    """The sentence that this text breaks off in, and how many of its bytes are there.
+
+    (b"", 0) if it ends in none of ours.
+    """
+    end = len(text)
+    floor = max(0, end - _story().longest)
+    for at in range(end - TOKEN_BYTES, floor - 1, -TOKEN_BYTES):
+        if text[at : at + TOKEN_BYTES] == _FIRST_WORD:
+            seed = xxhash.xxh3_64_intdigest(memoryview(text)[:at]) + choice
+            sentence, _ = _choose(seed, _rank_before(text, at))
+            done = end - at
+            is_open = done < len(sentence) and sentence.startswith(text[at:])
+            return (sentence, done) if is_open else (b"", 0)
+    return b"", 0
+
+
+def _rank_before(text: bytes, end: int) -> int:
+    """Rank of the whole sentence that ends here; 0 if none does."""
+    story = _story()
+    floor = max(0, end - story.longest)
+    for at in range(end - TOKEN_BYTES, floor - 1, -TOKEN_BYTES):
+        if text[at : at + TOKEN_BYTES] == _FIRST_WORD:
+            return story.rank_of.get(text[at:end], 0)
+    return 0
+
+
+def _ends_whole(text: bytes) -> bool:
+    """It ends with a whole sentence of ours."""
+    at = text.rfind(_FIRST_WORD, max(0, len(text) - _story().longest))
+    return at >= 0 and text[at:] in _story().rank_of
 
 
 def block_hashes(data: bytes, block_size: int, seed: str = "") -> list[int]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import httpx
@@ -50,9 +50,9 @@ class Fleet:
             time.sleep(0.005)
 
 
-def started(*options: str) -> Iterator[Fleet]:
+def started(*options: str, sizes: Sequence[str] = OPTIONS) -> Iterator[Fleet]:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        child = EmulatedFleet(2, model="tiny", options=[*OPTIONS, *options])
+        child = EmulatedFleet(2, model="tiny", options=[*sizes, *options])
         fleet = Fleet(runner.run(child.start()))
         yield fleet
         fleet.http.close()

@@ -13,13 +13,21 @@ from router.emulator.bodies import (
     decode,
     text_or_ids,
 )
+from router.emulator.personas.base import whole_number
 
 CHAT = b'{"messages":[{"role":"user","content":"hi"}]'
 
 
 def test_unknown_fields_are_ignored_and_numbers_in_strings_are_numbers() -> None:
     body = decode(CHAT + b',"never":{"heard":"of"},"max_tokens":"7","priority":"-3"}', ChatBody)
-    assert (body.limit(), body.priority) == (7, -3)
+    assert (body.limit(), whole_number(body.priority)) == (7, -3)
+
+
+@pytest.mark.parametrize("value", [0.5, "many", [], {}, None, "0.5"])
+def test_a_priority_that_is_no_whole_number(value: object) -> None:
+    with pytest.raises(Refusal) as caught:
+        whole_number(value)
+    assert (caught.value.status, caught.value.param) == (400, "body.priority")
 
 
 def test_the_newer_limit_goes_first() -> None:
@@ -38,7 +46,6 @@ def test_the_newer_limit_goes_first() -> None:
         (b'{"messages":' + b"[" * 100_000, "body"),
         (b"[]", "body"),
         (b"{}", "body"),
-        (CHAT + b',"priority":0.5}', "body.priority"),
         (CHAT + b',"max_tokens":"many"}', "body.max_tokens"),
         (CHAT + b',"stream_options":{"include_usage":"perhaps"}}', None),
     ],

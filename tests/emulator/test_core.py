@@ -127,7 +127,7 @@ def test_the_head_waits_for_kv_and_nobody_overtakes() -> None:
 
 
 def test_promised_blocks_are_there_when_they_are_needed() -> None:
-    core = make(num_blocks=4, block_size=4)
+    core = make(num_blocks=4, block_size=4, reserve_output=True)
     core.submit(Request("a", 4, 5), now=0.0)  # 1 block now, 2 at its end
     core.submit(Request("b", 4, 5), now=0.0)
     core.submit(Request("c", 4, 1), now=0.0)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.emulator.core import FINISHED, FIRST_TOKEN, TOKEN, CoreConfig, EngineCore, Request
+from router.emulator.kv_events import KvEvent, Removed, Stored
 from router.emulator.timing import PROFILES
 from tests.emulator.engine_on_paper import Log
 
@@ -43,6 +44,9 @@ configs = st.builds(
     priority_scheduling=st.booleans(),
     prefix_caching=st.booleans(),
     token_events=st.just(True),
+    reserve_output=st.booleans(),
+    preempt_advantage=st.none() | st.integers(0, 3),
+    kv_events=st.booleans(),
 )
 profiles = st.sampled_from(["fast", "instant", "llama2-70b-a100x8"])
 
@@ -50,11 +54,32 @@ profiles = st.sampled_from(["fast", "instant", "llama2-70b-a100x8"])
 def check(core: EngineCore[Request], live: set[str]) -> None:
     kv = core.kv
     assert kv.used + kv.free == BLOCKS
+    assert 0 <= kv.used <= kv.peak <= BLOCKS
+    holders = Counter(block for request in core.rows() for block in request._blocks)
+    assert {block: kv._refs[block] for block in holders} == holders  # each taken, each once
+    assert len(holders) == kv.used
+    assert core.config.reserve_output or not core._promised
     assert 0 <= core._promised <= kv.free
     assert core.running <= core.config.max_num_seqs
+    assert core.step_tokens + len(core._decoding) <= core.config.max_num_batched_tokens
     assert core.running + core.waiting == len(live)
     if not core.running:
         assert (kv.used, core._promised, core._context) == (0, 0, 0)
+
+
+def replay(events: list[KvEvent], known: set[int]) -> None:
+    for event in events:
+        if isinstance(event, Stored):
+            assert len(event.tokens) == len(event.hashes) * event.block_size
+            if event.parent is None:
+                assert event.hashes[0] % 1000 == 0  # a prompt's first block
+            else:
+                assert event.parent == event.hashes[0] - 1
+            known |= set(event.hashes)
+        elif isinstance(event, Removed):
+            known.remove(event.hash)
+        else:
+            known.clear()
 
 
 def play(
@@ -70,6 +95,7 @@ def play(
     plan.sort(key=lambda entry: (entry[0], entry[1], entry[2]))
     log: Log = []
     live: set[str] = set()
+    known: set[int] = set()  # what a listener to the KV events believes is cached
     ended: Counter[str] = Counter()
 
     def run(until: float) -> None:
@@ -83,13 +109,19 @@ def play(
                     ended[request.id] += 1
             assert core.clock >= before
             check(core, live)
+            if core.kv_log is not None:
+                replay(core.kv_log, known)
+                core.kv_log.clear()
+                assert known == core.kv.hashes()
 
     for at, index, what, arrival in plan:
         run(at)
         id = str(index)
         if what == "comes":
             hashes = [arrival.family * 1000 + block for block in range(20)]
-            core.submit(Request(id, arrival.prompt, arrival.output, hashes, arrival.priority), at)
+            tokens = [*range(arrival.prompt + arrival.output)]
+            request = Request(id, arrival.prompt, arrival.output, hashes, arrival.priority, tokens)
+            core.submit(request, at)
             live.add(id)
         elif core.abort(id, at):
             live.remove(id)

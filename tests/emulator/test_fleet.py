@@ -90,6 +90,36 @@ def test_options_reach_every_engine() -> None:
     bounded(work())
 
 
+def test_it_tells_where_kv_events_are_published() -> None:
+    async def work() -> None:
+        fleet = EmulatedFleet(2, options=["--kv-events", "--profile=instant"])
+        try:
+            urls = await fleet.start()
+            async with httpx.AsyncClient(timeout=20) as client:
+                answers = [(await client.get(url + "/kv_event_sources")).json() for url in urls]
+            assert [one["0"]["endpoint"] for one in answers] == fleet.kv_events
+            assert [one["0"]["replay_endpoint"] for one in answers] == fleet.kv_replays
+            assert len({*fleet.kv_events, *fleet.kv_replays}) == 4
+        finally:
+            await fleet.stop()
+
+    bounded(work())
+
+
+def test_zmq_is_not_even_imported_unless_events_are_asked_for() -> None:
+    async def work() -> None:
+        for options, is_loaded in (([], False), (["--kv-events"], True)):
+            fleet = EmulatedFleet(1, options=options)
+            try:
+                await fleet.start()
+                with open(f"/proc/{fleet.pid}/maps") as maps:
+                    assert ("zmq" in maps.read()) == is_loaded
+            finally:
+                await fleet.stop()
+
+    bounded(work())
+
+
 def test_heads_wait_for_the_first_token_if_told_to() -> None:
     async def work() -> None:
         fleet = EmulatedFleet(1, options=["--wait-first-token", "--fault=freeze"])
@@ -125,6 +155,11 @@ def test_heads_wait_for_the_first_token_if_told_to() -> None:
         (["--host", "192.0.2.1"], "cannot listen on 192.0.2.1"),
         (["--profile", "turbo"], "invalid choice"),
         (["--count", "0"], "at least 1"),
+        (["--speed", "0"], "more than 0"),
+        (["--kv-tokens", "10", "--num-blocks", "10"], "not allowed with"),
+        (["--persona", "other"], "invalid choice"),
+        (["--kv-events", "--persona", "trtllm"], "publishes no KV events"),
+        (["--kv-events", "--kv-events-topic", "{x}"], "topic"),
     ],
 )
 def test_what_cannot_work_is_said_before_anything_listens(

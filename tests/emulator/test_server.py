@@ -179,7 +179,7 @@ def test_limits_and_reasons(quick: Fleet) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        {"prompt": "a", "n": 2},
+        {"prompt": "a", "n": 0},
         {"prompt": "a", "max_tokens": 0},
         {"prompt": "a", "max_tokens": 2048},
         {"prompt": "a", "priority": 0.5},

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.emulator.settings import EngineSettings
 from router.emulator.timing import PROFILES, Timing
 
 A100 = PROFILES["llama2-70b-a100x8"]
@@ -40,3 +41,14 @@ def test_chunks_of_a_prefill_sum_to_the_whole(chunks: list[int]) -> None:
 
 def test_instant_takes_no_time() -> None:
     assert PROFILES["instant"].step_s(9999, 9999, 99, 9999) == 0
+
+
+def test_the_realistic_card_keeps_the_ratio_of_what_was_measured_and_speed_scales_it() -> None:
+    settings = EngineSettings(profile="realistic", speed=4.0)
+    measured = A100.prefill_alone_s(4000) / A100.step_s(0, 0, 32, 32_000)
+    ours = settings.timing().prefill_alone_s(4000) / settings.timing().step_s(0, 0, 32, 32_000)
+    assert ours == pytest.approx(measured)
+    whole = PROFILES["realistic"].step_s(0, 0, 32, 32_000)
+    assert settings.timing().step_s(0, 0, 32, 32_000) == pytest.approx(whole / 4)
+    # About 8.6e9 parameters a card were measured, 8.0e9 are modelled.
+    assert 0.9 < PROFILES["realistic"].prefill_token_s / A100.prefill_token_s < 1.0

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 
 import msgspec
 
-from router.emulator.bodies import error_body
 from router.emulator.engine import Job
 
 DONE = b"data: [DONE]\n\n"
 FINGERPRINT = "vllm-0.32.0-emulated"
 
 encode = msgspec.json.encode
+
+
+class Usage(Enum):
+    """When a stream tells its token counts."""
+
+    NEVER = "never"
+    END = "end"
+    ALWAYS = "always"  # with every chunk, and at the end
+
+
+def nested_error(status: int, message: str, type: str, param: str | None = None) -> bytes:
+    """OpenAI's error object, as vLLM has it since 0.10."""
+    error = {"message": message, "type": type, "param": param, "code": status}
+    return encode({"error": error})
 
 
 def data(value: Any) -> bytes:
@@ -37,16 +51,18 @@ def around(template: bytes, field: bytes) -> tuple[bytes, bytes]:
 
 
 class Shape:
-    """One answer. Streams are preamble, opening, token..., last, closing; `whole` is the other way.
+    """One answer of one or more choices, a job each. Streams are preamble, opening, then token...,
+    last for each choice, closing; `whole` is the other way.
 
     Of a stream, `preamble` follows the response head at once and the rest waits for tokens.
     """
 
-    def __init__(self, id: str, model: str, created: int, job: Job) -> None:
+    def __init__(self, id: str, model: str, created: int, jobs: list[Job]) -> None:
         self.id = id
         self.model = model
         self.created = created
-        self.job = job
+        self.jobs = jobs
+        self.job = jobs[0]
 
     def preamble(self) -> bytes:
         return b""
@@ -54,30 +70,45 @@ class Shape:
     def opening(self) -> bytes:
         return b""
 
-    def token(self, piece: bytes) -> bytes:
+    def token(self, piece: bytes, choice: int) -> bytes:
         raise NotImplementedError
 
-    def last(self, piece: bytes) -> bytes:
-        return self.token(piece)
+    def last(self, piece: bytes, choice: int) -> bytes:
+        return self.token(piece, choice)
 
     def closing(self) -> bytes:
         return DONE
 
-    def failure(self, message: str) -> bytes:
-        """An error in the middle of a stream. vLLM sends [DONE] even then."""
-        return b"data: " + error_body(500, message, "InternalServerError") + b"\n\n" + DONE
+    def failure(self, message: str) -> bytes | None:
+        """An error in the middle of a stream. vLLM sends [DONE] even then.
+
+        None: this engine just breaks off.
+        """
+        error = nested_error(500, message, "InternalServerError")
+        return b"data: " + error + b"\n\n" + DONE
 
     def whole(self) -> dict[str, Any]:
         raise NotImplementedError
 
-    def text(self) -> str:
-        return self.job.output.decode("ascii")
+    def text(self, choice: int = 0) -> str:
+        return self.jobs[choice].output.decode("ascii")
 
     def usage(self) -> dict[str, Any]:
-        job = self.job
+        prompt = self.job.prompt_tokens
+        output = sum(job.output_tokens for job in self.jobs)
         return {
-            "prompt_tokens": job.prompt_tokens,
-            "total_tokens": job.prompt_tokens + job.output_tokens,
-            "completion_tokens": job.output_tokens,
-            "prompt_tokens_details": {"cached_tokens": job.cached_tokens},
+            "prompt_tokens": prompt,
+            "total_tokens": prompt + output,
+            "completion_tokens": output,
+            "prompt_tokens_details": {"cached_tokens": self.job.cached_tokens},
+        }
+
+    def usage_so_far(self) -> dict[str, Any]:
+        """With the token that is being sent."""
+        prompt = self.job.prompt_tokens
+        output = sum(min(job.sent + 1, job.output_tokens) for job in self.jobs)
+        return {
+            "prompt_tokens": prompt,
+            "total_tokens": prompt + output,
+            "completion_tokens": output,
         }

@@ -7,12 +7,12 @@ from typing import Any
 from router.emulator.engine import Job
 from router.emulator.shapes.base import Shape, around, encode, event
 
-_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens"}
+_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "abort": "end_turn"}
 
 
 class MessagesShape(Shape):
-    def __init__(self, id: str, model: str, created: int, job: Job) -> None:
-        super().__init__(id, model, created, job)
+    def __init__(self, id: str, model: str, created: int, jobs: list[Job]) -> None:
+        super().__init__(id, model, created, jobs)
         delta = {
             "type": "content_block_delta",
             "delta": {"type": "text_delta", "text": ""},
@@ -40,7 +40,7 @@ class MessagesShape(Shape):
             {"type": "content_block_start", "content_block": block, "index": 0}
         )
 
-    def token(self, piece: bytes) -> bytes:
+    def token(self, piece: bytes, choice: int) -> bytes:
         return self._before + piece + self._behind
 
     def closing(self) -> bytes:

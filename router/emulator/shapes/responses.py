@@ -10,8 +10,10 @@ from router.emulator.shapes.base import Shape, event
 
 
 class ResponsesShape(Shape):
-    def __init__(self, id: str, model: str, created: int, job: Job, body: ResponsesBody) -> None:
-        super().__init__(id, model, created, job)
+    def __init__(
+        self, id: str, model: str, created: int, jobs: list[Job], body: ResponsesBody
+    ) -> None:
+        super().__init__(id, model, created, jobs)
         self._body = body
         self._item_id = "msg_" + id.removeprefix("resp_")
         self._number = 0
@@ -77,7 +79,7 @@ class ResponsesShape(Shape):
             part=self._part(""),
         )
 
-    def token(self, piece: bytes) -> bytes:
+    def token(self, piece: bytes, choice: int) -> bytes:
         return self._event(
             "response.output_text.delta",
             content_index=0,

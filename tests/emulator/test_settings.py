@@ -1,0 +1,41 @@
+"""What may be chosen together, and what each persona's core is set up to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from router.emulator.settings import PERSONAS, EngineSettings
+
+
+@pytest.mark.parametrize(
+    ("chosen", "complaint"),
+    [
+        ({"persona": "other"}, "unknown persona"),
+        ({"models": ()}, "at least one model"),
+        ({"profile": "turbo"}, "unknown profile"),
+        ({"speed": 0.0}, "speed"),
+        ({"keep_alive_s": 0.0}, "keep-alive"),
+        ({"scheduling_policy": "lifo"}, "fcfs or priority"),
+        ({"kv_events": True, "prefix_caching": False}, "prefix caching"),
+        ({"kv_events": True, "persona": "tgi"}, "publishes no KV events"),
+        ({"kv_events_topic": "{nobody}"}, "topic"),
+        ({"num_blocks": 1}, "cannot hold one request"),
+    ],
+)
+def test_what_does_not_fit_is_said(chosen: dict[str, object], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        EngineSettings(**chosen)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("persona", PERSONAS)
+def test_who_preempts_who_promises_and_who_displaces(persona: str) -> None:
+    core = EngineSettings(persona=persona).core_config()
+    assert core.reserve_output == (persona in ("trtllm", "tgi", "llamacpp"))
+    assert core.preempt_advantage == (10 if persona == "sglang" else None)
+    assert core.priority_scheduling == (persona in ("vllm", "sglang", "trtllm"))
+    assert not core.kv_events
+
+
+def test_first_come_first_served_displaces_nobody() -> None:
+    core = EngineSettings(persona="sglang", scheduling_policy="fcfs").core_config()
+    assert (core.priority_scheduling, core.preempt_advantage) == (False, None)
