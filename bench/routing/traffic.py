@@ -14,7 +14,7 @@ from collections import deque
 from random import Random
 from typing import Final, cast
 
-from policies.contract import RequestView, make_policy
+from policies.contract import Context, RequestView, make_policy
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
 from router.core.lease import Lease
@@ -29,7 +29,7 @@ KINDS: Final = ("unique", "conversation", "shared")
 MIX: Final = "mix"
 _TURN: Final = 4  # blocks that a turn adds to its conversation
 _SYSTEM: Final = 2  # blocks of the system prompt
-_UNDER_WAY: Final = 4  # requests per replica, on average
+_UNDER_WAY: Final = 4  # requests per replica, on average; one of them waits
 
 Blocks = tuple[int, ...]
 
@@ -80,15 +80,16 @@ class Traffic:
         self._kind = kind
         config = fleet.config
         metrics = Metrics()
-        made = make_policy(policy)
-        made.on_fleet_change(frozenset(r.id for r in fleet.replicas))
+        self._policy = make_policy(policy)
+        self._ctx = Context(fleet.rng)
+        self._policy.on_fleet_change(frozenset(r.id for r in fleet.replicas))
         self.chooser = Chooser(
-            Policies(made, {}), config.routing.sample, fleet.knowledge, metrics, fleet.rng
+            Policies(self._policy, {}), config.routing.sample, fleet.knowledge, metrics, fleet.rng
         )
         self.metrics = metrics
         self._count = 0
-        self._talks: list[Blocks] = []
-        self._under_way: deque[tuple[RequestView, Replica, Lease]] = deque()
+        self._waiting: deque[tuple[RequestView, Replica, Lease, int]] = deque()
+        self._running: deque[tuple[RequestView, Replica, Lease]] = deque()
         self._block_bytes = config.prefix.block_bytes
 
     def next(self) -> RequestView:
@@ -98,9 +99,12 @@ class Traffic:
         kind = KINDS[self._count % len(KINDS)] if self._kind == MIX else self._kind
         if kind == "shared":
             blocks = fleet.system + fleet.fresh(fleet.length - _SYSTEM)
-        elif kind == "conversation" and self._talks:
-            talk = self._talks.pop(fleet.rng.randrange(len(self._talks)))
-            blocks = talk + fleet.fresh(fleet.length - len(talk))
+        elif kind == "conversation":
+            earlier = fleet.fresh(fleet.length - _TURN)
+            home = fleet.rng.choice(fleet.replicas)
+            fleet.knowledge.prefixes.insert(home, earlier)
+            fleet.knowledge.prefixes.confirm(home, earlier, 0)
+            blocks = earlier + fleet.fresh(_TURN)
         else:
             blocks = fleet.fresh(fleet.length)
         view = RequestView(model="m", stream=True, body_bytes=PROMPT_BYTES)
@@ -108,24 +112,31 @@ class Traffic:
         return view
 
     def placed(self, view: RequestView, replica: Replica, placement: Placement) -> None:
-        """The decision was taken: it lives its life, and an earlier one ends."""
-        blocks = view.blocks
-        if self._kind in ("conversation", MIX):
-            # Only its beginning is kept, so that the next turn is as long and partly new.
-            self._talks.append(blocks[:-_TURN])
-            if len(self._talks) > 64:
-                del self._talks[0]
-        self._under_way.append((view, replica, Lease(replica, placement.tokens)))
-        if len(self._under_way) > _UNDER_WAY * len(self._fleet.replicas):
-            view, replica, lease = self._under_way.popleft()
-            lease.begun()
-            self.chooser.first_token(view, replica, 0.1)
-            lease.release()
-            self.chooser.finished(view, replica, 100)
+        """The decision was taken: it is under way, and an earlier one ends."""
+        lease = Lease(replica, placement.tokens)
+        self._waiting.append((view, replica, lease, placement.held))
+        count = len(self._fleet.replicas)
+        if len(self._waiting) > count:
+            self._begin()
+        if len(self._running) > (_UNDER_WAY - 1) * count:
+            self._finish()
 
     def end(self) -> None:
         """Everything under way ends."""
-        while self._under_way:
-            view, replica, lease = self._under_way.popleft()
-            lease.release()
-            self.chooser.finished(view, replica, 100)
+        while self._waiting:
+            self._begin()
+        while self._running:
+            self._finish()
+
+    def _begin(self) -> None:
+        """The eldest that waits shows its first token."""
+        view, replica, lease, held = self._waiting.popleft()
+        lease.begun()
+        self._fleet.knowledge.prefixes.confirm(replica, view.blocks, held)
+        self._policy.on_first_token(view, replica, 0.1, self._ctx)
+        self._running.append((view, replica, lease))
+
+    def _finish(self) -> None:
+        view, replica, lease = self._running.popleft()
+        lease.release()
+        self._policy.on_finish(view, replica, 100, self._ctx)

@@ -6,6 +6,16 @@ outlier detection); when the while is over one trial request decides (half-open)
 ends an ejection: `/health` answers 200 while generation hangs.
 
 429, other 4xx and what the client caused never count: they say nothing about the replica.
+
+*Zombies* answer probes and take requests, and generate nothing. The first token that is overdue
+(`is_overdue`) makes a replica suspect at once; a second one, or the failure of the attempt that was
+overdue, ejects it. Its probe does not clear it and whole answers that generate nothing do not,
+only content does.
+
+*Slow start*: a replica that came up, or back from an ejection, is cold; `factor` is the share of
+its weight that it should get (Envoy's slow start, aggression 1).
+
+Must never: look at a clock, or draw a random number that was not passed in.
 """
 
 from __future__ import annotations
@@ -34,6 +44,21 @@ BLAMED: frozenset[Reason] = frozenset(
 # without asking the retry budget, because it is not overload that makes it fail.
 KNOWN_DEAD = 3
 
+COLDEST = 0.1  # the least share of its weight that a replica gets (Envoy: 10 %)
+
+
+def is_overdue(
+    waited_s: float, usual_s: float | None, suspect_factor: float, suspect_min_s: float
+) -> bool:
+    """Whether a first token is so late that something must be wrong with the replica.
+
+    `usual_s`: what a first token of such a request takes there; None: nobody knows, so nothing is
+    overdue. The attempt's own timeout holds all the same.
+    """
+    if usual_s is None:
+        return False
+    return waited_s > max(suspect_min_s, suspect_factor * usual_s)
+
 
 class Health:
     """The state of one replica's fitness. `now` is monotonic seconds."""
@@ -46,7 +71,10 @@ class Health:
         "half_open",
         "probe_streak",
         "rules",
+        "suspected_at",
         "up",
+        "warm_since",
+        "zombie",
     )
 
     def __init__(self, rules: Rules) -> None:
@@ -58,6 +86,9 @@ class Health:
         self.ended = 0.0  # when the last one ran out
         self.ejected_until = 0.0
         self.half_open = False  # one trial request is allowed
+        self.suspected_at: float | None = None  # a first token is overdue; content clears it
+        self.zombie = False  # ejected for that: its trial has to show content
+        self.warm_since: float | None = None  # when its slow start began; None: it is warm
 
     @property
     def known_dead(self) -> bool:
@@ -66,7 +97,26 @@ class Health:
     def is_ejected(self, now: float) -> bool:
         return self.ejected_until > now
 
-    def probed(self, good: bool) -> bool:
+    def is_suspect(self, now: float) -> bool:
+        """Whether others should be preferred for now.
+
+        Suspicion wears off as long as an ejection lasts at first: if nothing came back in that time
+        (the client left), somebody has to try. The next overdue token ejects all the same.
+        """
+        since = self.suspected_at
+        return since is not None and now - since < self.rules.eject_base_s
+
+    def factor(self, now: float) -> float:
+        """The share of its weight that the replica should get: from 0.1 to 1 in its slow start."""
+        if self.warm_since is None:
+            return 1.0
+        window_s = self.rules.slow_start_s
+        elapsed_s = now - self.warm_since
+        if window_s <= 0 or elapsed_s >= window_s:
+            return 1.0
+        return max(COLDEST, elapsed_s / window_s)
+
+    def probed(self, good: bool, now: float | None = None) -> bool:
         """Take a probe's result; True if the replica changed between up and down."""
         streak = self.probe_streak
         self.probe_streak = max(streak, 0) + 1 if good else min(streak, 0) - 1
@@ -75,32 +125,88 @@ class Health:
             return True
         if not self.up and self.probe_streak >= self.rules.rise:
             self.up = True
+            self.warm_since = now
             return True
         return False
 
-    def succeeded(self) -> bool:
-        """An attempt went well; True if that ends a half-open trial."""
+    def succeeded(
+        self, now: float | None = None, *, content: bool = True, dispatched: float | None = None
+    ) -> bool:
+        """An attempt went well; True if that ends a half-open trial.
+
+        `content`: it was asked to generate something, and did. Anything else proves nothing of a
+        replica that is taken for one that generates nothing. `dispatched`: as in `showed_content`.
+        """
+        ends = content and self.showed_content(now, dispatched)
         self.failures = 0
-        if self.half_open:
-            self.half_open = False
+        if self.half_open and not self.zombie:
+            self._reopen(now)
+            return True
+        return ends
+
+    def showed_content(self, now: float | None = None, dispatched: float | None = None) -> bool:
+        """An attempt showed its first content; True if that ends the half-open trial of a zombie.
+
+        Call it at the first content event, while the attempt goes on. `dispatched`: when the
+        attempt was; what was sent before the trial is no trial.
+        """
+        self.suspected_at = None
+        is_trial = self.half_open and (dispatched is None or dispatched >= self.ended)
+        if not (self.zombie and is_trial):
+            return False
+        self.zombie = False
+        self.failures = 0
+        self._reopen(now)
+        return True
+
+    def begins_slowly(self, now: float) -> None:
+        """It is up and cold: its engine was started anew, or it has just been added."""
+        self.warm_since = now
+
+    def overdue(self, now: float, rng: Random, may_eject: bool) -> bool:
+        """An attempt's first token is overdue; True if the replica is ejected for that, now.
+
+        Call it once per attempt, when `is_overdue` first holds.
+        """
+        was_suspect = self.suspected_at is not None
+        self.suspected_at = now
+        if (was_suspect or self.half_open) and may_eject and not self.is_ejected(now):
+            self._eject(now, rng, zombie=True)
             return True
         return False
 
-    def failed(self, now: float, rng: Random, may_eject: bool) -> bool:
-        """An attempt spoke against the replica; True if it is ejected for that, now."""
+    def failed(
+        self, now: float, rng: Random, may_eject: bool, *, was_overdue: bool = False
+    ) -> bool:
+        """An attempt spoke against the replica; True if it is ejected for that, now.
+
+        `was_overdue`: it is one that `overdue` was told of.
+        """
         self.failures += 1
         if self.is_ejected(now) or not may_eject:
             return False
-        if self.half_open or self.failures >= self.rules.eject_after:
-            rules = self.rules
-            if now - self.ended > rules.eject_max_s:
-                self.ejections = 0  # it was well for long; one that flaps is not let off so soon
-            pause = min(rules.eject_base_s * 2.0 ** min(self.ejections, 30), rules.eject_max_s)
-            self.ejected_until = now + pause * rng.uniform(0.8, 1.2)
-            self.ejections += 1
-            self.half_open = False
+        proven = was_overdue and self.suspected_at is not None
+        if proven or self.half_open or self.failures >= self.rules.eject_after:
+            self._eject(now, rng, zombie=proven or self.zombie)
             return True
         return False
+
+    def _eject(self, now: float, rng: Random, *, zombie: bool) -> None:
+        rules = self.rules
+        if now - self.ended > rules.eject_max_s:
+            self.ejections = 0  # it was well for long; one that flaps is not let off so soon
+        pause = min(rules.eject_base_s * 2.0 ** min(self.ejections, 30), rules.eject_max_s)
+        self.ejected_until = now + pause * rng.uniform(0.8, 1.2)
+        self.ejections += 1
+        self.half_open = False
+        self.suspected_at = None
+        self.zombie = zombie
+
+    def _reopen(self, now: float | None) -> None:
+        """A trial went well."""
+        self.half_open = False
+        if now is not None:
+            self.warm_since = now
 
     def reopened(self, now: float) -> bool:
         """Whether an ejection has just run out: the replica is half-open from here."""
@@ -108,5 +214,6 @@ class Health:
             self.ejected_until = 0.0
             self.ended = now
             self.half_open = True
+            self.warm_since = now
             return True
         return False

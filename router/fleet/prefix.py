@@ -42,7 +42,7 @@ _SHIFT: Final = 58  # by the highest bits: dicts go by the lowest, which must di
 SHARDS: Final = 1 << 64 - _SHIFT
 FEW: Final = 8  # holders; more of them are remembered together ...
 REMEMBERED: Final = 32  # ... for so many masks and depths
-AT_ONCE: Final = 4096  # entries swept within one call: about half a millisecond
+AT_ONCE: Final = 2048  # entries swept within one call: about a millisecond
 RESERVE: Final = 4096  # entries kept free at most, per replica; never over a sixteenth
 _ZERO_ONE: Final = bytes.maketrans(b"01", b"\x00\x01")
 

@@ -1,7 +1,9 @@
 """Asks replicas how they are, and what they serve: one task per replica, over its own connections.
 
 Probes never share the data plane's connections, so a replica that hangs on /health delays nobody.
-The first round runs before the router listens, so that it starts with the truth.
+The first round runs before the router listens, so that it starts with the truth. Which path tells
+the health, and how long it may take, is the engine's (SGLang's /health generates a token); what a
+replica serves says in most cases which engine it is.
 """
 
 from __future__ import annotations
@@ -11,17 +13,20 @@ import ssl
 from collections.abc import Callable
 from random import Random
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Final
 
 from router.config.model import Config
+from router.fleet.ask import Asker, NoAnswer
+from router.fleet.engines.base import Check, Engine
+from router.fleet.engines.detect import ENGINES, detect
+from router.fleet.engines.models import CONTEXT, Entries, context_tokens, owners, read_models
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 
-if TYPE_CHECKING:
-    import aiohttp
-    from aiohttp.client import _RequestContextManager
-
-_MODELS_BYTES = 4 * 1024 * 1024
+_MODELS_BYTES: Final = 4 * 1024 * 1024
+_FACTS_BYTES: Final = 1024 * 1024
+# Who has no path for it is alive if it lists its models.
+_MODELS_CHECK: Final = Check("/v1/models")
 
 
 class Prober:
@@ -37,28 +42,19 @@ class Prober:
         on_error: Callable[[BaseException], None],
     ) -> None:
         self._fleet = fleet
-        self.adopt(config, token, tls)
+        self._asker = Asker(config, token, tls)
+        self._rules = config.health
         self._rng = rng
         self._on_error = on_error
         self._tasks: dict[Replica, asyncio.Task[None]] = {}
-        self._session: aiohttp.ClientSession | None = None
 
     def adopt(self, config: Config, token: str | None, tls: ssl.SSLContext | None) -> None:
         """New settings from a reload, for the probes to come."""
         self._rules = config.health
-        self._headers = {"authorization": f"Bearer {token}"} if token else {}
-        self._tls: ssl.SSLContext | bool = tls or True
-        self._server_name = config.upstream.server_name
+        self._asker.adopt(config, token, tls)
 
     async def start(self) -> None:
         """Probe every replica once, at the same time, then keep on probing."""
-        import aiohttp
-
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, force_close=True),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-        )
         replicas = list(self._fleet.replicas.values())
         # A replica that does not answer quickly must not delay the start: it is probed again.
         first = [asyncio.ensure_future(self._once(replica, first=True)) for replica in replicas]
@@ -88,8 +84,7 @@ class Prober:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._session is not None:
-            await self._session.close()
+        await self._asker.close()
 
     @property
     def running(self) -> int:
@@ -104,10 +99,12 @@ class Prober:
             try:
                 was_up = replica.health.up
                 good = await self._is_well(replica)
+                entries: Entries = {}
                 if good and (monotonic() >= next_models or not was_up):
-                    await self._read_models(replica)
+                    entries = await self._read_models(replica)
                     next_models = monotonic() + self._rules.models_interval_s
                 self._fleet.probed(replica, good)
+                await self._learn_context(replica, entries)
             except Exception as err:
                 self._on_error(err)
 
@@ -118,69 +115,63 @@ class Prober:
 
     async def _once(self, replica: Replica, *, first: bool = False) -> None:
         good = await self._is_well(replica)
+        entries: Entries = {}
         if good:
-            await self._read_models(replica)
+            entries = await self._read_models(replica)
         elif first:
             # Nothing speaks for it yet: one failure is enough before the first request.
             for _ in range(self._rules.fall - 1):
                 self._fleet.probed(replica, False)
         self._fleet.probed(replica, good)
+        await self._learn_context(replica, entries)
 
     async def _is_well(self, replica: Replica) -> bool:
-        path = self._rules.path
-        status = await self._status(replica, path or "/health")
-        if path is None and status in (404, 405, 501):
-            status = await self._status(replica, "/v1/models")
-        return 0 < status < 500 if path is None else 200 <= status < 400
+        rules = self._rules
+        if rules.path is not None:
+            return 200 <= await self._status(replica, rules.path, rules.timeout_s) < 400
+        status = 0
+        for check in (*_engine(replica).health, _MODELS_CHECK):
+            status = await self._status(replica, check.path, max(rules.timeout_s, check.timeout_s))
+            if check.decides(status):
+                break
+        return 0 < status < 500
 
-    async def _status(self, replica: Replica, path: str) -> int:
+    async def _status(self, replica: Replica, path: str, timeout_s: float) -> int:
         """The status of a GET, 0 if there is none."""
-        import aiohttp
-
         try:
-            async with self._get(replica, path) as response:
-                return response.status
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
+            return await self._asker.get(replica, path, timeout_s)
+        except NoAnswer:
             return 0
 
-    async def _read_models(self, replica: Replica) -> None:
-        """Learn /v1/models; an engine without it may serve anything."""
-        import aiohttp
-        import msgspec
+    async def _read_models(self, replica: Replica) -> Entries:
+        """Learn /v1/models, and say what was learned; an engine without it may serve anything."""
+        body = await self._body(replica, "/v1/models", _MODELS_BYTES)
+        entries = {} if body is None else read_models(body)
+        if entries:
+            found = detect(owned_by=owners(entries))
+            if found is not None and replica.config.engine is None:
+                replica.engine = found  # another engine may have come to this address
+            self._fleet.learned(replica, entries)
+        return entries
 
-        try:
-            async with self._get(replica, "/v1/models") as response:
-                if response.status != 200:
-                    return
-                raw = await response.content.read(_MODELS_BYTES)
-                while not response.content.at_eof() and len(raw) < _MODELS_BYTES:
-                    raw += await response.content.read(_MODELS_BYTES - len(raw))
-            answer: Any = msgspec.json.decode(raw)
-            entries = answer["data"]
-            objects = {e["id"]: e for e in entries if isinstance(e.get("id"), str)}
-        except (
-            aiohttp.ClientError,
-            OSError,
-            TimeoutError,
-            ValueError,
-            TypeError,
-            KeyError,
-            AttributeError,
-            RecursionError,
-        ):
+    async def _learn_context(self, replica: Replica, entries: Entries) -> None:
+        """How long a prompt may be, from engines that tell it elsewhere than with their models."""
+        facts = _engine(replica).facts
+        untold = [name for name, entry in entries.items() if context_tokens(entry) is None]
+        if facts is None or not untold:
             return
-        if objects:
-            self._fleet.learned(replica, objects)
+        body = await self._body(replica, facts.path, _FACTS_BYTES)
+        tokens = None if body is None else facts.parse(body).context_tokens
+        if tokens is not None and not replica.removed:
+            told = {name: {**entries[name], CONTEXT: tokens} for name in untold}
+            self._fleet.learned(replica, {**entries, **told})
 
-    def _get(self, replica: Replica, path: str) -> _RequestContextManager:
-        import aiohttp
+    async def _body(self, replica: Replica, path: str, size: int) -> bytes | None:
+        try:
+            return await self._asker.body(replica, path, self._rules.timeout_s, size)
+        except NoAnswer:
+            return None
 
-        assert self._session is not None
-        return self._session.get(
-            replica.config.url.rstrip("/") + path,
-            headers=self._headers,
-            timeout=aiohttp.ClientTimeout(total=self._rules.timeout_s),
-            allow_redirects=False,
-            ssl=self._tls,
-            server_hostname=self._server_name if replica.address.is_tls else None,
-        )
+
+def _engine(replica: Replica) -> Engine:
+    return ENGINES[replica.config.engine or replica.engine or "other"]

@@ -17,8 +17,10 @@ from router.config.model import Replica as Config
 from router.fleet.health import Health
 from router.fleet.signals import NO_SIGNALS
 from router.wire.pool import Pool
+from router.wire.sweep import NEVER
 
 UNLIMITED = sys.maxsize
+SMOOTHING = 0.1  # of a new observation, in the means of TTFT and TPOT
 
 
 class Replica(Candidate):
@@ -44,6 +46,7 @@ class Replica(Candidate):
         "served",
         "signals",
         "signals_at",
+        "ttft_tokens",
         "whole_fresh",
         "whole_fresh_tokens",
         "whole_older",
@@ -76,6 +79,7 @@ class Replica(Candidate):
         self.engine: str | None = config.engine  # None: not detected yet
         self.signals = NO_SIGNALS
         self.signals_at = 0.0
+        self.ttft_tokens = 0.0  # uncached prompt tokens behind `ttft_s`, smoothed as it is
 
     def adopt(self, config: Config, rules: HealthRules) -> None:
         """The same replica with other settings; what is known of it stays."""
@@ -86,6 +90,32 @@ class Replica(Candidate):
             self.models = frozenset(config.models)
         self.health.rules = rules
 
+    # -- what its answers teach ---------------------------------------------------------------
+
+    def answered(self, ttft_s: float, tokens: int) -> None:
+        """A stream's first content came `ttft_s` after its dispatch of so many uncached tokens."""
+        usual = self.ttft_s
+        if usual is None:
+            self.ttft_s, self.ttft_tokens = ttft_s, float(tokens)
+        else:
+            self.ttft_s = usual + (ttft_s - usual) * SMOOTHING
+            self.ttft_tokens += (tokens - self.ttft_tokens) * SMOOTHING
+
+    def paced(self, tpot_s: float) -> None:
+        """A stream took `tpot_s` per output token after the first."""
+        usual = self.tpot_s
+        self.tpot_s = tpot_s if usual is None else usual + (tpot_s - usual) * SMOOTHING
+
+    def patience_s(self, tokens: int) -> float:
+        """Seconds from the dispatch of so many uncached tokens until a first token is overdue."""
+        usual = self.ttft_s
+        if usual is None:
+            return NEVER
+        # A prompt ten times as long may take ten times as long; a shorter one is not held to less.
+        usual *= max(1.0, tokens / max(self.ttft_tokens, 1.0))
+        rules = self.health.rules
+        return max(rules.suspect_min_s, rules.suspect_factor * usual)
+
     def state(self, now: float) -> str:
         """One word for people and metrics."""
         if self.removed:
@@ -94,4 +124,6 @@ class Replica(Candidate):
             return "down"
         if self.health.is_ejected(now):
             return "ejected"
+        if self.signals.asleep:
+            return "asleep"
         return "half_open" if self.health.half_open else "ready"

@@ -16,12 +16,17 @@ from typing import Any
 
 from router.config.model import Health as HealthRules
 from router.core.errors import Reason, RouterError
+from router.core.lease import poll_counted, signals_lost
 from router.fleet.health import BLAMED
+from router.fleet.knowledge import Knowledge
 from router.fleet.owners import Owners
 from router.fleet.replica import UNLIMITED, Replica
+from router.fleet.signals import NO_SIGNALS, Signals, restarted
 from router.wire.sweep import NEVER, Sweeper
 
 RETRY_AFTER_S = 2  # a replica that was just lost is back, or ejected, within seconds
+SUSPICION_S = 1.0  # between two looks at a suspect, ...
+WARMING_S = 0.5  # ... and between two steps of a slow start
 _KNOWN_MAX = 10_000  # model names remembered through restarts
 
 
@@ -35,7 +40,12 @@ class Fleet:
         rng: Random,
         on_change: Callable[[frozenset[str]], None],
         on_event: Callable[[str, Replica], None],
+        knowledge: Knowledge,
+        stale_s: float = 10.0,
     ) -> None:
+        self.knowledge = knowledge
+        self.stale_s = stale_s  # older signals count as unknown
+        self.polls_failed: dict[str, int] = {}  # by what was wrong
         self.rules = rules
         self.replicas: dict[str, Replica] = {}
         self.leaving: set[Replica] = set()  # removed, with leases still out
@@ -57,6 +67,7 @@ class Fleet:
 
     def add(self, replica: Replica) -> None:
         self.replicas[replica.id] = replica
+        self.knowledge.add(replica)
         self._membership_changed()
 
     def remove(self, replica_id: str, successor: Replica | None = None) -> None:
@@ -66,10 +77,12 @@ class Fleet:
         """
         replica = self.replicas.pop(replica_id)
         replica.removed = True
+        self.knowledge.remove(replica)
         if replica.inflight:
             self.leaving.add(replica)
         if successor is not None:
             self.replicas[successor.id] = successor
+            self.knowledge.add(successor)
         self._membership_changed()
         replica.pool.close()
 
@@ -164,27 +177,54 @@ class Fleet:
 
     # -- what comes back ----------------------------------------------------------------------
 
-    def succeeded(self, replica: Replica) -> None:
-        """An attempt at the replica went well."""
+    def succeeded(
+        self, replica: Replica, dispatched: float | None = None, *, content: bool = True
+    ) -> None:
+        """An attempt at the replica went well; `content`: it was asked to generate something."""
         replica.served += 1
         health = replica.health
-        if (health.failures or health.half_open) and health.succeeded():
-            self._on_event("recovered", replica)
+        if health.failures or health.half_open or health.suspected_at is not None:
+            if health.succeeded(monotonic(), content=content, dispatched=dispatched):
+                self._on_event("recovered", replica)
             self.rebuild()
 
-    def failed(self, replica: Replica, reason: Reason) -> None:
+    def showed_content(
+        self, replica: Replica, now: float, dispatched: float, ttft_s: float | None, tokens: int
+    ) -> None:
+        """An attempt shows its first content; `ttft_s`: None where it is the whole answer."""
+        if ttft_s is not None:
+            replica.answered(ttft_s, tokens)
+        health = replica.health
+        if health.suspected_at is not None or health.zombie:
+            if health.showed_content(now, dispatched):
+                self._on_event("recovered", replica)
+            self.rebuild()
+
+    def overdue(self, replica: Replica, now: float) -> None:
+        """The first token of an attempt at the replica is overdue."""
+        if replica.removed:
+            return
+        if replica.health.overdue(now, self._rng, self._may_eject(replica, now)):
+            self._on_event("ejected", replica)
+            replica.pool.close_idle()
+        else:
+            self._on_event("suspect", replica)
+        self.rebuild()
+
+    def failed(self, replica: Replica, reason: Reason, *, was_overdue: bool = False) -> None:
         """An attempt at the replica ended badly."""
         if reason not in BLAMED or replica.removed:
             return
         now = monotonic()
-        if replica.health.failed(now, self._rng, self._may_eject(replica, now)):
+        may_eject = self._may_eject(replica, now)
+        if replica.health.failed(now, self._rng, may_eject, was_overdue=was_overdue):
             self._on_event("ejected", replica)
             replica.pool.close_idle()
             self.rebuild()
 
     def probed(self, replica: Replica, good: bool) -> None:
         """An active probe came back."""
-        if replica.removed or not replica.health.probed(good):
+        if replica.removed or not replica.health.probed(good, monotonic()):
             return
         # Connections from before the change may be stale: Envoy closes them, too.
         replica.pool.close_idle()
@@ -201,6 +241,39 @@ class Fleet:
         if replica.config.models is None and models != replica.models:
             replica.models = models
             self.rebuild()
+
+    def observed(self, replica: Replica, signals: Signals, poll: int, now: float) -> None:
+        """The answer to a poll of the replica's metrics; `poll` is what `poll_begins` gave."""
+        if replica.removed:
+            return
+        before = replica.signals
+        replica.signals = signals
+        replica.signals_at = now
+        replica.kv_usage = signals.kv_usage
+        replica.slots = signals.slots
+        poll_counted(replica, poll, signals.running, signals.waiting)
+        if signals.kv_tokens is not None:
+            replica.kv_tokens = signals.kv_tokens
+        self.knowledge.sized(replica)
+        if restarted(before, signals):
+            self.knowledge.restarted(replica)
+            replica.health.begins_slowly(now)
+            self._on_event("restarted", replica)
+        if signals.asleep != before.asleep:
+            self._on_event("asleep" if signals.asleep else "awake", replica)
+            self.rebuild()
+
+    def unobserved(self, replica: Replica, problem: str, now: float) -> None:
+        """A poll that told nothing. What was told before counts until it is too old."""
+        self.polls_failed[problem] = self.polls_failed.get(problem, 0) + 1
+        if replica.signals is not NO_SIGNALS and now - replica.signals_at > self.stale_s:
+            was_asleep = replica.signals.asleep
+            replica.signals = NO_SIGNALS
+            replica.kv_usage = None
+            replica.slots = None
+            signals_lost(replica)
+            if was_asleep:
+                self.rebuild()
 
     def _may_eject(self, replica: Replica, now: float) -> bool:
         """At most a share of the fleet is ejected, and one replica always stays."""
@@ -219,7 +292,14 @@ class Fleet:
     def rebuild(self) -> None:
         """Prepare what requests read."""
         now = monotonic()
-        ready = [r for r in self.replicas.values() if r.health.up and not r.health.is_ejected(now)]
+        up = [r for r in self.replicas.values() if r.health.up and not r.signals.asleep]
+        ready = [r for r in up if not r.health.is_ejected(now)]
+        if len(ready) < self.rules.panic_share * len(self.replicas):
+            # So much of the fleet is out that the few left would drown: rather ask them all.
+            ready = up
+        trusted = [r for r in ready if not r.health.is_suspect(now)]
+        if trusted:
+            ready = trusted
         self.ready = tuple(ready)
         self.ready_ids = {r.id: r for r in ready}
         self._any_model = tuple(r for r in ready if r.models is None)
@@ -232,6 +312,7 @@ class Fleet:
                 found.extend(self._any_model)
         self._by_model = {model: tuple(found) for model, found in by_model.items()}
         for replica in self.replicas.values():
+            replica.weight = replica.config.weight * replica.health.factor(now)
             replica.limit = 1 if replica.health.half_open else replica.max_inflight
             for model in replica.models or ():
                 if len(self._known_models) < _KNOWN_MAX:
@@ -240,12 +321,21 @@ class Fleet:
         # Replicas whose models are not known yet are taken to be like the others.
         pools = {r.models for r in self.replicas.values() if r.models is not None}
         self._one_pool = len(pools) <= 1
-        self._arm()
+        self._arm(now)
 
-    def _arm(self) -> None:
-        until = [r.health.ejected_until for r in self.replicas.values() if r.health.ejected_until]
-        self.deadline = min(until) if until else NEVER
-        if until:
+    def _arm(self, now: float) -> None:
+        """Look again when an ejection or a suspicion ends, and while a slow start goes on."""
+        due: list[float] = []
+        for replica in self.replicas.values():
+            health = replica.health
+            if health.ejected_until:
+                due.append(health.ejected_until)
+            if health.is_suspect(now):
+                due.append(now + SUSPICION_S)
+            if health.factor(now) < 1.0:
+                due.append(now + WARMING_S)
+        self.deadline = min(due) if due else NEVER
+        if due:
             self._sweeper.add(self)
         else:
             self._sweeper.discard(self)

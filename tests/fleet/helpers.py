@@ -6,9 +6,10 @@ import asyncio
 from random import Random
 from typing import Any
 
-from router.config.model import Health, Limits, Timeouts
+from router.config.model import Health, Limits, Prefix, Timeouts
 from router.config.model import Replica as ReplicaConfig
 from router.core.lease import Lease
+from router.fleet.knowledge import Knowledge
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.wire.pool import Address, Pool
@@ -30,6 +31,7 @@ class Table:
             Random(1),
             self.changes.append,
             lambda what, replica: self.events.append((what, replica.id)),
+            knowledge=Knowledge(Prefix()),
         )
 
     def add(self, id: str, models: tuple[str, ...] | None = ("m",), **config: Any) -> Replica:

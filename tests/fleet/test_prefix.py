@@ -108,6 +108,11 @@ def test_who_holds_a_shared_prompt_follows_every_change() -> None:
     sent(index, 3, own)
     assert index.match(own) == {**everybody, 3: 2}
     assert index.match((*system, 5)) == everybody  # the answer before it was not changed
+    elsewhere = chain("held by all but one")
+    for key in keys:
+        if key != 3:
+            sent(index, key, elsewhere)
+    assert index.match(elsewhere) == {key: 1 for key in keys if key != 3}
     for key in (4, 5):
         sent(index, key, own)
     assert index.match(own) == {**everybody, 3: 2, 4: 2, 5: 2}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
@@ -16,40 +15,12 @@ from router.core.errors import Reason, RouterError
 from router.fleet.probe import Prober
 from router.fleet.replica import Replica
 from tests.fleet.helpers import Table
+from tests.fleet.servers import OK, WELL, Answers, models, serving
 from tests.harness.behaviours import rst_unread
 from tests.harness.listeners import blackhole, dead_url
 from tests.harness.messages import response
-from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection, eventually
+from tests.harness.replica import eventually
 from tests.harness.running import scenario
-
-Answers = dict[str, bytes | None]  # path -> answer; None: none at all
-
-
-def models(*names: str) -> bytes:
-    data = [{"id": name, "object": "model"} for name in names]
-    return response(200, "Connection: close", body=json.dumps({"data": data}).encode())
-
-
-OK = response(200, "Connection: close")
-WELL: Answers = {"/health": OK, "/v1/models": models("m")}
-
-
-class Engine:
-    """A server whose answers can be changed, and what it was asked."""
-
-    def __init__(self, answers: Answers) -> None:
-        self.answers = answers
-        self.asked: list[str] = []
-        self.fields: list[dict[str, str]] = []
-        self.server = HostileReplica(self.behave, probes=None)
-
-    async def behave(self, connection: ReplicaConnection) -> None:
-        while request := await connection.recv_request():
-            self.asked.append(request.target)
-            self.fields.append(dict(request.headers))
-            answer = self.answers.get(request.target, response(404, "Connection: close"))
-            if answer is not None:
-                await connection.send(answer)
 
 
 @asynccontextmanager
@@ -73,19 +44,6 @@ async def probing(
         assert prober.running == 0
         table.close()
     assert not errors
-
-
-@asynccontextmanager
-async def serving(answers: Answers | Behaviour) -> AsyncIterator[Engine]:
-    engine = Engine(answers if isinstance(answers, dict) else {})
-    if not isinstance(answers, dict):
-        engine.server.behave = answers
-    engine.server.start()
-    try:
-        yield engine
-    finally:
-        await engine.server.stop()
-        assert not engine.server.failures
 
 
 def first(table: Table) -> Replica:

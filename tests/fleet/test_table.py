@@ -214,7 +214,7 @@ async def test_probes_take_a_replica_out_and_in() -> None:
 
 @scenario
 async def test_a_failing_replica_is_ejected_then_tried_then_trusted() -> None:
-    table = Table(eject_base_s=0.02)
+    table = Table(eject_base_s=0.02, slow_start_s=0)
     table.add("a")
     replica = table.add("b")
     eject(table, replica)

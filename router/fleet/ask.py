@@ -1,0 +1,147 @@
+"""Puts questions to replicas: one GET, bounded in time and size, over connections of its own.
+
+These never are the data plane's connections, so a replica that hangs here delays no request. An
+answer is read in pieces and given to a sink; between pieces the event loop has its turn, so that
+megabytes sent on purpose cost nobody else more than one piece.
+
+Must never: follow a redirect, inflate a compressed answer, or log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+from router.config.model import Config
+from router.fleet.replica import Replica
+
+if TYPE_CHECKING:
+    import aiohttp
+
+# Why there are no signals: it could not be reached, took too long, said too much, answered with
+# another status than 200, said what nobody can read, or said nothing that is known.
+Problem = Literal["refused", "timeout", "too_large", "status", "garbage", "nothing"]
+
+_PIECE = 16 * 1024  # of an answer between two turns of the event loop
+_IDLE_S = 3.0  # a connection is used again; servers close idle ones after 5 s (uvicorn)
+
+Sink = Callable[[bytes], bool]  # takes a piece; False: too much
+
+
+class NoAnswer(Exception):
+    """A question that was not answered, in one word."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self.problem: Problem = problem
+
+
+class Asker:
+    """Asks many replicas. `close` it after the last question."""
+
+    def __init__(self, config: Config, token: str | None, tls: ssl.SSLContext | None) -> None:
+        self._sessions: dict[bool, aiohttp.ClientSession] = {}  # by whether connections are kept
+        self.adopt(config, token, tls)
+
+    def adopt(self, config: Config, token: str | None, tls: ssl.SSLContext | None) -> None:
+        """New settings from a reload, for the questions to come."""
+        self._headers = {"accept-encoding": "identity"}
+        if token:
+            self._headers["authorization"] = f"Bearer {token}"
+        self._tls: ssl.SSLContext | bool = tls or True
+        self._server_name = config.upstream.server_name
+
+    async def close(self) -> None:
+        for session in self._sessions.values():
+            await session.close()
+        self._sessions.clear()
+
+    async def get(
+        self,
+        replica: Replica,
+        path: str,
+        timeout_s: float,
+        sink: Sink | None = None,
+        size: int = 0,
+        *,
+        keep_alive: bool = False,
+    ) -> int:
+        """The status of a GET; the body of a 200 goes to the sink, at most `size` bytes of it.
+
+        `keep_alive`: the connection may be used again. Raises NoAnswer.
+        """
+        import aiohttp
+
+        session = self._sessions.get(keep_alive) or self._open(keep_alive)
+        try:
+            async with session.get(
+                replica.config.url.rstrip("/") + path,
+                headers=self._headers,
+                timeout=aiohttp.ClientTimeout(total=timeout_s),
+                allow_redirects=False,
+                ssl=self._tls,
+                server_hostname=self._server_name if replica.address.is_tls else None,
+            ) as response:
+                try:
+                    if sink is not None and response.status == 200:
+                        await _read(response, sink, size)
+                except NoAnswer:
+                    response.close()  # whatever is still to come
+                    raise
+                return response.status
+        except TimeoutError:
+            raise NoAnswer("timeout") from None
+        except (aiohttp.ClientConnectionError, OSError):
+            raise NoAnswer("refused") from None
+        except (aiohttp.ClientError, ValueError):
+            raise NoAnswer("garbage") from None
+
+    async def body(self, replica: Replica, path: str, timeout_s: float, size: int) -> bytes | None:
+        """The body of a 200, None for any other status. Raises NoAnswer."""
+        pieces: list[bytes] = []
+        status = await self.get(replica, path, timeout_s, keep(pieces), size)
+        return b"".join(pieces) if status == 200 else None
+
+    def _open(self, keep_alive: bool) -> aiohttp.ClientSession:
+        import aiohttp
+
+        if keep_alive:
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S)
+        else:
+            connector = aiohttp.TCPConnector(limit=0, force_close=True)
+        session = self._sessions[keep_alive] = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            read_bufsize=_PIECE,
+        )
+        return session
+
+
+def keep(pieces: list[bytes]) -> Sink:
+    """A sink that keeps everything."""
+
+    def take(piece: bytes) -> bool:
+        pieces.append(piece)
+        return True
+
+    return take
+
+
+async def _read(response: aiohttp.ClientResponse, sink: Sink, size: int) -> None:
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise NoAnswer("garbage")
+    if response.content_length is not None and response.content_length > size:
+        raise NoAnswer("too_large")
+    left = size
+    while data := await response.content.readany():
+        left -= len(data)
+        if left < 0:
+            raise NoAnswer("too_large")
+        for at in range(0, len(data), _PIECE):
+            if not sink(data[at : at + _PIECE]):
+                raise NoAnswer("too_large")
+            if len(data) >= _PIECE:
+                await asyncio.sleep(0)

@@ -1,0 +1,235 @@
+"""What the router must know of an engine to read it: data, and pure functions over bytes.
+
+An `Engine` says how it is recognised, what to GET for its signals and how to read the answers,
+which path tells its health, and which control it has. Nothing here or in the engines' own files
+does I/O: the poller and the prober ask, and hand over what came.
+
+Reading never raises: what is missing or cannot be is `None` in the `Signals` and named in `odd`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+from router.fleet.engines.exposition import Samples, Wanted, read
+from router.fleet.signals import NO_SIGNALS, Signals
+
+START_TIME: Final = "process_start_time_seconds"  # of the process that answers, where it tells
+
+Odd = set[str]  # names of figures that could not be believed
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine tells of itself that changes with a restart only. None: it does not say."""
+
+    slots: int | None = None
+    kv_tokens: int | None = None
+    block_tokens: int | None = None
+    context_tokens: int | None = None  # the longest prompt and answer together
+    version: str | None = None
+    low_first: bool | None = None  # SGLang: the lower priority number goes first
+
+
+NO_FACTS = Facts()
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What was known of a replica before this answer."""
+
+    facts: Facts = NO_FACTS
+    last: Signals = NO_SIGNALS
+    empty: int = 0  # answers in a row, before this one, that held nothing new
+
+
+NOTHING_KNOWN = Known()
+
+
+class Source:
+    """One GET and how its answer is read. `timeout_s`: it may take that long, whatever is set."""
+
+    __slots__ = ("path", "timeout_s")
+
+    def __init__(self, path: str, timeout_s: float) -> None:
+        self.path = path
+        self.timeout_s = timeout_s
+
+    def parse(
+        self, body: bytes, known: Known = NOTHING_KNOWN, odd: Odd | None = None
+    ) -> Signals | None:
+        """The signals of a whole answer; None: it is not what this source should say."""
+        raise NotImplementedError
+
+
+class TextSource(Source):
+    """A page of the Prometheus text format."""
+
+    __slots__ = ("read", "wanted")
+
+    def __init__(
+        self,
+        path: str,
+        names: tuple[str, ...],
+        read: Callable[[Samples, Known], Signals],
+        timeout_s: float = 0.0,
+    ) -> None:
+        super().__init__(path, timeout_s)
+        self.wanted = Wanted(*names, START_TIME)
+        self.read = read
+
+    def parse(
+        self, body: bytes, known: Known = NOTHING_KNOWN, odd: Odd | None = None
+    ) -> Signals | None:
+        return self.parse_samples(read(body, self.wanted), known, odd)
+
+    def parse_samples(self, samples: Samples, known: Known, odd: Odd | None) -> Signals:
+        signals = self.read(samples, known)
+        if odd is not None:
+            odd |= samples.odd
+        return signals
+
+
+class JsonSource(Source):
+    """A JSON document."""
+
+    __slots__ = ("read",)
+
+    def __init__(
+        self,
+        path: str,
+        read: Callable[[Any, Known, Odd], Signals | None],
+        timeout_s: float = 0.0,
+    ) -> None:
+        super().__init__(path, timeout_s)
+        self.read = read
+
+    def parse(
+        self, body: bytes, known: Known = NOTHING_KNOWN, odd: Odd | None = None
+    ) -> Signals | None:
+        document = decoded(body)
+        if document is INVALID:
+            return None
+        return self.read(document, known, set() if odd is None else odd)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FactsSource:
+    """Where an engine tells its facts."""
+
+    path: str
+    read: Callable[[Any], Facts]
+
+    def parse(self, body: bytes) -> Facts:
+        return self.read(decoded(body))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Check:
+    """A path that tells the health. It decides unless the engine does not have it."""
+
+    path: str
+    timeout_s: float = 0.0  # it may take that long, whatever is set
+    only: frozenset[int] = frozenset()  # the statuses that decide; empty: all but ABSENT
+
+    def decides(self, status: int) -> bool:
+        """Whether this status is an answer about health (0: there was none at all)."""
+        if status in ABSENT:
+            return False
+        return not self.only or not status or status in self.only
+
+
+ABSENT: Final = frozenset({404, 405, 501})  # statuses of a path that a server does not have
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Abort:
+    """How an engine is told to stop a request whose connection it may not watch."""
+
+    method: Literal["POST", "DELETE"]
+    path: str
+    key: str  # the name of the request's id, in the JSON body (POST) or the query (DELETE)
+    is_list: bool = False  # the body holds a list of ids
+    is_prefix: bool = False  # it stops every request whose id begins so: ids of one length only
+    is_optional: bool = False  # there only where an operator switched it on
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Marks:
+    """How an engine is recognised by what it answers."""
+
+    owned_by: str | None = None  # of the entries of its /v1/models
+    metrics: tuple[bytes, ...] = ()  # how its metric names begin
+    answers: Mapping[str, Callable[[Any], bool]] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Engine:
+    """An engine, as far as the fleet needs to know it."""
+
+    name: str
+    marks: Marks
+    sources: tuple[Source, ...]  # the better one first; the next where it is absent or says nothing
+    health: tuple[Check, ...] = (Check("/health"),)
+    facts: FactsSource | None = None
+    abort: Abort | None = None
+    keeps_alive: bool = True  # connections may be used for more than one question
+
+
+INVALID: Final = object()
+
+
+def decoded(body: bytes) -> Any:
+    """A JSON document, or INVALID."""
+    try:
+        return msgspec.json.decode(body)
+    except (ValueError, RecursionError):
+        return INVALID
+
+
+def count(value: Any, name: str, odd: Odd) -> int | None:
+    """A whole number that may be one: from 0 on. None, and odd, if it is something else."""
+    if value is None:
+        return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53:
+        return value
+    odd.add(name)
+    return None
+
+
+def share(value: Any, name: str, odd: Odd) -> float | None:
+    """A number between 0 and 1. None, and odd, if it is something else."""
+    if value is None:
+        return None
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1.001:
+        return min(float(value), 1.0)
+    odd.add(name)
+    return None
+
+
+def whole(text: str | None) -> int | None:
+    """A label's text as a whole number from 0 on; engines write `None` where they do not know."""
+    if text is None or not text.isascii() or not text.isdigit() or len(text) > 12:
+        return None
+    return int(text)
+
+
+def text(value: Any) -> str | None:
+    return value if isinstance(value, str) and len(value) <= 200 else None
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """`value` if it is a JSON object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def times(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a * b
+
+
+def plus(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b

@@ -1,0 +1,57 @@
+"""Which engine is it? From what it answered, surest first: metric names, `/v1/models`, the rest.
+
+Must never: ask anything itself, or raise. What a version number alone says is not used: vLLM's and
+TensorRT-LLM's `/version` look the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from router.fleet.engines.base import Engine
+from router.fleet.engines.llamacpp import LLAMACPP
+from router.fleet.engines.other import OTHER
+from router.fleet.engines.sglang import SGLANG
+from router.fleet.engines.tgi import TGI
+from router.fleet.engines.trtllm import TRTLLM
+from router.fleet.engines.vllm import VLLM
+
+ENGINES: Mapping[str, Engine] = {
+    engine.name: engine for engine in (VLLM, SGLANG, TRTLLM, TGI, LLAMACPP, OTHER)
+}
+# What to ask of a replica that says nothing by its metrics and models, in this order.
+QUESTIONS = tuple(
+    dict.fromkeys(
+        path for engine in ENGINES.values() for path in engine.marks.answers if path != "/metrics"
+    )
+)
+
+_PREFIXES = {prefix: engine.name for engine in ENGINES.values() for prefix in engine.marks.metrics}
+_OWNERS = {e.marks.owned_by: e.name for e in ENGINES.values() if e.marks.owned_by is not None}
+_FIRST = re.compile(rb"(?:\A|\n)(" + b"|".join(map(re.escape, _PREFIXES)) + rb")")
+
+
+def detect(
+    *,
+    metrics: bytes = b"",
+    owned_by: Collection[str] = (),
+    answers: Mapping[str, Any] | None = None,
+) -> str | None:
+    """The name of the engine; None: nothing known to us says so.
+
+    `metrics`: the beginning of its page of metrics. `owned_by`: of the entries of its model list.
+    `answers`: path to JSON document, of what it answered with 200.
+    """
+    found = _FIRST.search(metrics)
+    if found is not None:
+        return _PREFIXES[found[1]]
+    names = {_OWNERS[owner] for owner in owned_by if owner in _OWNERS}
+    if len(names) == 1:
+        return names.pop()
+    for engine in ENGINES.values():
+        for path, is_it in engine.marks.answers.items():
+            if answers and path in answers and is_it(answers[path]):
+                return engine.name
+    return None

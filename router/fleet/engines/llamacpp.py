@@ -1,0 +1,107 @@
+"""llama.cpp's server: `/metrics` with `--metrics` only, else the slots themselves.
+
+It has a fixed number of slots and no KV usage: slots in use over slots. Every answer waits for the
+decode step under way, so it may take seconds. Averages are `nan` before the first token.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from router.fleet.engines.base import (
+    NO_FACTS,
+    NOTHING_KNOWN,
+    START_TIME,
+    Abort,
+    Engine,
+    Facts,
+    FactsSource,
+    JsonSource,
+    Known,
+    Marks,
+    Odd,
+    TextSource,
+    count,
+    mapping,
+    text,
+    times,
+)
+from router.fleet.engines.exposition import Samples
+from router.fleet.signals import Signals
+
+PROCESSING = "llamacpp:requests_processing"
+DEFERRED = "llamacpp:requests_deferred"
+PROMPT_TOKENS = "llamacpp:prompt_tokens_total"
+GENERATED = "llamacpp:tokens_predicted_total"
+
+NAMES = (PROCESSING, DEFERRED, PROMPT_TOKENS, GENERATED)
+PATIENCE_S = 5.0
+
+
+def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
+    """A page of /metrics."""
+    running = samples.total(PROCESSING)
+    slots = known.facts.slots
+    return Signals(
+        running=running,
+        waiting=samples.total(DEFERRED),
+        kv_usage=min(running / slots, 1.0) if slots and running is not None else None,
+        kv_tokens=known.facts.kv_tokens,
+        slots=slots,
+        started_at=samples.moment(START_TIME),
+        prompt_tokens=samples.total(PROMPT_TOKENS),
+        generated_tokens=samples.total(GENERATED),
+    )
+
+
+def read_slots(document: Any, known: Known, odd: Odd) -> Signals | None:
+    """An answer of /slots; it does not tell who waits for one."""
+    if not isinstance(document, list) or not document:
+        return None
+    if not all(isinstance(slot, dict) for slot in document):
+        return None
+    states = [slot.get("is_processing") for slot in document]
+    if not all(isinstance(state, bool) for state in states):
+        odd.add("is_processing")
+        return Signals(slots=len(document))
+    contexts = [count(slot.get("n_ctx"), "n_ctx", odd) for slot in document]
+    known_contexts = [context for context in contexts if context]
+    running = sum(states)
+    return Signals(
+        running=running,
+        kv_usage=running / len(document),
+        kv_tokens=sum(known_contexts) if len(known_contexts) == len(contexts) else None,
+        slots=len(document),
+    )
+
+
+def read_props(document: Any) -> Facts:
+    """The answer of /props; `n_ctx` is one slot's."""
+    props = mapping(document)
+    if not props:
+        return NO_FACTS
+    odd: Odd = set()
+    slots = count(props.get("total_slots"), "total_slots", odd) or None
+    context = count(mapping(props.get("default_generation_settings")).get("n_ctx"), "n_ctx", odd)
+    return Facts(
+        slots=slots,
+        kv_tokens=times(slots, context or None),
+        context_tokens=context or None,
+        version=text(props.get("build_info")),
+    )
+
+
+def _is_props(document: Any) -> bool:
+    return mapping(document).keys() >= {"total_slots", "default_generation_settings"}
+
+
+LLAMACPP = Engine(
+    name="llamacpp",
+    marks=Marks(owned_by="llamacpp", metrics=(b"llamacpp:",), answers={"/props": _is_props}),
+    sources=(
+        TextSource("/metrics", NAMES, read, timeout_s=PATIENCE_S),
+        JsonSource("/slots", read_slots, timeout_s=PATIENCE_S),
+    ),
+    facts=FactsSource("/props", read_props),
+    abort=Abort("DELETE", "/v1/stream", "conv_id"),
+)

@@ -1,0 +1,44 @@
+"""What a `/v1/models` says: models, adapters, who owns them, how long a prompt may be.
+
+Read from any server that calls itself OpenAI-compatible: whatever is not as expected is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from router.fleet.engines.base import decoded, mapping
+
+CONTEXT = "max_model_len"  # as vLLM and SGLang call it
+
+Entries = dict[str, dict[str, Any]]  # model name -> its entry
+
+
+def read_models(body: bytes) -> Entries:
+    """The entries by model name; empty if the answer is no list of models."""
+    entries = mapping(decoded(body)).get("data")
+    if not isinstance(entries, list):
+        return {}
+    if not all(isinstance(entry, dict) for entry in entries):
+        return {}
+    return {entry["id"]: entry for entry in entries if isinstance(entry.get("id"), str)}
+
+
+def owners(entries: Mapping[str, Mapping[str, Any]]) -> frozenset[str]:
+    """Who owns them: most engines write their own name there."""
+    found = (entry.get("owned_by") for entry in entries.values())
+    return frozenset(owner for owner in found if isinstance(owner, str))
+
+
+def adapters(entries: Mapping[str, Mapping[str, Any]]) -> frozenset[str]:
+    """Those that are adapters of another model."""
+    return frozenset(name for name, e in entries.items() if isinstance(e.get("parent"), str))
+
+
+def context_tokens(entry: Mapping[str, Any]) -> int | None:
+    """The longest prompt and answer together, in tokens."""
+    value = entry.get(CONTEXT)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**53:
+        return value
+    return None

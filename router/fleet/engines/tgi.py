@@ -1,0 +1,88 @@
+"""TGI: gauges without labels, and what it was started with in `/info`.
+
+A gauge that was never set is not on the page, and means 0; so 0 it is, where anything of TGI's is.
+There is no KV usage: the tokens that the running batch may come to, over the most there can be.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from router.fleet.engines.base import (
+    NO_FACTS,
+    NOTHING_KNOWN,
+    START_TIME,
+    Engine,
+    Facts,
+    FactsSource,
+    Known,
+    Marks,
+    Odd,
+    TextSource,
+    count,
+    mapping,
+    text,
+)
+from router.fleet.engines.exposition import Samples
+from router.fleet.signals import NO_SIGNALS, Signals
+
+RUNNING = "tgi_batch_current_size"
+WAITING = "tgi_queue_size"
+RESERVED = "tgi_batch_current_max_tokens"
+MOST = "tgi_batch_max_total_tokens"  # the v3 backend's; before: /info
+PROMPT_TOKENS = "tgi_request_input_length_sum"
+GENERATED = "tgi_request_generated_tokens_sum"
+REQUESTS = "tgi_request_count"  # there as soon as anybody asked anything
+
+NAMES = (RUNNING, WAITING, RESERVED, MOST, PROMPT_TOKENS, GENERATED, REQUESTS)
+
+
+def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
+    """A page of /metrics."""
+    if not any(samples.series(name)[1] for name in NAMES):
+        return NO_SIGNALS
+    most = samples.total(MOST) or known.facts.kv_tokens
+    reserved = _gauge(samples, RESERVED)
+    usage = None
+    if most and reserved is not None:
+        usage = samples.share(RESERVED, reserved / most)
+    return Signals(
+        running=_gauge(samples, RUNNING),
+        waiting=_gauge(samples, WAITING),
+        kv_usage=usage,
+        kv_tokens=most,
+        started_at=samples.moment(START_TIME),
+        prompt_tokens=samples.total(PROMPT_TOKENS),
+        generated_tokens=samples.total(GENERATED),
+    )
+
+
+def _gauge(samples: Samples, name: str) -> int | None:
+    return samples.total(name) if samples.series(name)[1] else 0
+
+
+def read_info(document: Any) -> Facts:
+    """The answer of /info."""
+    info = mapping(document)
+    if not info:
+        return NO_FACTS
+    odd: Odd = set()
+    return Facts(
+        slots=count(info.get("max_batch_size"), "max_batch_size", odd) or None,
+        kv_tokens=count(info.get("max_batch_total_tokens"), "max_batch_total_tokens", odd) or None,
+        context_tokens=count(info.get("max_total_tokens"), "max_total_tokens", odd) or None,
+        version=text(info.get("version")),
+    )
+
+
+def _is_info(document: Any) -> bool:
+    """The embedding server of the same house has this path, too, but generates nothing."""
+    return mapping(document).keys() >= {"model_id", "max_concurrent_requests", "max_total_tokens"}
+
+
+TGI = Engine(
+    name="tgi",
+    marks=Marks(metrics=(b"tgi_",), answers={"/info": _is_info}),
+    sources=(TextSource("/metrics", NAMES, read),),
+    facts=FactsSource("/info", read_info),
+)

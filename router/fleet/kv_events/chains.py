@@ -1,0 +1,69 @@
+"""Our own names for KV blocks: hashes over token ids, each chained to the block before it.
+
+Engines hash blocks in ways that change with version, settings and a random seed, so their hashes
+are never computed here. Events carry the token ids; requests are turned into token ids; both are
+hashed alike: h(i) = xxh3_64(token ids of block i as 4-byte little-endian, seed = h(i-1)), and
+h(-1) is a hash of what else keeps caches apart: the adapter and the cache salt.
+
+Must never: do I/O, or know a replica.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable
+
+from xxhash import xxh3_64_intdigest
+
+_BYTES = 4  # of one token id
+
+
+def pack(ids: Iterable[int]) -> bytes:
+    """Token ids as 4-byte little-endian. Raises TypeError or OverflowError for what is no id."""
+    packed = array("I", ids)
+    if sys.byteorder != "little":
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def root(lora: str = "", salt: str = "") -> int:
+    """The hash that stands before the first block. "" means none."""
+    if not lora and not salt:
+        return 0
+    name = lora.encode("utf-8", "surrogatepass")
+    return xxh3_64_intdigest(b"%d:%b%b" % (len(name), name, salt.encode("utf-8", "surrogatepass")))
+
+
+def chain(tokens: bytes, block_size: int, before: int, most: int = sys.maxsize) -> list[int]:
+    """Hashes of the whole blocks of packed `tokens`, at most so many; `before`: the one before."""
+    step = block_size * _BYTES
+    end = min(len(tokens) // step, most) * step
+    hashes = []
+    for at in range(0, end, step):
+        before = xxh3_64_intdigest(tokens[at : at + step], before)
+        hashes.append(before)
+    return hashes
+
+
+class TokenChains:
+    """The token ids of one prompt, and their chain for whatever block size a replica has."""
+
+    __slots__ = ("_chains", "_most", "_root", "_tokens", "count")
+
+    def __init__(self, tokens: bytes, lora: str = "", salt: str = "", most: int = 2048) -> None:
+        """`tokens` packed; `most`: leading blocks that are looked at."""
+        self._tokens = tokens
+        self._root = root(lora, salt)
+        self._most = most
+        self._chains: dict[int, list[int]] = {}
+        self.count = len(tokens) // _BYTES
+
+    def of(self, block_size: int) -> list[int]:
+        """Hashes of the leading blocks that can be a hit: the last token is always computed, so
+        n tokens have (n-1) // block_size of them (vLLM, SGLang)."""
+        found = self._chains.get(block_size)
+        if found is None:
+            most = min(self._most, max(0, self.count - 1) // block_size)
+            found = self._chains[block_size] = chain(self._tokens, block_size, self._root, most)
+        return found

@@ -1,0 +1,396 @@
+"""Reads the engines' metrics: one task per replica, one question at a time, never the data plane's.
+
+What a poll finds goes to the fleet (`observed`), and why it found nothing likewise (`unobserved`);
+a poll that fails stops nobody. Which engine a replica is, is found out here when its model list did
+not say. A replica that answers but has no metrics is asked rarely: each try stands in its log.
+
+Must never: share a connection with requests, have two polls of one replica under way, or make
+anybody wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Mapping
+from random import Random
+from time import monotonic
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from router.config.model import Config
+from router.core.lease import poll_begins
+from router.fleet.ask import Asker, NoAnswer, Problem, keep
+from router.fleet.engines.base import INVALID, NO_FACTS, Engine, Facts, Known, Source, TextSource
+from router.fleet.engines.base import decoded as decode
+from router.fleet.engines.detect import ENGINES, QUESTIONS, detect
+from router.fleet.engines.exposition import Reader
+from router.fleet.engines.models import owners
+from router.fleet.replica import Replica
+from router.fleet.signals import NO_SIGNALS, Signals
+
+HURRY_S: Final = 0.02  # at least so long between the beginnings of two polls of one replica
+GIVE_UP: Final = 3  # polls in a row that found no metrics, or a flood; then they become rare
+_JSON_BYTES: Final = 1024 * 1024  # decoding a longer document would hold up the event loop
+_HEAD_BYTES: Final = 256 * 1024  # of a page, enough to see whose it is
+
+
+class Observer(Protocol):
+    """Whom the poller tells: the fleet."""
+
+    replicas: dict[str, Replica]
+
+    def observed(self, replica: Replica, signals: Signals, poll: int, now: float, /) -> None:
+        """A poll came back; its number as `core.lease.poll_begins` gave it, monotonic seconds."""
+
+    def unobserved(self, replica: Replica, problem: Problem, now: float, /) -> None:
+        """A poll found nothing."""
+
+
+class Poller:
+    """The polls of a whole fleet."""
+
+    def __init__(
+        self,
+        fleet: Observer,
+        config: Config,
+        token: str | None,
+        tls: ssl.SSLContext | None,
+        rng: Random,
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        self._fleet = fleet
+        self._rng = rng
+        self._on_error = on_error
+        self._asker = Asker(config, token, tls)
+        self._turns: dict[Replica, _Turn] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._is_open = False
+        self.odd: dict[str, int] = {}  # figure -> how often it could not be believed
+        self._settings(config)
+
+    def _settings(self, config: Config) -> None:
+        self._polling = config.polling
+        self._refresh_s = config.health.models_interval_s
+
+    def adopt(self, config: Config, token: str | None, tls: ssl.SSLContext | None) -> None:
+        """New settings from a reload, for the polls to come."""
+        interval_s = self._polling.interval_s
+        self._settings(config)
+        self._asker.adopt(config, token, tls)
+        if self._polling.interval_s != interval_s:
+            for turn in self._turns.values():
+                self._end(turn)
+                self._begin(turn)
+
+    async def start(self) -> None:
+        """Poll every replica of the fleet from now on."""
+        self._is_open = True
+        for turn in self._turns.values():
+            self._begin(turn)
+        for replica in self._fleet.replicas.values():
+            self.watch(replica)
+
+    def watch(self, replica: Replica) -> None:
+        """Poll a replica from now on."""
+        if replica in self._turns:
+            return
+        turn = self._turns[replica] = _Turn(replica)
+        self._begin(turn)
+
+    def unwatch(self, replica: Replica) -> None:
+        turn = self._turns.pop(replica, None)
+        if turn is not None:
+            self._end(turn)
+
+    def hurry(self, replica: Replica) -> None:
+        """Poll a replica as soon as may be, not at its next turn."""
+        turn = self._turns.get(replica)
+        if turn is not None:
+            turn.is_hurried = True
+            turn.wake()
+
+    async def stop(self) -> None:
+        self._is_open = False
+        for turn in self._turns.values():
+            self._end(turn)
+        self._turns.clear()
+        await asyncio.gather(*self._ending, return_exceptions=True)
+        await self._asker.close()
+
+    @property
+    def running(self) -> int:
+        """Tasks that exist."""
+        return sum(turn.task is not None for turn in self._turns.values()) + len(self._ending)
+
+    def _begin(self, turn: _Turn) -> None:
+        if self._is_open and self._polling.interval_s:  # 0: never
+            turn.task = asyncio.ensure_future(self._watch(turn))
+
+    def _end(self, turn: _Turn) -> None:
+        task, turn.task = turn.task, None
+        if task is not None:
+            task.cancel()
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    async def _watch(self, turn: _Turn) -> None:
+        # Spread over one interval, so that a large fleet is not asked all at once.
+        pause = self._polling.interval_s * self._rng.random()
+        while True:
+            await turn.rest(pause)
+            turn.began = monotonic()
+            try:
+                await self._poll(turn)
+            except Exception as err:
+                self._on_error(err)
+            pause = self._polling.interval_s
+            # Not before the fleet has been told that what it knows is too old.
+            if turn.misses >= GIVE_UP and turn.began - turn.seen_at > self._polling.stale_s:
+                pause = max(pause, self._refresh_s)
+            pause *= self._rng.uniform(0.8, 1.2)
+
+    async def _poll(self, turn: _Turn) -> None:
+        """One poll, told to the fleet whatever comes of it."""
+        replica = turn.replica
+        try:
+            engine = await self._engine(turn)
+            await self._learn_facts(turn, engine)
+            signals, number = await self._ask(turn, engine)
+        except NoAnswer as none:
+            turn.missed(none.problem)
+            if not replica.removed:
+                self._fleet.unobserved(replica, none.problem, monotonic())
+            return
+        turn.misses = 0
+        turn.last = signals
+        turn.seen_at = monotonic()
+        if not replica.removed:
+            self._fleet.observed(replica, _with_facts(signals, turn.facts), number, turn.seen_at)
+
+    async def _ask(self, turn: _Turn, engine: Engine) -> tuple[Signals, int]:
+        """The first source that tells what runs or waits; else the first that tells anything."""
+        if monotonic() >= turn.sources_at:  # the better one may be there by now
+            turn.source = 0
+            turn.sources_at = monotonic() + self._refresh_s
+        some: tuple[Signals, int] | None = None
+        problem: Problem = "status"
+        for index in range(turn.source, len(engine.sources)):
+            number = poll_begins(turn.replica)
+            try:
+                signals = await self._read(turn, engine, engine.sources[index])
+            except NoAnswer as none:
+                if none.problem not in ("status", "garbage", "nothing"):
+                    raise
+                # A page that cannot be read says more than one that is not there.
+                problem = none.problem if problem == "status" else problem
+                continue
+            if signals.running is not None or signals.waiting is not None:
+                turn.source = index
+                return signals, number
+            some = some or (signals, number)
+        if some is None:
+            turn.source = 0
+            raise NoAnswer(problem)
+        return some
+
+    async def _read(self, turn: _Turn, engine: Engine, source: Source) -> Signals:
+        """What one source says. Raises NoAnswer."""
+        size = self._polling.size
+        timeout_s = max(self._polling.timeout_s, source.timeout_s)
+        known = Known(facts=turn.facts, last=turn.last, empty=turn.empty)
+        odd: set[str] = set()
+        signals: Signals | None
+        if isinstance(source, TextSource):
+            reader = Reader(source.wanted)
+            await self._get(turn, engine, source.path, timeout_s, reader.feed, size)
+            signals = source.parse_samples(reader.end(), known, odd)
+        else:
+            pieces: list[bytes] = []
+            size = min(size, _JSON_BYTES)
+            await self._get(turn, engine, source.path, timeout_s, keep(pieces), size)
+            body = b"".join(pieces)
+            signals = source.parse(body, known, odd)
+            turn.empty = turn.empty + 1 if body.strip() == b"[]" else 0
+        for name in odd:
+            self.odd[name] = self.odd.get(name, 0) + 1
+        if signals is None or (signals == NO_SIGNALS and odd):
+            raise NoAnswer("garbage")
+        if signals == NO_SIGNALS:
+            raise NoAnswer("nothing")
+        return signals
+
+    async def _get(
+        self,
+        turn: _Turn,
+        engine: Engine,
+        path: str,
+        timeout_s: float,
+        sink: Callable[[bytes], bool],
+        size: int,
+    ) -> None:
+        status = await self._asker.get(
+            turn.replica, path, timeout_s, sink, size, keep_alive=engine.keeps_alive
+        )
+        if status != 200:
+            raise NoAnswer("status")
+
+    # -- what it is ---------------------------------------------------------------------------
+
+    async def _engine(self, turn: _Turn) -> Engine:
+        """The replica's engine: as configured, as known, as its models say, or as asked for."""
+        replica = turn.replica
+        name = replica.config.engine or replica.engine
+        if name is None:
+            name = detect(owned_by=owners(replica.objects))
+            if name is None and monotonic() >= turn.engine_at:
+                turn.engine_at = monotonic() + self._refresh_s
+                name = await self._find_out(turn)
+            replica.engine = name
+        engine = ENGINES.get(name or "other", ENGINES["other"])
+        if engine is not turn.engine:
+            turn.forget(engine)
+        return engine
+
+    async def _find_out(self, turn: _Turn) -> str | None:
+        """Ask all that can tell engines apart. Raises NoAnswer if it is not to be reached."""
+        page = bytearray()
+
+        def head(piece: bytes) -> bool:
+            page.extend(piece)
+            return len(page) < _HEAD_BYTES
+
+        answers: dict[str, Any] = {}
+        timeout_s = self._polling.timeout_s
+        try:
+            await self._asker.get(turn.replica, "/metrics", timeout_s, head, self._polling.size)
+        except NoAnswer as none:
+            if none.problem in ("refused", "timeout"):
+                turn.engine_at = 0.0  # it was not asked, after all
+                raise
+        if page.lstrip()[:1] == b"[":
+            answers["/metrics"] = decode(bytes(page))
+        name = detect(metrics=bytes(page), answers=answers)
+        for path in QUESTIONS:
+            if name is None:
+                answers.update(await self._document(turn.replica, path))
+                name = detect(answers=answers)
+        return name
+
+    async def _document(self, replica: Replica, path: str) -> Mapping[str, Any]:
+        try:
+            body = await self._asker.body(replica, path, self._polling.timeout_s, _JSON_BYTES)
+        except NoAnswer:
+            return {}
+        document = INVALID if body is None else decode(body)
+        return {} if document is INVALID else {path: document}
+
+    async def _learn_facts(self, turn: _Turn, engine: Engine) -> None:
+        """Read what changes with a restart only, now and then. No answer changes nothing."""
+        if engine.facts is None or monotonic() < turn.facts_at:
+            return
+        turn.facts_at = monotonic() + self._refresh_s
+        try:
+            body = await self._asker.body(
+                turn.replica, engine.facts.path, self._polling.timeout_s, _JSON_BYTES
+            )
+        except NoAnswer:
+            return
+        if body is not None and (facts := engine.facts.parse(body)) != NO_FACTS:
+            turn.facts = facts
+
+
+class _Turn:
+    """One replica's place in the round: when it is asked next, and what is known of it."""
+
+    __slots__ = (
+        "_waiter",
+        "began",
+        "empty",
+        "engine",
+        "engine_at",
+        "facts",
+        "facts_at",
+        "is_hurried",
+        "last",
+        "misses",
+        "replica",
+        "seen_at",
+        "source",
+        "sources_at",
+        "task",
+    )
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self.task: asyncio.Task[None] | None = None
+        self.began = 0.0  # when the last poll began
+        self.seen_at = float("-inf")  # when the last one that told something came back
+        self.is_hurried = False
+        self.misses = 0  # polls in a row that it answered, but not with metrics
+        self.engine_at = 0.0  # when to ask again what it is
+        self._waiter: asyncio.Future[None] | None = None
+        self.engine: Engine | None = None
+        self.forget(None)
+
+    def forget(self, engine: Engine | None) -> None:
+        """It is another engine: nothing that was known holds."""
+        self.engine = engine
+        self.source = 0  # the first source that is asked
+        self.sources_at = 0.0  # when to ask the better ones again
+        self.facts: Facts = NO_FACTS
+        self.facts_at = 0.0
+        self.last = NO_SIGNALS
+        self.empty = 0
+
+    def missed(self, problem: Problem) -> None:
+        """A poll found nothing."""
+        if problem in ("status", "nothing", "too_large") and not self.empty:
+            self.misses += 1
+            if self.misses == GIVE_UP and self.replica.config.engine is None:
+                self.replica.engine = None  # perhaps it is not what it was
+            return
+        # Whatever else it is, it passes; an idle engine may have nothing to tell, either.
+        self.misses = 0
+        if problem == "refused":
+            self.forget(self.engine)  # it may come back as a new process
+
+    async def rest(self, pause: float) -> None:
+        """Wait for the next turn, or until somebody is in a hurry."""
+        loop = asyncio.get_running_loop()
+        until = monotonic() + pause
+        while True:
+            if self.is_hurried:
+                until = min(until, self.began + HURRY_S)
+            left = until - monotonic()
+            if left <= 0:
+                self.is_hurried = False
+                return
+            waiter = self._waiter = loop.create_future()
+            handle = loop.call_later(left, self.wake)
+            try:
+                await waiter
+            finally:
+                handle.cancel()
+                self._waiter = None
+
+    def wake(self) -> None:
+        """Look at the clock again."""
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+
+def _with_facts(signals: Signals, facts: Facts) -> Signals:
+    """What the engine did not say now, but said of itself."""
+    if facts is NO_FACTS:
+        return signals
+    return msgspec.structs.replace(
+        signals,
+        slots=signals.slots if signals.slots is not None else facts.slots,
+        kv_tokens=signals.kv_tokens if signals.kv_tokens is not None else facts.kv_tokens,
+        block_tokens=signals.block_tokens
+        if signals.block_tokens is not None
+        else facts.block_tokens,
+    )

@@ -1,0 +1,100 @@
+"""What of a request decides its token ids, and which requests have none that can be known here."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import msgspec
+from xxhash import xxh3_128_digest
+
+MAX_BYTES: Final = 1024 * 1024  # of messages or prompt: some 250,000 tokens; more is not asked for
+# What parts of a message that hold no text have in their JSON. Text that looks like it has no
+# token ids here either, which costs nothing but exactness.
+_NO_TEXT: Final = re.compile(rb'"(?:image|audio|video|input_|file)|_url"')
+
+
+class Facts(msgspec.Struct, gc=False):
+    """Raw JSON values of a request's body; None: absent.
+
+    A request that carries anything else that changes its prompt (its own `chat_template`,
+    `documents`, `continue_final_message`, `add_special_tokens`, `truncate_prompt_tokens`, images)
+    has other token ids than these facts tell: its caller must not ask.
+    """
+
+    kind: str  # the route: "chat" or "completions"; nothing else has token ids here
+    model: str | None = None
+    messages: bytes | None = None
+    prompt: bytes | None = None
+    tools: bytes | None = None
+    template_kwargs: bytes | None = None  # chat_template_kwargs
+
+    def name(self) -> bytes:
+        """Equal for requests with the same token ids, and for no others (16 bytes)."""
+        parts = (
+            self.kind.encode(),
+            (self.model or "").encode("utf-8", "surrogatepass"),
+            self.messages or b"",
+            self.prompt or b"",
+            self.tools or b"",
+            self.template_kwargs or b"",
+        )
+        sizes = b",".join(b"%d" % len(part) for part in parts)
+        return xxh3_128_digest(b"".join((sizes, *parts)))
+
+
+def text_of(facts: Facts) -> bytes | None:
+    """The bytes that hold the prompt; None: there is nothing to tokenize, or too much."""
+    raw = facts.messages if facts.kind == "chat" else facts.prompt
+    if facts.kind not in ("chat", "completions") or raw is None or len(raw) > MAX_BYTES:
+        return None
+    return raw
+
+
+def may_hold_more_than_text(raw: bytes) -> bool:
+    """A quick look at the messages of a chat, where decoding them would take too long."""
+    return _NO_TEXT.search(raw) is not None
+
+
+def prompt_of(raw: bytes) -> str | list[int] | None:
+    """The one prompt of a completion: text, or token ids; None: several, or something else."""
+    prompt = decoded(raw)
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
+        prompt = prompt[0]  # a batch of one
+    if isinstance(prompt, str):
+        return prompt
+    if isinstance(prompt, list) and prompt and all(type(item) is int for item in prompt):
+        return prompt
+    return None
+
+
+def messages_of(raw: bytes) -> list[dict[str, Any]] | None:
+    """The messages of a chat; None: not a list of messages, or one holds more than text."""
+    messages = decoded(raw)
+    if not isinstance(messages, list) or not messages:
+        return None
+    for message in messages:
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+            return None
+        content = message.get("content")
+        if content is None or isinstance(content, str):
+            continue
+        if not isinstance(content, list) or not all(_is_text(part) for part in content):
+            return None
+    return messages
+
+
+def _is_text(part: Any) -> bool:
+    return (
+        isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
+    )
+
+
+def decoded(raw: bytes | None) -> Any:
+    """A JSON value; None for none and for what is no JSON."""
+    if raw is None:
+        return None
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
