@@ -1,9 +1,9 @@
-# Five commands; each works on a fresh machine with Python 3.11+ and make.
+# Six commands; each works on a fresh machine with Python 3.11+ and make.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test check test-engine bench-overhead clean
+.PHONY: run test check test-engine bench-overhead bench-fleet clean
 
 run: $(VENV)/.installed  ## a router in front of three emulated engines
 	$(BIN)/hedgerow serve --emulate 3
@@ -21,6 +21,9 @@ test-engine: $(VENV)/.installed-dev  ## two real vLLM engines on the CPU, behind
 
 bench-overhead: $(VENV)/.installed-dev  ## CPU per request and per token, beside every peer found
 	$(BIN)/hedgerow bench overhead
+
+bench-fleet: $(VENV)/.installed-dev  ## time to first token of an emulated fleet, beside every peer found
+	$(BIN)/hedgerow bench fleet
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

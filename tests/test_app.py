@@ -113,14 +113,14 @@ async def test_nothing_of_the_admin_port_is_on_the_data_port() -> None:
         for path, method in (("/reload", "POST"), ("/drain", "POST"), ("/replicas", "GET")):
             found = await under.ask(request(path, method=method, body=b""))
             assert found.json()["object"] == "chat.completion"  # the replica's own
-        assert not under.app._draining
+        assert not under.app.draining
 
 
 @scenario
 async def test_not_ready_without_a_replica() -> None:
     async with serving(json_ok, health=Health(interval_s=NEVER_S, fall=1)) as under:
-        (replica,) = under.app._fleet.replicas.values()
-        under.app._fleet.probed(replica, False)
+        (replica,) = under.app.parts.fleet.replicas.values()
+        under.app.parts.fleet.probed(replica, False)
         found = await under.admin("/readyz")
         assert (found.status, bytes(found.body)) == (503, b"no replica is up\n")
         refused = await under.ask()

@@ -35,7 +35,7 @@ async def test_a_drain_lets_streams_finish() -> None:
             await client.send(chat(stream=True))
             await client.recv_until(b"data:")
         idle = await under.client()
-        await eventually(lambda: len(under.app._front.clients) == 6, "six clients")
+        await eventually(lambda: len(under.app.parts.front.clients) == 6, "six clients")
         assert (await under.admin("/readyz")).status == 200
         assert (await under.admin("/drain", "POST")).status == 202
         found = await under.admin("/readyz")
@@ -91,7 +91,7 @@ async def test_a_response_during_a_drain_says_that_it_is_the_last() -> None:
         await client.send(chat())
         await under.replicas[0].wait_for_requests(1)
         under.app.drain()
-        await eventually(lambda: under.app._front.draining, "the drain")
+        await eventually(lambda: under.app.parts.front.draining, "the drain")
         go.set()
         found = await client.recv_response()
         assert (found.status, found.header("connection")) == (200, "close")
@@ -124,7 +124,7 @@ async def test_a_stop_during_a_drain_is_at_once() -> None:
         await client.send(chat())
         await under.replicas[0].wait_for_requests(1)
         under.app.drain()
-        await eventually(lambda: under.app._front.draining, "the drain")
+        await eventually(lambda: under.app.parts.front.draining, "the drain")
         await under.app.stop()
         found = await client.recv_response()
         assert (found.status, found.error()["code"]) == (503, "draining")

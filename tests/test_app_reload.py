@@ -77,11 +77,11 @@ async def test_a_reload_lets_streams_of_a_removed_replica_finish() -> None:
 async def test_a_reload_keeps_what_is_known_of_replicas_that_stay() -> None:
     async with serving(json_ok) as under:
         await under.ask()
-        kept = next(iter(under.app._fleet.replicas.values()))
+        kept = next(iter(under.app.parts.fleet.replicas.values()))
         old = under.next.replicas[0]
         under.change(replicas=(msgspec.structs.replace(old, weight=3.0, max_inflight=7),))
         await under.app.reload()
-        assert next(iter(under.app._fleet.replicas.values())) is kept
+        assert next(iter(under.app.parts.fleet.replicas.values())) is kept
         (shown,) = under.app.replicas()
         assert (shown["weight"], shown["max_inflight"], shown["served"]) == (3.0, 7, 1)
         await under.ask()
@@ -93,7 +93,7 @@ async def test_a_reload_changes_the_policy() -> None:
     async with serving(json_ok, json_ok) as under:
         under.change(routing=Routing(policy="random"))
         await under.app.reload()
-        assert type(under.app._dispatcher.policy) is type(make_policy("random"))
+        assert type(under.app.parts.policies.default) is type(make_policy("random"))
         assert (await under.ask()).status == 200
 
 
@@ -206,7 +206,7 @@ async def test_a_hundred_reloads_under_load_fail_nothing() -> None:
         await asyncio.gather(*tasks)
         assert set(statuses) == {200}
         assert len(statuses) > 100
-        await eventually(lambda: not under.app._fleet.leaving, "the end of removed replicas")
+        await eventually(lambda: not under.app.parts.fleet.leaving, "the end of removed replicas")
         assert under.app.census()["probes"] <= 3
 
 

@@ -62,7 +62,7 @@ async def test_listening_with_tls() -> None:
         await plain.send(chat())
         await plain.expect_close()
         plain.close()
-        await eventually(lambda: not under.app._front.clients, "no client")
+        await eventually(lambda: not under.app.parts.front.clients, "no client")
 
 
 @scenario
@@ -133,7 +133,7 @@ async def test_https_replicas() -> None:
             asked = [head for head in heads if head.startswith(b"POST")]
             assert len(asked) == 3
             assert all(b"authorization: Bearer t-1" in head for head in asked)
-            assert next(iter(under.app._fleet.replicas.values())).pool.opened == 1
+            assert next(iter(under.app.parts.fleet.replicas.values())).pool.opened == 1
         finally:
             await under.app.stop()
         assert sum(under.app.census().values()) == 0

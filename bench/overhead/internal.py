@@ -30,10 +30,11 @@ import uvloop
 import policies.routing  # noqa: F401  (registers the policies)
 from bench.overhead import shapes
 from bench.overhead.processes import Orderly
-from policies.contract import make_policy
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
+from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.dispatcher import Dispatcher
+from router.fleet.knowledge import Knowledge
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.intake.body import read_fields
@@ -164,7 +165,15 @@ class Bench:
         self._ended = 0.0
         self._asked: list[asyncio.Protocol] = []  # the connection that was just written to
         self._sweeper = Sweeper(loop, self._failed)
-        fleet = Fleet(config.health, self._sweeper, rng, lambda ids: None, lambda what, who: None)
+        knowledge = Knowledge(config.prefix)
+        fleet = Fleet(
+            config.health,
+            self._sweeper,
+            rng,
+            lambda ids: None,
+            lambda what, who: None,
+            knowledge=knowledge,
+        )
         self._pools: list[Pool] = []
         memory = cast(asyncio.AbstractEventLoop, MemoryLoop(self._written))
         for replica in config.replicas:
@@ -173,9 +182,11 @@ class Bench:
             self._pools.append(pool)
             fleet.add(Replica(replica, config.health, pool))
         self._log = AccessLog(str(folder / "access.log"))
-        policy = make_policy(config.routing.policy, config.routing.options)
+        metrics = Metrics()
+        policies = Policies.of(config.routing)
+        chooser = Chooser(policies, config.routing.sample, knowledge, metrics, rng)
         self._dispatcher = Dispatcher(
-            config, fleet, policy, self._sweeper, Metrics(), self._log, rng, None
+            config, fleet, chooser, self._sweeper, metrics, self._log, None
         )
         self._timed = Timed(self._dispatcher)
         front = Front(

@@ -7,6 +7,8 @@ is marked by a line in `problems` under the figure's name.
 
 from __future__ import annotations
 
+import http.client
+import json
 import tempfile
 import time
 from dataclasses import asdict, dataclass, field
@@ -20,6 +22,7 @@ from bench.overhead.processes import Orderly, Placement
 
 PACE = 50.0  # tokens/s of a paced stream
 MB = 1_000_000
+SETTLE_S = 5.0  # what a router may take to notice that paced streams' clients have left
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,12 @@ class Series:
                 self._idle(row, peer, "idle_tls_stream_kb", self._plan.idle_tls_streams)
         with Running(self._peer(kind, folder, "main")) as peer:
             self._main(row, peer)
+            settled = kind is Direct or self._settled(row)
+            if settled:
+                self._heavy(row, peer)
+        if not settled:
+            with Running(self._peer(kind, folder, "heavy")) as peer:
+                self._heavy(row, peer)
 
     def _peer(self, kind: type[Peer], folder: Path, use: str) -> Peer:
         own = folder / use
@@ -100,7 +109,6 @@ class Series:
         return kind(Site(own, self._upstreams, self._placement))
 
     def _main(self, row: Row, peer: Peer) -> None:
-        plan = self._plan
         self._loop(row, peer, "warm-up", connections=4, repeats=1)
         self._latency(row, peer)
         self._requests(row, peer, "c4", connections=4)
@@ -109,9 +117,30 @@ class Series:
         self._requests(row, peer, "128k", connections=8, size=128 * 1024)
         self._tokens(row, peer)
         self._paced(row, peer)
-        # Last, and not in the figure for memory: bodies meant to strain it.
-        self._large(row, peer, plan.large_bytes)
-        self._cadence(row, peer, plan.bulk_bytes)
+
+    def _heavy(self, row: Row, peer: Peer) -> None:
+        """Last, and not in the figure for memory: bodies meant to strain it."""
+        self._large(row, peer, self._plan.large_bytes)
+        self._cadence(row, peer, self._plan.bulk_bytes)
+
+    def _settled(self, row: Row) -> bool:
+        """Whether the replicas fell silent after the paced streams' clients had left.
+
+        A router that goes on reading for nobody would be measured with that load on top.
+        """
+        until = time.monotonic() + SETTLE_S
+        last = sent_tokens(self._upstreams)
+        while time.monotonic() < until:
+            time.sleep(0.2)
+            if (now := sent_tokens(self._upstreams)) == last:
+                return True
+            last = now
+        row.problem(
+            "token_paced",
+            f"still reading from the replicas {SETTLE_S:g} s after its clients had left; large "
+            "bodies were measured with a fresh process",
+        )
+        return False
 
     def _ask(self, row: Row, figure: str, peer: Peer, order: dict[str, Any]) -> dict[str, Any]:
         answer: dict[str, Any] = self._load.ask(
@@ -196,11 +225,12 @@ class Series:
 
     def _paced(self, row: Row, peer: Peer) -> None:
         plan = self._plan
+        streams = min(plan.paced_streams, peer.most_paced or plan.paced_streams)
         windows = self._loop(
             row,
             peer,
             "token_paced",
-            connections=plan.paced_streams,
+            connections=streams,
             tokens=int(PACE * 3600),
             pace=PACE,
             seconds=plan.paced_seconds,
@@ -208,7 +238,7 @@ class Series:
             lead=plan.paced_lead,
             cut=True,
         )["windows"]
-        kept = median(w["tokens"] / w["seconds"] for w in windows) / (plan.paced_streams * PACE)
+        kept = median(w["tokens"] / w["seconds"] for w in windows) / (streams * PACE)
         row.figures["pace_kept"] = kept
         if not 0.97 <= kept <= 1.03:  # above: it fell behind before, and is catching up
             row.problem("token_paced", f"kept {kept:.0%} of the pace")
@@ -259,6 +289,16 @@ class Series:
         )
         if answer["bytes_per_stream"] is not None:
             row.figures[figure] = answer["bytes_per_stream"] / 1024
+
+
+def sent_tokens(upstreams: list[int]) -> int:
+    """Tokens the raw replicas have written so far, all together: they share one process."""
+    link = http.client.HTTPConnection("127.0.0.1", upstreams[0], timeout=10)
+    try:
+        link.request("GET", "/bench/counters")
+        return int(json.loads(link.getresponse().read())["tokens"])
+    finally:
+        link.close()
 
 
 class Running:

@@ -138,16 +138,24 @@ class SglangRouter(Packaged):
 
 class Litellm(Packaged):
     name = "litellm"
-    settings = "proxy with one worker, two deployments of one model, simple-shuffle"
+    settings = (
+        "proxy with one worker, two deployments of one model, simple-shuffle; paced tokens with 16 "
+        "streams (256 at 50/s are more than it can relay, and most then never begin)"
+    )
     package = install.LITELLM
     ready_s = 90.0
     patience = 3.0
+    most_paced = 16
 
     def env(self) -> dict[str, str]:
         # Its price list is bundled; without this it would fetch one at every start.
         return {
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
             "LITELLM_MODE": "PRODUCTION",
+            # Its defaults, 1,000 and 500 a host, would keep half of the idle streams waiting. 0
+            # does not lift them: the limit is then left to aiohttp, whose own is 100.
+            "AIOHTTP_CONNECTOR_LIMIT": "100000",
+            "AIOHTTP_CONNECTOR_LIMIT_PER_HOST": "100000",
             # It wants a strong key otherwise; checking one would only add to its figures.
             "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
         }

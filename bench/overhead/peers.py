@@ -43,6 +43,7 @@ class Peer:
     settings: ClassVar[str]
     ready_s: ClassVar[float] = 20.0
     patience: ClassVar[float] = 1.0  # windows so many times longer, for the very slow
+    most_paced: ClassVar[int | None] = None  # paced streams it can hold; None: as many as asked
     tls = False
 
     def __init__(self, site: Site) -> None:

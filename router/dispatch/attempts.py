@@ -61,6 +61,7 @@ class Attempt:
         "at",
         "began",
         "ended",
+        "held",
         "index",
         "kind",
         "lease",
@@ -68,10 +69,19 @@ class Attempt:
         "reason",
         "replica_id",
         "stale",
+        "tokens",
     )
 
     def __init__(
-        self, index: int, kind: Kind, replica_id: str, at: Slots, lease: Lease, now: float
+        self,
+        index: int,
+        kind: Kind,
+        replica_id: str,
+        at: Slots,
+        lease: Lease,
+        now: float,
+        tokens: int,
+        held: int,
     ) -> None:
         self.at = at  # the replica: another may have its id after a reload
         self.index = index
@@ -82,6 +92,8 @@ class Attempt:
         self.began = now
         self.ended = 0.0
         self.reason = Reason.OK
+        self.tokens = tokens  # uncached prompt tokens, estimated at the choice
+        self.held = held  # leading blocks that the replica was taken to hold
         self.stale = False  # it met a pooled connection that was dead already
 
 
@@ -103,10 +115,19 @@ class Life:
         """Attempts that may have reached a replica."""
         return sum(1 for a in self.attempts if a.reason not in UNSENT and not a.stale)
 
-    def begin(self, replica_id: str, slots: Slots, now: float) -> Attempt:
-        """A new attempt; takes its lease."""
+    def begin(
+        self,
+        replica_id: str,
+        slots: Slots,
+        now: float,
+        tokens: int = 0,
+        held: int = 0,
+        streamed: bool = True,
+    ) -> Attempt:
+        """A new attempt; takes its lease. `tokens` and `held` as in `Attempt`."""
         kind = Kind.RETRY if self.attempts else Kind.PRIMARY
-        attempt = Attempt(len(self.attempts), kind, replica_id, slots, Lease(slots), now)
+        lease = Lease(slots, tokens, streamed)
+        attempt = Attempt(len(self.attempts), kind, replica_id, slots, lease, now, tokens, held)
         self.attempts.append(attempt)
         return attempt
 
@@ -126,6 +147,7 @@ class Life:
         """The attempt shows content. True if it wins; a loser must be cancelled by its owner."""
         if attempt.phase == Phase.ENDED or self.over:
             return False
+        attempt.lease.begun()
         if self.winner is None:
             self.winner = attempt
             attempt.phase = Phase.WON

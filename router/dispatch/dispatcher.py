@@ -1,9 +1,8 @@
 """What happens to a request once it is whole: classify, find who may serve it, choose, begin.
 
-The dispatcher holds what requests share (configuration, fleet, policy, retry budget, counters, log)
-and swaps it on a reload; a request under way keeps the objects it began with. It implements the
-`Handler` that client connections talk to. Choosing is the policy's; a policy that raises or answers
-nonsense is replaced for that request by a random choice.
+The dispatcher holds what requests share (configuration, fleet, chooser, retry budget, counters,
+log) and swaps it on a reload; a request under way keeps the objects it began with. It implements
+the `Handler` that client connections talk to.
 """
 
 from __future__ import annotations
@@ -14,22 +13,24 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from random import Random
 from time import monotonic, time
+from typing import cast
 from urllib.parse import unquote
 
 import msgspec
 
-from policies.contract import Context, RequestView, RoutingPolicy
 from router.config.model import Config
 from router.core.errors import STATUS, Reason, RouterError
+from router.dispatch.chooser import Chooser
 from router.dispatch.exchange import Exchange
 from router.dispatch.messages import MESSAGES
 from router.dispatch.retry import Budget
 from router.dispatch.upstream_head import common_lines
+from router.dispatch.usage import UNKNOWN
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
-from router.intake.body import Fields, read_fields
+from router.intake.body import MAX_SESSION, Fields, read_fields
+from router.intake.prompt import prompt_blocks
 from router.intake.routes import MODELS, MODELS_PATH, STORED_PREFIX, classify
 from router.observe.access_log import AccessLog, AttemptRecord, Record, milliseconds
 from router.observe.events import log_event
@@ -50,30 +51,28 @@ class Dispatcher:
         self,
         config: Config,
         fleet: Fleet,
-        policy: RoutingPolicy,
+        chooser: Chooser,
         sweeper: Sweeper,
         metrics: Metrics,
         log: AccessLog,
-        rng: Random,
         authorization: bytes | None,
     ) -> None:
         self.fleet = fleet
+        self.chooser = chooser
         self.metrics = metrics
         self.log = log
         self.budget = Budget(config.retry)
         self.exchanges: set[Exchange] = set()
         self.closing = False  # nothing is begun any more
         self._sweeper = sweeper
-        self._rng = rng
-        self._ctx = Context(rng)
         self._id_prefix = os.urandom(4).hex().encode("ascii")
         self._id_count = 0
-        self.adopt(config, policy, authorization)
+        self.adopt(config, authorization)
 
-    def adopt(self, config: Config, policy: RoutingPolicy, authorization: bytes | None) -> None:
+    def adopt(self, config: Config, authorization: bytes | None) -> None:
         """Take a new configuration; requests under way keep what they have."""
         self.config = config
-        self.policy = policy
+        self._prefix = config.prefix
         self.budget.adopt(config.retry)
         self._authorization = authorization
         self._via = config.via.encode("ascii")
@@ -110,6 +109,8 @@ class Dispatcher:
         client.exchange = exchange
         self.exchanges.add(exchange)
         self.budget.requests += 1
+        if route.inference and head.method == b"POST":
+            self._measure(exchange, head, fields, size)
         try:
             if self.closing:
                 raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
@@ -131,6 +132,29 @@ class Dispatcher:
         )
         self._sweeper.add(exchange)
         exchange.begin(replica)
+
+    def _measure(
+        self, exchange: Exchange, head: RequestHead, fields: Fields, body_bytes: int
+    ) -> None:
+        """What routing wants to know of a prompt: its prefix, its size, whose it is."""
+        view = exchange.view
+        if self._prefix.enabled:
+            tenant = b""
+            if self._prefix.isolate_tenants and head.authorization is not None:
+                tenant = head.authorization
+            blocks, prompt_bytes = prompt_blocks(
+                view.kind,
+                fields,
+                self._prefix.block_bytes,
+                self._prefix.blocks,
+                tenant,
+                body_bytes,
+            )
+            self.fleet.knowledge.measure(view, blocks, prompt_bytes)
+        if head.session is not None:
+            view.session = head.session.decode("utf-8", "replace")[:MAX_SESSION]
+        else:
+            view.session = fields.session
 
     def _request_id(self, head: RequestHead | None) -> bytes:
         """The client's own id if it is usable, else a new one."""
@@ -182,7 +206,7 @@ class Dispatcher:
             if owner is not None:
                 exchange.pinned = owner
                 return owner
-        return self.pick(exchange.view, self.candidates(exchange))
+        return self.chooser.choose(exchange.view, self.candidates(exchange))
 
     def candidates(self, exchange: Exchange, tried: Collection[object] = ()) -> Sequence[Replica]:
         """Fit replicas for a request that are not in `tried`. Raises RouterError if none is."""
@@ -190,28 +214,6 @@ class Dispatcher:
         # What is no inference needs no model: any replica may answer.
         anyone = model is None and exchange.head.method != b"POST"
         return self.fleet.eligible(model, tried, anyone=anyone)
-
-    def pick(self, view: RequestView, candidates: Sequence[Replica]) -> Replica:
-        """The policy's choice among `candidates`, or a random one if the policy fails."""
-        if len(candidates) == 1:
-            return candidates[0]
-        ctx = self._ctx
-        ctx.now = monotonic()
-        try:
-            chosen = self.policy.pick(view, candidates, ctx).candidate
-            if chosen in candidates:
-                return chosen
-            problem = f"it chose {chosen!r}, which is no candidate"
-        except Exception as err:
-            problem = repr(err)
-        self.metrics.policy_errors += 1
-        log_event(
-            logging.ERROR,
-            "the routing policy failed",
-            policy=type(self.policy).__name__,
-            error=problem,
-        )
-        return self._rng.choice(candidates)
 
     # -- /v1/models ---------------------------------------------------------------------------
 
@@ -274,13 +276,18 @@ class Dispatcher:
             exchange.bytes_out,
             model,
         )
+        if exchange.usage is not UNKNOWN:
+            self._learn_usage(exchange, now)
+        winner = exchange.life.winner
+        if winner is not None:
+            answered_by = cast(Replica, winner.at)
+            self.chooser.finished(exchange.view, answered_by, exchange.usage.output_tokens)
         tried: list[AttemptRecord] = []
         for a in exchange.life.attempts:
             metrics.attempt(a.replica_id, a.kind, a.reason)
             tried.append((a.replica_id, a.kind, a.reason, milliseconds(a.ended - a.began)))
         if not self.log.enabled:
             return
-        winner = exchange.life.winner
         self.log.write(
             Record(
                 time() - (now - arrived),
@@ -301,6 +308,20 @@ class Dispatcher:
                 exchange.bytes_out,
             )
         )
+
+    def _learn_usage(self, exchange: Exchange, now: float) -> None:
+        """What an engine told of its tokens, or what was counted of them."""
+        usage = exchange.usage
+        view = exchange.view
+        self.metrics.counted_tokens(
+            view.model, usage.prompt_tokens, usage.output_tokens, usage.cached_tokens
+        )
+        if usage.exact and view.prompt_bytes:
+            self.fleet.knowledge.counted(view.model, view.prompt_bytes, usage.prompt_tokens)
+        winner = exchange.life.winner
+        output = usage.output_tokens
+        if winner is not None and exchange.fields.stream and output is not None and output > 1:
+            cast(Replica, winner.at).paced((now - exchange.first_at) / (output - 1))
 
 
 def _trust(networks: Sequence[str]) -> Callable[[str], bool]:

@@ -1,12 +1,12 @@
 """One request from the moment it is whole to the moment its answer is: the only place where a
 client's connection and a replica's meet.
 
-It asks the state machine (`attempts`) what an event means, and does it: begin an attempt, relay,
-answer, truncate. Every callback may be the one in which the client leaves, the replica dies or the
-configuration changes; all of them end in `_finish`, which runs once and gives everything back.
+It asks the state machine (`attempts`) what an event means, and does it or has it done: begin an
+attempt, relay, answer, truncate. Every callback may be the one in which the client leaves, the
+replica dies or the configuration changes; all of them end in `_finish`, which runs once and gives
+everything back.
 
-The path of a token is `Leg.on_data` → `relay` → `client.write`: no task, no await, no log call,
-no timer, one concatenation.
+What the client is sent, byte by byte, is its `Reply`'s; the exchange says what and when.
 """
 
 from __future__ import annotations
@@ -21,50 +21,43 @@ from router.core.errors import STATUS, Reason, RouterError
 from router.dispatch.attempts import Commit, Life, Step
 from router.dispatch.leg import BUSY, Leg
 from router.dispatch.messages import MESSAGES
-from router.dispatch.response_head import interim_head, response_head, stream_head
+from router.dispatch.reply import Reply
 from router.dispatch.upstream_head import attempt_head
+from router.dispatch.usage import UNKNOWN, UsageTap
+from router.dispatch.usage_ask import PATHS, inject, with_length
 from router.fleet.owners import response_id
 from router.fleet.replica import Replica
-from router.intake.body import Fields
+from router.intake.body import SCAN_ABOVE, Fields
 from router.intake.routes import Route
-from router.wire import answers, sse
+from router.wire import answers
 from router.wire.client import ClientConnection
 from router.wire.replica import PAUSE_CLIENT, ReplicaConnection
 from router.wire.request_reader import RequestHead
-from router.wire.response_reader import COMPLETE, ResponseHead, ResponseReader
+from router.wire.response_reader import ResponseHead, ResponseReader
 from router.wire.sweep import NEVER
 
 if TYPE_CHECKING:
     from router.dispatch.dispatcher import Dispatcher
-
-_COMMENT = b": waiting for the first token\n\n"
 
 
 class Exchange:
     """A request under way. Times are monotonic seconds."""
 
     __slots__ = (
-        "_blames_replica",
         "_budgeted",
-        "_chunked",
         "_client",
         "_commit_due",
         "_d",
         "_done",
-        "_gap_s",
-        "_is_sse",
-        "_keep_alive",
         "_leg",
         "_no_body",
+        "_options",
+        "_overdue_due",
         "_stall_due",
-        "_stream_failed",
-        "_tail",
         "_total_due",
-        "_wait_due",
         "arrived",
         "body",
         "body_bytes",
-        "bytes_out",
         "common",
         "deadline",
         "fields",
@@ -74,9 +67,10 @@ class Exchange:
         "limits",
         "path",
         "pinned",
+        "reply",
         "request_id",
         "route",
-        "status",
+        "usage",
         "view",
     )
 
@@ -108,35 +102,63 @@ class Exchange:
         self.life = Life(dispatcher.config.retry.attempts)
         self.pinned: Replica | None = None  # state at one replica: no other can answer
         self.common = b""
-        self.status = 0  # sent to the client
-        self.bytes_out = 0
         self.first_at = 0.0
+        self.usage = UNKNOWN  # how many tokens it took; known when it is over
         self._leg: Leg | None = None
-        self._is_sse = False
-        self._chunked = False
-        self._keep_alive = False  # what the response's head promised
         self._no_body = head.method == b"HEAD"
-        self._tail = b""  # what was relayed last
-        self._stream_failed = False
-        self._blames_replica = False  # and the error was of its own making
+        options = fields.stream_options if fields.stream else None
+        # A copy: the field is a view that keeps the whole body alive.
+        self._options = None if options is None else bytes(options)
         self._budgeted = False  # one retry of the budget is ours
         self._done = False
         timeouts = dispatcher.config.timeouts
-        self._gap_s = timeouts.token_gap_s
-        self._wait_due = arrived + timeouts.first_token_s
+        wait_due = arrived + timeouts.first_token_s
+        self.reply = Reply(
+            client,
+            request_id,
+            no_body=self._no_body,
+            http_1_0=head.http_1_0,
+            gap_s=timeouts.token_gap_s,
+            wait_due=wait_due,
+        )
         self._total_due = arrived + timeouts.total_s if timeouts.total_s else NEVER
         self._commit_due = NEVER
         if fields.stream and route.inference and timeouts.commit_after_s:
             self._commit_due = arrived + timeouts.commit_after_s
         self._stall_due = NEVER
-        self.deadline = min(self._wait_due, self._total_due, self._commit_due)
+        self._overdue_due = NEVER  # then the first token is so late that the replica is suspect
+        self.deadline = min(wait_due, self._total_due, self._commit_due)
+
+    @property
+    def status(self) -> int:
+        """What the client was sent; 0: nothing yet."""
+        return self.reply.status
+
+    @status.setter
+    def status(self, status: int) -> None:
+        self.reply.status = status
+
+    @property
+    def bytes_out(self) -> int:
+        """Of the response's body."""
+        return self.reply.bytes_out
+
+    @bytes_out.setter
+    def bytes_out(self, size: int) -> None:
+        self.reply.bytes_out = size
 
     # -- attempts -----------------------------------------------------------------------------
 
     def begin(self, replica: Replica, *, fresh: bool = False) -> None:
         """Send the request to a replica (`fresh`: over a new connection)."""
-        attempt = self.life.begin(replica.id, replica, monotonic())
+        now = monotonic()
+        streamed = bool(self.fields.stream)
+        tokens, held = self._d.chooser.dispatched(self.view, replica)
+        attempt = self.life.begin(replica.id, replica, now, tokens, held, streamed)
         self.view.attempts = attempt.index + 1
+        if streamed:
+            self._overdue_due = now + replica.patience_s(tokens)
+            self.deadline = min(self.deadline, self._overdue_due)
         self._leg = leg = Leg(self, attempt, replica)
         leg.start(fresh)
 
@@ -145,18 +167,40 @@ class Exchange:
         leg.conn = conn
         self.life.sent(leg.attempt)
         replica = leg.replica
+        body = self.body or []
+        common = self.common
+        asking = self._asking_for_usage(replica)
+        if asking is not None:
+            common, body = asking
+            leg.asks_for_usage = True
         head = attempt_head(
             self.head,
             replica.base_path,
             replica.host_line,
-            self.common,
+            common,
             self.request_id,
             leg.attempt.index,
         )
-        conn.send(leg, head, self.body or [], for_head=self._no_body)
+        conn.send(leg, head, body, for_head=self._no_body)
         if self.body_bytes > self.limits.retry_body:
             self.body = None  # too large to keep for another attempt
             self._client.release_body()
+
+    def _asking_for_usage(self, replica: Replica) -> tuple[bytes, list[bytes]] | None:
+        """The common lines and the body, made to ask for the stream's usage; None: as they are."""
+        if (
+            not self.fields.stream
+            or self.body is None
+            or self.path not in PATHS
+            or self.body_bytes > SCAN_ABOVE  # not decoded: it may ask already
+            or not self._d.config.usage.inject
+        ):
+            return None
+        body = inject(self.body, self._options, replica.engine)
+        if body is None:
+            return None
+        lines = with_length(self.common, self.body_bytes, sum(map(len, body)))
+        return None if lines is None else (lines, body)
 
     def replace(self, leg: Leg, reason: Reason) -> bool:
         """A replica answers that it is busy or has failed, and no content is out yet.
@@ -202,7 +246,8 @@ class Exchange:
     def _end_attempt(self, leg: Leg, reason: Reason, *, reused: bool, received: bool) -> Step:
         replica = leg.replica
         self._leg = None
-        self._d.fleet.failed(replica, reason)
+        self._forget_prefix(leg)
+        self._d.fleet.failed(replica, reason, was_overdue=leg.is_overdue)
         step = self.life.failed(
             leg.attempt,
             reason,
@@ -214,6 +259,11 @@ class Exchange:
         )
         self._d.fleet.released(replica)
         return step
+
+    def _forget_prefix(self, leg: Leg) -> None:
+        """An attempt ends. If it showed nothing, the replica holds nothing of it for sure."""
+        if self.life.winner is not leg.attempt:
+            self._d.chooser.withdrawn(self.view, leg.replica, leg.attempt.held)
 
     def _can_send_again(self) -> bool:
         return (
@@ -239,117 +289,83 @@ class Exchange:
 
     def _go_on(self, others: Sequence[Replica], cause: Reason) -> None:
         self._d.metrics.retries(cause)
-        self.begin(self._d.pick(self.view, others))
+        self.begin(self._d.chooser.choose(self.view, others))
 
     # -- from the replica to the client -------------------------------------------------------
 
     def interim(self, heads: list[ResponseHead]) -> None:
-        """1xx: early hints go on to who may see them, the rest ends here."""
-        if self.head.http_1_0 or self.life.commit != Commit.NOTHING:
-            return
-        for head in heads:
-            if head.status == 103:
-                self._client.write(interim_head(head))
+        if self.life.commit == Commit.NOTHING:
+            self.reply.interim(heads)
 
-    def content(self, leg: Leg, reader: ResponseReader) -> bool:
-        """A leg shows content: commit to it. False if it must not be relayed."""
+    def content(self, leg: Leg, reader: ResponseReader) -> Reply | None:
+        """A leg shows content: commit to it. Where its bytes go; None: nowhere."""
         if not self.life.content(leg.attempt):
-            return False
+            return None
+        reply = self.reply
         self.first_at = now = monotonic()
-        self._wait_due = now + self._gap_s
+        reply.wait_due = now + reply.gap_s
         self._commit_due = NEVER
-        # From here tokens move `_wait_due` only; `on_deadline` lets `deadline` catch up.
-        self.deadline = min(self._wait_due, self._total_due, self._stall_due)
+        # From here tokens move `wait_due` only; `on_deadline` lets `deadline` catch up.
+        self.deadline = min(reply.wait_due, self._total_due, self._stall_due)
         head = reader.head
         assert head is not None
+        if self.route.inference:
+            self._shown(leg, head, now)
         if self.route.kind == "responses" and head.status == 200 and reader.parts:
             made = response_id(b"".join(reader.parts))
             if made is not None:
                 self._d.fleet.owners.learn(made, leg.replica.id)
         if self._client.paused:
             self.client_paused()
-        if self.status:
+        has_begun = reply.status != 0
+        if has_begun and not (head.is_sse and head.status == 200):
             # The client has its 200 already; only a stream can follow it.
-            if not (head.is_sse and head.status == 200):
-                self._tell_inside_stream(leg, reader)
-                return False
-            return True
-        self.status = head.status
-        self._is_sse = head.is_sse
-        length = head.content_length
-        whole = reader.state == COMPLETE
-        if length is None and whole and not head.is_sse and head.status >= 200:
-            length = sum(map(len, reader.parts))
-        bodyless = self._no_body or head.status in (204, 304)
-        self._chunked = length is None and not bodyless and not self.head.http_1_0
-        self._keep_alive = self._client.keeps_alive and (
-            length is not None or self._chunked or bodyless
-        )
-        lines = response_head(
-            head,
-            self.request_id,
-            length=length,
-            chunked=self._chunked,
-            keep_alive=self._keep_alive,
-            http_1_0=self.head.http_1_0,
-            replica=leg.replica.id if self._d.config.debug_headers else None,
-        )
-        if whole and length is not None and not bodyless:
-            # The usual answer that is no stream: one write.
-            lines += b"".join(reader.parts)
-            self.bytes_out += length
-            reader.parts.clear()
-        self._client.write(lines)
-        return True
+            self._tell_inside_stream(leg, reader)
+            return None
+        if head.is_sse and not leg.is_encoded:
+            tap = UsageTap(
+                takes_out=leg.asks_for_usage, engine=leg.replica.engine, quiet=leg.quiet_events
+            )
+            reply.watch(tap)
+        if not has_begun:
+            shown = leg.replica.id if self._d.config.debug_headers else None
+            reply.begin(reader, shown, counts_tokens=self.route.inference and head.status == 200)
+        return reply
 
-    def relay(self, leg: Leg, reader: ResponseReader) -> None:
-        """Pass on what has come. This is the path of a token."""
-        parts = reader.parts
-        if parts and not self._no_body:
-            body = parts[0] if len(parts) == 1 else b"".join(parts)
-            parts.clear()
-            size = len(body)
-            if size:
-                self.bytes_out += size
-                self._wait_due = monotonic() + self._gap_s
-                self._tail = body[-2:] if size > 1 else (self._tail + body)[-2:]
-                if self._is_sse and b'"error"' in body and sse.reports_error(body):
-                    self._stream_failed = True
-                    self._blames_replica = sse.is_server_error(body)
-                write = self._client.write
-                if not self._chunked:
-                    write(body)
-                elif reader.state != COMPLETE:
-                    write(b"%x\r\n%b\r\n" % (size, body))
-                else:
-                    write(b"%x\r\n%b\r\n0\r\n\r\n" % (size, body))
-                    self._complete(leg, reader)
-                    return
-        if reader.state == COMPLETE:
-            if self._chunked:
-                self._client.write(b"0\r\n\r\n")
-            self._complete(leg, reader)
+    def _shown(self, leg: Leg, head: ResponseHead, now: float) -> None:
+        """Learn from an attempt's first content: what the replica holds, how long it took."""
+        self._overdue_due = NEVER
+        d = self._d
+        replica, attempt = leg.replica, leg.attempt
+        if head.status != 200:
+            d.chooser.withdrawn(self.view, replica, attempt.held)  # refused: nothing was prefilled
+            return
+        ttft_s = None
+        if head.is_sse:
+            ttft_s = now - attempt.began
+        d.fleet.showed_content(replica, now, attempt.began, ttft_s, attempt.tokens)
+        d.chooser.shown(self.view, replica, ttft_s)
 
-    def _complete(self, leg: Leg, reader: ResponseReader) -> None:
+    def completed(self, leg: Leg, reader: ResponseReader) -> None:
+        """A leg's response is whole, and all of it was relayed."""
         head = reader.head
         assert head is not None
-        reason = _reason_of(head.status)
-        if self._stream_failed:
-            reason = Reason.STREAM_ERROR
+        reply = self.reply
+        reason = Reason.STREAM_ERROR if reply.has_failed else _reason_of(head.status)
         now = monotonic()
         self.life.completed(leg.attempt, now, reason)
         self._leg = None
         leg.finish()
         fleet = self._d.fleet
-        if reason is Reason.SERVER_ERROR or self._blames_replica:
+        if reason is Reason.SERVER_ERROR or reply.blames_replica:
             fleet.failed(leg.replica, reason)
         elif reason is Reason.OK:
-            fleet.succeeded(leg.replica)
+            fleet.succeeded(leg.replica, leg.attempt.began, content=self.route.inference)
         if leg.replica.removed:
             fleet.released(leg.replica)
         client = self._client
-        self._finish(reason, now)
-        client.done(self._keep_alive and client.keeps_alive)
+        self._finish(reason, now, is_whole=True)
+        client.done(reply.keep_alive and client.keeps_alive)
 
     # -- answers of our own -------------------------------------------------------------------
 
@@ -365,38 +381,21 @@ class Exchange:
         client = self._client
         now = monotonic()
         if self.life.commit == Commit.STATUS:
-            self._write_event(answers.error_event(err))
+            self.reply.event(answers.error_event(err))
             self._finish(err.reason, now)
             client.close_after_writing()
             return
-        self.status = err.status
-        keep_alive = client.keeps_alive
-        client.write(
-            answers.error_response(
-                err,
-                keep_alive=keep_alive,
-                request_id=self.request_id.decode("ascii"),
-                head_only=self._no_body,
-            )
-        )
+        keep_alive = self.reply.error(err)
         self._finish(err.reason, now)
         client.done(keep_alive)
 
     def _truncate(self, reason: Reason) -> None:
-        """Content is out and the rest will not come: that has to be visible."""
         client = self._client
-        if self._is_sse:
-            event = answers.error_event(RouterError(reason, MESSAGES[reason]))
-            # In the middle of an event ours would become a part of it.
-            self._write_event(event if self._tail.endswith(b"\n\n") else b"\n\n" + event)
-            self._finish(reason, monotonic())
-            client.close_after_writing()
-        elif self._chunked or not self.head.http_1_0:
-            # No last chunk, or less than Content-Length: no client takes this for the whole.
-            self._finish(reason, monotonic())
+        may_close = self.reply.truncate(RouterError(reason, MESSAGES[reason]))
+        self._finish(reason, monotonic())
+        if may_close:
             client.close_after_writing()
         else:
-            self._finish(reason, monotonic())
             client.exchange = None
             client.abort(reason)
 
@@ -413,7 +412,7 @@ class Exchange:
             event = answers.error_event(
                 RouterError(reason, f"the replica answered {head.status}", status=head.status)
             )
-        self._write_event(event)
+        self.reply.event(event)
         now = monotonic()
         self.life.completed(leg.attempt, now, _reason_of(head.status))
         self._leg = None
@@ -424,25 +423,10 @@ class Exchange:
         client.close_after_writing()
 
     def _commit_status(self) -> None:
-        """Nobody's read timeout shall fire while an engine queues: 200 and comments, from here."""
-        client = self._client
         if self.life.commit == Commit.NOTHING:
             self.life.committed_status()
             self._d.metrics.streams_committed_early += 1
-            self.status = 200
-            self._is_sse = True
-            self._chunked = not self.head.http_1_0
-            self._keep_alive = self._chunked and client.keeps_alive
-            client.write(
-                stream_head(self.request_id, chunked=self._chunked, keep_alive=self._keep_alive)
-            )
-        self._write_event(_COMMENT)
-
-    def _write_event(self, event: bytes) -> None:
-        self.bytes_out += len(event)
-        if self._chunked:
-            event = b"%x\r\n%b\r\n" % (len(event), event)
-        self._client.write(event)
+        self.reply.comment()
 
     # -- the client and the clock -------------------------------------------------------------
 
@@ -460,25 +444,38 @@ class Exchange:
 
     def client_resumed(self) -> None:
         self._stall_due = NEVER
-        self._wait_due = max(self._wait_due, monotonic() + self._gap_s)
+        reply = self.reply
+        reply.wait_due = max(reply.wait_due, monotonic() + reply.gap_s)
         if self._leg is not None and self._leg.conn is not None:
             self._leg.conn.resume(PAUSE_CLIENT)
 
     def on_deadline(self, now: float) -> None:
-        # Tokens move `_wait_due` only; `deadline` catches up here, a few times a minute.
+        # Tokens move `wait_due` only; `deadline` catches up here, a few times a minute.
+        wait_due = self.reply.wait_due
         if self._total_due <= now:
             self._timed_out(Reason.TOTAL_TIMEOUT)
         elif self._stall_due <= now:
             self._client.abort(Reason.WRITE_TIMEOUT)
-        elif self._wait_due <= now and self._stall_due == NEVER:
+        elif wait_due <= now and self._stall_due == NEVER:
             committed = self.life.commit == Commit.CONTENT
             self._timed_out(Reason.TOKEN_GAP_TIMEOUT if committed else Reason.TTFT_TIMEOUT)
         else:
+            if self._overdue_due <= now:
+                self._overdue_due = NEVER
+                self._token_is_overdue(now)
             if self._commit_due <= now:
                 self._commit_due = now + self._d.config.timeouts.commit_after_s
                 self._commit_status()
-            wait = self._wait_due if self._stall_due == NEVER else NEVER
-            self.deadline = min(wait, self._total_due, self._commit_due, self._stall_due)
+            wait = wait_due if self._stall_due == NEVER else NEVER
+            self.deadline = min(
+                wait, self._total_due, self._commit_due, self._stall_due, self._overdue_due
+            )
+
+    def _token_is_overdue(self, now: float) -> None:
+        leg = self._leg
+        if leg is not None:
+            leg.is_overdue = True
+            self._d.fleet.overdue(leg.replica, now)
 
     def _timed_out(self, reason: Reason) -> None:
         leg = self._leg
@@ -506,14 +503,17 @@ class Exchange:
         leg, self._leg = self._leg, None
         if leg is not None:
             leg.cancel()
+            self._forget_prefix(leg)
         self.life.end(reason, monotonic())
         if leg is not None:
             self._d.fleet.released(leg.replica)
 
-    def _finish(self, reason: Reason, now: float) -> None:
+    def _finish(self, reason: Reason, now: float, *, is_whole: bool = False) -> None:
         if self._done:
             return
         self._done = True
+        if self.route.inference:
+            self.usage = self.reply.usage(is_whole)
         self.body = None
         self._client.exchange = None
         if self._budgeted:

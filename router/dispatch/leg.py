@@ -22,6 +22,7 @@ from router.wire.sse import FirstContent, Verdict
 
 if TYPE_CHECKING:
     from router.dispatch.exchange import Exchange
+    from router.dispatch.reply import Reply
 
 BUSY: Final = frozenset({429, 503})
 # An event that is longer before its end counts as content: its bytes are looked at again and again.
@@ -36,12 +37,15 @@ class Leg:
         "_held",
         "_holds",
         "_looked",
-        "_relaying",
+        "_reply",
         "_scanner",
         "_seen_head",
         "_waiting",
+        "asks_for_usage",
         "attempt",
         "conn",
+        "is_encoded",
+        "is_overdue",
         "replica",
     )
 
@@ -50,10 +54,13 @@ class Leg:
         self.attempt = attempt
         self.replica = replica
         self.conn: ReplicaConnection | None = None
+        self.is_overdue = False  # its first token is, and the fleet was told
         self._waiting = False
         self._seen_head = False
         self._holds = False
-        self._relaying = False
+        self._reply: Reply | None = None  # where the response goes, once it is committed to
+        self.asks_for_usage = False  # and its client did not: the answer to that is ours
+        self.is_encoded = False  # a compressed stream: its bytes say nothing to us
         self._scanner: FirstContent | None = None
         self._looked = 0  # parts of the body that were looked at
         self._held = 0  # their bytes
@@ -95,10 +102,12 @@ class Leg:
         self._exchange.failed(self, reason, reused=conn.reused, received=conn.received)
 
     def on_data(self, conn: ReplicaConnection) -> None:
-        if self._relaying:
-            self._exchange.relay(self, conn.reader)
-            return
         reader = conn.reader
+        reply = self._reply
+        if reply is not None:
+            if reply.relay(reader):
+                self._exchange.completed(self, reader)
+            return
         if reader.interim:
             self._exchange.interim(reader.interim)
             reader.interim.clear()
@@ -108,9 +117,14 @@ class Leg:
             return
         if self._holds and not self._may_commit(conn):
             return
-        if self._exchange.content(self, reader):
-            self._relaying = True
-            self._exchange.relay(self, reader)
+        self._reply = reply = self._exchange.content(self, reader)
+        if reply is not None and reply.relay(reader):
+            self._exchange.completed(self, reader)
+
+    @property
+    def quiet_events(self) -> int:
+        """Events of the stream that came before any content."""
+        return 0 if self._scanner is None else self._scanner.quiet
 
     # -- the gate -----------------------------------------------------------------------------
 
@@ -121,6 +135,7 @@ class Leg:
         head = conn.reader.head
         assert head is not None
         exchange.life.headed(self.attempt)
+        self.is_encoded = head.is_sse and _is_encoded(head.lines)
         if head.status in BUSY and exchange.replace(self, Reason.REPLICA_BUSY):
             return False
         if not exchange.route.inference:
@@ -129,7 +144,7 @@ class Leg:
             self._holds = True  # has to be told inside a stream that has begun
         elif head.status == 200:
             self._holds = True
-            if head.is_sse and not _is_encoded(head.lines):
+            if head.is_sse and not self.is_encoded:
                 self._scanner = FirstContent(min(exchange.limits.response_hold, _EVENT_BYTES))
         return True
 

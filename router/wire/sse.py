@@ -137,33 +137,46 @@ def _judge_error(error: object) -> Verdict:
 
 
 _CODE = re.compile(rb'"(?:code|http_status_code)"\s*:\s*"?([0-9]{3})')
-_MARKS: Final = (b'data: {"error"', b'data:{"error"', b"event: error")
+# How an error event begins, or a line of it.
+ERROR_MARKS: Final = (b'data: {"error"', b'data:{"error"', b"event: error")
+_LINES: Final = tuple(b"\n" + mark for mark in ERROR_MARKS)
 # What is kept of an unfinished event: `event: error`, a line end and the JSON up to its `"error"`.
 _SEAM: Final = 64
 _REPORT: Final = 16 * 1024  # bytes of an error event that are looked through for its code
 
 
-def reports_error(data: bytes) -> bool:
-    """Whether a piece of a stream holds an error event, not just text that speaks of one."""
-    return any(mark in data for mark in _MARKS)
-
-
-def is_server_error(data: bytes) -> bool:
-    """Whether that error is the engine's own doing: no code, or one from 500 on."""
-    code = _CODE.search(data)
+def is_server_error(report: bytes) -> bool:
+    """Whether an error event tells of the engine's own doing: no code, or one from 500 on."""
+    code = _CODE.search(report)
     return code is None or code.group(1) >= b"500"
+
+
+def _find_report(data: bytes) -> int:
+    """Where the first error event begins; -1: nowhere."""
+    found = []
+    for line in _LINES:
+        at = data.find(line)
+        while at >= 0:
+            end = data.find(b"\n\n", at + 1)
+            if data.find(b'"error"', at, end if end >= 0 else len(data)) >= 0:
+                found.append(at)
+                break
+            at = data.find(line, at + 1)
+    return min(found, default=-1)
 
 
 class ErrorWatch:
     """Whether a stream reports an error, wherever its reads are cut.
 
+    It does where a line begins in one of the `ERROR_MARKS` and the key `"error"` is there; text
+    that speaks of errors is inside a JSON string, where no line begins and quotes are escaped.
     Needs to see only the reads that hold `"error"`, and those that begin or end inside an event.
     """
 
     __slots__ = ("_is_open", "_report", "_seam")
 
     def __init__(self) -> None:
-        self._seam = b""  # the end of what the unfinished event has shown
+        self._seam = b"\n"  # the end of what the unfinished event has shown
         self._report = b""
         self._is_open = False  # the report's event goes on in the next read
 
@@ -174,12 +187,16 @@ class ErrorWatch:
                 self._report += data[: _REPORT - len(self._report)]
                 self._is_open = is_cut and len(self._report) < _REPORT
             return
-        looked = self._seam + data if self._seam else data
-        if b'"error"' in looked and reports_error(looked):
-            at = min(at for at in map(looked.find, _MARKS) if at >= 0)
-            self._report = looked[at : at + _REPORT]
-            self._is_open = is_cut
-        self._seam = looked[-_SEAM:] if is_cut else b""
+        looked = self._seam + data
+        if b'"error"' in looked:
+            at = _find_report(looked)
+            if at >= 0:
+                self._report = looked[at : at + _REPORT]
+                self._is_open = is_cut
+        self._seam = b"\n"
+        if is_cut:
+            seam = looked[-_SEAM:]
+            self._seam = seam[seam.rfind(b"\n\n") + 1 :]
 
     @property
     def has_seen(self) -> bool:

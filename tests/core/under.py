@@ -26,6 +26,7 @@ from tests.harness.replica import Behaviour, HostileReplica
 DATA = Path(__file__).parent.parent / "config" / "data"
 CERT, KEY = str(DATA / "one.pem"), str(DATA / "one.key")
 NEVER_S = 3600.0
+IDLE = ("probes", "polls", "parties", "replica_idle")  # in use although nobody asks
 
 
 class Under:
@@ -68,7 +69,7 @@ class Under:
     def busy(self) -> dict[str, int]:
         census = self.app.census()
         return {
-            k: n for k, n in census.items() if n and k not in ("probes", "parties", "replica_idle")
+            k: n for k, n in census.items() if n and k not in IDLE
         }
 
 

@@ -42,7 +42,7 @@ async def test_a_client_that_reads_nothing_is_given_no_further_answer() -> None:
         while asked != len(router.replica.requests):
             asked = len(router.replica.requests)
             await asyncio.sleep(0.1)
-        (inside,) = router.app._front.clients
+        (inside,) = router.app.parts.front.clients
         held = inside.transport.get_write_buffer_size()
         assert held < 1_000_000, f"{held} bytes of {asked} answers wait for who reads nothing"
         assert asked < count
@@ -55,7 +55,7 @@ async def test_a_dead_replica_costs_no_get_an_error_where_models_differ() -> Non
     """A GET names no model, so any replica may answer it, also when another is tried."""
     live = HostileReplica(echo)
     async with running(live, dead_url(), replica={"models": None}) as router:
-        fleet = router.app._fleet
+        fleet = router.app.parts.fleet
         alive, dead = fleet.replicas.values()
         fleet.learned(alive, {"a": {"id": "a"}})
         fleet.learned(dead, {"b": {"id": "b"}})
@@ -123,7 +123,7 @@ async def test_a_connection_that_becomes_free_serves_who_waits() -> None:
         await router.replica.wait_for_requests(5)
         go.set()
         assert [(await ask).status for ask in asks] == [200] * 5
-        pool = next(iter(router.app._fleet.replicas.values())).pool
+        pool = next(iter(router.app.parts.fleet.replicas.values())).pool
         opened = pool.opened
         assert (await router.ask(chat())).status == 200
         assert pool.opened == opened
@@ -132,9 +132,9 @@ async def test_a_connection_that_becomes_free_serves_who_waits() -> None:
 @scenario
 async def test_a_half_open_replica_gets_one_request_at_a_time() -> None:
     async with running(hang, json_ok, health={"eject_base_s": 3600.0}) as router:
-        trial, _ = router.app._fleet.replicas.values()
+        trial, _ = router.app.parts.fleet.replicas.values()
         trial.health.half_open = True
-        router.app._fleet.rebuild()
+        router.app.parts.fleet.rebuild()
         clients = [await router.client() for _ in range(6)]
         for client in clients:
             await client.send(chat())

@@ -48,9 +48,9 @@ async def test_a_retry_has_its_cause(first: Behaviour, cause: str) -> None:
 async def test_a_refused_connect_is_a_cause_as_well() -> None:
     url = dead_url()
     async with running(url, json_ok) as router:
-        for replica in router.app._fleet.replicas.values():
+        for replica in router.app.parts.fleet.replicas.values():
             replica.health.up = True  # the first probe has found it out
-        router.app._fleet.rebuild()
+        router.app.parts.fleet.rebuild()
         for _ in range(2):
             assert (await router.ask(chat())).status == 200
         retries = await number(
@@ -128,7 +128,7 @@ async def test_dropped_log_lines_of_a_full_disk() -> None:
     async with running(json_ok, access_log={"path": "/dev/full"}) as router:
         for _ in range(20):
             assert (await router.ask(chat())).status == 200
-        await eventually(lambda: router.app._log.dropped == 20, "twenty lines lost")
+        await eventually(lambda: router.app.parts.log.dropped == 20, "twenty lines lost")
         assert await number(router.app.admin_port, DROPPED) == 20
 
 
@@ -156,9 +156,9 @@ async def test_a_reload_that_moves_the_log_loses_no_count(tmp_path: Path) -> Non
     async with running(json_ok, access_log={"path": "/dev/full"}) as router:
         for _ in range(5):
             assert (await router.ask(chat())).status == 200
-        await eventually(lambda: router.app._log.dropped == 5, "five lines lost")
+        await eventually(lambda: router.app.parts.log.dropped == 5, "five lines lost")
         moved = AccessLog(path=str(tmp_path / "log"), flush_s=0.02)
         new = msgspec.structs.replace(router.config, access_log=moved)
-        router.app._read_again = lambda: new
+        router.app.read_again = lambda: new
         await router.app.reload()
         assert await number(router.app.admin_port, DROPPED) == 5

@@ -24,7 +24,7 @@ DISTRUSTING = pytest.mark.parametrize(
 
 def believe(router: Router) -> None:
     """Forget what the first probes found out: the certificate changed after them, say."""
-    fleet = router.app._fleet
+    fleet = router.app.parts.fleet
     for replica in fleet.replicas.values():
         replica.health.up = True
     fleet.rebuild()

@@ -76,7 +76,7 @@ async def test_no_pool_and_no_prober_stays() -> None:
         over.set()
         assert sum(await asyncio.gather(*loads)) >= RELOADS
         await eventually(lambda: not under.busy(), "nothing under way")
-        assert app._fleet.leaving == set()
+        assert app.parts.fleet.leaving == set()
         await eventually(lambda: app.census()["probes"] == 3, "one prober a replica")
         await eventually(lambda: pools() == before + 3, "the pools of three replicas")
         await eventually(

@@ -89,5 +89,6 @@ def write_config(path: Path, *urls: str, extra: str = "") -> None:
     replicas = "".join(f"  - url: {url}\n    models: [m]\n" for url in urls)
     path.write_text(
         "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\n"
-        f"health: {{interval_s: 3600, models_interval_s: 3600}}\nreplicas:\n{replicas}{extra}"
+        "health: {interval_s: 3600, models_interval_s: 3600}\npolling: {interval_s: 0}\n"
+        f"replicas:\n{replicas}{extra}"
     )

@@ -27,6 +27,7 @@ from router.config.model import (
     Drain,
     Health,
     Limits,
+    Polling,
     Replica,
     Retry,
     Routing,
@@ -160,13 +161,14 @@ class Router:
         return str((await self.log())[0]["reason"])
 
     def busy(self) -> dict[str, int]:
-        """What the app holds for requests: its probers and idle pooled connections left out.
+        """What the app holds for requests: probers, pollers and idle connections left out.
 
         Each idle pooled connection has one timer, and the fleet one while a replica is ejected;
         any further timer is somebody's whose request is over.
         """
         census = self.app.census()
         census.pop("probes")
+        census.pop("polls")
         census["timers"] = max(0, census.pop("parties") - census.pop("replica_idle") - 1)
         return {key: n for key, n in census.items() if n}
 
@@ -202,6 +204,7 @@ async def running(
     limits: dict[str, Any] | None = None,
     retry: dict[str, Any] | None = None,
     health: dict[str, Any] | None = None,
+    polling: dict[str, Any] | None = None,
     replica: dict[str, Any] | None = None,
     drain: dict[str, Any] | None = None,
     access_log: dict[str, Any] | None = None,
@@ -236,6 +239,7 @@ async def running(
             health=Health(
                 **{"interval_s": NEVER_S, "models_interval_s": NEVER_S, **(health or {})}
             ),
+            polling=Polling(**{"interval_s": 0.0, **(polling or {})}),
             access_log=AccessLog(**{"path": str(log_path), "flush_s": 0.02, **(access_log or {})}),
             drain=Drain(**{"lame_duck_s": 0.0, "grace_s": 1.0, **(drain or {})}),
             **config,

@@ -1,0 +1,123 @@
+"""Who takes part: Hedgerow once per policy, and every peer found, each in front of all engines.
+
+Peers run as in the overhead bench, with the routing their makers recommend for a fleet like this:
+the cache-aware policy where there is one, least connections where there is not.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+
+from bench.fleet import stream
+from bench.fleet.engines import MODEL
+from bench.overhead.packaged import SglangRouter, VllmRouter
+from bench.overhead.peers import Haproxy, Hedgerow, Nginx, Peer
+from bench.overhead.processes import free_port
+
+SETTLE_S = 0.5  # for whatever a router still learns about its replicas after its first answer
+
+
+class Ready(Peer):
+    """Ready when a whole answer came through, and it knows all replicas, if it tells."""
+
+    tells_workers = False
+
+    def _one_request(self) -> str:
+        body = stream.body(MODEL, [{"role": "user", "content": "Are you there?"}], 1)
+        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        try:
+            head = {"Content-Type": "application/json", "Authorization": "Bearer sk-bench"}
+            link.request("POST", "/v1/chat/completions", body, head)
+            answer = link.getresponse()
+            text = answer.read()
+        finally:
+            link.close()
+        if answer.status != 200 or b"[DONE]" not in text:
+            return f"{answer.status} {text[:200]!r}"
+        known = workers_seen(self.port) if self.tells_workers else None
+        if known is not None and known < len(self.site.upstreams):
+            return f"knows {known} of {len(self.site.upstreams)} replicas"
+        return ""
+
+    def start(self) -> None:
+        super().start()
+        time.sleep(SETTLE_S)
+
+
+class HedgerowWith(Ready, Hedgerow):
+    """Hedgerow as shipped, with one policy."""
+
+    policy = ""
+
+    def config(self) -> dict[str, object]:
+        return {
+            **super().config(),
+            "routing": {"policy": self.policy},
+            "drain": {"lame_duck_s": 0.0, "grace_s": 0.5},  # nobody is left when a run ends
+        }
+
+
+def hedgerow(policy: str) -> type[HedgerowWith]:
+    """The contestant for one policy."""
+    return type(
+        f"Hedgerow_{policy}",
+        (HedgerowWith,),
+        {"name": f"hedgerow {policy}", "policy": policy, "settings": f"as shipped, {policy}"},
+    )
+
+
+class HaproxyFleet(Ready, Haproxy):
+    pass
+
+
+class NginxFleet(Ready, Nginx):
+    pass
+
+
+class VllmRouterFleet(Ready, VllmRouter):
+    settings = (
+        "--policy cache_aware, its defaults; it has every replica tokenize every prompt, work for "
+        "which emulated replicas share one CPU: on a real fleet its TTFT would be lower"
+    )
+    tells_workers = True
+
+    def command(self) -> list[str]:
+        return [
+            *(self.program("vllm-router"), "--host", "127.0.0.1", "--port", str(self.port)),
+            *("--prometheus-host", "127.0.0.1", "--prometheus-port", str(free_port())),
+            *("--policy", "cache_aware", "--worker-urls", *self.urls()),
+        ]
+
+
+class SglangRouterFleet(Ready, SglangRouter):
+    settings = "--policy cache_aware, its defaults"
+    tells_workers = True
+
+    def command(self) -> list[str]:
+        return [
+            *(self.program("sglang-router"), "launch"),
+            *("--host", "127.0.0.1", "--port", str(self.port)),
+            *("--prometheus-host", "127.0.0.1", "--prometheus-port", str(free_port())),
+            *("--policy", "cache_aware", "--worker-urls", *self.urls()),
+        ]
+
+
+PEERS: dict[str, type[Ready]] = {
+    peer.name: peer for peer in (VllmRouterFleet, SglangRouterFleet, HaproxyFleet, NginxFleet)
+}
+
+
+def workers_seen(port: int) -> int | None:
+    """Replicas a router says it has (`/workers`, vllm-router and sglang-router); None: no word."""
+    link = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        link.request("GET", "/workers")
+        answer = link.getresponse()
+        said = json.loads(answer.read())
+    except (OSError, ValueError, http.client.HTTPException):
+        return None
+    finally:
+        link.close()
+    return len(said["workers"]) if isinstance(said, dict) and "workers" in said else None

@@ -1,0 +1,173 @@
+"""The emulated fleet of a run: how large, how fast, how it is started, what its counters say.
+
+Real HTTP, modelled time: every engine follows the timing model of an 8B model on one card, sped up
+so that minutes of a real fleet pass in seconds, and keeps vLLM's paged KV cache with prefix hits.
+All engines share one process; the restarted one of `scenarios.py` has its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from urllib.parse import urlsplit
+
+from bench.fleet.capacity import Engine
+from bench.fleet.workloads import GROUPS, KV_SHARE, PREFIX_TOKENS
+from router.emulator.spawn import EmulatedFleet, FleetError
+from router.emulator.timing import PROFILES
+
+MODEL = "bench"
+COUNT = 8
+PROFILE = "realistic"
+SPEED = 4.0
+BLOCK_TOKENS = 16
+MAX_NUM_SEQS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A fleet's size."""
+
+    count: int = COUNT
+    groups: int = GROUPS  # prefixes whose KV makes up KV_SHARE of the fleet's
+
+    @property
+    def blocks(self) -> int:
+        """KV blocks of one engine."""
+        tokens = self.groups * PREFIX_TOKENS / (self.count * KV_SHARE)
+        return round(tokens / BLOCK_TOKENS)
+
+    def engine(self) -> Engine:
+        timing = PROFILES[PROFILE].scaled(1 / SPEED)
+        return Engine(timing, self.blocks * BLOCK_TOKENS, MAX_NUM_SEQS)
+
+    def words(self) -> str:
+        share = self.groups * PREFIX_TOKENS / (self.count * self.blocks * BLOCK_TOKENS)
+        return (
+            f"{self.count} emulated engines, timing profile {PROFILE} at {SPEED:g} times its speed,"
+            f" {self.blocks * BLOCK_TOKENS} tokens of KV cache each; all shared prefixes together "
+            f"need {share:.0%} of the fleet's."
+        )
+
+    def options(self) -> list[str]:
+        """As on `hedgerow emulate`."""
+        return [
+            *("--profile", PROFILE, "--speed", str(SPEED)),
+            *("--num-blocks", str(self.blocks), "--block-size", str(BLOCK_TOKENS)),
+            *("--max-model-len", str(self.blocks * BLOCK_TOKENS)),
+            *("--max-num-seqs", str(MAX_NUM_SEQS)),
+            *("--scheduling-policy", "fcfs"),
+        ]
+
+
+class Engines:
+    """`count` fresh engines (all of the spec's by default) for as long as the `with` lasts."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        cpus: Iterable[int] = (),
+        count: int | None = None,
+        port: int = 0,
+        log: Path | None = None,
+    ) -> None:
+        """`log`: where their complaints go (routers that try gRPC on the port cause pages)."""
+        options = spec.options() + (["--port", str(port)] if port else [])
+        self._log = log
+        self._fleet = EmulatedFleet(count or spec.count, MODEL, options)
+        self._cpus = frozenset(cpus)
+        self._runner = asyncio.Runner()
+
+    @property
+    def pid(self) -> int:
+        return self._fleet.pid or 0
+
+    @property
+    def urls(self) -> list[str]:
+        return self._fleet.urls
+
+    @property
+    def ports(self) -> list[int]:
+        return [urlsplit(url).port or 0 for url in self._fleet.urls]
+
+    def __enter__(self) -> Engines:
+        try:
+            with _stderr_to(self._log):
+                self._runner.run(self._fleet.start())
+        except FleetError as error:
+            self._runner.close()
+            said = self._log.read_text(errors="replace").strip() if self._log else ""
+            raise FleetError(f"{error}: {said[-400:]}") from None
+        if self._cpus:
+            os.sched_setaffinity(self.pid, self._cpus)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+        self._runner.close()
+
+    def stop(self) -> None:
+        """End the engines now; again does nothing."""
+        self._runner.run(self._fleet.stop())
+
+
+@contextmanager
+def _stderr_to(path: Path | None) -> Iterator[None]:
+    """Children started within write their standard error to `path`; None: to ours."""
+    if path is None:
+        yield
+        return
+    kept = os.dup(2)
+    try:
+        with open(path, "ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+# vLLM's names, on every persona that has its metrics: -> ours.
+_WANTED = {
+    b"vllm:prefix_cache_queries_total": "queried",
+    b"vllm:prefix_cache_hits_total": "hits",
+    b"vllm:num_preemptions_total": "preemptions",
+    b"vllm:request_success_total": "requests",
+    b"vllm:num_requests_running": "requests",
+    b"vllm:num_requests_waiting": "requests",
+}
+
+
+def read_counters(exposition: bytes) -> dict[str, float]:
+    """Totals of one engine. `requests`: ended and under way, which is all that came and stayed."""
+    found = dict.fromkeys(_WANTED.values(), 0.0)
+    for line in exposition.splitlines():
+        name = line.partition(b"{")[0]
+        if name in _WANTED:
+            found[_WANTED[name]] += float(line.rsplit(b" ", 1)[1])
+    return found
+
+
+async def counters(url: str) -> dict[str, float]:
+    """One engine's /metrics, read straight from it; zeros of one that is not there."""
+    parts = urlsplit(url)
+    try:
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    except OSError:
+        return read_counters(b"")
+    try:
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n")
+        return read_counters(await reader.read(-1))
+    finally:
+        writer.close()
+        await writer.wait_closed()

@@ -1,0 +1,43 @@
+"""The load generator's process: one JSON order a line, one JSON line back.
+
+An order names the script, the address, and the engines whose counters are read when measuring
+begins and when the last answer is in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+import msgspec
+import uvloop
+
+from bench.fleet import engines
+from bench.fleet.player import Player
+from bench.fleet.script import Script
+
+
+async def run(order: dict[str, Any]) -> dict[str, Any]:
+    """Order: script, host, port, model, engines (their URLs)."""
+    script = msgspec.convert(order["script"], Script)
+    urls: list[str] = order["engines"]
+
+    async def count() -> list[dict[str, float]]:
+        return list(await asyncio.gather(*(engines.counters(url) for url in urls)))
+
+    return await Player(script, order["host"], order["port"], order["model"], count).play()
+
+
+def main() -> None:
+    # A buffered writer of our own: with PYTHONUNBUFFERED set, `print` loses what a pipe did not
+    # take in one piece, and these lines are longer than a pipe.
+    with open(sys.stdout.fileno(), "wb", closefd=False) as out:
+        for line in sys.stdin:
+            out.write(json.dumps(uvloop.run(run(json.loads(line)))).encode() + b"\n")
+            out.flush()
+
+
+if __name__ == "__main__":
+    main()

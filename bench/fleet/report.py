@@ -1,0 +1,156 @@
+"""A run as text, Markdown or JSON: one table a workload, hotspots and goals below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bench.fleet.run import SLO_FACTOR, Row, Workload
+from bench.fleet.scenarios import Outcome
+from bench.fleet.statistics import Summary
+from bench.overhead.goals import Verdict
+
+METHOD = (
+    "One contestant after the other, each over fresh engines, all with the same script of requests "
+    "at the same moments (open loop, Poisson). Times to first token count from when a request was "
+    "due to its first content at the client; a request without a whole answer counts as the "
+    "slowest. Load is the request rate as a share of the rate at which the fleet saturates when "
+    "load is spread evenly and nothing is found in a cache, by the engines' own timing model; the "
+    f"SLO is {SLO_FACTOR:g} times the first token of the mean prompt on an idle engine with an "
+    "empty cache."
+)
+_HEAD = (
+    *("", "version", "TTFT p50", "p90", "p99 ms", "good/s", "in SLO", "tokens/s", "hit rate"),
+    *("hotspot", "preempt.", "errors", "CPU router", "engines", "load"),
+)
+
+
+@dataclass(slots=True)
+class Report:
+    """All a run found."""
+
+    machine: dict[str, Any]
+    fleet: str
+    workloads: list[Workload]
+    rows: list[Row]
+    outcomes: list[Outcome]
+    verdicts: list[Verdict]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "machine": self.machine,
+            "method": METHOD,
+            "fleet": self.fleet,
+            "workloads": [
+                {
+                    "name": w.name,
+                    "load": w.load,
+                    "rate": w.rate,
+                    "cold_rate": w.cold_rate,
+                    "warm_rate": w.warm_rate,
+                    "slo_s": w.slo_s,
+                    "seconds": w.script.until - w.script.measure_from,
+                }
+                for w in self.workloads
+            ],
+            "rows": [asdict(row) for row in self.rows],
+            "hotspots": [asdict(outcome) for outcome in self.outcomes],
+            "goals": [{**asdict(v), "met": v.met, "verdict": v.words()} for v in self.verdicts],
+        }
+
+
+def _title(workload: Workload) -> str:
+    return (
+        f"{workload.name}: {workload.rate:.1f} requests/s, {workload.load:.0%} of the "
+        f"{workload.cold_rate:.1f} at which the cold fleet saturates (every possible cache hit: "
+        f"{workload.warm_rate:.1f}); SLO {workload.slo_s * 1e3:.0f} ms; measured for "
+        f"{workload.script.until - workload.script.measure_from:.1f} s"
+    )
+
+
+def _number(value: float | None, digits: int = 0, factor: float = 1.0) -> str:
+    return "-" if value is None else f"{value * factor:.{digits}f}"
+
+
+def _cells(row: Row, seen: Summary) -> list[str]:
+    return [
+        row.name + ("!" if row.problems else ""),
+        row.version[:12],
+        *(_number(t, 0, 1e3) for t in (seen.ttft_p50, seen.ttft_p90, seen.ttft_p99)),
+        _number(seen.goodput, 2),
+        _number(seen.good_share, 1, 100) + " %",
+        _number(seen.tokens_s),
+        _number(seen.hit_rate, 3),
+        _number(seen.hotspot, 2),
+        _number(seen.preemptions),
+        str(sum(seen.errors.values())),
+        *(_number(share, 2) for share in (row.router_cpu, row.engines_cpu, seen.load_cpu)),
+    ]
+
+
+def _tables(report: Report) -> list[tuple[str, list[list[str]], int]]:
+    """(title, cells, columns flush left) of each."""
+    found: list[tuple[str, list[list[str]], int]] = []
+    for workload in report.workloads:
+        mine = [row for row in report.rows if row.workload == workload.name]
+        cells = [_cells(row, row.summary) for row in mine if row.summary is not None]
+        found.append((_title(workload), [list(_HEAD), *cells], 2))
+    if report.outcomes:
+        cells = [
+            [o.name, str(o.requests), _number(o.hotspot, 2), " ".join(f"{n:g}" for n in o.shares)]
+            for o in report.outcomes
+        ]
+        found.append(("Hotspots", [["", "requests", "hotspot", "by replica"], *cells], 1))
+    if report.verdicts:
+        cells = [[v.name, v.goal, _number(v.value, 2), v.words()] for v in report.verdicts]
+        found.append(("Goals", [["goal", "", "here", ""], *cells], 4))
+    return found
+
+
+def _remarks(report: Report) -> list[str]:
+    lines: dict[str, None] = {}  # each once: a contestant is absent from every workload
+    for row in report.rows:
+        if row.absent:
+            lines[f"{row.name}: not measured: {row.absent}"] = None
+        else:
+            lines[f"{row.name}: {row.settings}"] = None
+    for row in report.rows:
+        for problem in row.problems:
+            lines[f"! {row.workload}, {row.name}: {problem}"] = None
+    return list(lines)
+
+
+def _machine(report: Report) -> str:
+    return ", ".join(f"{name} {value}" for name, value in report.machine.items())
+
+
+def aligned(table: Sequence[Sequence[str]], left: int) -> list[str]:
+    """Columns as wide as their widest cell, the first `left` flush left, no trailing blanks."""
+    widths = [max(len(cells[i]) for cells in table) for i in range(len(table[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if i < left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ).rstrip()
+        for cells in table
+    ]
+
+
+def markdown_table(table: Sequence[Sequence[str]], left: int) -> list[str]:
+    rule = [":--" if i < left else "--:" for i in range(len(table[0]))]
+    return ["| " + " | ".join(cells) + " |" for cells in (table[0], rule, *table[1:])]
+
+
+def text(report: Report) -> str:
+    lines = [_machine(report), report.fleet, METHOD]
+    for title, cells, left in _tables(report):
+        lines += ["", title, *aligned(cells, left)]
+    return "\n".join([*lines, "", "Remarks", *_remarks(report), ""])
+
+
+def markdown(report: Report) -> str:
+    lines = [f"{_machine(report)}. {report.fleet} {METHOD}"]
+    for title, cells, left in _tables(report):
+        lines += ["", f"**{title}**", "", *markdown_table(cells, left)]
+    return "\n".join([*lines, "", *(f"- {line}" for line in _remarks(report)), ""])

@@ -1,0 +1,142 @@
+"""One contestant under one workload: fresh engines, a fresh router, one script, one summary."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import msgspec
+
+from bench.fleet import capacity, engines, workloads
+from bench.fleet.contestants import Ready
+from bench.fleet.script import Script
+from bench.fleet.statistics import Summary, summarise
+from bench.overhead import cpu
+from bench.overhead.measure import Running
+from bench.overhead.peers import PeerError, Site
+from bench.overhead.processes import Orderly, Placement
+
+LAW_RATE = 40.0  # of the script that only serves to learn the workload's lengths
+SLO_FACTOR = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A script, and what its load and its target are."""
+
+    name: str
+    script: Script
+    load: float  # share of `cold_rate`
+    rate: float  # requests/s
+    cold_rate: float  # at which the fleet saturates without a cache hit (`capacity.py`)
+    warm_rate: float  # ... with every hit there could be
+    slo_s: float  # goodput counts first tokens within it
+
+
+def prepare(
+    name: str, load: float, seed: int, size: workloads.Size, spec: engines.Spec
+) -> Workload:
+    """The workload at `load` times the fleet's cold saturation rate."""
+    make = workloads.WORKLOADS[name]
+    engine = spec.engine()
+    law = make(LAW_RATE, 0, size)
+    sizes = law.sizes()
+    cold = capacity.saturation(engine, spec.count, sizes)
+    return Workload(
+        name,
+        make(load * cold, seed, size),
+        load,
+        load * cold,
+        cold,
+        capacity.saturation(engine, spec.count, sizes, law.reusable()),
+        SLO_FACTOR * capacity.cold_ttft_s(engine, sizes),
+    )
+
+
+@dataclass(slots=True)
+class Row:
+    """One contestant under one workload."""
+
+    name: str
+    workload: str
+    version: str = "-"
+    settings: str = ""
+    absent: str = ""  # why it was not measured
+    summary: Summary | None = None
+    router_cpu: float = 0.0  # of one CPU, while the script played
+    engines_cpu: float = 0.0
+    problems: list[str] = field(default_factory=list)
+
+
+class Stage:
+    """Where all runs take place, one after the other: one load generator, the same CPUs."""
+
+    def __init__(self, spec: engines.Spec, placement: Placement, load: Orderly) -> None:
+        self.spec = spec
+        self.placement = placement
+        self._load = load
+
+    def measure(self, kind: type[Ready], workload: Workload) -> Row:
+        row = Row(kind.name, workload.name, settings=kind.settings)
+        try:
+            with tempfile.TemporaryDirectory(prefix="hedgerow-fleet-") as name:
+                folder = Path(name)
+                folder.chmod(0o755)
+                self._measure(kind, workload, row, folder)
+        except PeerError as error:
+            row.absent = str(error)
+        return row
+
+    def _measure(self, kind: type[Ready], workload: Workload, row: Row, folder: Path) -> None:
+        row.version = kind(Site(folder, (), self.placement)).version()
+        log = folder / "engines.log"
+        with engines.Engines(self.spec, self.placement.others, log=log) as fleet:
+            site = Site(folder, fleet.ports, self.placement)
+            with Running(kind(site)) as peer:
+                before, began = self._read(peer.pid, fleet.pid), monotonic()
+                played = self.play(workload.script, peer.port, fleet.urls)
+                after, seconds = self._read(peer.pid, fleet.pid), monotonic() - began
+                if peer.process is not None and (code := peer.process.poll()) is not None:
+                    row.problems.append(f"ended with {code} during the run")
+        row.summary = summarise(played, workload.slo_s)
+        row.router_cpu = cpu.spent_s(before[0], after[0]) / seconds
+        row.engines_cpu = cpu.spent_s(before[1], after[1]) / seconds
+        row.problems += problems(row)
+
+    def play(self, script: Script, port: int, urls: list[str]) -> dict[str, Any]:
+        played: dict[str, Any] = self._load.ask(
+            {
+                "script": msgspec.to_builtins(script),
+                "host": "127.0.0.1",
+                "port": port,
+                "model": engines.MODEL,
+                "engines": urls,
+            }
+        )
+        return played
+
+    def _read(self, router: int, fleet: int) -> tuple[cpu.Reading, cpu.Reading]:
+        return cpu.read(cpu.tree(router)), cpu.read([fleet])
+
+
+BUSY = 0.7  # of one CPU: above it, a process may be what is measured
+LATE_S = 0.010
+
+
+def problems(row: Row) -> list[str]:
+    """What makes this row's figures doubtful, in words."""
+    found = []
+    seen = row.summary
+    assert seen is not None
+    found += [f"{count} × {error}" for error, count in sorted(seen.errors.items())]
+    others = seen.load_cpu + row.engines_cpu
+    if others > BUSY:
+        found.append(f"load and engines used {others:.0%} of their CPU")
+    if row.router_cpu > BUSY:
+        found.append(f"the router used {row.router_cpu:.0%} of a CPU")
+    if seen.late_p99 is not None and seen.late_p99 > LATE_S:
+        found.append(f"p99 of requests went out {seen.late_p99 * 1e3:.0f} ms late")
+    return found

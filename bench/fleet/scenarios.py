@@ -1,0 +1,183 @@
+"""Four moments at which routers are known to send everything to one replica (Hedgerow only).
+
+Each is judged by its hotspot, replicas times the largest share of the requests: one system prompt
+for everybody, many identical prompts at once, a fleet that has just started, and a replica that
+comes back with an empty cache and counters at zero while the others are busy.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from bench.fleet import capacity, engines, run, workloads
+from bench.fleet.contestants import Ready
+from bench.fleet.prose import text
+from bench.fleet.script import Conversation, Script, Turn
+from bench.fleet.statistics import differences, hotspot
+from bench.overhead.measure import Running
+from bench.overhead.peers import PeerError, Site
+from bench.overhead.processes import free_port
+
+LEAD_S = 0.5  # before the first request: counters are read at 0
+SYSTEM_TOKENS, TAIL_TOKENS, OUTPUT = 1000, 200, 16
+
+
+@dataclass(slots=True)
+class Outcome:
+    """`hotspot` None: it could not be measured, and `problems` says why."""
+
+    name: str
+    hotspot: float | None = None
+    requests: int = 0
+    shares: list[float] = field(default_factory=list)  # requests by replica
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many requests each scenario looks at."""
+
+    system: int = 480
+    identical: int = 64
+    cold: int = 256
+    restart_s: float = 12.0
+
+    @classmethod
+    def quick(cls) -> Counts:
+        return cls(system=120, identical=64, cold=64, restart_s=3.0)
+
+
+def script(conversations: list[Conversation], measure_from: float = 0.0) -> Script:
+    """All of these, counted from `measure_from` to the last answer."""
+    return Script(tuple(conversations), measure_from, conversations[-1].at + 1e-6)
+
+
+def system_prompt(count: int, load: float, seed: int, spec: engines.Spec) -> Script:
+    """One long system prompt, `count` different questions, Poisson at `load`."""
+    rng = Random(f"system {seed}")
+    system = text(rng, SYSTEM_TOKENS, "You are a helpful assistant")
+    size = [(float(SYSTEM_TOKENS + TAIL_TOKENS), OUTPUT)]
+    rate = load * capacity.saturation(spec.engine(), spec.count, size)
+    times = workloads.arrivals(rng, rate)
+    return script(
+        [
+            Conversation(
+                LEAD_S + next(times),
+                system,
+                (Turn(text(rng, TAIL_TOKENS, f"{rng.getrandbits(64):016x}"), OUTPUT),),
+            )
+            for _ in range(count)
+        ]
+    )
+
+
+def identical(count: int, seed: int) -> Script:
+    """The same prompt `count` times in one instant."""
+    words = text(Random(f"identical {seed}"), SYSTEM_TOKENS, "the same question")
+    return script([Conversation(LEAD_S, "", (Turn(words, OUTPUT),)) for _ in range(count)])
+
+
+def cold_start(count: int, load: float, seed: int, spec: engines.Spec) -> Script:
+    """The first `count` requests: no two alike, all of one length, so that even is right."""
+    rng = Random(f"cold {seed}")
+    tokens = round(workloads.UNIQUE_PROMPT[0])
+    size = [(float(tokens), workloads.UNIQUE_OUTPUT)]
+    rate = load * capacity.saturation(spec.engine(), spec.count, size)
+    times = workloads.arrivals(rng, rate)
+    return script(
+        [
+            Conversation(LEAD_S + next(times), "", (Turn(words, workloads.UNIQUE_OUTPUT),))
+            for words in (text(rng, tokens, f"{rng.getrandbits(64):016x}") for _ in range(count))
+        ]
+    )
+
+
+def restart(seconds: float, load: float, seed: int, spec: engines.Spec) -> Script:
+    """Shared prefixes, counted from BACK_S on: by then the replica is back."""
+    users = max(1, round((BACK_S + seconds) * 100 / spec.groups))  # at less than 100 a second
+    size = workloads.Size(groups=spec.groups, users=users)
+    found = run.prepare("shared", load, seed, size, spec).script.conversations
+    return script([c for c in found if c.at < BACK_S + seconds], BACK_S)
+
+
+RESTART_S, BACK_S = 3.0, 5.0  # when the replica goes, and when it is surely back
+
+
+def run_all(
+    stage: run.Stage, kind: type[Ready], counts: Counts, load: float, seed: int
+) -> list[Outcome]:
+    """Each over fresh engines and a fresh router."""
+    spec = stage.spec
+    plain: list[tuple[str, Script]] = [
+        ("one shared system prompt", system_prompt(counts.system, load, seed, spec)),
+        (f"{counts.identical} identical prompts in a tick", identical(counts.identical, seed)),
+        ("cold start", cold_start(counts.cold, load, seed, spec)),
+    ]
+    outcomes = [_guarded(name, _plain, stage, kind, play) for name, play in plain]
+    replay = restart(counts.restart_s, load, seed, spec)
+    back = _guarded("a restarted replica", _restarted, stage, kind, replay)
+    if back.shares and not back.shares[-1]:
+        back.problems.append("it was not asked again while this was counted")
+    return [*outcomes, back]
+
+
+def _guarded(
+    name: str,
+    measure: Callable[[run.Stage, type[Ready], Script, Path], dict[str, Any]],
+    stage: run.Stage,
+    kind: type[Ready],
+    play: Script,
+) -> Outcome:
+    try:
+        with tempfile.TemporaryDirectory(prefix="hedgerow-fleet-") as folder:
+            return judge(name, measure(stage, kind, play, Path(folder)))
+    except PeerError as error:
+        return Outcome(name, problems=[str(error)])
+
+
+def judge(name: str, played: dict[str, Any]) -> Outcome:
+    """The hotspot over what the engines counted between the readings."""
+    shares = differences(played["counters"], "requests")
+    errors = sum(1 for record in played["records"] if record["error"])
+    outcome = Outcome(name, hotspot(shares), round(sum(shares)), shares)
+    if errors:
+        outcome.problems.append(f"{errors} of {len(played['records'])} requests failed")
+    return outcome
+
+
+def _plain(stage: run.Stage, kind: type[Ready], play: Script, folder: Path) -> dict[str, Any]:
+    with (
+        engines.Engines(stage.spec, stage.placement.others, log=folder / "log") as fleet,
+        Running(kind(Site(folder, fleet.ports, stage.placement))) as peer,
+    ):
+        return stage.play(play, peer.port, fleet.urls)
+
+
+def _restarted(stage: run.Stage, kind: type[Ready], play: Script, folder: Path) -> dict[str, Any]:
+    """One engine has a process of its own, which ends under load and is started again."""
+    spec, cpus, port = stage.spec, stage.placement.others, free_port()
+    log = folder / "log"
+    found: list[dict[str, Any]] = []
+    with engines.Engines(spec, cpus, spec.count - 1, log=log) as most:
+        first = engines.Engines(spec, cpus, 1, port, log)
+        with first:
+            ports, urls = [*most.ports, port], [*most.urls, *first.urls]
+            with Running(kind(Site(folder, ports, stage.placement))) as peer:
+                player = threading.Thread(
+                    target=lambda: found.append(stage.play(play, peer.port, urls))
+                )
+                player.start()
+                time.sleep(RESTART_S)
+                first.stop()
+                with engines.Engines(spec, cpus, 1, port, log):
+                    player.join()
+    if not found:
+        raise PeerError("the load generator ended")
+    return found[0]

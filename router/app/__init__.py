@@ -1,0 +1,10 @@
+"""The whole router: the only folder that knows all the others.
+
+`Parts` builds everything from a `Config`; `App` is one router inside an event loop, as tests and
+`serve` use it: it starts, reloads, drains and stops; `serve` is the process around it.
+"""
+
+from router.app.life import App
+from router.app.process import serve
+
+__all__ = ["App", "serve"]

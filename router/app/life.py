@@ -1,0 +1,228 @@
+"""One router's life: start, reload, drain, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from random import Random
+from time import monotonic
+from typing import Any
+
+from router.app import reload, report
+from router.app.parts import Parts, config_hash
+from router.config.address import split_host_port
+from router.config.model import Config
+from router.config.model import Replica as ReplicaConfig
+from router.config.tls import FileProblem, listening_context
+from router.core.errors import ConfigError
+from router.core.limits import raise_open_files
+from router.emulator.spawn import EmulatedFleet, FleetError
+from router.observe.admin import Admin
+from router.observe.collector import Collector
+from router.observe.events import log_event
+from router.observe.metrics import Metrics
+from router.wire.client import ClientConnection
+
+BACKLOG = 4096
+_SETTLE_TURNS = 1000  # turns of the loop in which aborted connections report their end
+
+
+class App:
+    """One router. `start`, then `stop` once; in between `reload` and `drain`."""
+
+    parts: Parts  # from `start` on
+
+    def __init__(
+        self,
+        config: Config,
+        read_again: Callable[[], Config] | None = None,
+        *,
+        seed: int | None = None,
+    ) -> None:
+        self.config = config
+        self.read_again = read_again
+        self.metrics = Metrics()
+        self.drained = asyncio.Event()  # set when a drain is over and nothing is left to do
+        self.draining = False
+        self.port = 0
+        self.admin_port = 0
+        self._rng = Random(seed)
+        self._drain_task: asyncio.Task[None] | None = None
+        self._server: asyncio.Server | None = None
+        self._emulated: EmulatedFleet | None = None
+        self._emulated_replicas: tuple[ReplicaConfig, ...] = ()
+        self._tls: ssl.SSLContext | None = None
+
+    # -- start --------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Build, probe the replicas once, listen. Raises OSError or ConfigError."""
+        config = self.config
+        open_files = raise_open_files()
+        self.parts = parts = Parts(config, self.metrics, self._rng, open_files)
+        self.metrics.config_hash = config_hash(config)
+        gauges = report.gauges(parts, lambda: self.ready()[0], lambda: self.draining)
+        self._admin = Admin(self, Collector(self.metrics, gauges))
+        try:
+            if config.emulate.count:
+                await self._emulate(config)
+            for replica in (*config.replicas, *self._emulated_replicas):
+                parts.fleet.add(parts.make_replica(replica))
+            await parts.prober.start()
+            await parts.poller.start()
+            await self._listen()
+        except BaseException:
+            await self.stop()
+            raise
+        log_event(
+            logging.INFO,
+            "ready",
+            listen=f"{split_host_port(config.listen)[0]}:{self.port}",
+            admin=f"{split_host_port(config.admin)[0]}:{self.admin_port}",
+            replicas=len(parts.fleet.replicas),
+            up=len(parts.fleet.ready),
+            policy=config.routing.policy,
+            open_files=open_files,
+        )
+
+    async def _emulate(self, config: Config) -> None:
+        self._emulated = EmulatedFleet(config.emulate.count, config.emulate.model)
+        try:
+            urls = await self._emulated.start()
+        except FleetError as err:
+            raise OSError(str(err)) from None
+        self._emulated_replicas = tuple(
+            ReplicaConfig(url=url, id=f"emulated-{n}") for n, url in enumerate(urls)
+        )
+
+    async def _listen(self) -> None:
+        config = self.config
+        if config.tls is not None:
+            try:
+                self._tls = listening_context(config.tls)
+            except FileProblem as err:
+                raise ConfigError([f"tls.{err.field}: {err}"]) from None
+        host, port = split_host_port(config.admin)
+        await self._admin.start(host, port)
+        self.admin_port = self._admin.addresses[0][1]
+        host, port = split_host_port(config.listen)
+        front = self.parts.front
+        self._server = await self.parts.loop.create_server(
+            lambda: ClientConnection(front),
+            host,
+            port,
+            ssl=self._tls,
+            # A handshake is held to what a head is held to.
+            ssl_handshake_timeout=config.timeouts.head_s if self._tls is not None else None,
+            backlog=BACKLOG,
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    # -- stop ---------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Stop now: what is under way is ended with an error, everything is closed."""
+        self.draining = True
+        task, self._drain_task = self._drain_task, None
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        if self._server is not None:
+            self._server.close()
+        parts = self.parts
+        await parts.prober.stop()
+        await parts.poller.stop()
+        dispatcher = parts.dispatcher
+        dispatcher.closing = True
+        for exchange in list(dispatcher.exchanges):
+            exchange.shut()
+        # What the answers above wrote is given a turn of the loop to leave.
+        await asyncio.sleep(0)
+        for client in list(parts.front.clients):
+            client.transport.abort()
+        for replica in (*parts.fleet.replicas.values(), *parts.fleet.leaving):
+            replica.pool.abort()
+        for _ in range(_SETTLE_TURNS):
+            if not self._unsettled():
+                break
+            await asyncio.sleep(0)
+        if self._server is not None:
+            await self._server.wait_closed()
+            self._server = None
+        await self._admin.stop()
+        parts.sweeper.close()
+        parts.log.close()
+        if self._emulated is not None:
+            await self._emulated.stop()
+        self.drained.set()
+
+    def _unsettled(self) -> int:
+        census = self.census()
+        return sum(census.values()) - sum(census[name] for name in ("probes", "polls", "parties"))
+
+    # -- drain (AdminActions) -----------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Finish what is under way, then set `drained`; again does nothing."""
+        if not self.draining:
+            self.draining = True
+            log_event(logging.INFO, "draining", **self._under_way())
+            self._drain_task = asyncio.ensure_future(self._drain())
+
+    async def _drain(self) -> None:
+        drain = self.config.drain
+        # Whoever balances over us needs time to see readyz: the port still accepts.
+        await asyncio.sleep(drain.lame_duck_s)
+        if self._server is not None:
+            self._server.close()
+        front = self.parts.front
+        front.draining = True
+        for client in list(front.clients):
+            client.shut()
+        deadline = monotonic() + drain.grace_s
+        while (front.clients or self.parts.dispatcher.exchanges) and monotonic() < deadline:
+            await asyncio.sleep(0.05)
+        log_event(logging.INFO, "drained", **self._under_way())
+        self.drained.set()
+
+    def _under_way(self) -> dict[str, Any]:
+        parts = self.parts
+        return {"requests": len(parts.dispatcher.exchanges), "clients": len(parts.front.clients)}
+
+    # -- what it says of itself (AdminActions) ------------------------------------------------
+
+    def ready(self) -> tuple[bool, str]:
+        if self.draining:
+            return False, "draining"
+        if not self.parts.fleet.ready:
+            return False, "no replica is up"
+        return True, "ready"
+
+    def replicas(self) -> list[dict[str, Any]]:
+        return report.replicas(self.parts)
+
+    def census(self) -> dict[str, int]:
+        """What is in use now; every number is 0 after `stop`."""
+        return report.census(self.parts)
+
+    # -- reload (AdminActions) ----------------------------------------------------------------
+
+    async def reload(self) -> str:
+        """Read the configuration again and swap it in; the hash of the one now in force.
+
+        Raises ConfigError, and keeps the old one, if the new one cannot be used.
+        """
+        try:
+            config = self.read_again() if self.read_again is not None else self.config
+            reload.adopt(self.parts, config, self._tls, self._emulated_replicas)
+        except ConfigError as err:
+            self.metrics.reloaded(False)
+            log_event(logging.ERROR, "reload refused", problems=err.problems)
+            raise
+        self.config = config
+        self.parts.log.reopen()
+        self.metrics.reloaded(True, config_hash(config))
+        log_event(logging.INFO, "reloaded", hash=self.metrics.config_hash)
+        return self.metrics.config_hash

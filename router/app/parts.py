@@ -1,0 +1,177 @@
+"""Everything a router is made of, built from one Config and joined.
+
+Must never: start anything. `App` does that, in its own order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import ssl
+from random import Random
+
+import msgspec
+
+from policies.contract import RoutingPolicy
+from router.config.address import parse_replica_url
+from router.config.model import Config
+from router.config.model import Replica as ReplicaConfig
+from router.config.tls import FileProblem, replica_context, upstream_token
+from router.core.errors import ConfigError
+from router.dispatch.chooser import Chooser, Policies
+from router.dispatch.dispatcher import Dispatcher
+from router.fleet.knowledge import Knowledge
+from router.fleet.poller import Poller
+from router.fleet.probe import Prober
+from router.fleet.replica import Replica
+from router.fleet.resolve import Resolver
+from router.fleet.table import Fleet
+from router.observe.access_log import AccessLog
+from router.observe.events import log_event
+from router.observe.metrics import Metrics
+from router.wire.client import Front
+from router.wire.outbox import Outbox
+from router.wire.pool import Address, Pool
+from router.wire.sweep import Sweeper
+
+
+class Upstream:
+    """How replicas are spoken to, ready for use. Raises ConfigError."""
+
+    def __init__(self, config: Config) -> None:
+        try:
+            self.token = upstream_token(config.upstream)
+            self.tls: ssl.SSLContext | None = None
+            if any(r.url.lower().startswith("https") for r in config.replicas):
+                self.tls = replica_context(config.upstream)
+        except FileProblem as err:
+            raise ConfigError([f"upstream.{err.field}: {err}"]) from None
+        self.server_name = config.upstream.server_name
+        self.authorization = f"authorization: Bearer {self.token}".encode() if self.token else None
+
+
+class Parts:
+    """The parts of one router. Raises ConfigError."""
+
+    def __init__(self, config: Config, metrics: Metrics, rng: Random, open_files: int) -> None:
+        self.config = config
+        self.metrics = metrics
+        self.open_files = open_files
+        self.loop = asyncio.get_running_loop()
+        self.sweeper = Sweeper(self.loop, failed)
+        self.outbox = Outbox(self.loop)
+        self.policies = Policies.of(config.routing)
+        self.upstream = Upstream(config)
+        self.log = open_log(config)
+        self.old_logs: list[AccessLog] = []
+        self.knowledge = Knowledge(config.prefix)
+        self.fleet = Fleet(
+            config.health,
+            self.sweeper,
+            rng,
+            self.fleet_changed,
+            self._fleet_event,
+            knowledge=self.knowledge,
+            stale_s=config.polling.stale_s,
+        )
+        self.chooser = Chooser(
+            self.policies, config.routing.sample, self.knowledge, self.metrics, rng
+        )
+        self.dispatcher = Dispatcher(
+            config,
+            self.fleet,
+            self.chooser,
+            self.sweeper,
+            metrics,
+            self.log,
+            self.upstream.authorization,
+        )
+        self.front = Front(
+            self.dispatcher,
+            self.sweeper,
+            config.limits,
+            config.timeouts,
+            tally=metrics,
+            outbox=self.outbox,
+            via=config.via.encode("ascii"),
+            max_clients=self.max_clients(config),
+            allow_half_close=config.allow_half_close,
+        )
+        token, tls = self.upstream.token, self.upstream.tls
+        self.prober = Prober(self.fleet, config, token, tls, rng, failed)
+        self.poller = Poller(self.fleet, config, token, tls, rng, failed)
+
+    def max_clients(self, config: Config) -> int:
+        # Each client may need a connection to a replica, too.
+        return config.limits.connections or max(64, int(self.open_files * 0.45))
+
+    def make_replica(self, config: ReplicaConfig) -> Replica:
+        url = parse_replica_url(config.url)
+        upstream = self.upstream
+        address = Address(
+            url.host,
+            url.port,
+            tls=upstream.tls if url.is_tls else None,
+            server_name=upstream.server_name,
+            resolve=Resolver(url.host, _unresolved),
+        )
+        pool = Pool(
+            address,
+            self.config.limits,
+            self.config.timeouts,
+            self.sweeper,
+            self.loop,
+            self.metrics,
+            self.outbox,
+        )
+        return Replica(config, self.config.health, pool)
+
+    def watch(self, replica: Replica) -> None:
+        """Probe and poll a replica from now on."""
+        self.prober.watch(replica)
+        self.poller.watch(replica)
+
+    def unwatch(self, replica: Replica) -> None:
+        self.prober.unwatch(replica)
+        self.poller.unwatch(replica)
+
+    # -- what the parts report ----------------------------------------------------------------
+
+    def fleet_changed(self, ids: frozenset[str]) -> None:
+        for policy in self.policies.all():
+            self._tell(policy, ids)
+
+    def _tell(self, policy: RoutingPolicy, ids: frozenset[str]) -> None:
+        try:
+            policy.on_fleet_change(ids)
+        except Exception as err:
+            self.metrics.policy_errors += 1
+            failed(err)
+
+    def _fleet_event(self, what: str, replica: Replica) -> None:
+        if what == "ejected":
+            self.metrics.ejections(replica.id)
+        log_event(logging.WARNING, f"replica {what}", key=replica.id, replica=replica.id)
+
+
+def open_log(config: Config) -> AccessLog:
+    """Raises ConfigError."""
+    log = config.access_log
+    try:
+        return AccessLog(log.path, log.flush_s, log.queue)
+    except OSError as err:
+        raise ConfigError([f"access_log.path: cannot be written: {err.strerror}"]) from None
+
+
+def config_hash(config: Config) -> str:
+    """Twelve hex digits that change with the configuration."""
+    return hashlib.sha256(msgspec.json.encode(config)).hexdigest()[:12]
+
+
+def failed(err: BaseException) -> None:
+    log_event(logging.ERROR, "a part of the router failed", error=repr(err))
+
+
+def _unresolved(host: str, why: str) -> None:
+    log_event(logging.WARNING, "a name does not resolve", key=host, host=host, error=why)

@@ -1,0 +1,64 @@
+"""The process around a router: signals, the event loop, the garbage collector."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+from collections.abc import Callable
+
+from router.app.life import App
+from router.config.model import Config
+from router.core.errors import ConfigError
+from router.observe import events
+
+
+def serve(config: Config, read_again: Callable[[], Config]) -> int:
+    """Run a router until it is told to stop; the exit status.
+
+    SIGTERM and SIGINT drain, a second one stops at once; SIGHUP reloads. Raises OSError when an
+    address is not to be had.
+    """
+    import uvloop
+
+    handler = events.install()
+    try:
+        return int(uvloop.run(_serve(config, read_again)))
+    finally:
+        events.uninstall(handler)
+
+
+async def _serve(config: Config, read_again: Callable[[], Config]) -> int:
+    loop = asyncio.get_running_loop()
+    app = App(config, read_again)
+    await app.start()
+
+    def terminate() -> None:
+        if app.draining:
+            app.drained.set()
+        else:
+            app.drain()
+
+    async def reload() -> None:
+        try:
+            await app.reload()
+        except ConfigError:
+            pass  # said in the log; the old configuration stays
+
+    tasks: set[asyncio.Task[None]] = set()
+
+    def hang_up() -> None:
+        task = asyncio.ensure_future(reload())
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, terminate)
+    loop.add_signal_handler(signal.SIGHUP, hang_up)
+    # What exists now stays; the data plane makes no reference cycles that need finding often.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 50)
+    await app.drained.wait()
+    await app.stop()
+    return 0

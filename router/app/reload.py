@@ -1,0 +1,94 @@
+"""A reload: what differs between the configuration in force and the new one, swapped in.
+
+Everything that can fail comes first; then one swap after the other, none of which can. Must never:
+leave half of each in force.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterable
+
+from router.app.parts import Parts, Upstream, open_log
+from router.config.model import Config
+from router.config.model import Replica as ReplicaConfig
+from router.config.tls import FileProblem, listening_context
+from router.core.errors import ConfigError
+from router.dispatch.chooser import Policies
+from router.wire.plans import Plans
+
+_FIXED = ("listen", "admin", "emulate", "prefix")
+
+
+def adopt(
+    parts: Parts, config: Config, tls: ssl.SSLContext | None, emulated: Iterable[ReplicaConfig]
+) -> None:
+    """Put `config` in force. Raises ConfigError, and then nothing has changed."""
+    old = parts.config
+    fixed = [name for name in _FIXED if getattr(config, name) != getattr(old, name)]
+    if (config.tls is None) != (old.tls is None):
+        fixed.append("tls")
+    if fixed:
+        raise ConfigError([f"{name}: cannot change without a restart" for name in fixed])
+    policies = parts.policies
+    if config.routing != old.routing:
+        policies = Policies.of(config.routing)
+    upstream = Upstream(config)
+    if tls is not None and config.tls is not None:
+        try:
+            listening_context(config.tls)
+            tls.load_cert_chain(config.tls.cert, config.tls.key)
+        except FileProblem as err:
+            raise ConfigError([f"tls.{err.field}: {err}"]) from None
+    log = parts.log if config.access_log == old.access_log else open_log(config)
+
+    parts.config = config
+    parts.policies = policies
+    parts.upstream = upstream
+    if log is not parts.log:
+        parts.old_logs.append(parts.log)
+        parts.log.close(timeout_s=0)
+        parts.log = parts.dispatcher.log = log
+    front = parts.front
+    front.limits = config.limits
+    front.timeouts = config.timeouts
+    front.max_clients = parts.max_clients(config)
+    front.allow_half_close = config.allow_half_close
+    front.via = config.via.encode("ascii")
+    front.plans = Plans()  # those of before belong to the old rules
+    parts.fleet.rules = config.health
+    parts.fleet.stale_s = config.polling.stale_s
+    parts.chooser.adopt(policies, config.routing.sample)
+    parts.dispatcher.adopt(config, upstream.authorization)
+    _diff_fleet(parts, old, config, emulated)
+
+
+def _diff_fleet(
+    parts: Parts, old: Config, config: Config, emulated: Iterable[ReplicaConfig]
+) -> None:
+    """Keep the replicas that stay, with all that is known of them."""
+    fleet = parts.fleet
+    wanted = {r.id: r for r in (*config.replicas, *emulated)}
+    rebuilt = config.upstream != old.upstream
+    for replica_id, replica in list(fleet.replicas.items()):
+        new = wanted.get(replica_id)
+        if new is None or new.url != replica.config.url or rebuilt:
+            parts.unwatch(replica)
+            successor = parts.make_replica(new) if new is not None else None
+            fleet.remove(replica_id, successor)
+            if successor is None:
+                parts.metrics.forget_replica(replica_id)
+            else:
+                parts.watch(successor)
+        else:
+            replica.adopt(new, config.health)
+            replica.pool.adopt(config.limits, config.timeouts)
+    for replica_id, new in wanted.items():
+        if replica_id not in fleet.replicas:
+            replica = parts.make_replica(new)
+            fleet.add(replica)
+            parts.watch(replica)
+    token, tls = parts.upstream.token, parts.upstream.tls
+    parts.prober.adopt(config, token, tls)
+    parts.poller.adopt(config, token, tls)
+    fleet.rebuild()

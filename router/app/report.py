@@ -1,0 +1,117 @@
+"""What a router says of itself: what it holds now, its replicas, its gauges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from time import monotonic
+from typing import Any
+
+from router.app.parts import Parts
+from router.observe.collector import Gauges, Reading
+
+_OF_A_REPLICA = (
+    ("waiting", "waiting", "Requests that wait at a replica, ours and others'."),
+    ("load", "load", "Requests at a replica, ours and others', running and waiting."),
+    ("pending_tokens", "pending_tokens", "Uncached prompt tokens sent and not begun."),
+    ("kv_usage", "kv_usage_ratio", "Share of the KV cache in use."),
+    ("kv_tokens", "kv_tokens", "Tokens that fit into the KV cache."),
+    ("ttft_s", "ttft_seconds", "Dispatch to first content, smoothed."),
+    ("tpot_s", "tpot_seconds", "Seconds per output token, smoothed."),
+)
+STATES = ("ready", "down", "asleep", "ejected", "half_open", "draining")
+
+
+def census(parts: Parts) -> dict[str, int]:
+    """What is in use now; every number is 0 after a stop."""
+    replicas = [*parts.fleet.replicas.values(), *parts.fleet.leaving]
+    open_ = sum(len(r.pool.all) for r in replicas)
+    idle = sum(r.pool.idle for r in replicas)
+    return {
+        "leases": sum(r.inflight for r in replicas),
+        "clients": len(parts.front.clients),
+        "exchanges": len(parts.dispatcher.exchanges),
+        "replica_busy": open_ - idle,
+        "replica_idle": idle,
+        "replica_connecting": sum(r.pool.connecting for r in replicas),
+        "replica_waiting": sum(r.pool.waiting for r in replicas),
+        "held_bytes": parts.front.held_bytes,
+        "retries": parts.dispatcher.budget.retries,
+        "probes": parts.prober.running,
+        "polls": parts.poller.running,
+        "parties": len(parts.sweeper.parties),
+    }
+
+
+def replicas(parts: Parts) -> list[dict[str, Any]]:
+    """For people and scripts: GET /replicas. Unknown is null."""
+    now = monotonic()
+    return [
+        {
+            "id": r.id,
+            "url": r.config.url,
+            "state": r.state(now),
+            "engine": r.engine,
+            "models": sorted(r.models) if r.models is not None else None,
+            "inflight": r.inflight,
+            "max_inflight": r.config.max_inflight,
+            "waiting": r.waiting,
+            "load": r.load,
+            "pending_tokens": r.pending_tokens,
+            "kv_usage": r.kv_usage,
+            "kv_tokens": r.kv_tokens,
+            "prefix_blocks": parts.knowledge.prefixes.holding(r),
+            "signals_age_s": round(now - r.signals_at, 3) if r.signals_at else None,
+            "ttft_s": r.ttft_s,
+            "tpot_s": r.tpot_s,
+            "weight": r.weight,
+            "served": r.served,
+            "failures_in_a_row": r.health.failures,
+            "ejections": r.health.ejections,
+            "connections": {"open": len(r.pool.all), "idle": r.pool.idle},
+        }
+        for r in (*parts.fleet.replicas.values(), *parts.fleet.leaving)
+    ]
+
+
+def gauges(parts: Parts, ready: Callable[[], bool], draining: Callable[[], bool]) -> Gauges:
+    fleet = parts.fleet
+
+    def by_state() -> dict[str, float]:
+        now = monotonic()
+        counts = dict.fromkeys(STATES, 0.0)
+        for replica in (*fleet.replicas.values(), *fleet.leaving):
+            counts[replica.state(now)] += 1
+        return counts
+
+    def connections() -> dict[str, float]:
+        held = census(parts)
+        return {name: held[f"replica_{name}"] for name in ("idle", "busy", "connecting")}
+
+    return Gauges(
+        replicas_by_state=by_state,
+        inflight_by_replica=lambda: {r.id: r.inflight for r in fleet.replicas.values()},
+        replica_connections_by_state=connections,
+        client_connections=lambda: len(parts.front.clients),
+        exchanges=lambda: len(parts.dispatcher.exchanges),
+        held_body_bytes=lambda: parts.front.held_bytes,
+        # Of the log and of those that a reload put away: their last lines may still be waiting.
+        access_log_dropped=lambda: sum(log.dropped for log in (*parts.old_logs, parts.log)),
+        open_file_limit=lambda: parts.open_files,
+        loop_lag_s=lambda: parts.sweeper.lag_s,
+        ready=lambda: float(ready()),
+        draining=lambda: float(draining()),
+        readings=lambda: _readings(parts),
+    )
+
+
+def _readings(parts: Parts) -> Iterator[Reading]:
+    """What the fleet knows of its engines; what is unknown is not shown."""
+    replicas = list(parts.fleet.replicas.values())
+    for attribute, name, help_text in _OF_A_REPLICA:
+        values = {r.id: v for r in replicas if (v := getattr(r, attribute)) is not None}
+        yield Reading(f"replica_{name}", help_text, "replica", values)
+    held = {r.id: float(parts.knowledge.prefixes.holding(r)) for r in replicas}
+    yield Reading("prefix_blocks", "Prefix blocks a replica is taken to hold.", "replica", held)
+    failed = parts.fleet.polls_failed
+    help_text = "Polls of engine metrics that told nothing, by what was wrong."
+    yield Reading("polls_failed", help_text, "problem", failed, is_counter=True)

@@ -1,0 +1,175 @@
+"""Which replica: asks the pool's policy, with what the fleet knows of the request's prefix.
+
+A policy that raises or answers nonsense is replaced for that request by a random choice, counted
+and logged. In large fleets a policy sees a window of the candidates and all holders of the prefix:
+looking at a thousand replicas would cost more than a slightly better choice is worth.
+
+Must never: do I/O, or count load (that is the lease's).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from random import Random
+from time import monotonic
+from typing import NamedTuple
+
+from policies.contract import Context, RequestView, RoutingPolicy, make_policy
+from router.config.model import Routing
+from router.fleet.knowledge import Knowledge
+from router.fleet.replica import Replica
+from router.observe.events import log_event
+from router.observe.metrics import Metrics
+
+_NOBODY: Mapping[Replica, int] = {}
+
+
+class Placement(NamedTuple):
+    """What a dispatch costs the replica, and what its cache is expected to hold already."""
+
+    tokens: int  # uncached prompt tokens, estimated
+    held: int  # leading blocks of the request's prefix
+
+
+class Policies(NamedTuple):
+    """The policies of one configuration: built as a whole, swapped as a whole."""
+
+    default: RoutingPolicy
+    by_model: Mapping[str, RoutingPolicy]
+
+    @classmethod
+    def of(cls, routing: Routing) -> Policies:
+        """Raises PolicyConfigError."""
+        return cls(
+            make_policy(routing.policy, routing.options),
+            {name: make_policy(c.policy, c.options) for name, c in routing.models.items()},
+        )
+
+    def all(self) -> list[RoutingPolicy]:
+        return [self.default, *self.by_model.values()]
+
+
+class Chooser:
+    """Choices for one router."""
+
+    def __init__(
+        self, policies: Policies, sample: int, knowledge: Knowledge, metrics: Metrics, rng: Random
+    ) -> None:
+        self._knowledge = knowledge
+        self._metrics = metrics
+        self._rng = rng
+        self._ctx = Context(rng)
+        self._asked: tuple[int, ...] | None = None  # whose prefix was asked for last ...
+        self._held: Mapping[Replica, int] = _NOBODY  # ... and who holds it
+        self.adopt(policies, sample)
+
+    def adopt(self, policies: Policies, sample: int) -> None:
+        self._sample = sample
+        self._default = policies.default
+        self._by_model = policies.by_model
+        # A hook that nobody overrides is not called.
+        self._hears_dispatch = _overridden(policies, "on_dispatch")
+        self._hears_first_token = _overridden(policies, "on_first_token")
+        self._hears_finish = _overridden(policies, "on_finish")
+
+    def choose(self, view: RequestView, candidates: Sequence[Replica]) -> Replica:
+        """The policy's choice among `candidates`, or a random one if the policy fails."""
+        if len(candidates) == 1:
+            return candidates[0]
+        policy = self._default
+        if self._by_model and view.model is not None:
+            policy = self._by_model.get(view.model, policy)
+        held = self._knowledge.held(view)
+        self._asked, self._held = view.blocks, held
+        if len(candidates) > self._sample and not policy.sees_all:
+            candidates = self._window(candidates, held)
+        ctx = self._ctx
+        ctx.now = monotonic()
+        ctx.held = held
+        try:
+            chosen = policy.pick(view, candidates, ctx).candidate
+            if chosen in candidates:
+                return chosen
+            problem = f"it chose {chosen!r}, which is no candidate"
+        except Exception as err:
+            problem = repr(err)
+        self._failed(policy, problem)
+        return self._rng.choice(candidates)
+
+    def _window(
+        self, candidates: Sequence[Replica], held: Mapping[Replica, int]
+    ) -> Sequence[Replica]:
+        """`sample` neighbours from a random place on, and the holders among the candidates."""
+        count = len(candidates)
+        start = int(self._rng.random() * count)
+        window = [*candidates[start : start + self._sample]]
+        if len(window) < self._sample:
+            window += candidates[: self._sample - len(window)]
+        # A prefix that everybody holds tells them apart by nothing: the window is enough.
+        if 0 < len(held) <= self._sample:
+            seen = set(window)
+            window += [c for c in candidates if c in held and c not in seen]
+        return window
+
+    # -- what happens to a choice -------------------------------------------------------------
+
+    def dispatched(self, view: RequestView, replica: Replica) -> Placement:
+        """The request goes to `replica`: its prefix is remembered there at once, so that a burst
+        of siblings lands together."""
+        blocks = view.blocks
+        tokens = view.prompt_tokens
+        held = 0
+        if blocks:
+            known = self._held if self._asked is blocks else self._knowledge.held(view)
+            held = known.get(replica, 0)
+            self._knowledge.sent(replica, blocks, held)
+            tokens = max(0, tokens - int(held * view.block_tokens))
+        if self._hears_dispatch:
+            self._tell("on_dispatch", view, replica)
+        return Placement(tokens, held)
+
+    def withdrawn(self, view: RequestView, replica: Replica, held: int) -> None:
+        """The attempt ended before the replica showed content."""
+        if view.blocks:
+            self._knowledge.failed(replica, view.blocks, held)
+        if self._hears_finish:
+            self._tell("on_finish", view, replica, None)
+
+    def shown(self, view: RequestView, replica: Replica, ttft_s: float | None) -> None:
+        """An attempt shows its first content; `ttft_s` is None where it is the whole answer."""
+        if view.blocks:
+            self._knowledge.begun(replica, view.blocks)
+        if self._hears_first_token and ttft_s is not None:
+            self._tell("on_first_token", view, replica, ttft_s)
+
+    def finished(self, view: RequestView, replica: Replica, output_tokens: int | None) -> None:
+        """An attempt that had shown content ended."""
+        if self._hears_finish:
+            self._tell("on_finish", view, replica, output_tokens)
+
+    def _tell(self, hook: str, view: RequestView, replica: Replica, *facts: object) -> None:
+        policy = self._default
+        if view.model is not None:
+            policy = self._by_model.get(view.model, policy)
+        ctx = self._ctx
+        ctx.now = monotonic()
+        ctx.held = self._held if hook == "on_dispatch" and self._asked is view.blocks else _NOBODY
+        try:
+            getattr(policy, hook)(view, replica, *facts, ctx)
+        except Exception as err:
+            self._failed(policy, f"{hook}: {err!r}")
+
+    def _failed(self, policy: RoutingPolicy, problem: str) -> None:
+        self._metrics.policy_errors += 1
+        log_event(
+            logging.ERROR,
+            "the routing policy failed",
+            policy=type(policy).__name__,
+            error=problem,
+        )
+
+
+def _overridden(policies: Policies, hook: str) -> bool:
+    base = getattr(RoutingPolicy, hook)
+    return any(getattr(type(policy), hook) is not base for policy in policies.all())

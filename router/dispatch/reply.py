@@ -1,0 +1,238 @@
+"""What one request's client is sent: the head, the body as it comes, comments and events of ours.
+
+It frames (sized, chunked, or until the connection ends) and counts; its exchange decides what is
+said and when a connection may be used again. A stream of events passes a `UsageTap` on its way.
+
+The path of a token is `Leg.on_data` → `relay` → `client.write`: no task, no await, no log call,
+no timer, one concatenation.
+
+Must never: decide about an attempt, end the request, or write after its exchange has ended it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+from typing import Final
+
+from router.core.errors import RouterError
+from router.dispatch.response_head import interim_head, response_head, stream_head
+from router.dispatch.usage import UNKNOWN, BodyEnd, Usage, UsageTap, usage_of
+from router.wire import answers
+from router.wire.client import ClientConnection
+from router.wire.response_reader import COMPLETE, ResponseHead, ResponseReader
+
+_COMMENT: Final = b": waiting for the first token\n\n"
+
+
+class Reply:
+    """The response to one request. Times are monotonic seconds."""
+
+    __slots__ = (
+        "_chunked",
+        "_client",
+        "_end",
+        "_http_1_0",
+        "_is_sse",
+        "_look",
+        "_no_body",
+        "_request_id",
+        "_tap",
+        "_whole",
+        "bytes_out",
+        "gap_s",
+        "keep_alive",
+        "status",
+        "wait_due",
+    )
+
+    def __init__(
+        self,
+        client: ClientConnection,
+        request_id: bytes,
+        *,
+        no_body: bool,
+        http_1_0: bool,
+        gap_s: float,
+        wait_due: float,
+    ) -> None:
+        self._client = client
+        self._request_id = request_id
+        self._no_body = no_body
+        self._http_1_0 = http_1_0
+        self.gap_s = gap_s  # between two pieces of a body
+        self.wait_due = wait_due  # when the replica's next bytes are due
+        self.status = 0  # sent to the client
+        self.bytes_out = 0  # of the body
+        self.keep_alive = False  # what the response's head promised
+        self._is_sse = False
+        self._chunked = False
+        # What passes by on the way to the client, and who looks at it.
+        self._look: Callable[[bytes], bytes] | None = None
+        self._tap: UsageTap | None = None
+        self._end: BodyEnd | None = None
+        self._whole: Usage | None = None  # of an answer that came in one piece
+
+    # -- from the replica ---------------------------------------------------------------------
+
+    def interim(self, heads: list[ResponseHead]) -> None:
+        """1xx: early hints go on to who may see them, the rest ends here."""
+        if not self._http_1_0:
+            for head in heads:
+                if head.status == 103:
+                    self._client.write(interim_head(head))
+
+    def begin(self, reader: ResponseReader, replica: str | None, *, counts_tokens: bool) -> None:
+        """The response's head, and the whole response with it if it is here and no stream.
+
+        `replica`: its name, where the client is to see it; `counts_tokens`: its end is looked at.
+        """
+        head = reader.head
+        assert head is not None
+        self.status = head.status
+        self._is_sse = head.is_sse
+        length = head.content_length
+        if self._tap is not None and self._tap.takes_out:
+            length = None  # what it will be is not known yet
+        whole = reader.state == COMPLETE
+        if length is None and whole and not head.is_sse and head.status >= 200:
+            length = sum(map(len, reader.parts))
+        bodyless = self._no_body or head.status in (204, 304)
+        self._chunked = length is None and not bodyless and not self._http_1_0
+        self.keep_alive = self._client.keeps_alive and (
+            length is not None or self._chunked or bodyless
+        )
+        lines = response_head(
+            head,
+            self._request_id,
+            length=length,
+            chunked=self._chunked,
+            keep_alive=self.keep_alive,
+            http_1_0=self._http_1_0,
+            replica=replica,
+        )
+        if whole and length is not None and not bodyless:
+            # The usual answer that is no stream: one write.
+            body = b"".join(reader.parts)
+            lines += body
+            self.bytes_out += length
+            reader.parts.clear()
+            if self._tap is not None:
+                self._tap.feed(body)
+            elif counts_tokens:
+                self._whole = usage_of(body)
+        elif counts_tokens and not head.is_sse:
+            self._end = BodyEnd()
+            self._look = self._end.feed
+        self._client.write(lines)
+
+    def watch(self, tap: UsageTap) -> None:
+        """The response is a stream of events; before `begin`, if it has not begun."""
+        self._tap = tap
+        self._look = tap.feed
+
+    def relay(self, reader: ResponseReader) -> bool:
+        """Pass on what has come; True if that was all. This is the path of a token."""
+        parts = reader.parts
+        if parts and not self._no_body:
+            body = parts[0] if len(parts) == 1 else b"".join(parts)
+            parts.clear()
+            if body:
+                self.wait_due = monotonic() + self.gap_s
+                look = self._look
+                if look is not None:
+                    body = look(body)
+                if reader.state == COMPLETE:
+                    self._finish(body)
+                    return True
+                size = len(body)
+                if size:
+                    self.bytes_out += size
+                    self._client.write(b"%x\r\n%b\r\n" % (size, body) if self._chunked else body)
+                return False
+        if reader.state != COMPLETE:
+            return False
+        self._finish(b"")
+        return True
+
+    def _finish(self, body: bytes) -> None:
+        """The last bytes of a whole response."""
+        if self._tap is not None:
+            body += self._tap.flush()
+        size = len(body)
+        self.bytes_out += size
+        if not self._chunked:
+            if size:
+                self._client.write(body)
+        elif size:
+            self._client.write(b"%x\r\n%b\r\n0\r\n\r\n" % (size, body))
+        else:
+            self._client.write(b"0\r\n\r\n")
+
+    @property
+    def has_failed(self) -> bool:
+        """The stream told an error of the engine's."""
+        return self._tap is not None and self._tap.errors.has_seen
+
+    @property
+    def blames_replica(self) -> bool:
+        """... and it is of the engine's own making."""
+        return self._tap is not None and self._tap.errors.blames_server
+
+    def usage(self, is_whole: bool) -> Usage:
+        """What is known of the tokens; `is_whole`: the response came to its end."""
+        if self._tap is not None:
+            return self._tap.result(is_whole)
+        if self._end is not None:
+            return self._end.result(is_whole)
+        return self._whole or UNKNOWN
+
+    # -- of our own ---------------------------------------------------------------------------
+
+    def comment(self) -> None:
+        """Nobody's read timeout shall fire while an engine queues: 200 and comments, from here."""
+        if not self.status:
+            self.status = 200
+            self._is_sse = True
+            self._chunked = not self._http_1_0
+            self.keep_alive = self._chunked and self._client.keeps_alive
+            self._client.write(
+                stream_head(self._request_id, chunked=self._chunked, keep_alive=self.keep_alive)
+            )
+        self.event(_COMMENT)
+
+    def event(self, event: bytes) -> None:
+        """One event between the engine's; a response that is a stream has begun."""
+        self.bytes_out += len(event)
+        if self._chunked:
+            event = b"%x\r\n%b\r\n" % (len(event), event)
+        self._client.write(event)
+
+    def error(self, err: RouterError) -> bool:
+        """A whole response that tells an error. Returns whether the connection may stay."""
+        self.status = err.status
+        keep_alive = self._client.keeps_alive
+        self._client.write(
+            answers.error_response(
+                err,
+                keep_alive=keep_alive,
+                request_id=self._request_id.decode("ascii"),
+                head_only=self._no_body,
+            )
+        )
+        return keep_alive
+
+    def truncate(self, err: RouterError) -> bool:
+        """Content is out and the rest will not come: that has to be visible.
+
+        True: it is when the connection closes in order; False: it takes a reset.
+        """
+        if self._is_sse:
+            event = answers.error_event(err)
+            # In the middle of an event ours would become a part of it.
+            tap = self._tap
+            is_between = tap is not None and tap.ends_between_events
+            self.event(event if is_between else b"\n\n" + event)
+            return True
+        # No last chunk, or less than Content-Length: no client takes this for the whole.
+        return self._chunked or not self._http_1_0

@@ -1,0 +1,364 @@
+"""How many tokens a request took: read off what passes by, and taken out where only we asked.
+
+A stream tells its counts in an event without choices before `[DONE]`, if it was asked to; other
+routes tell them in their last event, whole answers near their end. Where the router has asked in
+the client's place (`usage_ask.py`), a `UsageTap` takes that event out of the stream again.
+
+Rules:
+1. An event goes if it has no choices and a `usage`, and nothing else goes. If a content event has
+   a `usage` that nobody asked for, the engine tells it unasked: then nothing is taken out.
+2. What is exact comes from the engine's last word on a whole answer. Everything else is an
+   estimate: one token an event, less the events that said nothing before the first content.
+3. Nothing is decoded per token. A read that is one event and tells no counts costs a search for a
+   byte and one for a word; what tells counts is kept and decoded at the end.
+
+Pure: bytes in, bytes and numbers out. Must never hold back more than `_HELD` bytes of a stream, nor
+a whole event, nor alter a byte of an event that stays.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final, NamedTuple
+
+import msgspec
+
+from router.wire.sse import ERROR_MARKS, ErrorWatch
+
+
+class Usage(NamedTuple):
+    """Tokens of one request. None: nobody told."""
+
+    prompt_tokens: int | None
+    output_tokens: int | None
+    cached_tokens: int | None  # of the prompt's, those that were in the engine's cache
+    exact: bool  # the engine's own count of a whole answer
+
+
+UNKNOWN: Final = Usage(None, None, None, False)
+
+_Tokens = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: _Tokens | None = None
+
+
+class _Told(msgspec.Struct):
+    """`usage` as OpenAI's chat and responses and Anthropic's messages write it, or llama.cpp's
+    `timings`."""
+
+    prompt_tokens: _Tokens | None = None
+    completion_tokens: _Tokens | None = None
+    prompt_tokens_details: _Details | None = None
+    input_tokens: _Tokens | None = None
+    output_tokens: _Tokens | None = None
+    input_tokens_details: _Details | None = None
+    cache_read_input_tokens: _Tokens | None = None
+    cache_creation_input_tokens: _Tokens | None = None
+    prompt_n: _Tokens | None = None
+    predicted_n: _Tokens | None = None
+    cache_n: _Tokens | None = None
+
+
+_told = msgspec.json.Decoder(_Told).decode
+_OBJECT: Final = re.compile(rb'"(?:usage|timings)"[ \t\r\n]*:[ \t\r\n]*\{')
+_END: Final = 2048  # bytes at the end of a body, or behind a `usage`, that are looked at
+
+
+def usage_of(data: bytes) -> Usage | None:
+    """What the last `usage` (or `timings`) in the end of an answer tells; None: there is none."""
+    return _counts(_last_object(data[-_END:]))
+
+
+def _last_object(data: bytes) -> bytes:
+    """The last `usage` that is an object, with what follows it; else the last `timings`."""
+    for name in (b'"usage"', b'"timings"'):
+        at = data.rfind(name)
+        while at >= 0:
+            if _OBJECT.match(data, at) is not None:
+                return data[at : at + _END]
+            at = data.rfind(name, 0, at)
+    return b""
+
+
+def _counts(data: bytes) -> Usage | None:
+    """The counts in data that begin with a member named `usage` or `timings`."""
+    start = data.find(b"{")
+    end = start
+    while True:  # nothing in these objects is a string with braces
+        end = data.find(b"}", end) + 1
+        if start < 0 or end == 0:
+            return None
+        if data.count(b"{", start, end) == data.count(b"}", start, end):
+            break
+    try:
+        told = _told(data[start:end])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    prompt = told.prompt_tokens
+    cached = None
+    details = told.prompt_tokens_details or told.input_tokens_details
+    if details is not None:
+        cached = details.cached_tokens
+    if prompt is None and told.input_tokens is not None:
+        # Anthropic's count leaves out what was read from the cache or written to it.
+        prompt = told.input_tokens
+        prompt += (told.cache_read_input_tokens or 0) + (told.cache_creation_input_tokens or 0)
+        if cached is None:
+            cached = told.cache_read_input_tokens
+    if prompt is None and told.prompt_n is not None and told.cache_n is not None:
+        prompt = told.prompt_n + told.cache_n
+        cached = told.cache_n
+    output = told.completion_tokens
+    if output is None:
+        output = told.output_tokens if told.output_tokens is not None else told.predicted_n
+    if prompt is None and output is None:
+        return None
+    if cached is not None and (prompt is None or cached > prompt):
+        cached = None
+    return Usage(prompt, output, cached, True)
+
+
+class BodyEnd:
+    """The end of a body that is no stream of events."""
+
+    __slots__ = ("_end",)
+
+    def __init__(self) -> None:
+        self._end = b""
+
+    def feed(self, data: bytes) -> bytes:
+        self._end = data[-_END:] if len(data) >= _END else (self._end + data)[-_END:]
+        return data
+
+    def result(self, is_whole: bool) -> Usage:
+        return (usage_of(self._end) if is_whole else None) or UNKNOWN
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+_HELD: Final = 32 * 1024  # bytes of an unfinished event; no usage is as long
+_BLANK: Final = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")  # WHATWG HTML section 9.2.6
+# What stands in every event that tells counts, and in few others: SGLang writes `"usage":null` into
+# each. llama.cpp tells unasked, in other words.
+_NEEDLE: Final = b'_tokens"'
+NEEDLES: Final = {"llamacpp": b'"timings"'}
+
+
+class UsageTap:
+    """One stream of events on its way to the client.
+
+    Given every read in order, it gives back what to relay: the same bytes, or with `takes_out`
+    without the usage event. Only then is anything held back: an event's beginning, until its end.
+    """
+
+    __slots__ = (
+        "_drops_lf",
+        "_event",
+        "_events",
+        "_first",
+        "_is_aligned",
+        "_is_withheld",
+        "_last",
+        "_last_at",
+        "_needle",
+        "_quiet",
+        "_takes_out",
+        "errors",
+    )
+
+    def __init__(
+        self, *, takes_out: bool = False, engine: str | None = None, quiet: int = 0
+    ) -> None:
+        """`quiet`: events of this stream that are known to come before any content."""
+        self.errors = ErrorWatch()
+        self._takes_out = takes_out
+        self._needle = NEEDLES.get(engine or "", _NEEDLE)
+        self._quiet = quiet
+        self._events = 0  # ended so far
+        self._is_aligned = True  # the last read ended where an event did
+        self._event = bytearray()  # the unfinished event; only its end, once it was relayed
+        self._is_withheld = takes_out  # what is in `_event` was not relayed
+        self._drops_lf = False  # the blank line of what was taken out may end in the next read
+        self._first = b""  # the first usage, the last one, and how many events it came after
+        self._last = b""
+        self._last_at = 0
+
+    def feed(self, data: bytes) -> bytes:
+        """This is the path of a token."""
+        if (
+            self._is_aligned
+            and data.endswith(b"\n\n")
+            and data.find(b"\n") == len(data) - 2  # one event of one line, as most reads are
+            and not data.startswith(ERROR_MARKS)
+            and self._needle not in data
+        ):
+            self._events += 1
+            return data
+        return self._look(data)
+
+    def flush(self) -> bytes:
+        """The stream has ended: what is left of it, an event without its end."""
+        rest = bytes(self._event)
+        self._event.clear()
+        if self._needle in rest:
+            self._note(rest)
+        return self._without_usage(rest) if self._is_withheld else b""
+
+    @property
+    def takes_out(self) -> bool:
+        """Whether less may come out than goes in."""
+        return self._takes_out
+
+    @property
+    def ends_between_events(self) -> bool:
+        """Whether what was relayed ends with a whole event."""
+        return self._events > 0 and (self._is_withheld or not self._event.strip(b"\r\n"))
+
+    def result(self, is_whole: bool) -> Usage:
+        """What is known now; `is_whole`: the stream has ended as it should."""
+        # An answer that came to its end closed with [DONE].
+        counted = max(0, self._events - self._quiet - (1 if is_whole else 0))
+        told = _counts(self._last) if self._last else None
+        if told is None:
+            return Usage(None, counted, None, False)
+        prompt, output, cached, _ = told
+        if prompt is None:  # Anthropic tells it at the beginning
+            prompt, _, cached, _ = _counts(self._first) or UNKNOWN
+        # Behind the last word on it comes at most an event that closes the stream.
+        if is_whole and output is not None and self._events - self._last_at <= 1:
+            return Usage(prompt, output, cached, True)
+        return Usage(prompt, max(output or 0, counted), cached, False)
+
+    # -- the slow way -------------------------------------------------------------------------
+
+    def _look(self, data: bytes) -> bytes:
+        """A read of several lines, one that tells counts or an error, or an end inside an event."""
+        if self._is_aligned and data.endswith(b"\n\n"):
+            line = data.find(b"\n") + 1
+            if (
+                data.find(b"\n", line) == len(data) - 2  # a name and its data, as Anthropic's are
+                and not data.startswith(ERROR_MARKS)
+                and not data.startswith(ERROR_MARKS, line)
+                and self._needle not in data
+            ):
+                self._events += 1
+                return data
+        if self._drops_lf:
+            self._drops_lf = False
+            self._is_aligned = True
+            data = data.removeprefix(b"\n")
+            return self.feed(data) if data else b""
+        end = self._end_of_events(data)
+        is_cut = end < len(data)
+        self.errors.feed(data, is_cut)
+        event = self._event
+        if not end:
+            event += data
+            self._is_aligned = False
+            return b"" if self._is_withheld and len(event) <= _HELD else self._release(data)
+        done = data[:end] if is_cut else data
+        whole = bytes(event) + done if event else done
+        self._events += _count(whole)
+        was_withheld = self._is_withheld
+        out = whole if was_withheld else done
+        if self._needle in whole:
+            self._note(whole)
+            if self._takes_out:
+                out = self._without_usage(out)
+        event.clear()
+        self._is_withheld = self._takes_out
+        if not is_cut:
+            self._is_aligned = not self._drops_lf
+            return out
+        self._is_aligned = self._drops_lf = False
+        event += data[end:]
+        if self._takes_out:
+            return out if len(event) <= _HELD else out + self._release(b"")
+        self._trim()
+        return out + data[end:] if was_withheld else data
+
+    def _end_of_events(self, data: bytes) -> int:
+        """How many bytes of a read belong to events that have ended; 0: none has."""
+        seam = bytes(self._event[-3:])  # the blank line may have begun in it
+        looked = seam + data if seam else data
+        if b"\r" not in looked:
+            return max(0, looked.rfind(b"\n\n") + 2 - len(seam)) if b"\n\n" in looked else 0
+        end = 0
+        for blank in _BLANK.finditer(looked):
+            end = blank.end()
+        return max(0, end - len(seam))
+
+    def _release(self, data: bytes) -> bytes:
+        """An event that is too long to be held goes on, `data` being its latest bytes."""
+        out = bytes(self._event) if self._is_withheld else data
+        self._is_withheld = False
+        self._trim()
+        return out
+
+    def _trim(self) -> None:
+        if len(self._event) > _HELD:
+            del self._event[:-_END]
+
+    def _note(self, events: bytes) -> None:
+        last = _last_object(events)
+        if last:
+            self._last = last
+            self._last_at = self._events
+            if not self._first:
+                first = _OBJECT.search(events)
+                assert first is not None
+                self._first = events[first.start() : first.start() + _END]
+
+    def _without_usage(self, events: bytes) -> bytes:
+        """Whole events, less those that only tell the usage."""
+        kept: list[bytes] = []
+        start = 0
+        while start < len(events) and self._takes_out:
+            blank = _BLANK.search(events, start)
+            end = len(events) if blank is None else blank.end()
+            event = events[start:end]
+            if self._needle in event and _is_usage(event):
+                # Line ends before an event are the end of the one before it.
+                kept.append(event[: len(event) - len(event.lstrip(b"\r\n"))])
+                self._drops_lf = end == len(events) and event.endswith(b"\r")
+            else:
+                kept.append(event)
+                if self._needle in event and _tells_unasked(event):
+                    self._takes_out = False
+            start = end
+        kept.append(events[start:])
+        return b"".join(kept)
+
+
+def _count(events: bytes) -> int:
+    """How many events end in these bytes."""
+    if b"\r" not in events:
+        return events.count(b"\n\n")
+    return sum(1 for _ in _BLANK.finditer(events))
+
+
+_decode = msgspec.json.Decoder().decode
+
+
+def _is_usage(event: bytes) -> bool:
+    """Whether an event tells the usage and nothing else."""
+    body = _json_of(event)
+    return body.get("choices") == [] and isinstance(body.get("usage"), dict)
+
+
+def _tells_unasked(event: bytes) -> bool:
+    """Whether an event with content tells the usage, too."""
+    body = _json_of(event)
+    return bool(body.get("choices")) and isinstance(body.get("usage"), dict)
+
+
+def _json_of(event: bytes) -> dict[str, Any]:
+    lines = event.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+    data = b"\n".join(line[5:] for line in lines if line.startswith(b"data:"))
+    try:
+        body = _decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return {}
+    return body if isinstance(body, dict) else {}

@@ -1,0 +1,122 @@
+"""Asking an engine for a stream's token counts where its client did not (`stream_options`).
+
+A field is added only for an engine that is known to know it, and only if the answer to it can be
+taken out of the stream again without a trace. What the client has asked for, and what the engine
+would refuse, stays as it is. The body is not encoded anew: a member is inserted, or the value of
+`stream_options` replaced, and every other byte is the client's.
+
+Pure: bytes in, bytes out. Must never guess where in a body a field stands.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+import msgspec
+
+
+class Dialect(NamedTuple):
+    """What an engine makes of `stream_options`."""
+
+    options: bytes  # that ask for one event of usage and change nothing else
+    asks_by_default: bool  # an object without `include_usage` asks for it
+    # `continuous_usage_stats` counts only together with `include_usage`.
+    continuous_needs_usage: bool
+
+
+# vLLM: StreamOptions (include_usage: True, continuous_usage_stats: False), should_include_usage.
+# SGLang: the same with False and False, and the two stand apart. TensorRT-LLM: True and True.
+# TGI puts its counts into the last content event, which cannot be taken out. llama.cpp would move
+# its `timings` from the last content event into the one that is taken out; those tell the counts
+# unasked (`NEEDLES`).
+DIALECTS: Final = {
+    "vllm": Dialect(b'{"include_usage":true}', True, True),
+    "sglang": Dialect(b'{"include_usage":true}', False, False),
+    "trtllm": Dialect(b'{"include_usage":true,"continuous_usage_stats":false}', True, True),
+}
+PATHS: Final = frozenset({b"/v1/chat/completions", b"/v1/completions"})
+
+_OPENING: Final = re.compile(rb"[ \t\r\n]*\{")
+_KEY: Final = re.compile(rb'"stream_options"[ \t\r\n]*:[ \t\r\n]*')
+_NO: Final = (None, b"false", b"null")
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class _Body(msgspec.Struct):
+    stream_options: msgspec.Raw = msgspec.Raw()
+
+
+_body = msgspec.json.Decoder(_Body).decode
+
+
+def inject(body: list[bytes], asked: bytes | None, engine: str | None) -> list[bytes] | None:
+    """The body of a streaming request in pieces, made to ask `engine` for its usage.
+
+    `body` is a JSON object with at least one member; `asked` is its `stream_options` as written,
+    None where there is none. None: it stays as it is, because the engine is not known to know the
+    field, the client asks itself, or what it wrote is the engine's to judge.
+    """
+    dialect = DIALECTS.get(engine or "")
+    if dialect is None or not body:
+        return None
+    if asked is None:
+        return _insert(body, b'"stream_options":' + dialect.options + b",")
+    options = _merge(asked, dialect)
+    return None if options is None else _replace(b"".join(body), asked, options)
+
+
+def _insert(body: list[bytes], member: bytes) -> list[bytes] | None:
+    """A member becomes the first of an object that has others."""
+    first = body[0]
+    opening = _OPENING.match(first)
+    if opening is None:
+        return _insert([b"".join(body)], member) if len(body) > 1 else None
+    at = opening.end()
+    return [first[:at] + member + first[at:], *body[1:]]
+
+
+def _merge(asked: bytes, dialect: Dialect) -> bytes | None:
+    """The client's own options and the question; None if it asks already or is not understood."""
+    if asked == b"null":
+        return dialect.options
+    try:
+        options = _members(asked)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+    usage = options.get("include_usage")
+    if usage is None:
+        if dialect.asks_by_default:
+            return None
+    elif bytes(usage) not in _NO:
+        return None
+    given = options.get("continuous_usage_stats")
+    continuous = None if given is None else bytes(given)
+    if continuous not in _NO and not (continuous == b"true" and dialect.continuous_needs_usage):
+        return None  # every event tells the counts, or the engine will refuse it
+    options["include_usage"] = msgspec.Raw(b"true")
+    if continuous == b"true" or (continuous is None and b"continuous" in dialect.options):
+        options["continuous_usage_stats"] = msgspec.Raw(b"false")
+    return msgspec.json.encode(options)
+
+
+def _replace(body: bytes, asked: bytes, options: bytes) -> list[bytes] | None:
+    """Other `stream_options` in their place; None where the place is not beyond doubt."""
+    places = [m.end() for m in _KEY.finditer(body) if body.startswith(asked, m.end())]
+    if not places:
+        return None
+    at = places[-1]  # of two members with one name, the last counts
+    changed = body[:at] + options + body[at + len(asked) :]
+    try:
+        found = _body(changed).stream_options
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+    return [changed] if bytes(found) == options else None  # it was another object's member
+
+
+def with_length(lines: bytes, old: int, new: int) -> bytes | None:
+    """The lines of a head, the last of which says Content-Length; None if it does not."""
+    last = b"\r\ncontent-length: %d" % old
+    if not lines.endswith(last):
+        return None
+    return b"%b\r\ncontent-length: %d" % (lines[: -len(last)], new)

@@ -1,0 +1,102 @@
+"""Scripts: the same from the same seed, of the size and rate asked for, sharing what they must."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from random import Random
+from statistics import fmean
+
+import msgspec
+import pytest
+
+from bench.fleet import engines, prose, workloads
+from bench.fleet.script import Conversation, Script, Turn, message_tokens
+
+QUICK = workloads.Size.quick()
+
+
+@pytest.mark.parametrize("name", workloads.WORKLOADS)
+def test_a_seed_makes_one_script(name: str) -> None:
+    make = workloads.WORKLOADS[name]
+    script = make(40.0, 7, QUICK)
+    assert script == make(40.0, 7, QUICK)
+    assert script != make(40.0, 8, QUICK)
+    assert msgspec.convert(msgspec.to_builtins(script), Script) == script
+    starts = [conversation.at for conversation in script.conversations]
+    assert starts == sorted(starts) and starts[0] > 0
+    assert starts[-1] < script.until
+    assert 0 < script.measure_from < script.until
+
+
+def test_arrivals_are_poisson() -> None:
+    """Mean gap 1/rate, and as much spread as mean: an exponential's mark."""
+    source = workloads.arrivals(Random(0), 50.0)
+    gaps = [b - a for a, b in pairwise(next(source) for _ in range(20_001))]
+    mean = fmean(gaps)
+    assert mean == pytest.approx(0.02, rel=0.03)
+    assert fmean((gap - mean) ** 2 for gap in gaps) ** 0.5 == pytest.approx(mean, rel=0.05)
+
+
+def test_every_customer_asks_once_before_measuring_and_each_user_after() -> None:
+    size = workloads.Size(groups=30, users=5)
+    script = workloads.shared(40.0, 1, size)
+    warm = Counter(c.system for c in script.conversations if c.at < script.measure_from)
+    measured = Counter(c.system for c in script.conversations if c.at >= script.measure_from)
+    assert len(warm) == 30 and set(warm.values()) == {1}
+    assert measured.keys() == warm.keys() and set(measured.values()) == {5}
+    prefixes = sorted(measured)
+    assert all(not b.startswith(a[:16]) for a, b in pairwise(prefixes))
+    assert {len(prefix) for prefix in prefixes} == {workloads.PREFIX_TOKENS * 4}
+
+
+def test_the_prefixes_need_their_share_of_the_fleet() -> None:
+    for groups in (24, workloads.GROUPS):
+        spec = engines.Spec(groups=groups)
+        kv = spec.count * spec.blocks * engines.BLOCK_TOKENS
+        assert groups * workloads.PREFIX_TOKENS / kv == pytest.approx(workloads.KV_SHARE, rel=0.01)
+
+
+def test_conversations_have_several_turns_and_time_to_think() -> None:
+    script = workloads.chat(60.0, 1, workloads.Size(chat_warm_s=30.0, chat_s=30.0))
+    turns = [len(c.turns) for c in script.conversations]
+    assert fmean(turns) == pytest.approx(workloads.mean_turns(), rel=0.1)
+    assert max(turns) <= workloads.CHAT_MOST_TURNS and min(turns) == 1
+    assert len({c.system for c in script.conversations}) == 1
+    thinking = [t.think_s for c in script.conversations for t in c.turns[1:]]
+    assert fmean(thinking) == pytest.approx(workloads.CHAT_THINK_S, rel=0.1)
+    assert all(c.turns[0].think_s == 0 for c in script.conversations)
+    # Requests, not conversations, come at the rate asked for.
+    assert len(script.sizes()) / script.until == pytest.approx(60.0, rel=0.15)
+
+
+def test_every_conversation_fits_into_the_smallest_engine() -> None:
+    limit = engines.Spec(groups=QUICK.groups).blocks * engines.BLOCK_TOKENS
+    for name, make in workloads.WORKLOADS.items():
+        longest = max(p + o for p, o in make(60.0, 3, workloads.Size()).sizes())
+        assert longest < limit, name
+
+
+def test_unique_prompts_share_not_one_block() -> None:
+    script = workloads.unique(40.0, 1, workloads.Size())
+    starts = [c.turns[0].text[: engines.BLOCK_TOKENS * 4] for c in script.conversations]
+    assert len(set(starts)) == len(starts) > 500
+    assert not any(c.system for c in script.conversations)
+    assert set(script.reusable()) == {0.0}
+
+
+def test_text_has_the_length_asked_for_and_begins_with_its_title() -> None:
+    for tokens in (1, 5, 3000):
+        words = prose.text(Random(0), tokens, "some title")
+        assert len(words.encode()) == tokens * 4
+        assert words.startswith("some title"[: len(words)])
+
+
+def test_sizes_count_the_history_and_reuse_what_came_before() -> None:
+    turns = (Turn("a" * 40, 5), Turn("b" * 80, 7))
+    talk = Conversation(0.0, "s" * 400, turns)
+    script = Script((talk, talk), 0.0, 1.0)
+    first = message_tokens("s" * 400) + message_tokens("a" * 40) + 3
+    second = first + 5 + message_tokens("b" * 80) + 3
+    assert script.sizes() == [(first, 5), (second, 7)] * 2
+    assert script.reusable() == [0, first + 5, message_tokens("s" * 400), first + 5]

@@ -1,0 +1,131 @@
+"""A replica whose metrics hang, flood, drip, lie in form or vanish: requests go on as before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from tests.harness.behaviours import until_closed
+from tests.harness.messages import chat, completion, head, response
+from tests.harness.replica import Behaviour, ReplicaConnection, eventually
+from tests.harness.running import Router, running, scenario
+
+Answer = Callable[[ReplicaConnection], Awaitable[None]]
+
+
+def with_metrics(answer: Answer) -> Behaviour:
+    """An engine that generates well; who asks for its metrics gets this."""
+
+    async def behave(connection: ReplicaConnection) -> None:
+        while request := await connection.recv_request():
+            if request.target == "/metrics":
+                await answer(connection)
+            else:
+                await connection.send(completion())
+
+    return behave
+
+
+def says(data: bytes) -> Answer:
+    async def answer(connection: ReplicaConnection) -> None:
+        await connection.send(data)
+
+    return answer
+
+
+async def flood(connection: ReplicaConnection) -> None:
+    """100 MB of lines that look like what is wanted."""
+    await connection.send(head("HTTP/1.1 200 OK", ["Content-Length: 104857600"]))
+    block = b'vllm:num_requests_running{engine="0"} 1\n' * 1000
+    try:
+        while True:
+            await connection.send(block)
+    except OSError:
+        pass
+
+
+async def flood_in_chunks(connection: ReplicaConnection) -> None:
+    await connection.send(head("HTTP/1.1 200 OK", ["Transfer-Encoding: chunked"]))
+    block = b"#\n" * 8192
+    try:
+        while True:
+            await connection.send(b"%x\r\n%b\r\n" % (len(block), block))
+    except OSError:
+        pass
+
+
+async def drip(connection: ReplicaConnection) -> None:
+    await connection.send(head("HTTP/1.1 200 OK", ["Content-Length: 100000"]))
+    try:
+        while True:
+            await connection.send(b"#")
+            await asyncio.sleep(0.001)
+    except OSError:
+        pass
+
+
+async def reset(connection: ReplicaConnection) -> None:
+    connection.rst()
+    raise ConnectionResetError
+
+
+FAULTS: list[tuple[Answer, str]] = [
+    (until_closed, "timeout"),
+    (drip, "timeout"),
+    (flood, "too_large"),
+    (flood_in_chunks, "too_large"),
+    (reset, "refused"),
+    (says(response(500)), "status"),
+    (says(response(404)), "status"),
+    (says(response(302, "Location: http://127.0.0.1:1/metrics")), "status"),
+    (says(response(200, "Content-Encoding: gzip", body=b"\x1f\x8b\x08")), "garbage"),
+    (says(response(200, body=b"vllm:num_requests_running NaN\n")), "garbage"),
+    (says(response(200, body=b"vllm:num_requests_running -3\n")), "garbage"),
+    (says(response(200, body=b"renamed:num_requests_running 3\n")), "nothing"),
+    (says(response(200)), "nothing"),
+]
+
+
+async def failed_polls(router: Router, problem: str) -> None:
+    """Wait until the fleet was told of such a poll."""
+    fleet = router.app.parts.fleet
+    await eventually(lambda: fleet.polls_failed.get(problem, 0) > 0, f"a poll of {problem}")
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"), FAULTS, ids=lambda value: getattr(value, "__name__", value)
+)
+@scenario
+async def test_requests_go_on(answer: Answer, problem: str) -> None:
+    async with running(
+        with_metrics(answer),
+        polling={"interval_s": 0.02, "timeout_s": 0.2},
+        replica={"engine": "vllm"},
+    ) as router:
+        asked = 0
+        while not router.app.parts.fleet.polls_failed.get(problem):
+            assert (await router.ask(chat())).status == 200
+            asked += 1
+        assert (await router.ask(chat())).status == 200
+        assert set(router.app.parts.fleet.polls_failed) == {problem}
+        (replica,) = router.app.parts.fleet.replicas.values()
+        assert replica.health.up
+        assert replica.health.failures == 0
+        await eventually(lambda: replica.load == replica.waiting == 0, "no load left")
+        assert {line["reason"] for line in await router.log(asked + 1)} == {"ok"}
+
+
+@scenario
+async def test_a_hanging_endpoint_is_asked_once_at_a_time() -> None:
+    async with running(
+        with_metrics(until_closed),
+        polling={"interval_s": 0.02, "timeout_s": 30.0},
+        replica={"engine": "vllm"},
+    ) as router:
+        await eventually(lambda: len(router.replica.requests) == 1, "a poll")
+        for _ in range(20):
+            assert (await router.ask(chat())).status == 200
+        polls = [r for r in router.replica.requests if r.target == "/metrics"]
+        assert len(polls) == 1

@@ -1,0 +1,87 @@
+"""An engine that says it has nothing to do while it holds our requests: what we sent counts."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.harness.messages import chat, completion, response
+from tests.harness.replica import ReplicaConnection, eventually
+from tests.harness.running import running, scenario
+
+IDLE = b"vllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:kv_cache_usage_perc 0\n"
+
+
+class Liar:
+    """Holds every request until it is told to answer, and says meanwhile that it is idle."""
+
+    def __init__(self, said: bytes = IDLE) -> None:
+        self.said = said
+        self.polls = 0
+        self.go = asyncio.Event()
+
+    async def behave(self, connection: ReplicaConnection) -> None:
+        while request := await connection.recv_request():
+            if request.target == "/metrics":
+                self.polls += 1
+                await connection.send(response(200, body=self.said))
+            else:
+                await self.go.wait()
+                await connection.send(completion())
+
+
+POLLED = {"polling": {"interval_s": 0.02}, "replica": {"engine": "vllm"}}
+
+
+@scenario
+async def test_our_own_requests_are_load_whatever_it_says() -> None:
+    liar = Liar()
+    async with running(liar.behave, **POLLED) as router:
+        (replica,) = router.app.parts.fleet.replicas.values()
+        asking = [asyncio.ensure_future(router.ask(chat(stream=n < 3))) for n in range(5)]
+        await eventually(lambda: replica.inflight == 5, "five requests there")
+        seen = liar.polls
+        await eventually(lambda: liar.polls > seen + 3, "more polls")
+        assert replica.load == 5
+        assert replica.waiting >= 3  # the streams; whole answers are the engine's to count
+        liar.go.set()
+        await asyncio.gather(*asking)
+        await eventually(lambda: replica.load == replica.waiting == 0, "all of it gone")
+
+
+@scenario
+async def test_what_others_send_there_is_load_too() -> None:
+    liar = Liar(b"vllm:num_requests_running 4\nvllm:num_requests_waiting 3\n")
+    async with running(liar.behave, **POLLED) as router:
+        (replica,) = router.app.parts.fleet.replicas.values()
+        await eventually(lambda: (replica.load, replica.waiting) == (7, 3), "the others' load")
+        liar.said = IDLE
+        await eventually(lambda: (replica.load, replica.waiting) == (0, 0), "none of it")
+
+
+@scenario
+async def test_a_figure_that_turns_to_nonsense_is_unknown_and_never_stops_requests() -> None:
+    liar = Liar(b"vllm:num_requests_running 1\nvllm:kv_cache_usage_perc 0.5\n")
+    liar.go.set()
+    async with running(liar.behave, **POLLED) as router:
+        (replica,) = router.app.parts.fleet.replicas.values()
+        await eventually(lambda: replica.kv_usage == 0.5, "a figure")
+        for said in (b"NaN", b"+Inf", b"-1", b"42", b"x", b"", b"1e999"):
+            liar.said = b"vllm:num_requests_running 1\nvllm:kv_cache_usage_perc %b\n" % said
+            await eventually(lambda: replica.kv_usage is None, "unknown")
+            assert (await router.ask(chat())).status == 200
+            liar.said = b"vllm:num_requests_running 1\nvllm:kv_cache_usage_perc 0.5\n"
+            await eventually(lambda: replica.kv_usage == 0.5, "a figure")
+
+
+@scenario
+async def test_stale_everywhere_means_own_counts_and_open_doors() -> None:
+    liar = Liar(b"vllm:num_requests_running 9\nvllm:kv_cache_usage_perc 0.5\n")
+    liar.go.set()
+    polling = {"interval_s": 0.02, "stale_s": 0.1}
+    async with running(liar.behave, polling=polling, replica={"engine": "vllm"}) as router:
+        (replica,) = router.app.parts.fleet.replicas.values()
+        await eventually(lambda: replica.load == 9, "signals")
+        liar.said = b""
+        await eventually(lambda: replica.load == 0, "signals too old")
+        assert replica.kv_usage is None
+        assert (await router.ask(chat())).status == 200
