@@ -45,10 +45,9 @@ class Ring:
         owner, points = self._owner, self._points
         for id in new:
             for point in _points_of(id):
-                if point not in owner:
+                if point not in owner:  # 64 bits: two replicas do not meet in practice
                     points.append(point)
-                # Two replicas at one point: the choice must not depend on who came first.
-                owner[point] = min(owner.get(point, id), id)
+                    owner[point] = id
         self.ids |= new
         points.sort()  # a sorted list with a tail: far from a whole sort
 

@@ -16,6 +16,7 @@ from tests.engine.environment import EngineEnvironment
 from tests.engine.processes import Service, eventually, free_port
 
 MODEL = "tiny"
+BLOCK_TOKENS = 32
 SLOTS = 8  # sequences an engine decodes at once; the rest waits in its own queue
 CONTEXT_TOKENS = 4096
 ENGINE_READY_WITHIN_S = 600.0  # 70 s on a quiet machine; 200 s have been seen on a busy one
@@ -40,6 +41,8 @@ class EngineState:
     waiting: int
     finished: int  # requests that came to their natural end since the start; aborts do not count
     generated_tokens: int
+    cache_queries: int  # prompt tokens looked up in the prefix cache ...
+    cache_hits: int  # ... and found there
 
     @property
     def is_idle(self) -> bool:
@@ -57,9 +60,22 @@ class Engine(Service):
         command += [str(environment.model), "--served-model-name", MODEL]
         command += ["--host", "127.0.0.1", "--port", str(self.port)]
         command += ["--max-model-len", str(CONTEXT_TOKENS), "--max-num-seqs", str(SLOTS)]
-        command += ["--dtype", "bfloat16", "--enforce-eager", "--block-size", "32"]
+        command += ["--dtype", "bfloat16", "--enforce-eager"]
+        command += ["--block-size", str(BLOCK_TOKENS)]
         command += ["--scheduling-policy", "priority", "--enable-prefix-caching"]
+        self.kv_events, self.kv_replay = free_port(), free_port()
+        command += ["--kv-events-config", json.dumps(self._kv_events_config())]
         super().__init__(name, command, logs / f"{name}.log", ENGINE_SETTINGS)
+
+    def _kv_events_config(self) -> dict[str, Any]:
+        # An endpoint without the * makes the publisher connect instead of bind.
+        return {
+            "enable_kv_cache_events": True,
+            "publisher": "zmq",
+            "endpoint": f"tcp://*:{self.kv_events}",
+            "replay_endpoint": f"tcp://*:{self.kv_replay}",
+            "topic": f"kv@127.0.0.1:{self.port}@{MODEL}",
+        }
 
     def wait_until_ready(self) -> None:
         self.wait_ready(lambda: answers_200(f"{self.url}/health"), ENGINE_READY_WITHIN_S)
@@ -77,6 +93,8 @@ class Engine(Service):
             "vllm:num_requests_waiting": 0.0,
             "vllm:request_success_total": 0.0,
             "vllm:generation_tokens_total": 0.0,
+            "vllm:prefix_cache_queries_total": 0.0,
+            "vllm:prefix_cache_hits_total": 0.0,
         }
         for family in text_string_to_metric_families(answer.text):
             for sample in family.samples:
@@ -88,7 +106,7 @@ class Engine(Service):
 class Hedgerow(Service):
     """Hedgerow as its users start it: a process with flags, one data port, one admin port."""
 
-    def __init__(self, replicas: Sequence[str], log: Path) -> None:
+    def __init__(self, replicas: Sequence[str], log: Path, *flags: str) -> None:
         data, admin = free_port(), free_port()
         self.url = f"http://127.0.0.1:{data}"
         self.admin = f"http://127.0.0.1:{admin}"
@@ -96,6 +114,7 @@ class Hedgerow(Service):
         command += ["--listen", f"127.0.0.1:{data}", "--admin", f"127.0.0.1:{admin}"]
         for replica in replicas:
             command += ["--replica", replica]
+        command += flags
         super().__init__("hedgerow", command, log)
 
     def wait_until_ready(self) -> None:

@@ -42,6 +42,8 @@ def total(engines: Engines) -> EngineState:
         one.waiting + other.waiting,
         one.finished + other.finished,
         one.generated_tokens + other.generated_tokens,
+        one.cache_queries + other.cache_queries,
+        one.cache_hits + other.cache_hits,
     )
 
 

@@ -60,11 +60,22 @@ def test_a_prompt_nobody_counted_is_as_long_as_its_blocks() -> None:
     assert picks(make_policy("kv_aware"), candidates, view, {candidates[0]: 10}) == {"a"}
 
 
-def test_more_blocks_than_the_prompt_has_tokens_is_a_full_hit() -> None:
+@pytest.mark.parametrize("idle", [1, 10])
+def test_more_blocks_than_the_prompt_has_tokens_is_a_full_hit(idle: int) -> None:
     """Tokens and blocks are estimated apart; a negative cost would draw everything."""
-    candidates = loaded(9, 0)
+    candidates = loaded(9, *[0] * idle)
     view = RequestView(prompt_tokens=6, blocks=PROMPT.blocks)
-    assert picks(make_policy("kv_aware"), candidates, view, {candidates[0]: 10}) == {"b"}
+    assert "a" not in picks(make_policy("kv_aware"), candidates, view, {candidates[0]: 10})
+
+
+@pytest.mark.parametrize("holders", [0, 1, 8])
+def test_weights_divide_what_a_replica_has(holders: int) -> None:
+    candidates = fleet(*[1.0] * 7, 4.0)
+    for candidate in candidates:
+        candidate.load, candidate.pending_tokens = 2, 2000
+    candidates[7].load, candidates[7].pending_tokens = 4, 4000
+    held = dict.fromkeys(candidates[8 - holders :], 2)
+    assert picks(make_policy("kv_aware"), candidates, PROMPT, held) == {"h"}
 
 
 def test_strangers_hold_in_vain() -> None:
@@ -160,6 +171,31 @@ def test_who_comes_later_is_not_made_to_catch_up() -> None:
     policy.on_fleet_change(frozenset("abcd"))
     picked = trickle(policy, candidates, 400, context(), PROMPT)
     assert picked["d"] / 400 == pytest.approx(0.25, abs=0.06)
+
+
+def test_nor_does_the_newcomer_break_up_what_is_at_home_elsewhere() -> None:
+    """It has had nothing yet; next to it everybody has had too much, next to the mean nobody."""
+    policy, candidates = make_policy("kv_aware"), fleet(*[1.0] * 8)
+    policy.on_fleet_change(frozenset("abcdefg"))
+    for _ in range(40):
+        for candidate in candidates[:7]:
+            policy.on_dispatch(PROMPT, candidate, context())
+            candidate.load = 2
+    policy.on_fleet_change(frozenset("abcdefgh"))
+    assert policy.pick(PROMPT, candidates, context()).candidate.id == "h"
+    assert picks(policy, candidates, PROMPT, {candidates[0]: 9}) == {"a"}
+
+
+def test_what_is_long_ago_is_forgotten() -> None:
+    policy, candidates = make_policy("kv_aware"), fleet(*[1.0] * 4)
+    policy.on_fleet_change(frozenset("abcd"))
+    for _ in range(200):
+        policy.on_dispatch(PROMPT, candidates[0], context())
+    assert picks(policy, candidates, PROMPT, {candidates[0]: 9}) != {"a"}
+    for _ in range(250):
+        for candidate in candidates:
+            policy.on_dispatch(PROMPT, candidate, context())
+    assert picks(policy, candidates, PROMPT, {candidates[0]: 9}) == {"a"}
 
 
 def test_the_reason_says_why() -> None:

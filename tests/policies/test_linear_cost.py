@@ -29,10 +29,14 @@ def test_a_batch_counts_with_its_usual_context() -> None:
     # ... until answers have told what a usual request is.
     ctx = context()
     short = type(PROMPT)(prompt_tokens=90)
+    policy.on_finish(PROMPT, candidates[0], 500, ctx)
+    assert picks(policy, candidates, PROMPT, held) == {"b"}
     for _ in range(300):
         policy.on_finish(short, candidates[0], 10, ctx)
     assert picks(policy, candidates, PROMPT, held) == {"a"}
-    policy.on_finish(PROMPT, candidates[0], None, ctx)
+    # One that failed says nothing of it.
+    for _ in range(300):
+        policy.on_finish(PROMPT, candidates[0], None, ctx)
     assert picks(policy, candidates, PROMPT, held) == {"a"}
 
 
@@ -66,6 +70,11 @@ def test_temperature_keeps_the_weights_of_equals() -> None:
     policy = make_policy("linear_cost", {"temperature": 1.0})
     picked = trickle(policy, fleet(1, 3), 4000, context())
     assert picked["b"] / 4000 == pytest.approx(0.75, abs=0.03)
+    candidates = fleet(1, 3, 1)
+    candidates[2].load = 5
+    picked = trickle(policy, candidates, 4000, context())
+    assert picked["b"] / (picked["a"] + picked["b"]) == pytest.approx(0.75, abs=0.03)
+    assert picked["c"] > 100
 
 
 @pytest.mark.parametrize(
