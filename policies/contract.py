@@ -35,6 +35,7 @@ class RequestView:
         "block_tokens",
         "blocks",
         "body_bytes",
+        "chains",
         "kind",
         "model",
         "prompt_bytes",
@@ -66,6 +67,7 @@ class RequestView:
         self.prompt_tokens = prompt_tokens  # estimated; 0: there is no prompt, or nobody knows
         self.blocks = blocks  # chained prefix block hashes, the first block first
         self.block_tokens = block_tokens  # estimated tokens of one block, > 0
+        self.chains: object = None  # the caller's own: token ids, where they are known
         self.session = session  # the client's key of a conversation, None: it gave none
 
 

@@ -28,7 +28,10 @@ SIGTERM drains and exits, a second SIGTERM exits at once.
 """
 # Modules of commands that live elsewhere; each has add_arguments(parser) and main(args) -> int.
 _EMULATE = "router.emulator.command"
-_BENCHES = {"overhead": ("bench.overhead.cli", "CPU per request and per token, beside its peers")}
+_BENCHES = {
+    "overhead": ("bench.overhead.cli", "CPU per request and per token, beside its peers"),
+    "fleet": ("bench.fleet.cli", "time to first token of an emulated fleet, beside its peers"),
+}
 
 _OK, _CANNOT_RUN, _MISTAKE, _INTERRUPTED = 0, 1, 2, 130
 
@@ -93,7 +96,7 @@ def _add_serve(commands: Any) -> None:
         action="append",
         help="an engine, such as http://gpu-1:8000; repeat for each; replaces the file's replicas",
     )
-    serve.add_argument("--policy", metavar="NAME", help="routing policy (default: least_inflight)")
+    serve.add_argument("--policy", metavar="NAME", help="routing policy (default: kv_aware)")
     serve.add_argument(
         "--emulate", metavar="N", type=int, help="start N emulated engines and route to them"
     )

@@ -39,9 +39,9 @@ def status_of(argv: list[str]) -> object:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("replicas: [http://a, http://b]", "ok: 2 replicas, policy least_inflight\n"),
+        ("replicas: [http://a, http://b]", "ok: 2 replicas, policy kv_aware\n"),
         ("replicas: [http://a]\nrouting: {policy: p2c}", "ok: 1 replica, policy p2c\n"),
-        ("emulate: {count: 3}", "ok: 3 emulated replicas, policy least_inflight\n"),
+        ("emulate: {count: 3}", "ok: 3 emulated replicas, policy kv_aware\n"),
     ],
 )
 def test_check_says_ok(

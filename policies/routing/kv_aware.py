@@ -56,9 +56,9 @@ class KvAware(RoutingPolicy):
     """
 
     # Uncached tokens may count for more than their prefill: they also evict what others come for.
-    miss_cost: float = 1.0
+    miss_cost: float = 2.0
     # The batch that an idle replica is taken to have: the more, the less small batches differ.
-    batch: float = 1.0
+    batch: float = 2.0
     kv_full: float = 0.95  # share of the KV cache; vLLM preempts at 1
     queue_depth: int = 16  # requests without a first token, per unit of weight
     relative: float = 1.25  # a part of the recent requests that is too much: above this many times

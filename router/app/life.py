@@ -70,8 +70,7 @@ class App:
                 await self._emulate(config)
             for replica in (*config.replicas, *self._emulated_replicas):
                 parts.fleet.add(parts.make_replica(replica))
-            await parts.prober.start()
-            await parts.poller.start()
+            await parts.start_watching()
             await self._listen()
         except BaseException:
             await self.stop()
@@ -132,8 +131,7 @@ class App:
         if self._server is not None:
             self._server.close()
         parts = self.parts
-        await parts.prober.stop()
-        await parts.poller.stop()
+        await parts.stop_watching()
         dispatcher = parts.dispatcher
         dispatcher.closing = True
         for exchange in list(dispatcher.exchanges):

@@ -21,12 +21,15 @@ from router.config.tls import FileProblem, replica_context, upstream_token
 from router.core.errors import ConfigError
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.dispatcher import Dispatcher
+from router.dispatch.token_ids import TokenIds
 from router.fleet.knowledge import Knowledge
+from router.fleet.kv_events.watcher import KvWatcher
 from router.fleet.poller import Poller
 from router.fleet.probe import Prober
 from router.fleet.replica import Replica
 from router.fleet.resolve import Resolver
 from router.fleet.table import Fleet
+from router.fleet.tokens.provider import TokenProvider
 from router.observe.access_log import AccessLog
 from router.observe.events import log_event
 from router.observe.metrics import Metrics
@@ -101,6 +104,13 @@ class Parts:
         token, tls = self.upstream.token, self.upstream.tls
         self.prober = Prober(self.fleet, config, token, tls, rng, failed)
         self.poller = Poller(self.fleet, config, token, tls, rng, failed)
+        self.kv_watcher: KvWatcher | None = None
+        self.tokens: TokenProvider | None = None
+        if config.prefix.exact:
+            self.kv_watcher = KvWatcher(config, token, tls, rng, failed)
+            self.tokens = TokenProvider(config.prefix, token, tls, failed)
+            self.knowledge.exact = self.kv_watcher.index
+            self.dispatcher.token_ids = TokenIds(self.tokens, self.fleet, self.upstream.server_name)
 
     def max_clients(self, config: Config) -> int:
         # Each client may need a connection to a replica, too.
@@ -131,10 +141,31 @@ class Parts:
         """Probe and poll a replica from now on."""
         self.prober.watch(replica)
         self.poller.watch(replica)
+        if self.kv_watcher is not None:
+            self.kv_watcher.watch(replica)
 
     def unwatch(self, replica: Replica) -> None:
         self.prober.unwatch(replica)
         self.poller.unwatch(replica)
+        if self.kv_watcher is not None:
+            self.kv_watcher.unwatch(replica)
+
+    async def start_watching(self) -> None:
+        """Probe every replica once, then probe, poll and listen to them all. Raises ConfigError."""
+        await self.prober.start()
+        await self.poller.start()
+        if self.tokens is not None and self.kv_watcher is not None:
+            await self.tokens.start()
+            self.kv_watcher.start()
+            for replica in self.fleet.replicas.values():
+                self.kv_watcher.watch(replica)
+
+    async def stop_watching(self) -> None:
+        await self.prober.stop()
+        await self.poller.stop()
+        if self.tokens is not None and self.kv_watcher is not None:
+            await self.kv_watcher.stop()
+            await self.tokens.stop()
 
     # -- what the parts report ----------------------------------------------------------------
 

@@ -30,7 +30,7 @@ def adopt(
         fixed.append("tls")
     if fixed:
         raise ConfigError([f"{name}: cannot change without a restart" for name in fixed])
-    policies = parts.policies
+    policies = old_policies = parts.policies
     if config.routing != old.routing:
         policies = Policies.of(config.routing)
     upstream = Upstream(config)
@@ -61,6 +61,8 @@ def adopt(
     parts.chooser.adopt(policies, config.routing.sample)
     parts.dispatcher.adopt(config, upstream.authorization)
     _diff_fleet(parts, old, config, emulated)
+    if policies is not old_policies:
+        parts.fleet_changed(frozenset(parts.fleet.replicas))
 
 
 def _diff_fleet(
@@ -91,4 +93,6 @@ def _diff_fleet(
     token, tls = parts.upstream.token, parts.upstream.tls
     parts.prober.adopt(config, token, tls)
     parts.poller.adopt(config, token, tls)
+    if parts.kv_watcher is not None:
+        parts.kv_watcher.adopt(config, token, tls)
     fleet.rebuild()

@@ -37,7 +37,8 @@ def census(parts: Parts) -> dict[str, int]:
         "held_bytes": parts.front.held_bytes,
         "retries": parts.dispatcher.budget.retries,
         "probes": parts.prober.running,
-        "polls": parts.poller.running,
+        "polls": parts.poller.running + (parts.kv_watcher.running if parts.kv_watcher else 0),
+        "questions": parts.tokens.running if parts.tokens is not None else 0,
         "parties": len(parts.sweeper.parties),
     }
 
@@ -45,6 +46,7 @@ def census(parts: Parts) -> dict[str, int]:
 def replicas(parts: Parts) -> list[dict[str, Any]]:
     """For people and scripts: GET /replicas. Unknown is null."""
     now = monotonic()
+    exact = parts.knowledge.exact
     return [
         {
             "id": r.id,
@@ -60,6 +62,7 @@ def replicas(parts: Parts) -> list[dict[str, Any]]:
             "kv_usage": r.kv_usage,
             "kv_tokens": r.kv_tokens,
             "prefix_blocks": parts.knowledge.prefixes.holding(r),
+            "exact_blocks": exact.entries(r) if exact is not None and r in exact else None,
             "signals_age_s": round(now - r.signals_at, 3) if r.signals_at else None,
             "ttft_s": r.ttft_s,
             "tpot_s": r.tpot_s,
@@ -115,3 +118,28 @@ def _readings(parts: Parts) -> Iterator[Reading]:
     failed = parts.fleet.polls_failed
     help_text = "Polls of engine metrics that told nothing, by what was wrong."
     yield Reading("polls_failed", help_text, "problem", failed, is_counter=True)
+    help_text = "Figures in engines' metrics that could not be believed, by name."
+    yield Reading("signals_odd", help_text, "figure", parts.poller.odd, is_counter=True)
+    stats = parts.knowledge.prefixes.stats
+    help_text = "What the prefix index did."
+    totals = {"lookups": stats.lookups, "hits": stats.hits, "evictions": stats.evictions}
+    yield Reading("prefix_index", help_text, "event", totals, is_counter=True)
+    if parts.kv_watcher is not None and parts.tokens is not None:
+        yield Reading(
+            "kv_events",
+            "KV cache events of engines, by what became of them.",
+            "event",
+            counts_of(parts.kv_watcher.counters),
+            is_counter=True,
+        )
+        yield Reading(
+            "token_questions",
+            "Questions for a prompt's token ids, by how they were answered.",
+            "answer",
+            counts_of(parts.tokens.counters),
+            is_counter=True,
+        )
+
+
+def counts_of(counters: object) -> dict[str, float]:
+    return {name: float(getattr(counters, name)) for name in type(counters).__slots__}  # type: ignore[attr-defined]

@@ -60,7 +60,7 @@ class PolicyChoice(Frozen, frozen=True):
 
 
 class Routing(Frozen, frozen=True):
-    policy: str = "least_inflight"
+    policy: str = "kv_aware"
     options: dict[str, Any] = {}
     models: dict[str, PolicyChoice] = {}  # another policy for the pool of one model
     sample: Count = 64  # replicas a policy looks at besides those that hold the prefix

@@ -136,10 +136,10 @@ class Chooser:
         if self._hears_finish:
             self._tell("on_finish", view, replica, None)
 
-    def shown(self, view: RequestView, replica: Replica, ttft_s: float | None) -> None:
+    def shown(self, view: RequestView, replica: Replica, held: int, ttft_s: float | None) -> None:
         """An attempt shows its first content; `ttft_s` is None where it is the whole answer."""
         if view.blocks:
-            self._knowledge.begun(replica, view.blocks)
+            self._knowledge.begun(replica, view.blocks, held)
         if self._hears_first_token and ttft_s is not None:
             self._tell("on_first_token", view, replica, ttft_s)
 

@@ -11,7 +11,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Collection, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from time import monotonic, time
 from typing import cast
@@ -25,8 +25,10 @@ from router.dispatch.chooser import Chooser
 from router.dispatch.exchange import Exchange
 from router.dispatch.messages import MESSAGES
 from router.dispatch.retry import Budget
+from router.dispatch.token_ids import TokenIds
 from router.dispatch.upstream_head import common_lines
 from router.dispatch.usage import UNKNOWN
+from router.fleet.kv_events.chains import TokenChains
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.intake.body import MAX_SESSION, Fields, read_fields
@@ -63,6 +65,7 @@ class Dispatcher:
         self.log = log
         self.budget = Budget(config.retry)
         self.exchanges: set[Exchange] = set()
+        self.token_ids: TokenIds | None = None  # where KV events are asked for
         self.closing = False  # nothing is begun any more
         self._sweeper = sweeper
         self._id_prefix = os.urandom(4).hex().encode("ascii")
@@ -116,7 +119,6 @@ class Dispatcher:
                 raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
             if route is MODELS and self._answer_models(exchange, client, path):
                 return
-            replica = self._choose(exchange, path)
         except RouterError as err:
             exchange.answer(err)
             return
@@ -131,6 +133,29 @@ class Dispatcher:
             authorization=self._authorization,
         )
         self._sweeper.add(exchange)
+        view = exchange.view
+        if self.token_ids is not None and view.blocks:
+            question = self.token_ids.ask(view.kind, fields, body, partial(self._told, exchange))
+            if question is not None and not question.is_done:
+                exchange.question = question
+                fields.drop()
+                return
+            view.chains = question.chains if question is not None else None
+        fields.drop()  # views into the body, which must not outlive its sending
+        self._place(exchange)
+
+    def _told(self, exchange: Exchange, chains: TokenChains | None) -> None:
+        """The token ids that a request waited for are here, or too late."""
+        exchange.question = None
+        exchange.view.chains = chains
+        self._place(exchange)
+
+    def _place(self, exchange: Exchange) -> None:
+        try:
+            replica = self._choose(exchange, exchange.path)
+        except RouterError as err:
+            exchange.answer(err)
+            return
         exchange.begin(replica)
 
     def _measure(

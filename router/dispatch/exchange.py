@@ -27,6 +27,7 @@ from router.dispatch.usage import UNKNOWN, UsageTap
 from router.dispatch.usage_ask import PATHS, inject, with_length
 from router.fleet.owners import response_id
 from router.fleet.replica import Replica
+from router.fleet.tokens.provider import Question
 from router.intake.body import SCAN_ABOVE, Fields
 from router.intake.routes import Route
 from router.wire import answers
@@ -67,6 +68,7 @@ class Exchange:
         "limits",
         "path",
         "pinned",
+        "question",
         "reply",
         "request_id",
         "route",
@@ -101,6 +103,7 @@ class Exchange:
         self.view = RequestView(route.kind, fields.model, bool(fields.stream), body_bytes)
         self.life = Life(dispatcher.config.retry.attempts)
         self.pinned: Replica | None = None  # state at one replica: no other can answer
+        self.question: Question | None = None  # for the token ids that it waits for
         self.common = b""
         self.first_at = 0.0
         self.usage = UNKNOWN  # how many tokens it took; known when it is over
@@ -344,7 +347,7 @@ class Exchange:
         if head.is_sse:
             ttft_s = now - attempt.began
         d.fleet.showed_content(replica, now, attempt.began, ttft_s, attempt.tokens)
-        d.chooser.shown(self.view, replica, ttft_s)
+        d.chooser.shown(self.view, replica, attempt.held, ttft_s)
 
     def completed(self, leg: Leg, reader: ResponseReader) -> None:
         """A leg's response is whole, and all of it was relayed."""
@@ -500,6 +503,9 @@ class Exchange:
         self._finish(Reason.OK, monotonic())
 
     def _cancel_all(self, reason: Reason) -> None:
+        question, self.question = self.question, None
+        if question is not None:
+            question.cancel()
         leg, self._leg = self._leg, None
         if leg is not None:
             leg.cancel()

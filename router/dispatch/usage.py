@@ -32,7 +32,7 @@ class Usage(NamedTuple):
     prompt_tokens: int | None
     output_tokens: int | None
     cached_tokens: int | None  # of the prompt's, those that were in the engine's cache
-    exact: bool  # the engine's own count of a whole answer
+    exact: bool  # the engine's own counts of a whole answer, the prompt's among them
 
 
 UNKNOWN: Final = Usage(None, None, None, False)
@@ -117,7 +117,7 @@ def _counts(data: bytes) -> Usage | None:
         return None
     if cached is not None and (prompt is None or cached > prompt):
         cached = None
-    return Usage(prompt, output, cached, True)
+    return Usage(prompt, output, cached, prompt is not None)
 
 
 class BodyEnd:
@@ -228,7 +228,7 @@ class UsageTap:
             prompt, _, cached, _ = _counts(self._first) or UNKNOWN
         # Behind the last word on it comes at most an event that closes the stream.
         if is_whole and output is not None and self._events - self._last_at <= 1:
-            return Usage(prompt, output, cached, True)
+            return Usage(prompt, output, cached, prompt is not None)
         return Usage(prompt, max(output or 0, counted), cached, False)
 
     # -- the slow way -------------------------------------------------------------------------

@@ -1,9 +1,10 @@
 """Asking an engine for a stream's token counts where its client did not (`stream_options`).
 
-A field is added only for an engine that is known to know it, and only if the answer to it can be
-taken out of the stream again without a trace. What the client has asked for, and what the engine
-would refuse, stays as it is. The body is not encoded anew: a member is inserted, or the value of
-`stream_options` replaced, and every other byte is the client's.
+A field is added only for an engine that is known to know it, and only if the answer to it is an
+event of its own, so that it can be taken out of the stream again. (One trace stays: vLLM puts its
+`system_fingerprint` into the last event, so it goes with it.) What the client has asked for, and
+what the engine would refuse, stays as it is. The body is not encoded anew: a member is inserted, or
+the value of `stream_options` replaced, and every other byte is the client's.
 
 Pure: bytes in, bytes out. Must never guess where in a body a field stands.
 """

@@ -10,9 +10,12 @@ Must never: do I/O, or make a request wait.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from policies.contract import RequestView
 from router.config.model import Prefix as Rules
+from router.fleet.kv_events.chains import TokenChains
+from router.fleet.kv_events.index import ExactIndex
 from router.fleet.prefix import PrefixIndex, TokenRatio
 from router.fleet.replica import Replica
 
@@ -27,6 +30,7 @@ class Knowledge:
         self.rules = rules
         self.prefixes: PrefixIndex[Replica] = PrefixIndex(rules.entries)
         self.ratio = TokenRatio()
+        self.exact: ExactIndex | None = None  # fed by KV events, where they are asked for
         self._capacities: dict[Replica, int] = {}
 
     # -- replicas -----------------------------------------------------------------------------
@@ -53,6 +57,10 @@ class Knowledge:
             self._capacities[replica] = blocks
             self.prefixes.set_capacity(replica, blocks)
 
+    def tend(self) -> None:
+        """Give memory of replicas that are gone back, in small pieces."""
+        self.prefixes.tend()
+
     # -- requests -----------------------------------------------------------------------------
 
     def measure(self, view: RequestView, blocks: tuple[int, ...], prompt_bytes: int) -> None:
@@ -65,14 +73,27 @@ class Knowledge:
 
     def held(self, view: RequestView) -> Mapping[Replica, int]:
         """Leading blocks of the request by replica; who holds none is not in it."""
-        return self.prefixes.match(view.blocks) if view.blocks else _NOBODY
+        if not view.blocks:
+            return _NOBODY
+        roughly = self.prefixes.match(view.blocks)
+        chains = view.chains
+        exact = self.exact
+        if exact is None or not isinstance(chains, TokenChains):
+            return roughly
+        found = exact.match(chains, view.block_tokens)
+        # Of a replica whose events we have heard from the start, they are the whole truth.
+        held = {r: n for r, n in roughly.items() if not exact.is_complete(r)}
+        for key, depth in found.items():
+            replica = cast(Replica, key)
+            held[replica] = max(depth, held.get(replica, 0))
+        return held
 
     def sent(self, replica: Replica, blocks: Sequence[int], held: int) -> None:
         self.prefixes.insert(replica, blocks, held)
 
-    def begun(self, replica: Replica, blocks: Sequence[int]) -> None:
+    def begun(self, replica: Replica, blocks: Sequence[int], held: int) -> None:
         """The first token is here: the replica has prefilled all of it."""
-        self.prefixes.confirm(replica, blocks)
+        self.prefixes.confirm(replica, blocks, held)
 
     def failed(self, replica: Replica, blocks: Sequence[int], held: int) -> None:
         """The attempt ended before its first token."""

@@ -1,8 +1,8 @@
 """One replica: what a policy sees of it, and everything else the router knows.
 
 The fleet table owns these objects and is the only one to change them, apart from what leases and
-polls count (`core/lease.py`). A replica removed from the fleet lives on until its last lease is
-released.
+polls count (`core/lease.py`) and from `engine`, which prober and poller find out. A replica removed
+from the fleet lives on until its last lease is released.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Replica(Candidate):
         "served",
         "signals",
         "signals_at",
+        "told",
         "ttft_tokens",
         "whole_fresh",
         "whole_fresh_tokens",
@@ -79,10 +80,13 @@ class Replica(Candidate):
         self.engine: str | None = config.engine  # None: not detected yet
         self.signals = NO_SIGNALS
         self.signals_at = 0.0
+        self.told = NO_SIGNALS  # the same, kept when it is too old to be believed
         self.ttft_tokens = 0.0  # uncached prompt tokens behind `ttft_s`, smoothed as it is
 
     def adopt(self, config: Config, rules: HealthRules) -> None:
         """The same replica with other settings; what is known of it stays."""
+        if config.engine is not None:
+            self.engine = config.engine
         self.config = config
         self.weight = config.weight
         self.max_inflight = UNLIMITED if config.max_inflight is None else config.max_inflight

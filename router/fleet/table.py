@@ -246,8 +246,8 @@ class Fleet:
         """The answer to a poll of the replica's metrics; `poll` is what `poll_begins` gave."""
         if replica.removed:
             return
-        before = replica.signals
-        replica.signals = signals
+        before, told = replica.signals, replica.told
+        replica.signals = replica.told = signals
         replica.signals_at = now
         replica.kv_usage = signals.kv_usage
         replica.slots = signals.slots
@@ -255,7 +255,8 @@ class Fleet:
         if signals.kv_tokens is not None:
             replica.kv_tokens = signals.kv_tokens
         self.knowledge.sized(replica)
-        if restarted(before, signals):
+        self.knowledge.tend()
+        if restarted(told, signals):  # however long it was silent meanwhile
             self.knowledge.restarted(replica)
             replica.health.begins_slowly(now)
             self._on_event("restarted", replica)

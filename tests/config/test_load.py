@@ -154,7 +154,7 @@ allow_paths: [metrics]
         ("routing: {options: []}", "routing.options: must be a mapping, not a list"),
         (
             "routing: {options: {choices: 2}}",
-            "routing.options.choices: no option of least_inflight (known: it has none)",
+            "routing.options.choices: no option of kv_aware (known: absolute, ",
         ),
         ("debug_headers: yes", "debug_headers: must be true or false, not text"),
         ("debug_headers: 1", "debug_headers: must be true or false, not a whole number"),

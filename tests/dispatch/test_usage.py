@@ -104,7 +104,7 @@ GOES: list[bytes] = [
     usage_event(system_fingerprint="vllm-0.32.0-7166a170"),
     b"data:" + usage_event()[6:],
     b"id: 7\nevent: message\n" + usage_event(),
-    b'data: {"choices":[],\ndata:"usage":{"completion_tokens":3}}\n\n',
+    b'data: {"choices":[],\ndata:"usage":{"prompt_tokens":1,"completion_tokens":3}}\n\n',
 ]
 
 
@@ -392,7 +392,7 @@ def test_llamacpp_tells_by_its_timings() -> None:
         assert out == stream
         assert usage == Usage(40, 3, 30, True)
     del timings["cache_n"]
-    assert usage_of(json.dumps({"timings": timings}).encode()) == Usage(None, 3, None, True)
+    assert usage_of(json.dumps({"timings": timings}).encode()) == Usage(None, 3, None, False)
 
 
 def test_the_answer_of_one_engine_is_not_read_as_anothers() -> None:

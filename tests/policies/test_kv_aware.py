@@ -8,6 +8,9 @@ import pytest
 from policies.contract import Candidate, Context, PolicyConfigError, RequestView, make_policy
 from tests.policies.helpers import PROMPT, burst, context, fleet, loaded, picks, trickle
 
+# The bare product: what is told here of the choice is told most plainly without the two leanings.
+LMETRIC = {"miss_cost": 1.0, "batch": 1.0}
+
 
 def lmetric(candidate: Candidate, uncached: float) -> float:
     return (candidate.pending_tokens + uncached + 1) * (candidate.load + 1)
@@ -21,7 +24,7 @@ def test_the_least_product_is_taken() -> None:
     uncached = (1300 - 9 * 128, 1300, 1300 - 4 * 128)
     costs = [lmetric(c, u) for c, u in zip(candidates, uncached, strict=True)]
     best = candidates[costs.index(min(costs))]
-    assert picks(make_policy("kv_aware"), candidates, PROMPT, held) == {best.id}
+    assert picks(make_policy("kv_aware", LMETRIC), candidates, PROMPT, held) == {best.id}
 
 
 def test_one_holder_and_many_are_scored_alike() -> None:
@@ -32,32 +35,38 @@ def test_one_holder_and_many_are_scored_alike() -> None:
         held = dict.fromkeys(candidates[:count], 5)
         held[candidates[3]] = 9
         candidates[3].load = 8
-        assert picks(make_policy("kv_aware"), candidates, PROMPT, held) == {"d"}
+        assert picks(make_policy("kv_aware", LMETRIC), candidates, PROMPT, held) == {"d"}
 
 
 def test_a_busy_holder_is_left_when_the_product_says_so() -> None:
     # The rest of the prompt is 148 of 1,300 tokens: it may be 8 times as busy as an idle one.
     for load, expected in ((0, {"a"}), (7, {"a"}), (8, {"b", "c"})):
         candidates = loaded(load, 0, 0)
-        assert picks(make_policy("kv_aware"), candidates, PROMPT, {candidates[0]: 9}) == expected
+        assert (
+            picks(make_policy("kv_aware", LMETRIC), candidates, PROMPT, {candidates[0]: 9})
+            == expected
+        )
 
 
 def test_pending_prefill_counts_as_well_as_the_batch() -> None:
     candidates = loaded(1, 1)
     candidates[0].pending_tokens = 2000
-    assert picks(make_policy("kv_aware"), candidates, PROMPT, {candidates[0]: 9}) == {"b"}
+    assert picks(make_policy("kv_aware", LMETRIC), candidates, PROMPT, {candidates[0]: 9}) == {"b"}
 
 
 def test_without_a_prompt_it_is_least_load() -> None:
     candidates = loaded(2, 1, 1)
-    assert picks(make_policy("kv_aware"), candidates) == {"b", "c"}
-    assert picks(make_policy("kv_aware"), candidates, held={candidates[0]: 9}) == {"b", "c"}
+    assert picks(make_policy("kv_aware", LMETRIC), candidates) == {"b", "c"}
+    assert picks(make_policy("kv_aware", LMETRIC), candidates, held={candidates[0]: 9}) == {
+        "b",
+        "c",
+    }
 
 
 def test_a_prompt_nobody_counted_is_as_long_as_its_blocks() -> None:
     candidates = loaded(2, 0)
     view = RequestView(blocks=PROMPT.blocks)
-    assert picks(make_policy("kv_aware"), candidates, view, {candidates[0]: 10}) == {"a"}
+    assert picks(make_policy("kv_aware", LMETRIC), candidates, view, {candidates[0]: 10}) == {"a"}
 
 
 @pytest.mark.parametrize("idle", [1, 10])
@@ -65,7 +74,7 @@ def test_more_blocks_than_the_prompt_has_tokens_is_a_full_hit(idle: int) -> None
     """Tokens and blocks are estimated apart; a negative cost would draw everything."""
     candidates = loaded(9, *[0] * idle)
     view = RequestView(prompt_tokens=6, blocks=PROMPT.blocks)
-    assert "a" not in picks(make_policy("kv_aware"), candidates, view, {candidates[0]: 10})
+    assert "a" not in picks(make_policy("kv_aware", LMETRIC), candidates, view, {candidates[0]: 10})
 
 
 @pytest.mark.parametrize("holders", [0, 1, 8])
@@ -75,13 +84,13 @@ def test_weights_divide_what_a_replica_has(holders: int) -> None:
         candidate.load, candidate.pending_tokens = 2, 2000
     candidates[7].load, candidates[7].pending_tokens = 4, 4000
     held = dict.fromkeys(candidates[8 - holders :], 2)
-    assert picks(make_policy("kv_aware"), candidates, PROMPT, held) == {"h"}
+    assert picks(make_policy("kv_aware", LMETRIC), candidates, PROMPT, held) == {"h"}
 
 
 def test_strangers_hold_in_vain() -> None:
     for strangers in (1, 50):
         held = {Candidate(f"s{i}"): 10 for i in range(strangers)}
-        assert picks(make_policy("kv_aware"), loaded(1, 0, 1), PROMPT, held) == {"b"}
+        assert picks(make_policy("kv_aware", LMETRIC), loaded(1, 0, 1), PROMPT, held) == {"b"}
 
 
 @pytest.mark.parametrize(
@@ -98,26 +107,26 @@ def test_a_full_replica_is_avoided_while_another_is_not(state: dict[str, Any]) -
     candidates = loaded(3, 30, 40)
     held = {candidates[0]: 10}
     view = RequestView(prompt_tokens=100_000, blocks=PROMPT.blocks, block_tokens=9_990.0)
-    assert picks(make_policy("kv_aware"), candidates, view, held) == {"a"}
+    assert picks(make_policy("kv_aware", LMETRIC), candidates, view, held) == {"a"}
     for fact, value in state.items():
         setattr(candidates[0], fact, value)
-    assert picks(make_policy("kv_aware"), candidates, view, held) == {"b"}
+    assert picks(make_policy("kv_aware", LMETRIC), candidates, view, held) == {"b"}
     for candidate in candidates[1:]:
         candidate.slots = 1
-    assert picks(make_policy("kv_aware"), candidates, view, held) == {"a"}
+    assert picks(make_policy("kv_aware", LMETRIC), candidates, view, held) == {"a"}
 
 
 def test_the_last_room_of_a_full_fleet_is_found() -> None:
     candidates = loaded(3, 30, 40)
     candidates[0].kv_usage = candidates[1].kv_usage = 1.0
-    assert picks(make_policy("kv_aware"), candidates, PROMPT, {candidates[1]: 9}) == {"c"}
+    assert picks(make_policy("kv_aware", LMETRIC), candidates, PROMPT, {candidates[1]: 9}) == {"c"}
 
 
 @pytest.mark.parametrize("count", [16, 64, 100])
 def test_a_burst_of_one_prompt_spreads(count: int) -> None:
     """Whoever is sent it holds it from then on; what waits there sends the siblings on."""
     candidates = fleet(*[1.0] * 8)
-    policy, ctx = make_policy("kv_aware"), context()
+    policy, ctx = make_policy("kv_aware", LMETRIC), context()
     picked: Counter[str] = Counter()
     for _ in range(count):
         ctx.held = dict.fromkeys([c for c in candidates if c.load], 10)
@@ -137,7 +146,7 @@ def test_a_burst_on_a_holder_that_stays_the_only_one_ends_at_the_queue_guard() -
 
 
 def test_a_prompt_that_comes_alone_stays_until_its_holder_has_had_too_much() -> None:
-    policy, candidates = make_policy("kv_aware"), fleet(*[1.0] * 8)
+    policy, candidates = make_policy("kv_aware", LMETRIC), fleet(*[1.0] * 8)
     policy.on_fleet_change(frozenset("abcdefgh"))
     ctx = context(held={candidates[0]: 9})
     assert trickle(policy, candidates, 8, ctx, PROMPT) == {"a": 8}
@@ -149,7 +158,7 @@ def test_a_prompt_that_comes_alone_stays_until_its_holder_has_had_too_much() -> 
 def test_everybody_counts_in_his_own_pool() -> None:
     """Two replicas serve a model that gets all the traffic: their share of the fleet is too much,
     their share of the pool is not."""
-    policy, pool = make_policy("kv_aware"), fleet(1, 1)
+    policy, pool = make_policy("kv_aware", LMETRIC), fleet(1, 1)
     policy.on_fleet_change(frozenset("abcdefgh"))
     trickle(policy, pool, 400, context(), PROMPT)
     for holder in pool:
@@ -157,7 +166,7 @@ def test_everybody_counts_in_his_own_pool() -> None:
 
 
 def test_a_replica_in_slow_start_is_not_kept_by_its_cache_alone() -> None:
-    policy, candidates = make_policy("kv_aware"), fleet(0.1, 1, 1, 1)
+    policy, candidates = make_policy("kv_aware", LMETRIC), fleet(0.1, 1, 1, 1)
     policy.on_fleet_change(frozenset("abcd"))
     picked = trickle(policy, candidates, 400, context(held={candidates[0]: 9}), PROMPT)
     # Its fair part is 0.1 of 3.1; a cache may bring it a third more and the margin of 8.
@@ -165,7 +174,7 @@ def test_a_replica_in_slow_start_is_not_kept_by_its_cache_alone() -> None:
 
 
 def test_who_comes_later_is_not_made_to_catch_up() -> None:
-    policy, candidates = make_policy("kv_aware"), fleet(*[1.0] * 4)
+    policy, candidates = make_policy("kv_aware", LMETRIC), fleet(*[1.0] * 4)
     policy.on_fleet_change(frozenset("abc"))
     trickle(policy, candidates[:3], 300, context(), PROMPT)
     policy.on_fleet_change(frozenset("abcd"))
@@ -175,7 +184,7 @@ def test_who_comes_later_is_not_made_to_catch_up() -> None:
 
 def test_nor_does_the_newcomer_break_up_what_is_at_home_elsewhere() -> None:
     """It has had nothing yet; next to it everybody has had too much, next to the mean nobody."""
-    policy, candidates = make_policy("kv_aware"), fleet(*[1.0] * 8)
+    policy, candidates = make_policy("kv_aware", LMETRIC), fleet(*[1.0] * 8)
     policy.on_fleet_change(frozenset("abcdefg"))
     for _ in range(40):
         for candidate in candidates[:7]:
@@ -187,7 +196,7 @@ def test_nor_does_the_newcomer_break_up_what_is_at_home_elsewhere() -> None:
 
 
 def test_what_is_long_ago_is_forgotten() -> None:
-    policy, candidates = make_policy("kv_aware"), fleet(*[1.0] * 4)
+    policy, candidates = make_policy("kv_aware", LMETRIC), fleet(*[1.0] * 4)
     policy.on_fleet_change(frozenset("abcd"))
     for _ in range(200):
         policy.on_dispatch(PROMPT, candidates[0], context())
@@ -199,7 +208,7 @@ def test_what_is_long_ago_is_forgotten() -> None:
 
 
 def test_the_reason_says_why() -> None:
-    policy, candidates = make_policy("kv_aware"), loaded(0, 1)
+    policy, candidates = make_policy("kv_aware", LMETRIC), loaded(0, 1)
 
     def reason(held: dict[Candidate, int]) -> str:
         return policy.pick(PROMPT, candidates, context(held=held)).reason
@@ -220,14 +229,18 @@ def test_a_dearer_miss_and_a_larger_batch_hold_on_longer() -> None:
     """Both lean towards the cache; LMetric itself leaves this holder."""
     candidates = loaded(9, 0)
     held = {candidates[0]: 9}
-    assert picks(make_policy("kv_aware"), candidates, PROMPT, held) == {"b"}
+    assert picks(make_policy("kv_aware", LMETRIC), candidates, PROMPT, held) == {"b"}
     for options in ({"batch": 4.0}, {"miss_cost": 2.0, "batch": 2.0}):
-        assert picks(make_policy("kv_aware", options), candidates, PROMPT, held) == {"a"}
+        assert picks(make_policy("kv_aware", {**LMETRIC, **options}), candidates, PROMPT, held) == {
+            "a"
+        }
     candidates = loaded(1, 1)
     candidates[0].pending_tokens = 2000
     held = {candidates[0]: 9}
-    assert picks(make_policy("kv_aware"), candidates, PROMPT, held) == {"b"}
-    assert picks(make_policy("kv_aware", {"miss_cost": 3.0}), candidates, PROMPT, held) == {"a"}
+    assert picks(make_policy("kv_aware", LMETRIC), candidates, PROMPT, held) == {"b"}
+    assert picks(
+        make_policy("kv_aware", {**LMETRIC, "miss_cost": 3.0}), candidates, PROMPT, held
+    ) == {"a"}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,85 @@
+"""Asking for a request's token ids before it is placed, where KV events make them worth it.
+
+The exact index is keyed by token ids, which a router does not have: a local tokenizer or a
+replica's /tokenize tells them (`fleet/tokens`). A request waits for them `prefix.tokens_wait_s` at
+most, and is placed by the approximate index if they are late.
+
+Must never: ask for a request whose prompt the engine makes of more than what is read here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from router.fleet.engines.models import adapters
+from router.fleet.kv_events.chains import TokenChains
+from router.fleet.table import Fleet
+from router.fleet.tokens.facts import Facts
+from router.fleet.tokens.provider import Question, TokenProvider
+from router.fleet.tokens.remote import ENGINES, Target
+from router.intake.body import Fields, is_given
+
+# Members of a body that change its prompt and are not among the facts.
+_OTHERWISE: Final = re.compile(
+    rb'"(?:chat_template|chat_template_kwargs|documents|continue_final_message'
+    rb'|add_generation_prompt|add_special_tokens|truncate_prompt_tokens)"'
+)
+
+
+class TokenIds:
+    """Asks a `TokenProvider` on behalf of requests."""
+
+    def __init__(self, provider: TokenProvider, fleet: Fleet, server_name: str | None) -> None:
+        self._provider = provider
+        self._fleet = fleet
+        self._server_name = server_name
+
+    def ask(
+        self,
+        kind: str,
+        fields: Fields,
+        body: list[bytes],
+        done: Callable[[TokenChains | None], None],
+    ) -> Question | None:
+        """None: nobody can tell. See `Question` for an answer that is there at once."""
+        if kind not in ("chat", "completions") or any(map(_OTHERWISE.search, body)):
+            return None
+        salt = ""
+        if is_given(fields.cache_salt):
+            try:
+                salt = msgspec.json.decode(fields.cache_salt, type=str)  # type: ignore[arg-type]
+            except msgspec.DecodeError:
+                return None  # the engine will say what it thinks of it
+        facts = Facts(
+            kind,
+            fields.model,
+            _bytes(fields.messages),
+            _bytes(fields.prompt),
+            _bytes(fields.tools),
+        )
+        return self._provider.ask(
+            facts, done, lora=self._adapter(fields.model), salt=salt, target=self._target()
+        )
+
+    def _adapter(self, model: str | None) -> str:
+        """The name under which the engine's cache keeps it apart; "": it is a base model."""
+        if model is not None:
+            for replica in self._fleet.ready:
+                if model in replica.objects:
+                    return model if model in adapters(replica.objects) else ""
+        return ""
+
+    def _target(self) -> Target | None:
+        for replica in self._fleet.ready:
+            if replica.engine in ENGINES:
+                name = self._server_name if replica.address.is_tls else None
+                return Target(replica.config.url, name)
+        return None
+
+
+def _bytes(raw: msgspec.Raw | None) -> bytes | None:
+    return bytes(raw) if is_given(raw) else None  # type: ignore[arg-type]
