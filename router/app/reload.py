@@ -48,7 +48,7 @@ def adopt(
     if log is not parts.log:
         parts.old_logs.append(parts.log)
         parts.log.close(timeout_s=0)
-        parts.log = parts.dispatcher.log = log
+        parts.log = parts.dispatcher.ledger.log = log
     front = parts.front
     front.limits = config.limits
     front.timeouts = config.timeouts

@@ -25,13 +25,6 @@ from router.observe.metrics import Metrics
 _NOBODY: Mapping[Replica, int] = {}
 
 
-class Placement(NamedTuple):
-    """What a dispatch costs the replica, and what its cache is expected to hold already."""
-
-    tokens: int  # uncached prompt tokens, estimated
-    held: int  # leading blocks of the request's prefix
-
-
 class Policies(NamedTuple):
     """The policies of one configuration: built as a whole, swapped as a whole."""
 
@@ -80,8 +73,9 @@ class Chooser:
         policy = self._default
         if self._by_model and view.model is not None:
             policy = self._by_model.get(view.model, policy)
-        held = self._knowledge.held(view)
-        self._asked, self._held = view.blocks, held
+        blocks = view.blocks
+        held = self._knowledge.held(view) if blocks else _NOBODY
+        self._asked, self._held = blocks, held
         if len(candidates) > self._sample and not policy.sees_all:
             candidates = self._window(candidates, held)
         ctx = self._ctx
@@ -114,9 +108,12 @@ class Chooser:
 
     # -- what happens to a choice -------------------------------------------------------------
 
-    def dispatched(self, view: RequestView, replica: Replica) -> Placement:
+    def dispatched(self, view: RequestView, replica: Replica) -> tuple[int, int]:
         """The request goes to `replica`: its prefix is remembered there at once, so that a burst
-        of siblings lands together."""
+        of siblings lands together.
+
+        Returns the uncached prompt tokens, estimated, and the leading blocks that are held there.
+        """
         blocks = view.blocks
         tokens = view.prompt_tokens
         held = 0
@@ -126,8 +123,17 @@ class Chooser:
             self._knowledge.sent(replica, blocks, held)
             tokens = max(0, tokens - int(held * view.block_tokens))
         if self._hears_dispatch:
-            self._tell("on_dispatch", view, replica)
-        return Placement(tokens, held)
+            policy = self._default
+            if self._by_model and view.model is not None:
+                policy = self._by_model.get(view.model, policy)
+            ctx = self._ctx
+            ctx.now = monotonic()
+            ctx.held = self._held if self._asked is blocks else _NOBODY
+            try:
+                policy.on_dispatch(view, replica, ctx)
+            except Exception as err:
+                self._failed(policy, f"on_dispatch: {err!r}")
+        return tokens, held
 
     def withdrawn(self, view: RequestView, replica: Replica, held: int) -> None:
         """The attempt ended before the replica showed content."""
@@ -154,7 +160,7 @@ class Chooser:
             policy = self._by_model.get(view.model, policy)
         ctx = self._ctx
         ctx.now = monotonic()
-        ctx.held = self._held if hook == "on_dispatch" and self._asked is view.blocks else _NOBODY
+        ctx.held = _NOBODY
         try:
             getattr(policy, hook)(view, replica, *facts, ctx)
         except Exception as err:

@@ -14,27 +14,26 @@ from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache, partial
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from time import monotonic, time
-from typing import cast
 from urllib.parse import unquote
 
 import msgspec
 
 from router.config.model import Config
-from router.core.errors import STATUS, Reason, RouterError
+from router.core.errors import Reason, RouterError
 from router.dispatch.chooser import Chooser
 from router.dispatch.exchange import Exchange
+from router.dispatch.ledger import Ledger
 from router.dispatch.messages import MESSAGES
 from router.dispatch.retry import Budget
 from router.dispatch.token_ids import TokenIds
 from router.dispatch.upstream_head import common_lines
-from router.dispatch.usage import UNKNOWN
 from router.fleet.kv_events.chains import TokenChains
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.intake.body import MAX_SESSION, Fields, read_fields
 from router.intake.prompt import prompt_blocks
 from router.intake.routes import MODELS, MODELS_PATH, STORED_PREFIX, classify
-from router.observe.access_log import AccessLog, AttemptRecord, Record, milliseconds
+from router.observe.access_log import AccessLog, Record
 from router.observe.events import log_event
 from router.observe.metrics import Metrics
 from router.wire import answers
@@ -42,6 +41,7 @@ from router.wire.client import ClientConnection
 from router.wire.request_reader import RequestHead
 from router.wire.sweep import Sweeper
 
+_SMALL = 4096  # bytes of a body that may be held on to
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _encode = msgspec.json.Encoder().encode
 
@@ -62,9 +62,9 @@ class Dispatcher:
         self.fleet = fleet
         self.chooser = chooser
         self.metrics = metrics
-        self.log = log
         self.budget = Budget(config.retry)
         self.exchanges: set[Exchange] = set()
+        self.ledger = Ledger(metrics, log, fleet.knowledge, chooser)
         self.token_ids: TokenIds | None = None  # where KV events are asked for
         self.closing = False  # nothing is begun any more
         self._sweeper = sweeper
@@ -141,7 +141,8 @@ class Dispatcher:
                 fields.drop()
                 return
             view.chains = question.chains if question is not None else None
-        fields.drop()  # views into the body, which must not outlive its sending
+        if size > _SMALL:
+            fields.drop()  # views into the body, which must not outlive its sending
         self._place(exchange)
 
     def _told(self, exchange: Exchange, chains: TokenChains | None) -> None:
@@ -163,7 +164,9 @@ class Dispatcher:
     ) -> None:
         """What routing wants to know of a prompt: its prefix, its size, whose it is."""
         view = exchange.view
-        if self._prefix.enabled:
+        if body_bytes < self._prefix.block_bytes:
+            view.prompt_tokens = body_bytes // 4  # no block is full, and little depends on it
+        elif self._prefix.enabled:
             tenant = b""
             if self._prefix.isolate_tenants and head.authorization is not None:
                 tenant = head.authorization
@@ -199,8 +202,9 @@ class Dispatcher:
             if head.route is not None:
                 kind = head.route[0].kind
         self.metrics.finished(kind, err.reason, err.status, 0.0, None, 0, 0)
-        if self.log.enabled:
-            self.log.write(
+        log = self.ledger.log
+        if log.enabled:
+            log.write(
                 Record(
                     time(),
                     request_id.decode("ascii"),
@@ -218,6 +222,12 @@ class Dispatcher:
 
     def crashed(self, err: BaseException) -> None:
         log_event(logging.ERROR, "a client connection failed inside the router", error=repr(err))
+
+    def finished(self, exchange: Exchange) -> None:
+        """A request is over: forget it."""
+        self.exchanges.discard(exchange)
+        self._sweeper.discard(exchange)
+        self.budget.requests -= 1
 
     # -- choosing -----------------------------------------------------------------------------
 
@@ -259,8 +269,8 @@ class Dispatcher:
                 return False
             body = _encode(found)
         keep_alive = client.keeps_alive
-        exchange.status = 200
-        exchange.bytes_out = len(body)
+        exchange.reply.status = 200
+        exchange.reply.bytes_out = len(body)
         client.write(
             answers.response(
                 200,
@@ -273,80 +283,6 @@ class Dispatcher:
         exchange.end()
         client.done(keep_alive)
         return True
-
-    # -- the end of a request -----------------------------------------------------------------
-
-    def finished(
-        self, exchange: Exchange, client: ClientConnection, reason: Reason, now: float
-    ) -> None:
-        """A request is over: count it, log it, forget it."""
-        self.exchanges.discard(exchange)
-        self._sweeper.discard(exchange)
-        self.budget.requests -= 1
-        metrics = self.metrics
-        arrived = exchange.arrived
-        ttft = exchange.first_at - arrived if exchange.first_at else None
-        status = exchange.status or STATUS[reason]
-        if reason is Reason.CLIENT_GONE:
-            status = 499
-        kind = exchange.route.kind
-        model = exchange.fields.model
-        metrics.finished(
-            kind,
-            reason,
-            status,
-            now - arrived,
-            ttft,
-            exchange.body_bytes,
-            exchange.bytes_out,
-            model,
-        )
-        if exchange.usage is not UNKNOWN:
-            self._learn_usage(exchange, now)
-        winner = exchange.life.winner
-        if winner is not None:
-            answered_by = cast(Replica, winner.at)
-            self.chooser.finished(exchange.view, answered_by, exchange.usage.output_tokens)
-        tried: list[AttemptRecord] = []
-        for a in exchange.life.attempts:
-            metrics.attempt(a.replica_id, a.kind, a.reason)
-            tried.append((a.replica_id, a.kind, a.reason, milliseconds(a.ended - a.began)))
-        if not self.log.enabled:
-            return
-        self.log.write(
-            Record(
-                time() - (now - arrived),
-                exchange.request_id.decode("ascii"),
-                client.peer,
-                exchange.head.method.decode("ascii"),
-                exchange.path.decode("utf-8", "replace"),
-                kind,
-                model,
-                bool(exchange.fields.stream),
-                status,
-                reason,
-                winner.replica_id if winner is not None else "",
-                tried,
-                None if ttft is None else milliseconds(ttft),
-                milliseconds(now - arrived),
-                exchange.body_bytes,
-                exchange.bytes_out,
-            )
-        )
-
-    def _learn_usage(self, exchange: Exchange, now: float) -> None:
-        """What an engine told of its tokens, or what was counted of them."""
-        usage = exchange.usage
-        view = exchange.view
-        self.metrics.counted_tokens(
-            view.model, usage.prompt_tokens, usage.output_tokens, usage.cached_tokens
-        )
-        if usage.exact and view.prompt_bytes:
-            self.fleet.knowledge.counted(view.model, view.prompt_bytes, usage.prompt_tokens)
-        winner = exchange.life.winner
-        output = usage.output_tokens
-        if winner is not None and exchange.fields.stream and output is not None and output > 1:
-            cast(Replica, winner.at).paced((now - exchange.first_at) / (output - 1))
 
 
 def _trust(networks: Sequence[str]) -> Callable[[str], bool]:

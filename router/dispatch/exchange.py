@@ -56,6 +56,7 @@ class Exchange:
         "_overdue_due",
         "_stall_due",
         "_total_due",
+        "answered_by",
         "arrived",
         "body",
         "body_bytes",
@@ -106,6 +107,7 @@ class Exchange:
         self.question: Question | None = None  # for the token ids that it waits for
         self.common = b""
         self.first_at = 0.0
+        self.answered_by: Replica | None = None  # whose content went to the client
         self.usage = UNKNOWN  # how many tokens it took; known when it is over
         self._leg: Leg | None = None
         self._no_body = head.method == b"HEAD"
@@ -131,24 +133,6 @@ class Exchange:
         self._stall_due = NEVER
         self._overdue_due = NEVER  # then the first token is so late that the replica is suspect
         self.deadline = min(wait_due, self._total_due, self._commit_due)
-
-    @property
-    def status(self) -> int:
-        """What the client was sent; 0: nothing yet."""
-        return self.reply.status
-
-    @status.setter
-    def status(self, status: int) -> None:
-        self.reply.status = status
-
-    @property
-    def bytes_out(self) -> int:
-        """Of the response's body."""
-        return self.reply.bytes_out
-
-    @bytes_out.setter
-    def bytes_out(self, size: int) -> None:
-        self.reply.bytes_out = size
 
     # -- attempts -----------------------------------------------------------------------------
 
@@ -305,6 +289,7 @@ class Exchange:
         if not self.life.content(leg.attempt):
             return None
         reply = self.reply
+        self.answered_by = leg.replica
         self.first_at = now = monotonic()
         reply.wait_due = now + reply.gap_s
         self._commit_due = NEVER
@@ -354,13 +339,17 @@ class Exchange:
         head = reader.head
         assert head is not None
         reply = self.reply
-        reason = Reason.STREAM_ERROR if reply.has_failed else _reason_of(head.status)
+        blames_replica = False
+        reason = _reason_of(head.status)
+        if reply.has_failed:
+            reason = Reason.STREAM_ERROR
+            blames_replica = reply.blames_replica
         now = monotonic()
         self.life.completed(leg.attempt, now, reason)
         self._leg = None
         leg.finish()
         fleet = self._d.fleet
-        if reason is Reason.SERVER_ERROR or reply.blames_replica:
+        if reason is Reason.SERVER_ERROR or blames_replica:
             fleet.failed(leg.replica, reason)
         elif reason is Reason.OK:
             fleet.succeeded(leg.replica, leg.attempt.began, content=self.route.inference)
@@ -525,7 +514,8 @@ class Exchange:
         if self._budgeted:
             self._budgeted = False
             self._d.budget.give()
-        self._d.finished(self, self._client, reason, now)
+        self._d.finished(self)
+        self._d.ledger.close(self, self._client, reason, now)
 
 
 def _reason_of(status: int) -> Reason:

@@ -66,9 +66,20 @@ _OBJECT: Final = re.compile(rb'"(?:usage|timings)"[ \t\r\n]*:[ \t\r\n]*\{')
 _END: Final = 2048  # bytes at the end of a body, or behind a `usage`, that are looked at
 
 
+# `usage` as most answers write it: without spaces, and without counts inside of counts.
+_USUAL: Final = re.compile(
+    rb'"usage":\{"prompt_tokens":(\d{1,15})(?:,"total_tokens":\d+)?'
+    rb',"completion_tokens":(\d{1,15})(?:,"total_tokens":\d+)?(?:,"\w+":null)*\}'
+)
+
+
 def usage_of(data: bytes) -> Usage | None:
     """What the last `usage` (or `timings`) in the end of an answer tells; None: there is none."""
-    return _counts(_last_object(data[-_END:]))
+    data = data[-_END:]
+    usual = _USUAL.match(data, max(0, data.rfind(b'"usage"')))
+    if usual is not None:
+        return Usage(int(usual[1]), int(usual[2]), None, True)
+    return _counts(_last_object(data))
 
 
 def _last_object(data: bytes) -> bytes:

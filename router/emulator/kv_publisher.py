@@ -85,8 +85,9 @@ class KvPublisher:
         source = {
             "enable_kv_cache_events": True,
             "publisher": "zmq",
-            "endpoint": self.endpoint,
-            "replay_endpoint": self.replay_endpoint,
+            # As a vLLM that binds is configured: a host would mean that it connects.
+            "endpoint": f"tcp://*:{self.port}",
+            "replay_endpoint": f"tcp://*:{self.replay_port}",
             "buffer_steps": BUFFER_STEPS,
             "hwm": HIGH_WATER,
             "max_queue_size": HIGH_WATER,

@@ -452,7 +452,7 @@ class TokenRatio:
     __slots__ = ("_ratios",)
 
     def __init__(self) -> None:
-        self._ratios: dict[str | None, tuple[float, int]] = {}  # model -> ratio, observations
+        self._ratios: dict[str | None, list[float]] = {}  # model -> [ratio, observations]
 
     def of(self, model: str | None) -> float:
         known = self._ratios.get(model)
@@ -469,9 +469,13 @@ class TokenRatio:
         seen = size / tokens
         if not self.LEAST <= seen <= self.MOST:
             return
-        ratio, count = self._ratios.pop(model, (self.DEFAULT, 0))
-        count += 1
-        ratio += (seen - ratio) * max(self.WEIGHT, 1 / (count + 1))
-        self._ratios[model] = (ratio, min(count, 1_000_000))
-        if len(self._ratios) > self.MODELS:
-            del self._ratios[next(iter(self._ratios))]  # the one learned longest ago
+        known = self._ratios.get(model)
+        if known is None:
+            if len(self._ratios) >= self.MODELS:
+                del self._ratios[next(iter(self._ratios))]  # the one known longest
+            known = self._ratios[model] = [self.DEFAULT, 0.0]
+        count = known[1] = known[1] + 1.0
+        weight = self.WEIGHT
+        if count < 1.0 / weight:
+            weight = 1.0 / (count + 1.0)
+        known[0] += (seen - known[0]) * weight

@@ -92,9 +92,16 @@ def prompt_blocks(
         text = text[1:-1]
     else:
         return (), 0
+    tools = fields.tools
+    if (
+        len(text) < block_bytes
+        and (tools is None or tools == NULL)
+        and (first is None or first == NULL)
+    ):
+        return (), len(text)  # no block, so nothing is hashed
     model = fields.model
     seed = xxh3_64_intdigest(b"" if model is None else model.encode("utf-8", "replace"))
-    tools, salt = fields.tools, fields.cache_salt
+    salt = fields.cache_salt
     ahead: list[msgspec.Raw] = []  # what comes before the text
     # Each of these has a number of its own, lest a salt be taken for a tenant.
     if tools is not None and tools != NULL:

@@ -68,9 +68,7 @@ class Under:
 
     def busy(self) -> dict[str, int]:
         census = self.app.census()
-        return {
-            k: n for k, n in census.items() if n and k not in IDLE
-        }
+        return {k: n for k, n in census.items() if n and k not in IDLE}
 
 
 def replica_at(url: str, **fields: Any) -> Replica:

@@ -116,7 +116,9 @@ async def test_our_error_stands_between_events(newline: bytes, cut: int, size: i
         client = await router.client()
         await client.send(chat(stream=True))
         exchanges = router.app.parts.dispatcher.exchanges
-        await eventually(lambda: [e.bytes_out for e in exchanges] == [len(stream)], "it is relayed")
+        await eventually(
+            lambda: [e.reply.bytes_out for e in exchanges] == [len(stream)], "it is relayed"
+        )
         go.set()
         found = await client.recv_response()
         assert not found.complete

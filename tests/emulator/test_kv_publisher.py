@@ -33,7 +33,7 @@ class Listener:
         self.sub = self.context.socket(zmq.SUB)
         self.sub.setsockopt(zmq.SUBSCRIBE, b"")
         self.sub.setsockopt(zmq.RCVTIMEO, 10_000)
-        self.sub.connect(self.source["endpoint"])
+        self.sub.connect(self.source["endpoint"].replace("*", "127.0.0.1"))
         self._wait_until_heard()
 
     def _wait_until_heard(self) -> None:
@@ -64,7 +64,7 @@ class Listener:
         """Frames behind the empty one, without the end marker."""
         dealer = self.context.socket(zmq.DEALER)
         dealer.setsockopt(zmq.RCVTIMEO, 10_000)
-        dealer.connect(self.source["replay_endpoint"])
+        dealer.connect(self.source["replay_endpoint"].replace("*", "127.0.0.1"))
         dealer.send_multipart([b"", start.to_bytes(8, "big")])
         found = []
         while (frames := dealer.recv_multipart())[2] != END:
@@ -151,7 +151,7 @@ def test_what_was_missed_can_be_asked_for_from_any_number(listener: Listener) ->
 
 def test_a_question_that_is_none_is_not_answered_and_harms_nobody(listener: Listener) -> None:
     dealer = listener.context.socket(zmq.DEALER)
-    dealer.connect(listener.source["replay_endpoint"])
+    dealer.connect(listener.source["replay_endpoint"].replace("*", "127.0.0.1"))
     for frames in ([b"hello"], [b"", b"short"], [b"", b"", b"", b""], [b"x", b"\0" * 8]):
         dealer.send_multipart(frames)
     assert listener.replay(0)

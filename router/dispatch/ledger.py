@@ -1,0 +1,92 @@
+"""What a request that is over leaves behind: counters, what its tokens teach, a line in the log.
+
+Called once per request, whatever ended it. Must never: raise, do I/O, or keep the request.
+"""
+
+from __future__ import annotations
+
+from time import time
+from typing import TYPE_CHECKING
+
+from router.core.errors import STATUS, Reason
+from router.dispatch.chooser import Chooser
+from router.dispatch.usage import UNKNOWN
+from router.fleet.knowledge import Knowledge
+from router.fleet.replica import Replica
+from router.observe.access_log import AccessLog, AttemptRecord, Record, milliseconds
+from router.observe.metrics import Metrics
+from router.wire.client import ClientConnection
+
+if TYPE_CHECKING:
+    from router.dispatch.exchange import Exchange
+
+
+class Ledger:
+    """The end of every request of one router."""
+
+    def __init__(
+        self, metrics: Metrics, log: AccessLog, knowledge: Knowledge, chooser: Chooser
+    ) -> None:
+        self.metrics = metrics
+        self.log = log
+        self._knowledge = knowledge
+        self._chooser = chooser
+
+    def close(
+        self, exchange: Exchange, client: ClientConnection, reason: Reason, now: float
+    ) -> None:
+        metrics = self.metrics
+        arrived = exchange.arrived
+        ttft = exchange.first_at - arrived if exchange.first_at else None
+        reply = exchange.reply
+        status = reply.status or STATUS[reason]
+        if reason is Reason.CLIENT_GONE:
+            status = 499
+        kind = exchange.route.kind
+        model = exchange.fields.model
+        bytes_out = reply.bytes_out
+        body_bytes = exchange.body_bytes
+        metrics.finished(kind, reason, status, now - arrived, ttft, body_bytes, bytes_out, model)
+        winner = exchange.life.winner
+        replica = exchange.answered_by
+        if replica is not None:
+            self._count_tokens(exchange, replica, now)
+        tried: list[AttemptRecord] = []
+        for a in exchange.life.attempts:
+            metrics.attempt(a.replica_id, a.kind, a.reason)
+            tried.append((a.replica_id, a.kind, a.reason, milliseconds(a.ended - a.began)))
+        if not self.log.enabled:
+            return
+        self.log.write(
+            Record(
+                time() - (now - arrived),
+                exchange.request_id.decode("ascii"),
+                client.peer,
+                exchange.head.method.decode("ascii"),
+                exchange.path.decode("utf-8", "replace"),
+                kind,
+                model,
+                bool(exchange.fields.stream),
+                status,
+                reason,
+                winner.replica_id if winner is not None else "",
+                tried,
+                None if ttft is None else milliseconds(ttft),
+                milliseconds(now - arrived),
+                body_bytes,
+                bytes_out,
+            )
+        )
+
+    def _count_tokens(self, exchange: Exchange, replica: Replica, now: float) -> None:
+        """What an engine told of the tokens of a request, or what was counted of them."""
+        usage = exchange.usage
+        view = exchange.view
+        if usage is not UNKNOWN:
+            prompt, output, cached, is_exact = usage
+            self.metrics.counted_tokens(view.model, prompt, output, cached)
+            if is_exact and view.blocks:  # a shorter prompt is mostly chat template
+                self._knowledge.counted(view.model, view.prompt_bytes, prompt)
+            if exchange.fields.stream and output is not None and output > 1:
+                replica.paced((now - exchange.first_at) / (output - 1))
+        self._chooser.finished(view, replica, usage.output_tokens)

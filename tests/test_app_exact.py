@@ -1,0 +1,104 @@
+"""KV events end to end: emulated engines publish, the router listens, asks for token ids, and sends
+a prompt where its blocks are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import aiohttp
+
+from router.app import App
+from router.config.model import AccessLog, Config, Health, Polling, Prefix, Replica
+from router.emulator.spawn import EmulatedFleet
+from tests.harness.replica import eventually
+from tests.harness.running import scenario
+
+LONG = "The quick brown fox jumps over the lazy dog. " * 60
+
+
+def config(urls: list[str], **prefix: Any) -> Config:
+    return Config(
+        listen="127.0.0.1:0",
+        admin="127.0.0.1:0",
+        replicas=tuple(Replica(url=url, id=f"r{n}") for n, url in enumerate(urls)),
+        access_log=AccessLog(path=""),
+        polling=Polling(interval_s=0.1),
+        health=Health(interval_s=0.2),
+        prefix=Prefix(exact=True, **prefix),
+    )
+
+
+async def ask(app: App, text: str) -> None:
+    body = {"model": "emulated", "max_tokens": 4, "messages": [{"role": "user", "content": text}]}
+    url = f"http://127.0.0.1:{app.port}/v1/chat/completions"
+    async with aiohttp.ClientSession() as http, http.post(url, json=body) as answer:
+        assert answer.status == 200, await answer.text()
+
+
+def exact_blocks(app: App) -> dict[str, int]:
+    return {r["id"]: r["exact_blocks"] or 0 for r in app.replicas()}
+
+
+@scenario
+async def test_a_prompt_goes_where_the_engine_says_its_blocks_are() -> None:
+    fleet = EmulatedFleet(2, "emulated", ["--kv-events"])
+    urls = await fleet.start()
+    # So long that the ids are always there in time: what is tested is what they lead to.
+    app = App(config(urls, tokens_wait_s=10.0), seed=1)
+    await app.start()
+    try:
+        watcher = app.parts.kv_watcher
+        assert watcher is not None
+        await eventually(lambda: watcher.connected == 2, "both publishers heard")
+        await ask(app, LONG)
+        await eventually(lambda: sum(exact_blocks(app).values()) > 0, "blocks are known")
+        (home,) = (id for id, count in exact_blocks(app).items() if count)
+        # The approximate index forgets; what the engine said stays.
+        for replica in app.parts.fleet.replicas.values():
+            app.parts.knowledge.prefixes.clear(replica)
+        known = exact_blocks(app)[home]
+        for n in range(4):
+            await ask(app, LONG + f"And then? {n}")
+        served = {r["id"]: r["served"] for r in app.replicas()}
+        assert served[home] == 5, served
+        assert exact_blocks(app)[home] >= known
+        tokens = app.parts.tokens
+        assert tokens is not None
+        assert tokens.counters.remote >= 5
+    finally:
+        await app.stop()
+        await fleet.stop()
+    assert not any(app.census().values()), app.census()
+
+
+@scenario
+async def test_a_client_that_leaves_while_its_tokens_are_asked_for_leaves_nothing() -> None:
+    fleet = EmulatedFleet(1, "emulated", ["--kv-events"])
+    urls = await fleet.start()
+    app = App(config(urls, tokens_wait_s=10.0), seed=1)
+    await app.start()
+    try:
+        for _ in range(20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", app.port)
+            body = b'{"model":"emulated","messages":[{"role":"user","content":"%b"}]}' % (
+                LONG.encode()
+            )
+            writer.write(
+                b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\n"
+                b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+                % (len(body), body)
+            )
+            await writer.drain()
+            await asyncio.sleep(0)
+            writer.transport.abort()
+            del reader
+        await eventually(
+            lambda: not any(app.census()[k] for k in ("exchanges", "leases", "questions")),
+            "nothing is under way",
+        )
+    finally:
+        await app.stop()
+        await fleet.stop()
+    assert not any(app.census().values()), app.census()
