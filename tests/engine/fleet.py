@@ -17,6 +17,7 @@ from tests.engine.processes import Service, eventually, free_port
 
 MODEL = "tiny"
 BLOCK_TOKENS = 32
+KV_BLOCKS = 1600  # room for what 8 sequences of the tests need, and soon filled
 SLOTS = 8  # sequences an engine decodes at once; the rest waits in its own queue
 CONTEXT_TOKENS = 4096
 ENGINE_READY_WITHIN_S = 600.0  # 70 s on a quiet machine; 200 s have been seen on a busy one
@@ -62,6 +63,7 @@ class Engine(Service):
         command += ["--max-model-len", str(CONTEXT_TOKENS), "--max-num-seqs", str(SLOTS)]
         command += ["--dtype", "bfloat16", "--enforce-eager"]
         command += ["--block-size", str(BLOCK_TOKENS)]
+        command += ["--num-gpu-blocks-override", str(KV_BLOCKS)]
         command += ["--scheduling-policy", "priority", "--enable-prefix-caching"]
         self.kv_events, self.kv_replay = free_port(), free_port()
         command += ["--kv-events-config", json.dumps(self._kv_events_config())]

@@ -1,0 +1,106 @@
+"""KV events of real engines: what the index says of a prompt is what the engine then finds.
+
+The judge is the engine's own hit counter. Prompts are one token a character.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from tests.engine.exact import eventually, expected_hits, hits_of, knowing, replica
+from tests.engine.fleet import BLOCK_TOKENS, KV_BLOCKS, Engine
+
+Engines = tuple[Engine, Engine]
+
+
+def text(seed: str, length: int) -> str:
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    return "".join(random.Random(seed).choices(letters, k=length))
+
+
+def test_the_index_says_what_the_engine_finds(engines: Engines) -> None:
+    async def work() -> None:
+        async with knowing(*engines) as app:
+            watcher = app.parts.kv_watcher
+            assert watcher is not None
+            for number, engine in enumerate(engines):
+                prompt = text(f"known {number}", 1000)
+                assert await hits_of(engine, prompt) == 0
+                full = len(prompt) // BLOCK_TOKENS * BLOCK_TOKENS
+
+                async def known(engine: Engine = engine, prompt: str = prompt) -> int:
+                    return await expected_hits(app, engine, prompt + "x" * 40)
+
+                for _ in range(500):
+                    if await known() == full:
+                        break
+                    await asyncio.sleep(0.02)
+                assert await known() == full
+                # The whole of it, a part, an extension, another end, and something else.
+                for asked in (
+                    prompt,
+                    prompt[:500],
+                    prompt + text("more", 300),
+                    prompt[:700] + text("other", 300),
+                    text(f"unknown {number}", 400),
+                ):
+                    expected = await expected_hits(app, engine, asked)
+                    assert await hits_of(engine, asked) == expected, asked[:20]
+            # What one has, the other has not.
+            asked = text("known 0", 1000)
+            assert await expected_hits(app, engines[1], asked) == 0
+            assert watcher.counters.garbage == 0
+
+    asyncio.run(work())
+
+
+def test_evictions_are_seen(engines: Engines) -> None:
+    """Prompts of more blocks than the cache has: the first ones are gone, and the index knows."""
+    engine = engines[0]
+    prompts = [text(f"fills {n}", 3800) for n in range(KV_BLOCKS * BLOCK_TOKENS // 3800 + 4)]
+
+    async def work() -> None:
+        async with knowing(engine) as app:
+            watcher = app.parts.kv_watcher
+            assert watcher is not None
+            for prompt in prompts:
+                assert await hits_of(engine, prompt) == 0
+            last = prompts[-1]
+
+            async def heard_all() -> bool:
+                return await expected_hits(app, engine, last + "x") > 3700
+
+            for _ in range(500):
+                if await heard_all():
+                    break
+                await asyncio.sleep(0.02)
+            assert await heard_all()
+            held = watcher.index.entries(replica(app, engine))
+            assert 0 < held <= KV_BLOCKS
+            # Newest first: asking brings a prompt back, and that evicts the oldest.
+            for prompt in reversed(prompts[-3:]):
+                expected = await expected_hits(app, engine, prompt)
+                assert expected > 0
+                assert await hits_of(engine, prompt) == expected
+            expected = await expected_hits(app, engine, prompts[0])
+            assert expected == 0
+            assert await hits_of(engine, prompts[0]) == 0
+
+    asyncio.run(work())
+
+
+def test_events_reach_the_router_that_its_users_start(engines: Engines) -> None:
+    """Approximate knowledge is not enough to see a prompt that somebody else sent."""
+    engine = engines[1]
+
+    async def work() -> None:
+        async with knowing(*engines) as app:
+            index = app.parts.kv_watcher.index  # type: ignore[union-attr]
+            before = index.entries(replica(app, engine))
+            await hits_of(engine, text("sent by somebody else", 900))
+            await eventually(
+                lambda: index.entries(replica(app, engine)) >= before + 28, "its blocks are known"
+            )
+
+    asyncio.run(work())

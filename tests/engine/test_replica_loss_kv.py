@@ -1,0 +1,36 @@
+"""An engine that is killed comes back with an empty cache, and the index with it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.engine.exact import eventually, expected_hits, hits_of, knowing, replica
+from tests.engine.fleet import Engine
+from tests.engine.test_kv_events import text
+
+Engines = tuple[Engine, Engine]
+
+
+def test_a_restart_empties_the_index(engines: Engines) -> None:
+    engine = engines[0]
+    prompt = text("before the restart", 900)
+
+    async def work() -> None:
+        async with knowing(*engines) as app:
+            watcher = app.parts.kv_watcher
+            assert watcher is not None
+            index, one = watcher.index, replica(app, engine)
+            await hits_of(engine, prompt)
+            await eventually(lambda: index.entries(one) >= 28, "its blocks are known")
+            engine.kill()
+            engine.start()
+            await asyncio.to_thread(engine.wait_until_ready)
+            # Its first event after the start tells that it counts anew.
+            assert await hits_of(engine, text("after the restart", 900)) == 0
+            await eventually(
+                lambda: watcher.counters.restarts + watcher.counters.drops > 0, "it is noticed"
+            )
+            assert await expected_hits(app, engine, prompt) == 0
+            assert await hits_of(engine, prompt) == 0
+
+    asyncio.run(work())
