@@ -73,7 +73,6 @@ class Polling(Frozen, frozen=True):
     timeout_s: Seconds = 1.0
     size: Bytes = 4 * MiB  # a longer answer is no answer
     stale_s: Seconds = 10.0  # older signals count as unknown
-    load_header: bool = True  # ask vLLM for `endpoint-load-metrics` on its responses
 
 
 class Prefix(Frozen, frozen=True):

@@ -328,6 +328,8 @@ class Exchange:
         if head.status != 200:
             d.chooser.withdrawn(self.view, replica, attempt.held)  # refused: nothing was prefilled
             return
+        if head.load is not None:
+            d.fleet.told_by_the_way(replica, head.load)
         ttft_s = None
         if head.is_sse:
             ttft_s = now - attempt.began

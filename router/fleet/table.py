@@ -17,6 +17,7 @@ from typing import Any
 from router.config.model import Health as HealthRules
 from router.core.errors import Reason, RouterError
 from router.core.lease import poll_counted, signals_lost
+from router.fleet.engines.vllm import read_load_header
 from router.fleet.health import BLAMED
 from router.fleet.knowledge import Knowledge
 from router.fleet.owners import Owners
@@ -263,6 +264,12 @@ class Fleet:
         if signals.asleep != before.asleep:
             self._on_event("asleep" if signals.asleep else "awake", replica)
             self.rebuild()
+
+    def told_by_the_way(self, replica: Replica, value: bytes) -> None:
+        """A response carried `endpoint-load-metrics` (vLLM, where its client asked for it)."""
+        usage = read_load_header(value).kv_usage
+        if usage is not None:
+            replica.kv_usage = usage
 
     def unobserved(self, replica: Replica, problem: str, now: float) -> None:
         """A poll that told nothing. What was told before counts until it is too old."""

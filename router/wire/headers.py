@@ -31,6 +31,7 @@ UPGRADE: Final = 15
 MODEL: Final = 16
 DATE: Final = 17
 SESSION: Final = 18
+LOAD: Final = 19
 
 _REQUEST: Final[dict[bytes, int]] = {
     b"host": HOST,
@@ -67,6 +68,7 @@ _RESPONSE: Final[dict[bytes, int]] = {
     b"transfer-encoding": TRANSFER_ENCODING,
     b"content-type": CONTENT_TYPE,
     b"date": DATE,
+    b"endpoint-load-metrics": LOAD,
     b"keep-alive": DROP,
     b"proxy-connection": DROP,
     b"proxy-authenticate": DROP,
@@ -84,7 +86,17 @@ PROTECTED: Final = frozenset(
 
 # Fields that change with every request, or are secrets, are not remembered.
 _NOT_REMEMBERED: Final = frozenset(
-    {CONTENT_LENGTH, REQUEST_ID, AUTHORIZATION, FORWARDED_FOR, FORWARDED_OTHER, VIA, MODEL, SESSION}
+    {
+        CONTENT_LENGTH,
+        REQUEST_ID,
+        AUTHORIZATION,
+        FORWARDED_FOR,
+        FORWARDED_OTHER,
+        VIA,
+        MODEL,
+        SESSION,
+        LOAD,
+    }
 )
 _MEMO_LINES: Final = 4096
 _MEMO_LINE: Final = 256  # bytes of a line that is remembered

@@ -52,6 +52,7 @@ class ResponseHead(msgspec.Struct, gc=False):
     chunked: bool = False
     is_sse: bool = False
     has_date: bool = False
+    load: bytes | None = None  # endpoint-load-metrics: what the engine says of itself by the way
     keep_alive: bool = True
 
 
@@ -220,6 +221,9 @@ class ResponseReader:
             action, value = entry
             if action == h.CONTENT_TYPE:
                 head.is_sse = value[:17].lower() == b"text/event-stream"
+                keep.append(line)
+            elif action == h.LOAD:
+                head.load = value
                 keep.append(line)
             elif action == h.DATE:
                 head.has_date = True
