@@ -65,6 +65,7 @@ def run_bounded(body: Callable[[], Awaitable[None]], limit_s: float) -> None:
     """Run `body` in a loop of its own and check the loop, its tasks and the open files."""
     _warm_up()
     gc.collect()
+    gc.freeze()  # what the suite holds by now is not looked through again, test after test
     files = open_files()
     failures: list[dict[str, Any]] = []
 
