@@ -8,8 +8,8 @@ import pytest
 from policies.contract import Candidate, Context, PolicyConfigError, RequestView, make_policy
 from tests.policies.helpers import PROMPT, burst, context, fleet, loaded, picks, trickle
 
-# The bare product: what is told here of the choice is told most plainly without the two leanings.
-LMETRIC = {"miss_cost": 1.0, "batch": 1.0}
+# The bare product: what is told here of the choice is told most plainly without its leanings.
+LMETRIC = {"miss_cost": 1.0, "batch": 1.0, "crowding": 0.0}
 
 
 def lmetric(candidate: Candidate, uncached: float) -> float:
@@ -96,12 +96,10 @@ def test_strangers_hold_in_vain() -> None:
 @pytest.mark.parametrize(
     "state",
     [
-        {"kv_usage": 0.95},
-        {"kv_usage": 0.5, "kv_tokens": 10_000, "pending_tokens": 4600},
-        {"waiting": 16},
+        {"waiting": 64},
         {"slots": 3, "load": 3},
     ],
-    ids=["kv", "kv with what was sent", "queue", "slots"],
+    ids=["queue", "slots"],
 )
 def test_a_full_replica_is_avoided_while_another_is_not(state: dict[str, Any]) -> None:
     candidates = loaded(3, 30, 40)
@@ -116,10 +114,34 @@ def test_a_full_replica_is_avoided_while_another_is_not(state: dict[str, Any]) -
     assert picks(make_policy("kv_aware", LMETRIC), candidates, view, held) == {"a"}
 
 
+def test_a_full_cache_is_avoided_by_who_would_fill_it_further() -> None:
+    candidates = loaded(3, 4, 5)
+    candidates[0].kv_usage = 0.95
+    policy = make_policy("kv_aware", LMETRIC)
+    assert picks(policy, candidates, PROMPT) == {"b"}
+    # A third of the prompt is not enough, most of it is: elsewhere all of it would need room.
+    assert picks(policy, candidates, PROMPT, {candidates[0]: 3}) == {"b"}
+    assert picks(policy, candidates, PROMPT, {candidates[0]: 9}) == {"a"}
+
+
 def test_the_last_room_of_a_full_fleet_is_found() -> None:
     candidates = loaded(3, 30, 40)
     candidates[0].kv_usage = candidates[1].kv_usage = 1.0
-    assert picks(make_policy("kv_aware", LMETRIC), candidates, PROMPT, {candidates[1]: 9}) == {"c"}
+    assert picks(make_policy("kv_aware", LMETRIC), candidates, PROMPT, {candidates[1]: 4}) == {"c"}
+
+
+def test_a_backlog_everywhere_makes_a_miss_dearer() -> None:
+    candidates = loaded(20, 8)
+    held = {candidates[0]: 9}
+    for candidate in candidates:
+        candidate.pending_tokens = 4000
+    for crowding, expected in ((0.0, {"b"}), (20.0, {"a"})):
+        policy = make_policy("kv_aware", {**LMETRIC, "crowding": crowding})
+        assert picks(policy, candidates, PROMPT, held) == expected
+    # Where one is idle there is no backlog, and it is used.
+    candidates[1].pending_tokens = candidates[1].load = 0
+    policy = make_policy("kv_aware", {**LMETRIC, "crowding": 20.0})
+    assert picks(policy, candidates, PROMPT, held) == {"b"}
 
 
 @pytest.mark.parametrize("count", [16, 64, 100])
