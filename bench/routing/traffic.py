@@ -18,7 +18,7 @@ from policies.contract import Context, RequestView, make_policy
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
 from router.core.lease import Lease
-from router.dispatch.chooser import Chooser, Placement, Policies
+from router.dispatch.chooser import Chooser, Policies
 from router.fleet.knowledge import Knowledge
 from router.fleet.replica import Replica
 from router.observe.metrics import Metrics
@@ -111,10 +111,11 @@ class Traffic:
         fleet.knowledge.measure(view, blocks, len(blocks) * self._block_bytes)
         return view
 
-    def placed(self, view: RequestView, replica: Replica, placement: Placement) -> None:
+    def placed(self, view: RequestView, replica: Replica, placement: tuple[int, int]) -> None:
         """The decision was taken: it is under way, and an earlier one ends."""
-        lease = Lease(replica, placement.tokens)
-        self._waiting.append((view, replica, lease, placement.held))
+        tokens, held = placement
+        lease = Lease(replica, tokens)
+        self._waiting.append((view, replica, lease, held))
         count = len(self._fleet.replicas)
         if len(self._waiting) > count:
             self._begin()
