@@ -80,7 +80,7 @@ class Prefix(Frozen, frozen=True):
 
     enabled: bool = True
     block_bytes: Annotated[int, msgspec.Meta(ge=64, le=65536)] = 512  # of the prompt as it came
-    blocks: Count = 2048  # leading blocks of a prompt that are looked at
+    blocks: Count = 512  # leading blocks of a prompt that are looked at
     entries: Count = 1_000_000  # (block, replica) pairs in all; about 150 bytes each
     kv_tokens: Count = 500_000  # KV cache of a replica that does not tell its size
     isolate_tenants: bool = False  # a prefix is shared within one Authorization only

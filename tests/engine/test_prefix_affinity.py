@@ -84,9 +84,9 @@ def test_one_system_prompt_does_not_fill_one_engine(engines: Engines, tmp_path: 
         httpx.Client(base_url=router.url, timeout=TIMEOUT_S) as http,
     ):
         streams = []
-        for number in range(12):
+        for number in range(48):
             user = {"role": "user", "content": f"question {number} ".ljust(400, "q")}
-            body = {"messages": [system, user], **bodies.common(200), "stream": True}
+            body = {"messages": [system, user], **bodies.common(60), "stream": True}
             request = http.build_request("POST", "/v1/chat/completions", json=body)
             streams.append(http.send(request, stream=True))
         for stream in streams:
