@@ -70,9 +70,7 @@ class Chooser:
         """The policy's choice among `candidates`, or a random one if the policy fails."""
         if len(candidates) == 1:
             return candidates[0]
-        policy = self._default
-        if self._by_model and view.model is not None:
-            policy = self._by_model.get(view.model, policy)
+        policy = self._policy_of(view)
         blocks = view.blocks
         held = self._knowledge.held(view) if blocks else _NOBODY
         self._asked, self._held = blocks, held
@@ -90,6 +88,11 @@ class Chooser:
             problem = repr(err)
         self._failed(policy, problem)
         return self._rng.choice(candidates)
+
+    def _policy_of(self, view: RequestView) -> RoutingPolicy:
+        if self._by_model and view.model is not None:
+            return self._by_model.get(view.model, self._default)
+        return self._default
 
     def _window(
         self, candidates: Sequence[Replica], held: Mapping[Replica, int]
@@ -123,9 +126,7 @@ class Chooser:
             self._knowledge.sent(replica, blocks, held)
             tokens = max(0, tokens - int(held * view.block_tokens))
         if self._hears_dispatch:
-            policy = self._default
-            if self._by_model and view.model is not None:
-                policy = self._by_model.get(view.model, policy)
+            policy = self._policy_of(view)
             ctx = self._ctx
             ctx.now = monotonic()
             ctx.held = self._held if self._asked is blocks else _NOBODY
@@ -136,11 +137,9 @@ class Chooser:
         return tokens, held
 
     def withdrawn(self, view: RequestView, replica: Replica, held: int) -> None:
-        """The attempt ended before the replica showed content."""
+        """The attempt showed no content, or an error: the replica prefilled nothing for sure."""
         if view.blocks:
             self._knowledge.failed(replica, view.blocks, held)
-        if self._hears_finish:
-            self._tell("on_finish", view, replica, None)
 
     def shown(self, view: RequestView, replica: Replica, held: int, ttft_s: float | None) -> None:
         """An attempt shows its first content; `ttft_s` is None where it is the whole answer."""
@@ -150,14 +149,12 @@ class Chooser:
             self._tell("on_first_token", view, replica, ttft_s)
 
     def finished(self, view: RequestView, replica: Replica, output_tokens: int | None) -> None:
-        """An attempt that had shown content ended."""
+        """An attempt ended, once for each; None: how many tokens came is not known."""
         if self._hears_finish:
             self._tell("on_finish", view, replica, output_tokens)
 
     def _tell(self, hook: str, view: RequestView, replica: Replica, *facts: object) -> None:
-        policy = self._default
-        if view.model is not None:
-            policy = self._by_model.get(view.model, policy)
+        policy = self._policy_of(view)
         ctx = self._ctx
         ctx.now = monotonic()
         ctx.held = _NOBODY

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache, partial
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from time import monotonic, time
+from time import monotonic
 from urllib.parse import unquote
 
 import msgspec
@@ -33,7 +33,7 @@ from router.fleet.table import Fleet
 from router.intake.body import MAX_SESSION, Fields, read_fields
 from router.intake.prompt import prompt_blocks
 from router.intake.routes import MODELS, MODELS_PATH, STORED_PREFIX, classify
-from router.observe.access_log import AccessLog, Record
+from router.observe.access_log import AccessLog
 from router.observe.events import log_event
 from router.observe.metrics import Metrics
 from router.wire import answers
@@ -193,32 +193,9 @@ class Dispatcher:
         return b"%b-%x" % (self._id_prefix, self._id_count)
 
     def refused(self, client: ClientConnection, head: RequestHead | None, err: RouterError) -> str:
-        request_id = self._request_id(head)
-        kind = "other"
-        method = path = ""
-        if head is not None:
-            method = head.method.decode("ascii", "replace")
-            path = head.target.partition(b"?")[0].decode("utf-8", "replace")
-            if head.route is not None:
-                kind = head.route[0].kind
-        self.metrics.finished(kind, err.reason, err.status, 0.0, None, 0, 0)
-        log = self.ledger.log
-        if log.enabled:
-            log.write(
-                Record(
-                    time(),
-                    request_id.decode("ascii"),
-                    client.peer,
-                    method,
-                    path,
-                    kind,
-                    None,
-                    False,
-                    err.status,
-                    err.reason,
-                )
-            )
-        return request_id.decode("ascii")
+        request_id = self._request_id(head).decode("ascii")
+        self.ledger.refused(client, head, request_id, err)
+        return request_id
 
     def crashed(self, err: BaseException) -> None:
         log_event(logging.ERROR, "a client connection failed inside the router", error=repr(err))

@@ -248,9 +248,14 @@ class Exchange:
         return step
 
     def _forget_prefix(self, leg: Leg) -> None:
-        """An attempt ends. If it showed nothing, the replica holds nothing of it for sure."""
+        """An attempt ends. If it showed nothing, the replica holds nothing of it for sure.
+
+        The end of the one that answered is the ledger's to tell, with its tokens.
+        """
         if self.life.winner is not leg.attempt:
-            self._d.chooser.withdrawn(self.view, leg.replica, leg.attempt.held)
+            chooser = self._d.chooser
+            chooser.withdrawn(self.view, leg.replica, leg.attempt.held)
+            chooser.finished(self.view, leg.replica, None)
 
     def _can_send_again(self) -> bool:
         return (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from time import time
 from typing import TYPE_CHECKING
 
-from router.core.errors import STATUS, Reason
+from router.core.errors import STATUS, Reason, RouterError
 from router.dispatch.chooser import Chooser
 from router.dispatch.usage import UNKNOWN
 from router.fleet.knowledge import Knowledge
@@ -16,6 +16,7 @@ from router.fleet.replica import Replica
 from router.observe.access_log import AccessLog, AttemptRecord, Record, milliseconds
 from router.observe.metrics import Metrics
 from router.wire.client import ClientConnection
+from router.wire.request_reader import RequestHead
 
 if TYPE_CHECKING:
     from router.dispatch.exchange import Exchange
@@ -77,6 +78,34 @@ class Ledger:
                 bytes_out,
             )
         )
+
+    def refused(
+        self, client: ClientConnection, head: RequestHead | None, request_id: str, err: RouterError
+    ) -> None:
+        """A request that never became an exchange; `head` is None where not even that was read."""
+        kind = "other"
+        method = path = ""
+        if head is not None:
+            method = head.method.decode("ascii", "replace")
+            path = head.target.partition(b"?")[0].decode("utf-8", "replace")
+            if head.route is not None:
+                kind = head.route[0].kind
+        self.metrics.finished(kind, err.reason, err.status, 0.0, None, 0, 0)
+        if self.log.enabled:
+            self.log.write(
+                Record(
+                    time(),
+                    request_id,
+                    client.peer,
+                    method,
+                    path,
+                    kind,
+                    None,
+                    False,
+                    err.status,
+                    err.reason,
+                )
+            )
 
     def _count_tokens(self, exchange: Exchange, replica: Replica, now: float) -> None:
         """What an engine told of the tokens of a request, or what was counted of them."""

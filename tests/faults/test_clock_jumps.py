@@ -7,7 +7,6 @@ from email.utils import parsedate_to_datetime
 
 import pytest
 
-import router.dispatch.dispatcher as dispatcher
 import router.dispatch.ledger as ledger
 from router.core.errors import Reason
 from tests.harness.behaviours import hang, json_ok, stream_then_hang
@@ -24,8 +23,7 @@ def jump(monkeypatch: pytest.MonkeyPatch, by_s: float) -> float:
     """Move the wall clock; what it shows now. Monotonic clocks go on as they do in life."""
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + by_s)
-    for module in (dispatcher, ledger):  # imported by name
-        monkeypatch.setattr(module, "time", time.time)
+    monkeypatch.setattr(ledger, "time", time.time)  # imported by name
     return time.time()
 
 
