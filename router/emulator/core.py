@@ -122,10 +122,6 @@ class EngineCore(Generic[R]):
         """Blocks held or promised."""
         return self.kv.used + self._promised
 
-    @property
-    def is_stalled(self) -> bool:
-        return self._stalled_at is not None
-
     def generated(self, request: R) -> int:
         """Tokens made so far."""
         if request._state != DECODING:

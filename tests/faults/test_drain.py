@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.harness.behaviours import json_ok
@@ -29,6 +31,20 @@ def held(go: asyncio.Event) -> HostileReplica:
     return made
 
 
+@asynccontextmanager
+async def draining(
+    tmp_path: Path, hostile: HostileReplica, drain: str
+) -> AsyncIterator[RouterProcess]:
+    """A router process in front of `hostile`, with these settings for its drain."""
+    config = tmp_path / "config.yaml"
+    write_config(config, hostile.url, extra=f"drain: {{{drain}}}\n")
+    try:
+        async with serving(config) as router:
+            yield router
+    finally:
+        await hostile.stop()
+
+
 async def status_of(router: RouterProcess, path: str) -> int:
     client = await router.client(admin=True)
     await client.send(request(path))
@@ -41,95 +57,75 @@ async def status_of(router: RouterProcess, path: str) -> int:
 async def test_streams_finish_and_new_clients_are_turned_away(tmp_path: Path) -> None:
     go = asyncio.Event()
     hostile = held(go)
-    config = tmp_path / "config.yaml"
-    write_config(config, hostile.url, extra="drain: {lame_duck_s: 0.5, grace_s: 30}\n")
-    try:
-        async with serving(config) as router:
-            assert await status_of(router, "/readyz") == 200
-            clients = [await router.client() for _ in range(STREAMS)]
-            for client in clients:
-                await client.send(chat(stream=True))
-            for client in clients:
-                await client.recv_until(b'"a"')
-            idle = await router.client()
-            await idle.send(request("/nowhere/metrics"))
-            idle.close()
-            router.signal(signal.SIGTERM)
-            await router.next_event("draining")
-            assert await status_of(router, "/readyz") == 503
-            assert await status_of(router, "/livez") == 200
-            late = await router.client()  # lame duck: the port still accepts
-            late.close()
-            await refused(router)
-            go.set()
-            for client in clients:
-                answer = await client.recv_response()
-                assert answer.complete
-                assert answer.events()[-1] == "[DONE]"
-                client.close()
-            assert await router.exit_status() == 0
-    finally:
-        await hostile.stop()
+    async with draining(tmp_path, hostile, "lame_duck_s: 0.5, grace_s: 30") as router:
+        assert await status_of(router, "/readyz") == 200
+        clients = [await router.client() for _ in range(STREAMS)]
+        for client in clients:
+            await client.send(chat(stream=True))
+        for client in clients:
+            await client.recv_until(b'"a"')
+        idle = await router.client()
+        await idle.send(request("/nowhere/metrics"))
+        idle.close()
+        router.signal(signal.SIGTERM)
+        await router.next_event("draining")
+        assert await status_of(router, "/readyz") == 503
+        assert await status_of(router, "/livez") == 200
+        late = await router.client()  # lame duck: the port still accepts
+        late.close()
+        await refused(router)
+        go.set()
+        for client in clients:
+            answer = await client.recv_response()
+            assert answer.complete
+            assert answer.events()[-1] == "[DONE]"
+            client.close()
+        assert await router.exit_status() == 0
 
 
 @scenario
 async def test_idle_connections_are_closed_and_busy_ones_told(tmp_path: Path) -> None:
     hostile = HostileReplica(json_ok)
     hostile.start()
-    config = tmp_path / "config.yaml"
-    write_config(config, hostile.url, extra="drain: {lame_duck_s: 0, grace_s: 30}\n")
-    try:
-        async with serving(config) as router:
-            idle = await router.client()
-            await idle.send(chat())
-            assert (await idle.recv_response()).status == 200
-            router.signal(signal.SIGTERM)
-            await idle.expect_silence_then_close()
-            assert await router.exit_status() == 0
-            idle.close()
-    finally:
-        await hostile.stop()
+    async with draining(tmp_path, hostile, "lame_duck_s: 0, grace_s: 30") as router:
+        idle = await router.client()
+        await idle.send(chat())
+        assert (await idle.recv_response()).status == 200
+        router.signal(signal.SIGTERM)
+        await idle.expect_silence_then_close()
+        assert await router.exit_status() == 0
+        idle.close()
 
 
 @scenario
 async def test_after_the_grace_streams_end_with_an_error_event(tmp_path: Path) -> None:
     hostile = held(asyncio.Event())
-    config = tmp_path / "config.yaml"
-    write_config(config, hostile.url, extra="drain: {lame_duck_s: 0, grace_s: 0.3}\n")
-    try:
-        async with serving(config) as router:
-            client = await router.client()
-            await client.send(chat(stream=True))
-            await client.recv_until(b'"a"')
-            router.signal(signal.SIGTERM)
-            answer = await client.recv_response()
-            assert not answer.complete
-            assert b'"draining"' in answer.body
-            assert b"[DONE]" not in answer.body
-            assert await router.exit_status() == 0
-            client.close()
-    finally:
-        await hostile.stop()
+    async with draining(tmp_path, hostile, "lame_duck_s: 0, grace_s: 0.3") as router:
+        client = await router.client()
+        await client.send(chat(stream=True))
+        await client.recv_until(b'"a"')
+        router.signal(signal.SIGTERM)
+        answer = await client.recv_response()
+        assert not answer.complete
+        assert b'"draining"' in answer.body
+        assert b"[DONE]" not in answer.body
+        assert await router.exit_status() == 0
+        client.close()
 
 
 @scenario
 async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     hostile = held(asyncio.Event())
-    config = tmp_path / "config.yaml"
-    write_config(config, hostile.url, extra="drain: {lame_duck_s: 60, grace_s: 600}\n")
-    try:
-        async with serving(config) as router:
-            client = await router.client()
-            await client.send(chat(stream=True))
-            await client.recv_until(b'"a"')
-            router.signal(signal.SIGTERM)
-            await router.next_event("draining")
-            router.signal(signal.SIGTERM)
-            assert await router.exit_status() == 0
-            assert not (await client.recv_response()).complete
-            client.close()
-    finally:
-        await hostile.stop()
+    async with draining(tmp_path, hostile, "lame_duck_s: 60, grace_s: 600") as router:
+        client = await router.client()
+        await client.send(chat(stream=True))
+        await client.recv_until(b'"a"')
+        router.signal(signal.SIGTERM)
+        await router.next_event("draining")
+        router.signal(signal.SIGTERM)
+        assert await router.exit_status() == 0
+        assert not (await client.recv_response()).complete
+        client.close()
 
 
 async def refused(router: RouterProcess) -> None:

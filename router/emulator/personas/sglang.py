@@ -20,14 +20,13 @@ from router.emulator.bodies import Body, Refusal
 from router.emulator.engine import Engine, Job
 from router.emulator.personas.base import (
     Leaving,
-    Persona,
     flat_error,
     whole_number,
 )
+from router.emulator.personas.flat import FlatPersona
 from router.emulator.personas.sglang_metrics import gen_throughput, hit_rate, render
 from router.emulator.replies import json_value
-from router.emulator.shapes.base import Shape, Usage
-from router.emulator.shapes.openai import OpenAiShape, Style
+from router.emulator.shapes.openai import Style
 
 if TYPE_CHECKING:
     from router.emulator.delivery import Delivery
@@ -57,7 +56,8 @@ class _AbortBody(msgspec.Struct):
     abort_all: bool = False
 
 
-class Sglang(Persona):
+class Sglang(FlatPersona):
+    style = _STYLE
     name = "sglang"
     version = "0.5.23"
     owned_by = "sglang"
@@ -130,20 +130,6 @@ class Sglang(Persona):
         if is_stream:
             return Leaving(_STREAM_ABORT_S)
         return Leaving(_WAITING_POLL_S, at_next_token=True)
-
-    # Answers.
-
-    def chat(self, id: str, model: str, created: int, jobs: list[Job], usage: Usage) -> Shape:
-        return OpenAiShape(_STYLE, True, id, model, created, jobs, usage)
-
-    def completion(
-        self, id: str, model: str, created: int, jobs: list[Job], usage: Usage, echo: str
-    ) -> Shape:
-        return OpenAiShape(_STYLE, False, id, model, created, jobs, usage, echo=echo)
-
-    def refusal(self, refusal: Refusal) -> web.Response:
-        error = flat_error(refusal.status, refusal.message, refusal.type, refusal.param)
-        return json_value(error, refusal.status)
 
     # Endpoints.
 

@@ -19,7 +19,8 @@ from aiohttp import web
 
 from router.emulator.bodies import Body, Refusal, StreamOptions
 from router.emulator.engine import Engine, Job
-from router.emulator.personas.base import EXPOSITION, Leaving, Persona, flat_error
+from router.emulator.personas.base import EXPOSITION, Leaving
+from router.emulator.personas.flat import FlatPersona
 from router.emulator.personas.trtllm_metrics import (
     hit_rate,
     missed_blocks,
@@ -28,8 +29,8 @@ from router.emulator.personas.trtllm_metrics import (
     reused_blocks,
 )
 from router.emulator.replies import json_value, text_response
-from router.emulator.shapes.base import Shape, Usage
-from router.emulator.shapes.openai import OpenAiShape, Style
+from router.emulator.shapes.base import Usage
+from router.emulator.shapes.openai import Style
 
 if TYPE_CHECKING:
     from router.emulator.delivery import Delivery
@@ -63,7 +64,8 @@ _STYLE = Style(
 )
 
 
-class TrtLlm(Persona):
+class TrtLlm(FlatPersona):
+    style = _STYLE
     name = "trtllm"
     version = "1.3.0"
     owned_by = "tensorrt_llm"
@@ -142,20 +144,6 @@ class TrtLlm(Persona):
         if options is None or options.include_usage is False:
             return Usage.NEVER
         return Usage.END if options.continuous_usage_stats is False else Usage.ALWAYS
-
-    # Answers.
-
-    def chat(self, id: str, model: str, created: int, jobs: list[Job], usage: Usage) -> Shape:
-        return OpenAiShape(_STYLE, True, id, model, created, jobs, usage)
-
-    def completion(
-        self, id: str, model: str, created: int, jobs: list[Job], usage: Usage, echo: str
-    ) -> Shape:
-        return OpenAiShape(_STYLE, False, id, model, created, jobs, usage, echo=echo)
-
-    def refusal(self, refusal: Refusal) -> web.Response:
-        error = flat_error(refusal.status, refusal.message, refusal.type, refusal.param)
-        return json_value(error, refusal.status)
 
     # What it keeps of each step and request.
 

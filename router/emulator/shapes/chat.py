@@ -4,25 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from router.emulator.engine import Job
-from router.emulator.shapes.base import DONE, FINGERPRINT, Shape, Usage, around, data
+from router.emulator.shapes.base import FINGERPRINT, Usage, data
+from router.emulator.shapes.chunks import ChunkShape
 
 
-class ChatShape(Shape):
-    def __init__(
-        self, id: str, model: str, created: int, jobs: list[Job], usage: Usage = Usage.NEVER
-    ) -> None:
-        super().__init__(id, model, created, jobs)
-        self._usage = usage
-        self._around = [
-            around(data(self._chunk([self._choice(index, "")])), b"content")
-            for index in range(len(jobs))
-        ]
+class ChatShape(ChunkShape):
+    kind = "chat.completion.chunk"
+    field = b"content"
 
-    def _choice(self, index: int, content: str, reason: str | None = None) -> dict[str, Any]:
+    def _choice(self, index: int, text: str, reason: str | None = None) -> dict[str, Any]:
         choice: dict[str, Any] = {
             "index": index,
-            "delta": {"content": content},
+            "delta": {"content": text},
             "logprobs": None,
             "finish_reason": reason,
         }
@@ -30,16 +23,6 @@ class ChatShape(Shape):
             choice["stop_reason"] = self.jobs[index].stop_string
         choice["token_ids"] = None
         return choice
-
-    def _chunk(self, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "object": "chat.completion.chunk",
-            "created": self.created,
-            "model": self.model,
-            "choices": choices,
-            **more,
-        }
 
     def opening(self) -> bytes:
         more: dict[str, Any] = {"prompt_token_ids": None, "prompt_text": None}
@@ -61,27 +44,6 @@ class ChatShape(Shape):
             )
             for index in range(len(self.jobs))
         )
-
-    def token(self, piece: bytes, choice: int) -> bytes:
-        if self._usage is Usage.ALWAYS:
-            chunk = self._chunk([self._choice(choice, piece.decode("ascii"))])
-            return data({**chunk, "usage": self.usage_so_far()})
-        before, behind = self._around[choice]
-        return before + piece + behind
-
-    def last(self, piece: bytes, choice: int) -> bytes:
-        reason = self.jobs[choice].finish_reason
-        more: dict[str, Any] = {}
-        if self._usage is Usage.ALWAYS:
-            more["usage"] = self.usage_so_far()
-        if self._usage is Usage.NEVER:  # else vLLM puts its fingerprint into the last chunk of all
-            more["system_fingerprint"] = FINGERPRINT
-        return data(self._chunk([self._choice(choice, piece.decode("ascii"), reason)], **more))
-
-    def closing(self) -> bytes:
-        if self._usage is Usage.NEVER:
-            return DONE
-        return data(self._chunk([], usage=self.usage(), system_fingerprint=FINGERPRINT)) + DONE
 
     def whole(self) -> dict[str, Any]:
         return {
