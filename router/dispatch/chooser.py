@@ -10,7 +10,7 @@ Must never: do I/O, or count load (that is the lease's).
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from time import monotonic
 from typing import NamedTuple
@@ -47,11 +47,18 @@ class Chooser:
     """Choices for one router."""
 
     def __init__(
-        self, policies: Policies, sample: int, knowledge: Knowledge, metrics: Metrics, rng: Random
+        self,
+        policies: Policies,
+        sample: int,
+        knowledge: Knowledge,
+        metrics: Metrics,
+        rng: Random,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._knowledge = knowledge
         self._metrics = metrics
         self._rng = rng
+        self._clock = clock
         self._ctx = Context(rng)
         self._asked: tuple[int, ...] | None = None  # whose prefix was asked for last ...
         self._held: Mapping[Replica, int] = _NOBODY  # ... and who holds it
@@ -77,7 +84,7 @@ class Chooser:
         if len(candidates) > self._sample and not policy.sees_all:
             candidates = self._window(candidates, held)
         ctx = self._ctx
-        ctx.now = monotonic()
+        ctx.now = self._clock()
         ctx.held = held
         try:
             chosen = policy.pick(view, candidates, ctx).candidate
@@ -128,7 +135,7 @@ class Chooser:
         if self._hears_dispatch:
             policy = self._policy_of(view)
             ctx = self._ctx
-            ctx.now = monotonic()
+            ctx.now = self._clock()
             ctx.held = self._held if self._asked is blocks else _NOBODY
             try:
                 policy.on_dispatch(view, replica, ctx)
@@ -156,7 +163,7 @@ class Chooser:
     def _tell(self, hook: str, view: RequestView, replica: Replica, *facts: object) -> None:
         policy = self._policy_of(view)
         ctx = self._ctx
-        ctx.now = monotonic()
+        ctx.now = self._clock()
         ctx.held = _NOBODY
         try:
             getattr(policy, hook)(view, replica, *facts, ctx)

@@ -43,9 +43,11 @@ class Fleet:
         on_event: Callable[[str, Replica], None],
         knowledge: Knowledge,
         stale_s: float = 10.0,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self.knowledge = knowledge
         self.stale_s = stale_s  # older signals count as unknown
+        self._clock = clock
         self.polls_failed: dict[str, int] = {}  # by what was wrong
         self.rules = rules
         self.replicas: dict[str, Replica] = {}
@@ -185,7 +187,7 @@ class Fleet:
         replica.served += 1
         health = replica.health
         if health.failures or health.half_open or health.suspected_at is not None:
-            if health.succeeded(monotonic(), content=content, dispatched=dispatched):
+            if health.succeeded(self._clock(), content=content, dispatched=dispatched):
                 self._on_event("recovered", replica)
             self.rebuild()
 
@@ -216,7 +218,7 @@ class Fleet:
         """An attempt at the replica ended badly."""
         if reason not in BLAMED or replica.removed:
             return
-        now = monotonic()
+        now = self._clock()
         may_eject = self._may_eject(replica, now)
         if replica.health.failed(now, self._rng, may_eject, was_overdue=was_overdue):
             self._on_event("ejected", replica)
@@ -225,7 +227,7 @@ class Fleet:
 
     def probed(self, replica: Replica, good: bool) -> None:
         """An active probe came back."""
-        if replica.removed or not replica.health.probed(good, monotonic()):
+        if replica.removed or not replica.health.probed(good, self._clock()):
             return
         # Connections from before the change may be stale: Envoy closes them, too.
         replica.pool.close_idle()
@@ -299,7 +301,7 @@ class Fleet:
 
     def rebuild(self) -> None:
         """Prepare what requests read."""
-        now = monotonic()
+        now = self._clock()
         up = [r for r in self.replicas.values() if r.health.up and not r.signals.asleep]
         ready = [r for r in up if not r.health.is_ejected(now)]
         if len(ready) < self.rules.panic_share * len(self.replicas):
