@@ -21,12 +21,15 @@ MAY_IMPORT = {
     "fleet": {"core", "config", "policies", "wire"},
     "observe": {"core", "config", "intake", "fleet"},
     "emulator": {"core"},
+    "simulator": {
+        *("core", "config", "policies", "intake", "fleet", "observe", "dispatch", "emulator"),
+    },
     "dispatch": {"core", "config", "policies", "wire", "intake", "fleet", "observe"},
     "app": {
         *("core", "config", "policies", "wire", "intake", "fleet"),
         *("observe", "dispatch", "emulator"),
     },
-    "cli": {"core", "config", "emulator", "app"},
+    "cli": {"core", "config", "emulator", "app", "simulator"},
     "__main__": {"cli"},
 }
 # What a pure decision has no use for: sockets, event loops, clocks, processes, other people's HTTP.

@@ -1,0 +1,59 @@
+"""What became of one simulated (or logged) request, and who wants to know.
+
+Times are seconds of the traffic's clock. Must never: keep an outcome that was handed on.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from router.core.errors import Reason
+from router.simulator.traffic import Arrival
+
+
+class Outcome:
+    """The end of one request. `first` and `ended` are None-free: see `reason` first."""
+
+    __slots__ = (
+        "arrival",
+        "attempts",
+        "cached_tokens",
+        "dispatched",
+        "ended",
+        "expected_tokens",
+        "first",
+        "reason",
+        "replica",
+        "router",
+    )
+
+    def __init__(self, arrival: Arrival, replica: str, router: int, dispatched: float) -> None:
+        self.arrival = arrival
+        self.replica = replica  # its id; "" if it never got to one
+        self.router = router  # the number of the router it came through
+        self.dispatched = dispatched  # when its last attempt left the router
+        self.first = -1.0  # its first token, seen by the client; < 0: none came
+        self.ended = -1.0  # its last token, or when it failed
+        self.cached_tokens = 0  # of the prompt, that the engine found in its cache
+        self.expected_tokens = 0  # ... that the router took it to hold there
+        self.attempts = 1
+        self.reason = Reason.OK
+
+    @property
+    def ttft_s(self) -> float | None:
+        """From its arrival to its first token; None: it showed none."""
+        return None if self.first < 0.0 else self.first - self.arrival.at
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Seconds per output token after the first; None: there were not two."""
+        more = self.arrival.output_tokens - 1
+        if self.first < 0.0 or more < 1 or self.reason is not Reason.OK:
+            return None
+        return (self.ended - self.first) / more
+
+
+class Recorder(Protocol):
+    """Hears of each request once, at its end, in the order of the ends."""
+
+    def ended(self, outcome: Outcome) -> None: ...

@@ -1,0 +1,86 @@
+"""What comes: requests in the order of their arrival, from a trace or a generator.
+
+A source is read once, lazily, and holds a bounded number of requests at a time, so that ten million
+of them need no more memory than ten. Must never: know a fleet or a policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+
+class Arrival:
+    """One request as a trace tells of it.
+
+    Two requests share KV for the common leading run of their `blocks`, each of which stands for the
+    whole prompt up to its end (chained), and holds `Traffic.block_tokens` tokens. Only full blocks
+    are in it; empty: the source does not know.
+    """
+
+    __slots__ = (
+        "at",
+        "blocks",
+        "kind",
+        "model",
+        "number",
+        "output_tokens",
+        "priority",
+        "prompt_tokens",
+        "session",
+        "stream",
+        "tenant",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        at: float,
+        prompt_tokens: int,
+        output_tokens: int,
+        blocks: tuple[int, ...] = (),
+        *,
+        tenant: str = "",
+        priority: str = "",
+        session: str | None = None,
+        model: str | None = None,
+        stream: bool = True,
+        kind: str = "chat",
+    ) -> None:
+        self.number = number  # unique in its traffic; its order in the source
+        self.at = at  # seconds since the beginning of the traffic, >= 0
+        self.prompt_tokens = prompt_tokens  # >= 1
+        self.output_tokens = output_tokens  # >= 0; 0: nothing is generated
+        self.blocks = blocks
+        self.tenant = tenant  # who pays, "" where nobody is told apart
+        self.priority = priority  # its class by name, "" for none
+        self.session = session  # the conversation it belongs to
+        self.model = model
+        self.stream = stream
+        self.kind = kind  # the route, as in `policies.contract.RequestView`
+
+
+class Traffic(Protocol):
+    """A source of arrivals."""
+
+    name: str
+    block_tokens: int  # tokens of one of its blocks
+
+    def __iter__(self) -> Iterator[Arrival]:
+        """Arrivals by time, never going back. May raise `TraceError`."""
+
+    def follow(self, ended: Arrival, now: float) -> Iterable[Arrival]:
+        """What comes because `ended` has been answered at `now`: the next turn of a conversation.
+
+        Their `at` is at or after `now`. Nothing, for traffic whose times are all given.
+        """
+
+
+class TraceError(ValueError):
+    """A trace that cannot be read as what it says it is."""
+
+    def __init__(self, path: str, line: int, problem: str) -> None:
+        super().__init__(f"{path}:{line}: {problem}")
+        self.path = path
+        self.line = line  # 1 is the first
+        self.problem = problem
