@@ -41,8 +41,8 @@ from router.intake.body import read_fields
 from router.observe.access_log import AccessLog
 from router.observe.metrics import Metrics
 from router.wire.client import ClientConnection, Front, Handler
+from router.wire.heads import RequestHead
 from router.wire.pool import Address, Pool
-from router.wire.request_reader import RequestHead
 from router.wire.sweep import Sweeper
 
 BLOCK = 1000  # requests; the figure is the median of the blocks' means

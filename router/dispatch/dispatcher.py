@@ -30,7 +30,8 @@ from router.dispatch.upstream_head import common_lines
 from router.fleet.kv_events.chains import TokenChains
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
-from router.intake.body import MAX_SESSION, Fields, read_fields
+from router.intake.body import read_fields
+from router.intake.fields import MAX_SESSION, Fields
 from router.intake.prompt import prompt_blocks
 from router.intake.routes import MODELS, MODELS_PATH, STORED_PREFIX, classify
 from router.observe.access_log import AccessLog
@@ -38,7 +39,7 @@ from router.observe.events import log_event
 from router.observe.metrics import Metrics
 from router.wire import answers
 from router.wire.client import ClientConnection
-from router.wire.request_reader import RequestHead
+from router.wire.heads import RequestHead
 from router.wire.sweep import Sweeper
 
 _SMALL = 4096  # bytes of a body that may be held on to

@@ -28,13 +28,14 @@ from router.dispatch.usage_ask import PATHS, inject, with_length
 from router.fleet.owners import response_id
 from router.fleet.replica import Replica
 from router.fleet.tokens.provider import Question
-from router.intake.body import SCAN_ABOVE, Fields
+from router.intake.body import SCAN_ABOVE
+from router.intake.fields import Fields
 from router.intake.routes import Route
 from router.wire import answers
 from router.wire.client import ClientConnection
+from router.wire.heads import RequestHead, ResponseHead
 from router.wire.replica import PAUSE_CLIENT, ReplicaConnection
-from router.wire.request_reader import RequestHead
-from router.wire.response_reader import ResponseHead, ResponseReader
+from router.wire.response_reader import ResponseReader
 from router.wire.sweep import NEVER
 
 if TYPE_CHECKING:

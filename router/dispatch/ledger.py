@@ -16,7 +16,7 @@ from router.fleet.replica import Replica
 from router.observe.access_log import AccessLog, AttemptRecord, Record, milliseconds
 from router.observe.metrics import Metrics
 from router.wire.client import ClientConnection
-from router.wire.request_reader import RequestHead
+from router.wire.heads import RequestHead
 
 if TYPE_CHECKING:
     from router.dispatch.exchange import Exchange

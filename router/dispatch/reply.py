@@ -20,7 +20,8 @@ from router.dispatch.response_head import interim_head, response_head, stream_he
 from router.dispatch.usage import UNKNOWN, BodyEnd, Usage, UsageTap, usage_of
 from router.wire import answers
 from router.wire.client import ClientConnection
-from router.wire.response_reader import COMPLETE, ResponseHead, ResponseReader
+from router.wire.heads import ResponseHead
+from router.wire.response_reader import COMPLETE, ResponseReader
 
 _COMMENT: Final = b": waiting for the first token\n\n"
 

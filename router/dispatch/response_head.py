@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from router.wire.answers import date
-from router.wire.response_reader import ResponseHead
+from router.wire.heads import ResponseHead
 
 
 def response_head(

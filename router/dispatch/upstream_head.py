@@ -7,7 +7,7 @@ Host and its own suffix to the request id (vLLM breaks when one id is in flight 
 
 from __future__ import annotations
 
-from router.wire.request_reader import RequestHead
+from router.wire.heads import RequestHead
 
 
 def common_lines(

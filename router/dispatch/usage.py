@@ -19,10 +19,11 @@ a whole event, nor alter a byte of an event that stays.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from router.dispatch.usage_shapes import Told
 from router.wire.sse import ERROR_MARKS, ErrorWatch
 
 
@@ -37,31 +38,8 @@ class Usage(NamedTuple):
 
 UNKNOWN: Final = Usage(None, None, None, False)
 
-_Tokens = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
 
-
-class _Details(msgspec.Struct):
-    cached_tokens: _Tokens | None = None
-
-
-class _Told(msgspec.Struct):
-    """`usage` as OpenAI's chat and responses and Anthropic's messages write it, or llama.cpp's
-    `timings`."""
-
-    prompt_tokens: _Tokens | None = None
-    completion_tokens: _Tokens | None = None
-    prompt_tokens_details: _Details | None = None
-    input_tokens: _Tokens | None = None
-    output_tokens: _Tokens | None = None
-    input_tokens_details: _Details | None = None
-    cache_read_input_tokens: _Tokens | None = None
-    cache_creation_input_tokens: _Tokens | None = None
-    prompt_n: _Tokens | None = None
-    predicted_n: _Tokens | None = None
-    cache_n: _Tokens | None = None
-
-
-_told = msgspec.json.Decoder(_Told).decode
+_told = msgspec.json.Decoder(Told).decode
 _OBJECT: Final = re.compile(rb'"(?:usage|timings)"[ \t\r\n]*:[ \t\r\n]*\{')
 _END: Final = 2048  # bytes at the end of a body, or behind a `usage`, that are looked at
 

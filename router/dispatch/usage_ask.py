@@ -16,6 +16,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from router.dispatch.usage_shapes import Asked
+
 
 class Dialect(NamedTuple):
     """What an engine makes of `stream_options`."""
@@ -44,11 +46,7 @@ _NO: Final = (None, b"false", b"null")
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-class _Body(msgspec.Struct):
-    stream_options: msgspec.Raw = msgspec.Raw()
-
-
-_body = msgspec.json.Decoder(_Body).decode
+_body = msgspec.json.Decoder(Asked).decode
 
 
 def inject(body: list[bytes], asked: bytes | None, engine: str | None) -> list[bytes] | None:

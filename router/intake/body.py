@@ -12,91 +12,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from router.core.errors import Reason, RouterError
+from router.intake.fields import Fields, value_of
 from router.intake.routes import ANY, MULTIPART, Route
 
 SCAN_ABOVE: Final = 8 * 1024 * 1024
 SCAN_BYTES: Final = 64 * 1024
 MAX_MODEL: Final = 256  # characters; OpenAI's and the hub's names are far shorter
-
-
-# msgspec takes `Raw | None` for a union that only null fits, but does not look at defaults: so a
-# type checker is told what it is, and the decoder what it may find.
-if TYPE_CHECKING:
-    MaybeRaw = msgspec.Raw | None
-else:
-    MaybeRaw = msgspec.Raw
-
-NULL: Final = msgspec.Raw(b"null")
-MAX_SESSION: Final = 256  # characters of a session key; a longer one is none
-
-
-class Fields(msgspec.Struct, gc=False):
-    """What routing reads of a body. None: absent, or of a type that is not ours to judge.
-
-    A `Raw` is JSON as the client wrote it, whatever its type (`null` too: ask `is_given`), and it
-    is a view that keeps the whole body alive: `drop` them as soon as they have been read.
-    """
-
-    model: str | None = None
-    stream: bool | None = None
-    previous_response_id: str | None = None
-    # The prompt, by kind of route.
-    messages: MaybeRaw = None
-    prompt: MaybeRaw = None
-    input: MaybeRaw = None
-    instructions: MaybeRaw = None
-    system: MaybeRaw = None
-    # What changes the meaning of a prompt's prefix.
-    tools: MaybeRaw = None
-    cache_salt: MaybeRaw = None
-    # Whose conversation it is. Raw, because bad text in them must not make the body bad.
-    session_id: MaybeRaw = None
-    prompt_cache_key: MaybeRaw = None
-    user: MaybeRaw = None
-    # How much is asked for.
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    max_output_tokens: int | None = None
-    n: int | None = None
-    # What the router may have to write anew.
-    priority: MaybeRaw = None
-    stream_options: MaybeRaw = None
-
-    @property
-    def session(self) -> str | None:
-        """The client's key of a conversation: the first of its fields that is a usable string."""
-        for raw in (self.session_id, self.prompt_cache_key, self.user):
-            # Six bytes of JSON are the most that one character takes; the rest is quotes.
-            if raw is None or not 2 < len(raw) <= 6 * MAX_SESSION + 2:
-                continue
-            key = _value(raw)
-            if isinstance(key, str) and key and len(key) <= MAX_SESSION:
-                return key
-        return None
-
-    @property
-    def output_tokens(self) -> int | None:
-        """The most output tokens the client wants, by whichever name; None: no usable number."""
-        for most in (self.max_completion_tokens, self.max_tokens, self.max_output_tokens):
-            if most is not None and 0 < most < 1 << 31:
-                return most
-        return None
-
-    def drop(self) -> None:
-        """Let go of every view into the body."""
-        self.messages = self.prompt = self.input = self.instructions = self.system = None
-        self.tools = self.cache_salt = self.priority = self.stream_options = None
-        self.session_id = self.prompt_cache_key = self.user = None
-
-
-def is_given(raw: msgspec.Raw | None) -> bool:
-    """Whether a field is there and not null."""
-    return raw is not None and raw != NULL
 
 
 _PROMPTS: Final = ("messages", "prompt", "input", "instructions", "system", "tools")
@@ -113,7 +39,6 @@ _COUNTS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n
 _decode = msgspec.json.Decoder(Fields).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
-_decode_any = msgspec.json.Decoder().decode
 
 
 def read_fields(
@@ -191,16 +116,16 @@ def _tolerant(raw: bytes) -> Fields:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as err:
         raise RouterError(Reason.BAD_JSON, f"the body is not JSON: {err}") from None
     fields = Fields()
-    model = _value(members.get("model"))
+    model = value_of(members.get("model"))
     if model is not None and not isinstance(model, str):
         raise RouterError(Reason.BAD_MODEL, "`model` must be a string", param="model")
     fields.model = model
-    stream = _value(members.get("stream"))
+    stream = value_of(members.get("stream"))
     fields.stream = stream if isinstance(stream, bool) else None
-    previous = _value(members.get("previous_response_id"))
+    previous = value_of(members.get("previous_response_id"))
     fields.previous_response_id = previous if isinstance(previous, str) else None
     for name in _COUNTS:
-        count = _value(members.get(name))
+        count = value_of(members.get(name))
         if isinstance(count, float) and count.is_integer():
             count = int(count)  # some clients write every number as a float
         if isinstance(count, int) and not isinstance(count, bool):
@@ -212,15 +137,6 @@ def _tolerant(raw: bytes) -> Fields:
     for name in _RAWS:
         setattr(fields, name, members.get(name))
     return fields
-
-
-def _value(raw: msgspec.Raw | None) -> object:
-    if raw is None:
-        return None
-    try:
-        return _decode_any(raw)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return ...  # there, and unusable
 
 
 # -- bodies too large to decode -----------------------------------------------------------------

@@ -21,9 +21,10 @@ from typing import Final, Protocol
 from router.config.model import Limits, Timeouts
 from router.core.errors import Reason, RouterError
 from router.wire import answers
+from router.wire.heads import RequestHead
 from router.wire.outbox import Outbox
 from router.wire.plans import Plans
-from router.wire.request_reader import COMPLETE, HEAD, RequestHead, RequestReader
+from router.wire.request_reader import COMPLETE, HEAD, RequestReader
 from router.wire.sweep import NEVER, Sweeper
 
 # A refused client may still be sending: closing at once would reset the connection and destroy the
@@ -315,7 +316,7 @@ class ClientConnection(asyncio.Protocol):
                 self.deadline = NEVER
                 self._requests += 1
                 front.handler.start(self, reader.head, reader.take_body(), reader.body_bytes)
-                if self.exchange is not None or self._closing:
+                if not self._may_go_on():
                     return
                 data, reader.early = reader.early, b""
         except RouterError as err:
@@ -325,6 +326,10 @@ class ClientConnection(asyncio.Protocol):
                 self._refuse(err)
         finally:
             self._pumping = False
+
+    def _may_go_on(self) -> bool:
+        # Not inline: a type checker, and so the compiler, would take what it saw before for true.
+        return self.exchange is None and not self._closing
 
     def _take_early(self) -> None:
         early, self._reader.early = self._reader.early, b""

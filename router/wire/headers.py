@@ -101,9 +101,6 @@ _NOT_REMEMBERED: Final = frozenset(
 _MEMO_LINES: Final = 4096
 _MEMO_LINE: Final = 256  # bytes of a line that is remembered
 
-# What a memo says of a line that passes on as it came.
-PASSED: Final[tuple[int, bytes]] = (PASS, b"")
-
 
 class Sorter:
     """A field's line -> (what to do with it, its value), remembered line by line.
@@ -128,7 +125,7 @@ class Sorter:
         # us (Content_Length): it never passes.
         if action == PASS and (b"_" in lower or lower.startswith(self._prefix)):
             action = DROP
-        entry = PASSED if action == PASS else (action, value.strip(b" \t"))
+        entry = (action, b"" if action == PASS else value.strip(b" \t"))
         if action not in _NOT_REMEMBERED and len(line) <= _MEMO_LINE:
             if len(self.memo) >= _MEMO_LINES:
                 self.memo.clear()

@@ -24,10 +24,10 @@ from typing import Protocol
 
 from router.config.model import Limits, Timeouts
 from router.core.errors import Reason
+from router.wire.heads import ResponseHead
 from router.wire.outbox import Outbox
 from router.wire.plans import Plans
 from router.wire.replica import Owner, ReplicaConnection
-from router.wire.response_reader import ResponseHead
 from router.wire.sweep import Sweeper
 
 

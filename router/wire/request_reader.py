@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import httptools
-import msgspec
 
 from router.config.model import Limits
 from router.core.errors import Reason, RouterError
 from router.wire import headers as h
+from router.wire.heads import RequestHead
 from router.wire.plans import Plans, key_of
 
 HEAD: Final = 0  # waiting for a head, or inside one
@@ -44,36 +44,6 @@ _HOST = re.compile(
 _TARGET = re.compile(rb"/[\x21\x22\x24-\x7e]*")  # origin-form: no blank, no control, no '#'
 _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#\x00-\x20\x7f-\xff]+)([/?][\x21\x22\x24-\x7e]*)?")
 _WORD = re.compile(rb"(?:\r\n)*[A-Za-z-]{1,32}(?: |\Z)")  # what could be a method
-
-
-class RequestHead(msgspec.Struct, gc=False):
-    """A request's head, sorted. `lines` are the fields that pass on as they came."""
-
-    if TYPE_CHECKING:  # msgspec has it; copy.copy would take five times as long to find it
-
-        def __copy__(self) -> RequestHead: ...
-
-    method: bytes = b""
-    target: bytes = b""
-    http_1_0: bool = False
-    keep_alive: bool = True
-    lines: list[bytes] = []
-    joined: bytes = b""  # `lines`, each with a CRLF before it
-    content_length: int | None = None
-    host: bytes | None = None  # an absolute target's host wins over the field
-    chunked: bool = False
-    has_body: bool = False
-    expect_continue: bool = False
-    via: list[bytes] | None = None
-    forwarded_for: bytes | None = None
-    forwarded_other: list[bytes] | None = None
-    request_id: bytes | None = None
-    authorization: bytes | None = None  # the whole line
-    content_type: bytes | None = None
-    content_encoding: bytes | None = None
-    model: bytes | None = None  # x-router-model: routes a body we do not read
-    session: bytes | None = None  # x-session-id: the key of a conversation
-    route: Any = None  # a note of whoever judged the head
 
 
 class RequestReader:
@@ -270,10 +240,10 @@ class RequestReader:
         next(fields)
         for line in fields:
             entry = known(line) or h.REQUEST.sort(line)
-            if entry is h.PASSED:
+            action, value = entry
+            if action == h.PASS:
                 keep.append(line)
                 continue
-            action, value = entry
             if action == h.HOST:
                 if host is not None:
                     raise RouterError(Reason.BAD_HOST, "more than one Host field")

@@ -13,13 +13,13 @@ Rules:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import httptools
-import msgspec
 
 from router.config.model import Limits
 from router.wire import headers as h
+from router.wire.heads import ResponseHead
 from router.wire.plans import Plans, key_of
 
 HEAD: Final = 0
@@ -35,25 +35,6 @@ CHUNK_OVERHEAD: Final = 16 * 1024
 
 class BadResponse(Exception):
     """What the replica sent is no HTTP/1.x response that may be passed on."""
-
-
-class ResponseHead(msgspec.Struct, gc=False):
-    """A response's head, sorted. `lines` are the fields that pass on as they came."""
-
-    if TYPE_CHECKING:  # msgspec has it; copy.copy would take five times as long to find it
-
-        def __copy__(self) -> ResponseHead: ...
-
-    status: int = 0
-    status_line: bytes = b""  # without its version: b"200 OK"
-    lines: list[bytes] = []
-    joined: bytes = b""  # `lines`, each with a CRLF before it
-    content_length: int | None = None
-    chunked: bool = False
-    is_sse: bool = False
-    has_date: bool = False
-    load: bytes | None = None  # endpoint-load-metrics: what the engine says of itself by the way
-    keep_alive: bool = True
 
 
 class ResponseReader:
@@ -215,10 +196,10 @@ class ResponseReader:
         next(fields)
         for line in fields:
             entry = known(line) or h.RESPONSE.sort(line)
-            if entry is h.PASSED:
+            action, value = entry
+            if action == h.PASS:
                 keep.append(line)
                 continue
-            action, value = entry
             if action == h.CONTENT_TYPE:
                 head.is_sse = value[:17].lower() == b"text/event-stream"
                 keep.append(line)

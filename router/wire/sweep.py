@@ -44,8 +44,7 @@ class Sweeper:
 
     def add(self, party: Party) -> None:
         self.parties.add(party)
-        if self._handle is None:
-            self._arm()
+        self._arm()
 
     def discard(self, party: Party) -> None:
         self.parties.discard(party)
@@ -57,7 +56,8 @@ class Sweeper:
         self.parties.clear()
 
     def _arm(self) -> None:
-        self._handle = self._loop.call_later(TICK_S, self._tick, monotonic() + TICK_S)
+        if self._handle is None:
+            self._handle = self._loop.call_later(TICK_S, self._tick, monotonic() + TICK_S)
 
     def _tick(self, expected: float) -> None:
         self._handle = None
@@ -72,5 +72,5 @@ class Sweeper:
                 except Exception as err:
                     self.parties.discard(party)
                     self._on_error(err)
-        if self.parties and self._handle is None:
+        if self.parties:
             self._arm()

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from router.config.model import Limits
 from router.dispatch.response_head import interim_head, response_head, stream_head
 from router.dispatch.upstream_head import attempt_head, common_lines
-from router.wire.request_reader import RequestHead, RequestReader
-from router.wire.response_reader import ResponseHead, ResponseReader
+from router.wire.heads import RequestHead, ResponseHead
+from router.wire.request_reader import RequestReader
+from router.wire.response_reader import ResponseReader
 from tests.harness.reading import Request, Response, read_response
 from tests.harness.reading import RequestReader as Replica
 

@@ -11,15 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.core.errors import Reason, RouterError
-from router.intake.body import (
-    MAX_MODEL,
-    MAX_SESSION,
-    SCAN_ABOVE,
-    SCAN_BYTES,
-    Fields,
-    is_given,
-    read_fields,
-)
+from router.intake.body import MAX_MODEL, SCAN_ABOVE, SCAN_BYTES, read_fields
+from router.intake.fields import MAX_SESSION, Fields, is_given
 from router.intake.routes import OTHER, POSTS, Route
 
 CHAT = POSTS[b"/v1/chat/completions"]

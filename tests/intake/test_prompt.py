@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
 from router.core.errors import RouterError
-from router.intake.body import SCAN_ABOVE, Fields, read_fields
+from router.intake.body import SCAN_ABOVE, read_fields
+from router.intake.fields import Fields
 from router.intake.prompt import GENERATES, MEDIA_BYTES, prompt_blocks
 from router.intake.routes import KINDS, POSTS
 

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from router.config.model import Limits
 from router.core.errors import Reason, RouterError
+from router.wire.heads import RequestHead, ResponseHead
 from router.wire.plans import CAPACITY, LONGEST, Plans, key_of
-from router.wire.request_reader import RequestHead, RequestReader
-from router.wire.response_reader import BadResponse, ResponseHead, ResponseReader
+from router.wire.request_reader import RequestReader
+from router.wire.response_reader import BadResponse, ResponseReader
 
 LIMITS = Limits(body=1000)
 # What may stand where a length is due, and what may stand beside it.

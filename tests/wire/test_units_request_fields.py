@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from router.core.errors import Reason, RouterError
-from router.wire.request_reader import RequestHead, RequestReader
+from router.wire.heads import RequestHead
+from router.wire.request_reader import RequestReader
 from tests.core.splits import name_of, ways
 from tests.wire.test_units_request_reader import (
     CHUNKED,

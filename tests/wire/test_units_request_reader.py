@@ -12,7 +12,8 @@ import pytest
 
 from router.config.model import Limits
 from router.core.errors import Reason, RouterError
-from router.wire.request_reader import COMPLETE, RequestHead, RequestReader
+from router.wire.heads import RequestHead
+from router.wire.request_reader import COMPLETE, RequestReader
 from tests.core.splits import name_of, ways
 
 LIMITS = Limits()

@@ -249,10 +249,9 @@ class TokenProvider:
         template sees them, each in its own way."""
         if facts.tools is not None:
             return None
+        tokenizer = self._tokenizers.get(facts.model or "")
         if facts.model is None and len(self._tokenizers) == 1:
             (tokenizer,) = self._tokenizers.values()
-        else:
-            tokenizer = self._tokenizers.get(facts.model or "")  # type: ignore[assignment]
         if tokenizer is None or (facts.kind == "chat" and not tokenizer.has_template):
             return None
         return tokenizer

@@ -1,0 +1,36 @@
+"""The members in which engines tell token counts, and requests ask for them. Plain values."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+_Tokens = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: _Tokens | None = None
+
+
+class Told(msgspec.Struct):
+    """`usage` as OpenAI's chat and responses and Anthropic's messages write it, or llama.cpp's
+    `timings`."""
+
+    prompt_tokens: _Tokens | None = None
+    completion_tokens: _Tokens | None = None
+    prompt_tokens_details: _Details | None = None
+    input_tokens: _Tokens | None = None
+    output_tokens: _Tokens | None = None
+    input_tokens_details: _Details | None = None
+    cache_read_input_tokens: _Tokens | None = None
+    cache_creation_input_tokens: _Tokens | None = None
+    prompt_n: _Tokens | None = None
+    predicted_n: _Tokens | None = None
+    cache_n: _Tokens | None = None
+
+
+class Asked(msgspec.Struct):
+    """Of a request's body: whether its client asks for the counts itself."""
+
+    stream_options: msgspec.Raw = msgspec.Raw()

@@ -1,0 +1,97 @@
+"""What routing reads of a request's body. Plain values; `body` fills them.
+
+Must never: judge, or outlive the body with a view into it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+# msgspec takes `Raw | None` for a union that only null fits, but does not look at defaults: so a
+# type checker is told what it is, and the decoder what it may find.
+if TYPE_CHECKING:
+    MaybeRaw = msgspec.Raw | None
+else:
+    MaybeRaw = msgspec.Raw
+
+NULL: Final = msgspec.Raw(b"null")
+MAX_SESSION: Final = 256  # characters of a session key; a longer one is none
+
+
+class Fields(msgspec.Struct, gc=False):
+    """What routing reads of a body. None: absent, or of a type that is not ours to judge.
+
+    A `Raw` is JSON as the client wrote it, whatever its type (`null` too: ask `is_given`), and it
+    is a view that keeps the whole body alive: `drop` them as soon as they have been read.
+    """
+
+    model: str | None = None
+    stream: bool | None = None
+    previous_response_id: str | None = None
+    # The prompt, by kind of route.
+    messages: MaybeRaw = None
+    prompt: MaybeRaw = None
+    input: MaybeRaw = None
+    instructions: MaybeRaw = None
+    system: MaybeRaw = None
+    # What changes the meaning of a prompt's prefix.
+    tools: MaybeRaw = None
+    cache_salt: MaybeRaw = None
+    # Whose conversation it is. Raw, because bad text in them must not make the body bad.
+    session_id: MaybeRaw = None
+    prompt_cache_key: MaybeRaw = None
+    user: MaybeRaw = None
+    # How much is asked for.
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    max_output_tokens: int | None = None
+    n: int | None = None
+    # What the router may have to write anew.
+    priority: MaybeRaw = None
+    stream_options: MaybeRaw = None
+
+    @property
+    def session(self) -> str | None:
+        """The client's key of a conversation: the first of its fields that is a usable string."""
+        for raw in (self.session_id, self.prompt_cache_key, self.user):
+            # Six bytes of JSON are the most that one character takes; the rest is quotes.
+            if raw is None or not 2 < len(raw) <= 6 * MAX_SESSION + 2:
+                continue
+            key = value_of(raw)
+            if isinstance(key, str) and key and len(key) <= MAX_SESSION:
+                return key
+        return None
+
+    @property
+    def output_tokens(self) -> int | None:
+        """The most output tokens the client wants, by whichever name; None: no usable number."""
+        for most in (self.max_completion_tokens, self.max_tokens, self.max_output_tokens):
+            if most is not None and 0 < most < 1 << 31:
+                return most
+        return None
+
+    def drop(self) -> None:
+        """Let go of every view into the body."""
+        self.messages = self.prompt = self.input = self.instructions = self.system = None
+        self.tools = self.cache_salt = self.priority = self.stream_options = None
+        self.session_id = self.prompt_cache_key = self.user = None
+
+
+def is_given(raw: msgspec.Raw | None) -> bool:
+    """Whether a field is there and not null."""
+    return raw is not None and raw != NULL
+
+
+def value_of(raw: msgspec.Raw | None) -> object:
+    """The decoded member; `...` where it is there and unusable."""
+    if raw is None:
+        return None
+    try:
+        return _decode_any(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return ...
+
+
+_decode_any = msgspec.json.Decoder().decode

@@ -1,0 +1,59 @@
+"""The two heads as the readers leave them: sorted, judged, ready to be used. Plain values.
+
+One is copied per message, so they are structs of C; compiled code and everybody else shares them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+
+class RequestHead(msgspec.Struct, gc=False):
+    """A request's head, sorted. `lines` are the fields that pass on as they came."""
+
+    if TYPE_CHECKING:  # msgspec has it; copy.copy would take five times as long to find it
+
+        def __copy__(self) -> RequestHead: ...
+
+    method: bytes = b""
+    target: bytes = b""
+    http_1_0: bool = False
+    keep_alive: bool = True
+    lines: list[bytes] = []
+    joined: bytes = b""  # `lines`, each with a CRLF before it
+    content_length: int | None = None
+    host: bytes | None = None  # an absolute target's host wins over the field
+    chunked: bool = False
+    has_body: bool = False
+    expect_continue: bool = False
+    via: list[bytes] | None = None
+    forwarded_for: bytes | None = None
+    forwarded_other: list[bytes] | None = None
+    request_id: bytes | None = None
+    authorization: bytes | None = None  # the whole line
+    content_type: bytes | None = None
+    content_encoding: bytes | None = None
+    model: bytes | None = None  # x-router-model: routes a body we do not read
+    session: bytes | None = None  # x-session-id: the key of a conversation
+    route: Any = None  # a note of whoever judged the head
+
+
+class ResponseHead(msgspec.Struct, gc=False):
+    """A response's head, sorted. `lines` are the fields that pass on as they came."""
+
+    if TYPE_CHECKING:  # msgspec has it; copy.copy would take five times as long to find it
+
+        def __copy__(self) -> ResponseHead: ...
+
+    status: int = 0
+    status_line: bytes = b""  # without its version: b"200 OK"
+    lines: list[bytes] = []
+    joined: bytes = b""  # `lines`, each with a CRLF before it
+    content_length: int | None = None
+    chunked: bool = False
+    is_sse: bool = False
+    has_date: bool = False
+    load: bytes | None = None  # endpoint-load-metrics: what the engine says of itself by the way
+    keep_alive: bool = True
