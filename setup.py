@@ -23,6 +23,7 @@ HOT = (
     "router/fleet/table.py",
     "router/dispatch/*.py",
     "router/observe/metrics.py",
+    "router/observe/salt.py",
 )
 # Structs of msgspec, which is C already, and packages' empty files.
 NOT_HOT = {

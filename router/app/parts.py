@@ -190,7 +190,7 @@ def open_log(config: Config) -> AccessLog:
     """Raises ConfigError."""
     log = config.access_log
     try:
-        return AccessLog(log.path, log.flush_s, log.queue)
+        return AccessLog(log.path, log.flush_s, log.queue, log.salt, log.blocks)
     except OSError as err:
         raise ConfigError([f"access_log.path: cannot be written: {err.strerror}"]) from None
 

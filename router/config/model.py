@@ -116,7 +116,8 @@ class Limits(Frozen, frozen=True):
 class Timeouts(Frozen, frozen=True):
     head_s: Seconds = 10.0  # a whole request head, however it drips
     body_idle_s: Seconds = 30.0  # between two pieces of a request body
-    body_rate: Annotated[float, msgspec.Meta(ge=0)] = 1024.0  # bytes/s over any 30 s; 0: no floor
+    body_rate: Annotated[float, msgspec.Meta(ge=0)] = 1024.0  # bytes/s at least; 0: no floor ...
+    body_rate_over_s: Seconds = 30.0  # ... over any such time
     keep_alive_s: Seconds = 75.0  # an idle client connection
     connect_s: Seconds = 2.0
     first_token_s: Seconds = 300.0  # dispatch to first content event (or whole response)
@@ -170,6 +171,8 @@ class AccessLog(Frozen, frozen=True):
     path: str = "-"  # "-": standard output; "": off
     flush_s: Seconds = 0.5
     queue: Bytes = 4 * MiB  # bytes waiting for a slow sink before lines are dropped
+    blocks: Annotated[int, msgspec.Meta(ge=0, le=4096)] = 64  # a prompt's leading blocks told
+    salt: str = ""  # of the hashes in it; "": drawn at the start
 
 
 class Drain(Frozen, frozen=True):

@@ -32,6 +32,7 @@ from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.intake.body import read_fields
 from router.intake.fields import MAX_SESSION, Fields
+from router.intake.priority import class_of
 from router.intake.prompt import prompt_blocks
 from router.intake.routes import MODELS, MODELS_PATH, STORED_PREFIX, classify
 from router.observe.access_log import AccessLog
@@ -165,6 +166,8 @@ class Dispatcher:
     ) -> None:
         """What routing wants to know of a prompt: its prefix, its size, whose it is."""
         view = exchange.view
+        if fields.priority is not None or head.priority is not None:
+            exchange.priority = class_of(fields.priority, head.priority)
         if body_bytes < self._prefix.block_bytes:
             view.prompt_tokens = body_bytes // 4  # no block is full, and little depends on it
         elif self._prefix.enabled:

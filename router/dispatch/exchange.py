@@ -70,6 +70,7 @@ class Exchange:
         "limits",
         "path",
         "pinned",
+        "priority",
         "question",
         "reply",
         "request_id",
@@ -104,6 +105,7 @@ class Exchange:
         self.limits: Limits = dispatcher.config.limits
         self.view = RequestView(route.kind, fields.model, bool(fields.stream), body_bytes)
         self.life = Life(dispatcher.config.retry.attempts)
+        self.priority = ""  # its class by name, as the client says
         self.pinned: Replica | None = None  # state at one replica: no other can answer
         self.question: Question | None = None  # for the token ids that it waits for
         self.common = b""

@@ -56,14 +56,18 @@ class Ledger:
         for a in exchange.life.attempts:
             metrics.attempt(a.replica_id, a.kind, a.reason)
             tried.append((a.replica_id, a.kind, a.reason, milliseconds(a.ended - a.began)))
-        if not self.log.enabled:
+        log = self.log
+        if not log.enabled:
             return
-        self.log.write(
+        salter = log.salter
+        head, view, usage = exchange.head, exchange.view, exchange.usage
+        session = view.session
+        log.write(
             Record(
                 time() - (now - arrived),
                 exchange.request_id.decode("ascii"),
                 client.peer,
-                exchange.head.method.decode("ascii"),
+                head.method.decode("ascii"),
                 exchange.path.decode("utf-8", "replace"),
                 kind,
                 model,
@@ -76,6 +80,17 @@ class Ledger:
                 milliseconds(now - arrived),
                 body_bytes,
                 bytes_out,
+                exchange.priority,
+                "" if head.authorization is None else salter.name(head.authorization),
+                ""
+                if view.session is None
+                else salter.name(view.session.encode("utf-8", "replace")),
+                usage.prompt_tokens,
+                usage.output_tokens,
+                usage.cached_tokens,
+                usage.exact,
+                view.prompt_tokens,
+                salter.blocks(view.blocks) if view.blocks else b"",
             )
         )
 

@@ -34,7 +34,7 @@ from heapq import heappop, heappush
 from itertools import compress
 from math import ceil
 from sys import maxsize
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 K = TypeVar("K")
 
@@ -45,6 +45,9 @@ REMEMBERED: Final = 32  # ... for so many masks and depths
 AT_ONCE: Final = 2048  # entries swept within one call: about a millisecond
 RESERVE: Final = 4096  # entries kept free at most, per replica; never over a sixteenth
 _ZERO_ONE: Final = bytes.maketrans(b"01", b"\x00\x01")
+# An int whose object is shared by all blocks of one holder. Typed so that compiled code, too, keeps
+# the object and not only its value: one of its own would cost every block 32 bytes.
+Mask = Any
 
 
 class Stats(NamedTuple):
@@ -65,8 +68,8 @@ class _Slot(Generic[K]):
     def __init__(self, key: K, number: int, own: int) -> None:
         self.key: K | None = key  # None: gone, and being swept
         self.number = number
-        self.held = 1 << 2 * number
-        self.both = 3 << 2 * number
+        self.held: Mask = 1 << 2 * number
+        self.both: Mask = 3 << 2 * number
         self.own = own  # blocks that the replica's KV cache has room for
         self.capacity = 0  # the same or the replica's share of all entries, whichever is less
         self.ring = array("Q")  # hashes in order of arrival; withdrawn ones stay until passed
@@ -86,14 +89,14 @@ class PrefixIndex(Generic[K]):
 
     def __init__(self, entries: int) -> None:
         self._most = entries
-        self._shards: list[dict[int, int]] = [{} for _ in range(SHARDS)]
+        self._shards: list[dict[int, Mask]] = [{} for _ in range(SHARDS)]
         self._slots: dict[K, _Slot[K]] = {}
         self._keys: list[K | None] = []  # by slot number
-        self._by_held: dict[int, K] = {}  # held bit -> key
+        self._by_held: dict[Mask, K] = {}  # held bit -> key
         self._free: list[int] = []  # slot numbers to use again, the lowest first
         self._live = 0  # held bits of all replicas there are
-        self._shared: dict[int, int] = {}  # one object for each mask of one holder
-        self._remembered: dict[tuple[int, int], dict[K, int]] = {}  # mask, depth -> who that is
+        self._shared: dict[Mask, Mask] = {}  # one object for each mask of one holder
+        self._remembered: dict[tuple[Mask, int], dict[K, int]] = {}  # mask, depth -> who that is
         self._work: dict[_Slot[K], None] = {}  # slots to sweep, or to bring below their capacity
         self._entries = self._evictions = self._lookups = self._hits = 0
 
@@ -184,7 +187,7 @@ class PrefixIndex(Generic[K]):
         The answer may be given again to others: not to be changed.
         """
         found: dict[K, int] = {}
-        left = self._live
+        left: Mask = self._live
         if not blocks or not left:
             return found
         self._lookups += 1
@@ -210,7 +213,7 @@ class PrefixIndex(Generic[K]):
         self._hits += 1
         return self._note(found, left, depth) if left else found
 
-    def _note(self, found: dict[K, int], mask: int, depth: int) -> dict[K, int]:
+    def _note(self, found: dict[K, int], mask: Mask, depth: int) -> dict[K, int]:
         """`found`, and the replicas of a mask of held bits, that hold `depth` blocks."""
         key = self._by_held.get(mask)
         if key is not None:
@@ -413,7 +416,7 @@ class PrefixIndex(Generic[K]):
             del ring[: slot.head]
             slot.head = 0
 
-    def _drop(self, slot: _Slot[K], masks: dict[int, int], block: int, mask: int) -> None:
+    def _drop(self, slot: _Slot[K], masks: dict[int, Mask], block: int, mask: Mask) -> None:
         """The replica of `slot` holds `block` no longer."""
         mask &= ~slot.both
         if mask:

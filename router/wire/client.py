@@ -31,7 +31,6 @@ from router.wire.sweep import NEVER, Sweeper
 # answer it is about to read (nginx lingering_close; Envoy delayed_close_timeout 1 s).
 LINGER_S: Final = 1.0
 LINGER_BYTES: Final = 1024 * 1024
-_RATE_WINDOW_S: Final = 30.0
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -342,7 +341,7 @@ class ClientConnection(asyncio.Protocol):
         front.handler.check_head(head)
         if head.has_body:
             now = monotonic()
-            self._body_window = now + _RATE_WINDOW_S
+            self._body_window = now + front.timeouts.body_rate_over_s
             self._body_window_bytes = 0
             self.deadline = now + front.timeouts.body_idle_s
             if head.expect_continue:
@@ -361,9 +360,9 @@ class ClientConnection(asyncio.Protocol):
         self.deadline = now + timeouts.body_idle_s
         self._body_window_bytes += received
         if now >= self._body_window:
-            if self._body_window_bytes < timeouts.body_rate * _RATE_WINDOW_S:
+            if self._body_window_bytes < timeouts.body_rate * timeouts.body_rate_over_s:
                 raise RouterError(Reason.BODY_TIMEOUT, "the request body came too slowly")
-            self._body_window = now + _RATE_WINDOW_S
+            self._body_window = now + timeouts.body_rate_over_s
             self._body_window_bytes = 0
 
     def _account(self, body_bytes: int) -> None:

@@ -32,6 +32,7 @@ MODEL: Final = 16
 DATE: Final = 17
 SESSION: Final = 18
 LOAD: Final = 19
+PRIORITY: Final = 20
 
 _REQUEST: Final[dict[bytes, int]] = {
     b"host": HOST,
@@ -52,6 +53,7 @@ _REQUEST: Final[dict[bytes, int]] = {
     b"upgrade": UPGRADE,
     b"x-router-model": MODEL,
     b"x-session-id": SESSION,
+    b"x-priority": PRIORITY,
     b"keep-alive": DROP,
     b"proxy-connection": DROP,
     b"proxy-authenticate": DROP,

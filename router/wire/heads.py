@@ -37,6 +37,7 @@ class RequestHead(msgspec.Struct, gc=False):
     content_encoding: bytes | None = None
     model: bytes | None = None  # x-router-model: routes a body we do not read
     session: bytes | None = None  # x-session-id: the key of a conversation
+    priority: bytes | None = None  # x-priority: how urgent its client says it is
     route: Any = None  # a note of whoever judged the head
 
 

@@ -293,6 +293,9 @@ class RequestReader:
             elif action == h.SESSION:
                 head.session = value
                 keep.append(line)
+            elif action == h.PRIORITY:
+                head.priority = value
+                keep.append(line)
         if head.http_1_0:
             head.keep_alive = connection is not None and b"keep-alive" in connection
             if head.chunked:

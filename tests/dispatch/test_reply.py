@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
 
 import pytest
 
@@ -27,21 +26,7 @@ from tests.harness.messages import (
 )
 from tests.harness.reading import error_of
 from tests.harness.replica import Behaviour, ReplicaConnection, eventually
-from tests.harness.running import Router, running, scenario
-
-
-def usages(router: Router) -> list[Usage]:
-    """The usage of every request that ends from now on."""
-    dispatcher = router.app.parts.dispatcher
-    found: list[Usage] = []
-    finished = dispatcher.finished
-
-    def listen(exchange: Any, *rest: Any) -> None:
-        found.append(exchange.usage)
-        finished(exchange, *rest)
-
-    dispatcher.finished = listen  # type: ignore[method-assign]
-    return found
+from tests.harness.running import running, scenario
 
 
 def in_reads(stream: bytes, size: int, *fields: str) -> Behaviour:
@@ -143,7 +128,7 @@ async def test_a_whole_answer_tells_its_usage(size: int, chunked: bool) -> None:
         parts = [chunk(body[at : at + 1000]) for at in range(0, len(body), 1000)]
         data = head("HTTP/1.1 200 OK", lines) + b"".join(parts) + LAST_CHUNK
     async with running(answer(data)) as router:
-        found = usages(router)
+        found = router.usages()
         got = await router.ask(chat())
         assert got.complete
         assert got.body == body
@@ -156,7 +141,7 @@ async def test_a_refusal_has_used_nothing(status: int) -> None:
     async with running(
         answer(response(status, body=json.dumps({"usage": TOLD}).encode()))
     ) as router:
-        found = usages(router)
+        found = router.usages()
         assert (await router.ask(chat())).status == status
         assert found == [UNKNOWN]
 
@@ -165,7 +150,7 @@ async def test_a_refusal_has_used_nothing(status: int) -> None:
 async def test_what_is_no_inference_is_not_counted() -> None:
     stream = b"".join(token(f"t{n}") for n in range(5))
     async with running(in_reads(stream, 50)) as router:
-        found = usages(router)
+        found = router.usages()
         got = await router.ask(request("/events"))
         assert got.body == stream
         assert found == [UNKNOWN]
@@ -188,7 +173,7 @@ async def test_a_compressed_stream_is_opaque() -> None:
             )
 
     async with running(behave, replica={"engine": "vllm"}) as router:
-        found = usages(router)
+        found = router.usages()
         got = await router.ask(chat(stream=True))
         assert got.body == stream
         assert found == [UNKNOWN]
@@ -215,7 +200,7 @@ async def test_other_routes_tell_in_their_last_event(path: str, size: int) -> No
             event({"type": "message_stop"}),
         ]
     async with running(in_reads(b"".join(events), size)) as router:
-        found = usages(router)
+        found = router.usages()
         got = await router.ask(post_json(path, {"model": "m", "input": "x", "stream": True}))
         assert got.body == b"".join(events)
         assert found == [Usage(9, 2, None, True)]
@@ -227,7 +212,7 @@ async def test_a_sized_stream_in_one_read() -> None:
     stream = token("a") + event({"choices": [], "usage": TOLD}) + event({"error": BOOM}) + DONE
     data = response(200, body=stream, content_type="text/event-stream")
     async with running(answer(data)) as router:
-        found = usages(router)
+        found = router.usages()
         got = await router.ask(chat(stream=True))
         assert got.body == stream
         assert got.header("content-length") == str(len(stream))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from router.core.errors import Reason
 from tests.harness.behaviours import hang
 from tests.harness.messages import head
@@ -29,10 +27,9 @@ async def test_it_stops() -> None:
 
 
 @scenario
-async def test_it_drips(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Never idle, and still under the rate floor; its window is half a minute, shortened here."""
-    monkeypatch.setattr("router.wire.client._RATE_WINDOW_S", 0.3)
-    timeouts = {"body_idle_s": 5.0, "body_rate": 100_000.0}
+async def test_it_drips() -> None:
+    """Never idle, and still under the rate floor."""
+    timeouts = {"body_idle_s": 5.0, "body_rate": 100_000.0, "body_rate_over_s": 0.3}
     async with running(hang, timeouts=timeouts) as router:
         client = await router.client()
         await client.send(START)

@@ -31,7 +31,7 @@ from tests.harness.messages import (
     token,
 )
 from tests.harness.replica import Behaviour, ReplicaConnection, eventually
-from tests.harness.running import Router, running, scenario
+from tests.harness.running import running, scenario
 
 ABSENT = object()
 PROMPT, OUTPUT, CACHED = 28, 5, 16
@@ -102,20 +102,6 @@ def persona(engine: str, size: int) -> Behaviour:
     return behave
 
 
-def remember(router: Router) -> list[Usage]:
-    """The usage of every request that ends from now on."""
-    dispatcher = router.app.parts.dispatcher
-    found: list[Usage] = []
-    finished = dispatcher.finished
-
-    def listen(exchange: Any, *rest: Any) -> None:
-        found.append(exchange.usage)
-        finished(exchange, *rest)
-
-    dispatcher.finished = listen  # type: ignore[method-assign]
-    return found
-
-
 def asking(options: Any, **more: Any) -> dict[str, Any]:
     return chat_body(
         stream=True, **({} if options is ABSENT else {"stream_options": options}), **more
@@ -140,7 +126,7 @@ OPTIONS: list[Any] = [
 @scenario
 async def test_a_client_gets_what_it_asked_for(engine: str, size: int) -> None:
     async with running(persona(engine, size), replica={"engine": engine}) as router:
-        found = remember(router)
+        found = router.usages()
         for options in OPTIONS:
             body = asking(options)
             answer = await router.ask(post_json("/v1/chat/completions", body))
@@ -169,7 +155,7 @@ async def test_it_can_be_turned_off() -> None:
     async with running(
         persona("vllm", 100_000), replica={"engine": "vllm"}, usage=UsageSettings(inject=False)
     ) as router:
-        found = remember(router)
+        found = router.usages()
         assert (await router.ask(chat(stream=True))).complete
         assert "stream_options" not in router.replica.requests[0].json()
         assert found == [COUNTED]
@@ -197,7 +183,7 @@ async def test_what_is_not_streamed_is_not_touched(count: Any) -> None:
             await connection.send(completion())
 
     async with running(behave, replica={"engine": "vllm"}) as router:
-        found = remember(router)
+        found = router.usages()
         body = {**chat_body(), "stream": count}
         assert (await router.ask(post_json("/v1/chat/completions", body))).complete
         assert router.replica.requests[0].json() == body
@@ -213,7 +199,7 @@ async def test_an_engine_that_does_not_stream_after_all() -> None:
             await connection.send(completion())
 
     async with running(behave, replica={"engine": "vllm"}) as router:
-        found = remember(router)
+        found = router.usages()
         answer = await router.ask(chat(stream=True))
         assert answer.complete
         assert bytes(answer.body) == completion().partition(b"\r\n\r\n")[2]
@@ -269,7 +255,7 @@ async def test_more_choices_and_tool_calls() -> None:
             await connection.send(SSE_HEAD, chunk(b"".join(events) + last + DONE), LAST_CHUNK)
 
     async with running(behave, replica={"engine": "vllm"}) as router:
-        found = remember(router)
+        found = router.usages()
         answer = await router.ask(chat(stream=True, n=2))
         assert answer.body == b"".join(events) + DONE
         assert found == [Usage(PROMPT, 9, CACHED, True)]
@@ -290,7 +276,7 @@ async def test_a_stream_that_is_not_chunked(fields: list[str], version: str) -> 
         connection.close()
 
     async with running(behave, replica={"engine": "vllm"}) as router:
-        found = remember(router)
+        found = router.usages()
         answer = await router.ask(chat(stream=True, version=version))
         assert answer.complete
         assert answer.body == b"".join(stream_of("vllm", asking(ABSENT)))
@@ -339,7 +325,7 @@ async def test_an_error_inside_goes_to_the_client() -> None:
             await connection.send(SSE_HEAD, *(chunk(data) for data in events), LAST_CHUNK)
 
     async with running(behave, replica={"engine": "vllm"}) as router:
-        found = remember(router)
+        found = router.usages()
         answer = await router.ask(chat(stream=True))
         assert answer.body == b"".join(events)
         assert await router.reason() == "stream_error"
@@ -380,7 +366,7 @@ async def test_a_client_that_leaves_has_used_what_it_got(engine: str | None, cut
         await connection.expect_close()
 
     async with running(behave, replica={"engine": engine}) as router:
-        found = remember(router)
+        found = router.usages()
         client = await router.client()
         await client.send(chat(stream=True))
         await client.recv_until(b'"t2"')
@@ -399,7 +385,7 @@ async def test_who_leaves_before_the_first_token_has_used_nothing_known() -> Non
         await connection.expect_close()
 
     async with running(behave, replica={"engine": "vllm"}) as router:
-        found = remember(router)
+        found = router.usages()
         client = await router.client()
         await client.send(chat(stream=True))
         await router.replica.wait_for_requests(1)
@@ -421,7 +407,7 @@ async def test_a_cut_stream_ends_with_our_error_and_no_half_event(cut: int) -> N
         connection.rst()
 
     async with running(behave, replica={"engine": "vllm"}) as router:
-        found = remember(router)
+        found = router.usages()
         client = await router.client()
         await client.send(chat(stream=True))
         while b'"a"' not in client.received:
@@ -448,7 +434,7 @@ async def test_comments_before_the_first_token_stay() -> None:
     async with running(
         behave, replica={"engine": "vllm"}, timeouts={"commit_after_s": 0.05}
     ) as router:
-        found = remember(router)
+        found = router.usages()
         client = await router.client()
         await client.send(chat(stream=True))
         await eventually(lambda: bool(router.app.parts.dispatcher.exchanges), "it is under way")

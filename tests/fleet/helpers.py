@@ -57,3 +57,9 @@ class Table:
     def close(self) -> None:
         self.sweeper.close()
         assert not self.errors
+
+
+def facts(health: Health) -> dict[str, object]:
+    """Everything an object of the fleet's health remembers, by name."""
+    found = {name: getattr(health, name) for name in dir(health) if not name.startswith("__")}
+    return {name: value for name, value in found.items() if not callable(value)}

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from router.config.model import Health as Rules
 from router.core.errors import Reason, Source, source_of
 from router.fleet.health import BLAMED, KNOWN_DEAD, Health
+from tests.fleet.helpers import facts
 
 RULES = Rules(rise=2, fall=3, eject_after=5, eject_base_s=10.0, eject_max_s=300.0)
 
@@ -206,11 +207,11 @@ def test_any_clock(now: float) -> None:
 def test_reading_changes_nothing() -> None:
     health = make()
     fail(health, times=5)
-    before = [getattr(health, name) for name in Health.__slots__]
+    before = facts(health)
     for now in (0.0, 5.0, 1e9):
         health.is_ejected(now)
         _ = health.known_dead
-    assert [getattr(health, name) for name in Health.__slots__] == before
+    assert facts(health) == before
 
 
 def test_new_rules_count_at_once() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from router.config.model import Health as Rules
 from router.fleet.health import COLDEST, Health
+from tests.fleet.helpers import facts
 
 RULES = Rules(rise=2, fall=1, eject_after=1, eject_base_s=10.0, slow_start_s=30.0)
 
@@ -97,8 +98,8 @@ def test_the_share_only_grows_and_has_bounds(since: float, elapsed: float, more:
 def test_reading_changes_nothing() -> None:
     health = make()
     health.begins_slowly(0.0)
-    before = [getattr(health, name) for name in Health.__slots__]
+    before = facts(health)
     for now in (-5.0, 5.0, 1e9):
         health.factor(now)
         health.is_suspect(now)
-    assert [getattr(health, name) for name in Health.__slots__] == before
+    assert facts(health) == before

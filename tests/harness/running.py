@@ -34,6 +34,8 @@ from router.config.model import (
     Timeouts,
 )
 from router.core.errors import STATUS, Reason
+from router.dispatch.usage import Usage
+from router.observe.access_log import Record
 from tests.harness.client import RawClient
 from tests.harness.reading import Response, error_of
 from tests.harness.replica import Behaviour, HostileReplica, eventually
@@ -135,6 +137,20 @@ class Router:
         response = await client.recv_response(method)
         client.close()
         return response
+
+    def usages(self) -> list[Usage]:
+        """The usage of every request that ends from now on, as the access log is told it."""
+        log = self.app.parts.log
+        found: list[Usage] = []
+        write = log.write
+
+        def listen(record: Record) -> None:
+            counts = (record.prompt_tokens, record.output_tokens, record.cached_tokens)
+            found.append(Usage(*counts, record.exact))
+            write(record)
+
+        log.write = listen  # type: ignore[method-assign]
+        return found
 
     def lines(self) -> list[Line]:
         """The access log as it is written so far.

@@ -1,0 +1,46 @@
+"""Names that say whether two requests have something in common, and not what.
+
+Tenants, sessions and prompt blocks stand in the access log under salted hashes (xxh3, 64 bits, cut
+to 48): whoever has the log and not the salt cannot try out guesses of a prompt or a key. The salt
+is drawn at the start unless the configuration gives one, which makes logs comparable.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import lru_cache
+from struct import Struct
+
+from xxhash import xxh3_64_digest, xxh3_64_hexdigest, xxh3_64_intdigest
+
+BYTES = 6  # of a hash that are kept
+_LETTERS = 2 * BYTES
+_eight_at_a_time = Struct("8s").iter_unpack
+
+
+class Salter:
+    """Hashes under one salt; `most` leading blocks of a prompt are told."""
+
+    def __init__(self, salt: str, most: int) -> None:
+        key = salt.encode() if salt else os.urandom(16)
+        self._seed = xxh3_64_intdigest(key)
+        self._most = most
+
+    def name(self, value: bytes) -> str:
+        """Twelve hexadecimal digits that stand for `value`."""
+        return xxh3_64_hexdigest(value, self._seed)[:_LETTERS]
+
+    def blocks(self, blocks: tuple[int, ...]) -> bytes:
+        """Six bytes a block; equal where the blocks are."""
+        blocks = blocks[: self._most]
+        if not blocks:
+            return b""
+        seed = self._seed
+        packed: Iterator[tuple[bytes]] = _eight_at_a_time(_packer(len(blocks)).pack(*blocks))
+        return b"".join([xxh3_64_digest(block, seed)[:BYTES] for (block,) in packed])
+
+
+@lru_cache(maxsize=1024)
+def _packer(count: int) -> Struct:
+    return Struct(f"<{count}Q")
