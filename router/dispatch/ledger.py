@@ -82,9 +82,7 @@ class Ledger:
                 bytes_out,
                 exchange.priority,
                 "" if head.authorization is None else salter.name(head.authorization),
-                ""
-                if view.session is None
-                else salter.name(view.session.encode("utf-8", "replace")),
+                "" if session is None else salter.name(session.encode("utf-8", "replace")),
                 usage.prompt_tokens,
                 usage.output_tokens,
                 usage.cached_tokens,

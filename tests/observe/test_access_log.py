@@ -54,6 +54,19 @@ def test_the_line_is_exact(tmp_path: Path) -> None:
             )
         )
         log.write(record(status=400, reason=Reason.BAD_JSON))
+        log.write(
+            record(
+                priority="high",
+                tenant="0123456789ab",
+                session="ba9876543210",
+                prompt_tokens=28,
+                output_tokens=0,
+                cached_tokens=16,
+                exact=True,
+                estimated_tokens=30,
+                blocks=b"\x00\x01\x02\xfd\xfe\xff",
+            )
+        )
         log.close()
 
     run(main())
@@ -65,6 +78,10 @@ def test_the_line_is_exact(tmp_path: Path) -> None:
         '"bytes_in":512,"bytes_out":4096}\n'
         '{"ts":1763643460.123,"id":"req-1","client":"10.1.2.3","method":"POST",'
         '"path":"/v1/chat/completions","kind":"chat","status":400,"reason":"bad_json"}\n'
+        '{"ts":1763643460.123,"id":"req-1","client":"10.1.2.3","method":"POST",'
+        '"path":"/v1/chat/completions","kind":"chat","status":200,"reason":"ok","class":"high",'
+        '"tenant":"0123456789ab","session":"ba9876543210","prompt_tokens":28,"output_tokens":0,'
+        '"cached_tokens":16,"exact":true,"estimated_tokens":30,"blocks":"AAEC/f7/"}\n'
     )
 
 
