@@ -21,6 +21,7 @@ from typing import ClassVar
 
 from bench.overhead import install, shapes
 from bench.overhead.processes import Orderly, Placement, free_port, start, stop
+from router.core.build import is_compiled
 
 
 class PeerError(Exception):
@@ -162,7 +163,7 @@ class Hedgerow(Peer):
     def version(self) -> str:
         from importlib.metadata import version
 
-        return version("hedgerow")
+        return version("hedgerow") + ("" if is_compiled() else " (not compiled)")
 
     def config(self) -> dict[str, object]:
         return {

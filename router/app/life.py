@@ -16,6 +16,7 @@ from router.config.address import split_host_port
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
 from router.config.tls import FileProblem, listening_context
+from router.core.build import is_compiled
 from router.core.errors import ConfigError
 from router.core.limits import raise_open_files
 from router.emulator.spawn import EmulatedFleet, FleetError
@@ -84,6 +85,7 @@ class App:
             up=len(parts.fleet.ready),
             policy=config.routing.policy,
             open_files=open_files,
+            compiled=is_compiled(),
         )
 
     async def _emulate(self, config: Config) -> None:
