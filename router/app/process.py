@@ -10,6 +10,7 @@ from collections.abc import Callable
 from router.app.life import App
 from router.config.model import Config
 from router.core.errors import ConfigError
+from router.core.memory import keep_large_blocks
 from router.observe import events
 
 
@@ -21,6 +22,7 @@ def serve(config: Config, read_again: Callable[[], Config]) -> int:
     """
     import uvloop
 
+    keep_large_blocks()
     handler = events.install()
     try:
         return int(uvloop.run(_serve(config, read_again)))
