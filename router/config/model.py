@@ -171,7 +171,9 @@ class AccessLog(Frozen, frozen=True):
     path: str = "-"  # "-": standard output; "": off
     flush_s: Seconds = 0.5
     queue: Bytes = 4 * MiB  # bytes waiting for a slow sink before lines are dropped
-    blocks: Annotated[int, msgspec.Meta(ge=0, le=4096)] = 64  # a prompt's leading blocks told
+    blocks: Annotated[int, msgspec.Meta(ge=0, le=4096)] = (
+        64  # leading blocks of a prompt told, each of two of ours
+    )
     salt: str = ""  # of the hashes in it; "": drawn at the start
 
 

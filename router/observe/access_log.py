@@ -58,7 +58,7 @@ class Record(msgspec.Struct, omit_defaults=True, gc=False, rename={"priority": "
     cached_tokens: int | None = None
     exact: bool = False  # they are the counts of a whole answer
     estimated_tokens: int = 0  # of the prompt, by the router
-    blocks: bytes = b""  # six bytes a leading block of the prompt, as base64
+    blocks: bytes = b""  # six bytes for every two leading blocks of the prompt, as base64
 
 
 def milliseconds(seconds: float) -> float:
