@@ -206,5 +206,5 @@ class KvAware(RoutingPolicy):
             self._total = sum(recent.values())
 
     def on_fleet_change(self, replica_ids: frozenset[str]) -> None:
-        self._recent = {id: self._recent.get(id, 0.0) for id in replica_ids}
+        self._recent = {id: self._recent.get(id, 0.0) for id in sorted(replica_ids)}
         self._total = sum(self._recent.values())

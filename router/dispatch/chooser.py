@@ -62,6 +62,8 @@ class Chooser:
         self._ctx = Context(rng)
         self._asked: tuple[int, ...] | None = None  # whose prefix was asked for last ...
         self._held: Mapping[Replica, int] = _NOBODY  # ... and who holds it
+        self._crowd: Sequence[Replica] = ()  # the candidates of a large fleet, ...
+        self._fit: frozenset[Replica] = frozenset()  # ... to ask who is one
         self.adopt(policies, sample)
 
     def adopt(self, policies: Policies, sample: int) -> None:
@@ -113,7 +115,9 @@ class Chooser:
         # A prefix that everybody holds tells them apart by nothing: the window is enough.
         if 0 < len(held) <= self._sample:
             seen = set(window)
-            window += [c for c in candidates if c in held and c not in seen]
+            if candidates is not self._crowd:  # one tuple for as long as the fleet is the same
+                self._crowd, self._fit = candidates, frozenset(candidates)
+            window += [c for c in held if c in self._fit and c not in seen]
         return window
 
     # -- what happens to a choice -------------------------------------------------------------
