@@ -27,4 +27,4 @@ def keep_large_blocks() -> bool:
         (_M_TRIM_THRESHOLD, KEPT_BYTES),
         (_M_TOP_PAD, 1 << 20),
     )
-    return min(mallopt(option, value) for option, value in options) == 1
+    return all(bool(mallopt(option, value)) for option, value in options)

@@ -67,7 +67,7 @@ class KvPool:
 
     def match(self, hashes: Sequence[int], limit: int) -> list[int]:
         """Blocks of the longest cached prefix, at most `limit` of them. Changes nothing."""
-        blocks = []
+        blocks: list[int] = []
         cached = self._cached
         for value in islice(hashes, limit):
             block = cached.get(value)
@@ -93,45 +93,50 @@ class KvPool:
     def share(self, blocks: Iterable[int]) -> None:
         """Hold these cached blocks too."""
         refs = self._refs
+        free = self._free
         for block in blocks:
             if not refs[block]:
-                del self._free[block]
+                del free[block]
             refs[block] += 1
 
-    def take(self) -> int:
-        """Hold one block with nothing in it. Raises MemoryError when none is free."""
-        if len(self._refs) < self.num_blocks:
-            self._count()
-            self._refs.append(1)
-            self._hashes.append(None)
-            return len(self._refs) - 1
-        if not self._free:
+    def take(self, count: int) -> list[int]:
+        """Hold so many blocks with nothing in them. Raises MemoryError when fewer are free."""
+        refs, names, free, cached = self._refs, self._hashes, self._free, self._cached
+        fresh = min(count, self.num_blocks - len(refs))
+        blocks = list(islice(free, count - fresh))
+        if fresh + len(blocks) < count:
             raise MemoryError("every KV block is in use")
-        self._count()
-        block, _ = self._free.popitem(last=False)
-        old = self._hashes[block]
-        if old is not None:
-            del self._cached[old]
-            self._hashes[block] = None
-            self.evictions += 1
-            if self._log is not None:
-                self._log.append(Removed(old))
-        self._refs[block] = 1
-        return block
+        for block in blocks:
+            del free[block]
+            refs[block] = 1
+            old = names[block]
+            if old is not None:
+                names[block] = None
+                del cached[old]
+                self.evictions += 1
+                if self._log is not None:
+                    self._log.append(Removed(old))
+        if fresh:
+            blocks = [*range(len(refs), len(refs) + fresh), *blocks]
+            refs += [1] * fresh
+            names += [None] * fresh
+        self.taken += count
+        used = len(refs) - len(free)
+        if used > self.peak:
+            self.peak = used
+        return blocks
 
-    def _count(self) -> None:
-        self.taken += 1
-        self.peak = max(self.peak, self.used + 1)
-
-    def commit(self, block: int, value: int) -> None:
-        """The block is full and has this hash: prompts may hit it from now on.
+    def commit(self, blocks: Iterable[int], values: Iterable[int]) -> None:
+        """These blocks are full and have these hashes: prompts may hit them from now on.
 
         A second copy of what is cached already stays anonymous, and an already named block keeps
         its name.
         """
-        if self._hashes[block] is None and value not in self._cached:
-            self._hashes[block] = value
-            self._cached[value] = block
+        names, cached = self._hashes, self._cached
+        for block, value in zip(blocks, values, strict=True):
+            if names[block] is None and value not in cached:
+                names[block] = value
+                cached[value] = block
 
     def release(self, blocks: list[int]) -> None:
         """Hold these no longer."""

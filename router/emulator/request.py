@@ -23,6 +23,7 @@ class CoreConfig:
     reserve_output: bool = False  # True: all KV is promised at admission, nobody is preempted
     preempt_advantage: int | None = None  # in priority numbers; None: newcomers displace nobody
     kv_events: bool = False  # True: `EngineCore.kv_log` tells what the prefix cache holds
+    leap: bool = False  # True: decode steps in which nobody comes, ends or waits are one event
 
     def __post_init__(self) -> None:
         if self.max_num_seqs < 1:
@@ -31,6 +32,8 @@ class CoreConfig:
             raise ValueError("max_num_batched_tokens must be at least max_num_seqs")
         if self.num_blocks < 1 or self.block_size < 1:
             raise ValueError("num_blocks and block_size must be at least 1")
+        if self.leap and self.token_events:
+            raise ValueError("to leap is to report no token: it needs token_events off")
 
 
 class Request:
@@ -48,6 +51,7 @@ class Request:
         "_finish_step",
         "_first_step",
         "_grow_step",
+        "_order",
         "_place",
         "_promised",
         "_state",
@@ -99,6 +103,7 @@ class Request:
         self._first_step = 0  # the step that made its first token, had it never been preempted
         self._grow_step = 0  # the next step that needs another block; 0: none
         self._finish_step = 0
+        self._order = 0  # among those that decode
 
     @property
     def first_step(self) -> int:

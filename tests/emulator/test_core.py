@@ -204,7 +204,7 @@ def test_many_aborted_while_waiting_leave_nothing_in_the_queue() -> None:
         core.submit(Request(f"r{index}", 10, 1), now=0.5)
         core.abort(f"r{index}", now=0.5)
     assert core.waiting == 0
-    assert len(core._heap) < 200
+    assert len(core._scheduler.queue._heap) < 200
 
 
 def test_stalled_it_queues_and_then_goes_on_where_it_was() -> None:
@@ -217,6 +217,15 @@ def test_stalled_it_queues_and_then_goes_on_where_it_was() -> None:
     assert core.advance(100.0) == []
     core.resume(100.5)
     assert times(turn(core), FIRST_TOKEN) == {"a": 101.0, "b": 102.0}
+
+
+def test_what_came_to_a_stalled_idle_engine_begins_when_it_goes_on() -> None:
+    core = make()
+    core.stall(0.5)
+    core.submit(Request("a", 10, 1), now=0.7)
+    core.resume(100.5)
+    assert core.next_event(100.5) == 100.5
+    assert times(turn(core), FIRST_TOKEN) == {"a": 101.5}
 
 
 def test_a_straggler_takes_longer_from_its_next_step_on() -> None:

@@ -58,13 +58,15 @@ def check(core: EngineCore[Request], live: set[str]) -> None:
     holders = Counter(block for request in core.rows() for block in request._blocks)
     assert {block: kv._refs[block] for block in holders} == holders  # each taken, each once
     assert len(holders) == kv.used
-    assert core.config.reserve_output or not core._promised
-    assert 0 <= core._promised <= kv.free
+    assert core.config.reserve_output or not core._scheduler.promised
+    assert 0 <= core._scheduler.promised <= kv.free
     assert core.running <= core.config.max_num_seqs
-    assert core.step_tokens + len(core._decoding) <= core.config.max_num_batched_tokens
+    assert (
+        core.step_tokens + len(core._scheduler.batch.decoding) <= core.config.max_num_batched_tokens
+    )
     assert core.running + core.waiting == len(live)
     if not core.running:
-        assert (kv.used, core._promised, core._context) == (0, 0, 0)
+        assert (kv.used, core._scheduler.promised, core._scheduler.batch.context) == (0, 0, 0)
 
 
 def replay(events: list[KvEvent], known: set[int]) -> None:
@@ -140,8 +142,8 @@ def test_every_request_ends_once_and_nothing_leaks(
 ) -> None:
     log, core = play(traffic, config, profile)
     assert not core._requests
-    assert not any(core._finishing.values())
-    assert not any(core._growing.values())
+    assert not core._scheduler.batch._finishing
+    assert not core._scheduler.batch._growing
     assert core.finished + core.aborted == len(traffic)
     tokens = Counter(id for _, kind, id in log if kind != FINISHED)
     for at, kind, id in log:

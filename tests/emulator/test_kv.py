@@ -11,9 +11,8 @@ from router.emulator.kv import KvPool
 
 
 def filled(pool: KvPool, hashes: list[int]) -> list[int]:
-    blocks = [pool.take() for _ in hashes]
-    for block, value in zip(blocks, hashes, strict=True):
-        pool.commit(block, value)
+    blocks = pool.take(len(hashes))
+    pool.commit(blocks, hashes)
     return blocks
 
 
@@ -23,9 +22,9 @@ def test_freed_blocks_stay_as_cache_until_their_room_is_needed() -> None:
     pool.release(blocks)
     assert (pool.used, pool.free, pool.cached) == (0, 4, 3)
     assert pool.match([1, 2, 3, 4], 4) == blocks
-    pool.take()  # the one never used
+    pool.take(1)  # the one never used
     assert pool.match([1, 2, 3], 3) == blocks
-    pool.take()  # now the tail of the prefix goes
+    pool.take(1)  # now the tail of the prefix goes
     assert pool.match([1, 2, 3], 3) == blocks[:2]
     assert pool.evictions == 1
 
@@ -37,7 +36,7 @@ def test_least_recently_freed_goes_first_and_a_hit_renews() -> None:
     pool.release(new)
     pool.share(pool.match([1], 1))
     pool.release(old)
-    pool.take()
+    pool.take(1)
     assert (pool.match([1], 1), pool.match([2], 1)) == (old, [])
 
 
@@ -69,9 +68,9 @@ def test_a_second_copy_stays_anonymous() -> None:
 
 def test_a_full_pool_says_so() -> None:
     pool = KvPool(1, 16)
-    pool.take()
+    pool.take(1)
     with pytest.raises(MemoryError):
-        pool.take()
+        pool.take(1)
 
 
 def test_a_cleared_cache_hits_nothing_and_holds_what_was_held() -> None:
@@ -97,9 +96,8 @@ class Pool(RuleBasedStateMachine):
         if len(hashes) - len(hits) + self.pool.idle(hits) > self.pool.free:
             return
         self.pool.share(hits)
-        fresh = [self.pool.take() for _ in hashes[len(hits) :]]
-        for block, value in zip(fresh, hashes[len(hits) :], strict=True):
-            self.pool.commit(block, value)
+        fresh = self.pool.take(len(hashes) - len(hits))
+        self.pool.commit(fresh, hashes[len(hits) :])
         self.held.append(hits + fresh)
 
     @rule(index=st.integers(0, 9))
