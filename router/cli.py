@@ -21,13 +21,18 @@ examples:
   hedgerow serve --config hedgerow.yaml
   hedgerow serve --emulate 3          no GPU: three emulated engines
   hedgerow check hedgerow.yaml        say what is wrong with a configuration
+  hedgerow replay access.log          the same traffic with other policies, simulated
 """
 _RELOAD = """\
 Signals: SIGHUP reads the configuration again (a broken one is refused and the old one kept),
 SIGTERM drains and exits, a second SIGTERM exits at once.
 """
 # Modules of commands that live elsewhere; each has add_arguments(parser) and main(args) -> int.
-_EMULATE = "router.emulator.command"
+_COMMANDS = {
+    "emulate": ("router.emulator.command", "run emulated engines, without a router"),
+    "replay": ("router.simulator.command", "try policies and fleet sizes on recorded traffic"),
+    "audit": ("router.simulator.audit.command", "say who delays whom, from an access log"),
+}
 _BENCHES = {
     "overhead": ("bench.overhead.cli", "CPU per request and per token, beside its peers"),
     "fleet": ("bench.fleet.cli", "time to first token of an emulated fleet, beside its peers"),
@@ -60,9 +65,10 @@ def _parser(words: list[str]) -> argparse.ArgumentParser:
     _add_serve(commands)
     _add_check(commands)
 
-    emulate = commands.add_parser("emulate", help="run emulated engines, without a router")
-    if words[:1] == ["emulate"]:
-        _attach(emulate, _EMULATE)
+    for name, (module, text) in _COMMANDS.items():
+        command = commands.add_parser(name, help=text)
+        if words[:1] == [name]:
+            _attach(command, module)
 
     bench = commands.add_parser("bench", help="measure this machine's router")
     benches = bench.add_subparsers(title="benchmarks", metavar="BENCH", required=True)

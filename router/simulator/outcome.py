@@ -5,7 +5,8 @@ Times are seconds of the traffic's clock. Must never: keep an outcome that was h
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 from router.core.errors import Reason
 from router.simulator.traffic import Arrival
@@ -32,7 +33,9 @@ class Outcome:
         self.replica = replica  # its id; "" if it never got to one
         self.router = router  # the number of the router it came through
         self.dispatched = dispatched  # when its last attempt left the router
-        self.first = -1.0  # its first token, seen by the client; < 0: none came
+        # Its first token, seen by the client (of an answer that is not streamed: all of it);
+        # < 0: none came.
+        self.first = -1.0
         self.ended = -1.0  # its last token, or when it failed
         self.cached_tokens = 0  # of the prompt, that the engine found in its cache
         self.expected_tokens = 0  # ... that the router took it to hold there
@@ -46,9 +49,11 @@ class Outcome:
 
     @property
     def tpot_s(self) -> float | None:
-        """Seconds per output token after the first; None: there were not two."""
-        more = self.arrival.output_tokens - 1
-        if self.first < 0.0 or more < 1 or self.reason is not Reason.OK:
+        """Seconds per output token after the first; None: there were not two, or not seen one by
+        one."""
+        arrival = self.arrival
+        more = arrival.output_tokens - 1
+        if self.first < 0.0 or more < 1 or not arrival.stream or self.reason is not Reason.OK:
             return None
         return (self.ended - self.first) / more
 
@@ -57,3 +62,11 @@ class Recorder(Protocol):
     """Hears of each request once, at its end, in the order of the ends."""
 
     def ended(self, outcome: Outcome) -> None: ...
+
+
+@runtime_checkable
+class LoadRecorder(Protocol):
+    """A recorder that also wants to know, now and then, how the load is spread."""
+
+    def sampled(self, now: float, loads: Sequence[float], /) -> None:
+        """Requests at each engine at this moment, running and waiting, by replica number."""

@@ -7,7 +7,7 @@ of them need no more memory than ten. Must never: know a fleet or a policy.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 class Arrival:
@@ -19,6 +19,7 @@ class Arrival:
     """
 
     __slots__ = (
+        "answer_blocks",
         "at",
         "blocks",
         "kind",
@@ -46,6 +47,7 @@ class Arrival:
         model: str | None = None,
         stream: bool = True,
         kind: str = "chat",
+        answer_blocks: tuple[int, ...] = (),
     ) -> None:
         self.number = number  # unique in its traffic; its order in the source
         self.at = at  # seconds since the beginning of the traffic, >= 0
@@ -58,6 +60,9 @@ class Arrival:
         self.model = model
         self.stream = stream
         self.kind = kind  # the route, as in `policies.contract.RequestView`
+        # Full blocks that end within the answer, where the source knows that somebody will come
+        # for them (the next turn). Engines cache them; routers cannot know of them.
+        self.answer_blocks = answer_blocks
 
 
 class Traffic(Protocol):
@@ -74,6 +79,14 @@ class Traffic(Protocol):
 
         Their `at` is at or after `now`. Nothing, for traffic whose times are all given.
         """
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """A source that knows how far it has been read: for people who wait."""
+
+    def share(self) -> float:
+        """What was read of the whole, 0 to 1."""
 
 
 class TraceError(ValueError):

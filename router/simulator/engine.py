@@ -1,0 +1,256 @@
+"""One engine of the simulated fleet: the emulator's core on the virtual clock, behind a network.
+
+What a router sends arrives `network_s` later, and so does everything it hears back. The core moves
+from event to event by its `next_event`, which is asked again whenever something may have moved it.
+
+Must never: decide what happens to a request, or know more of a router than the legs it sends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf, prod
+from typing import TYPE_CHECKING
+
+from router.emulator.core import FINISHED, CoreConfig, EngineCore
+from router.emulator.timing import Timing
+from router.fleet.signals import Signals
+from router.simulator.clock import Clock
+from router.simulator.scenario import Fault
+
+if TYPE_CHECKING:
+    from router.simulator.exchange import Leg
+
+
+@dataclass(slots=True)
+class EngineTotals:
+    """What one replica did, in all its lives."""
+
+    requests: int = 0  # that it took
+    finished: int = 0
+    aborted: int = 0  # given up by their routers
+    prompt_tokens: int = 0  # of those that it let in ...
+    cached_tokens: int = 0  # ... and found in its cache
+    generated_tokens: int = 0
+    preemptions: int = 0
+    peak_waiting: int = 0
+    busy_s: float = 0.0  # seconds in which it had something to do
+
+    def add(self, core: EngineCore[Leg]) -> None:
+        """What one life came to."""
+        self.requests += core.submitted
+        self.finished += core.finished
+        self.aborted += core.aborted
+        self.prompt_tokens += core.prompt_tokens
+        self.cached_tokens += core.prefix_hits
+        self.generated_tokens += core.generation_tokens
+        self.preemptions += core.preemptions
+        self.peak_waiting = max(self.peak_waiting, core.peak_waiting)
+
+
+class SimulatedEngine:
+    """One replica's engine. Times are the clock's seconds."""
+
+    __slots__ = (
+        "_before",
+        "_busy_since",
+        "_clock",
+        "_config",
+        "_deaths",
+        "_freezes",
+        "_idle",
+        "_network_s",
+        "_slows",
+        "_timing",
+        "_wake",
+        "core",
+        "frozen_since",
+        "started_at",
+    )
+
+    def __init__(self, clock: Clock, config: CoreConfig, timing: Timing, network_s: float) -> None:
+        self._clock = clock
+        self._config = config
+        self._timing = timing
+        self._network_s = network_s
+        self.core: EngineCore[Leg] = EngineCore(config, timing)
+        self.started_at = 0.0
+        self.frozen_since: float | None = None  # None: it is not
+        self._wake = inf  # when the core is moved on next; what comes at another time is outdated
+        self._busy_since: float | None = None
+        self._idle: Signals | None = None  # what it says as long as it has nothing to do
+        self._before = EngineTotals()  # of the lives that are over
+        # Of faults that go on; they may overlap.
+        self._slows: list[float] = []
+        self._freezes = 0
+        self._deaths = 0
+
+    # -- what can be asked --------------------------------------------------------------------
+
+    @property
+    def is_up(self) -> bool:
+        """Whether one can connect."""
+        return not self._deaths
+
+    @property
+    def load(self) -> int:
+        """Requests here, running and waiting."""
+        core = self.core
+        return core.running + core.waiting
+
+    def generated(self, leg: Leg) -> int:
+        """Tokens that an attempt has made so far."""
+        if not self.core.holds(leg.id):
+            return leg.made  # it has not arrived, or died with another life
+        self.core.settle(self._clock.now)
+        return self.core.generated(leg)
+
+    def totals(self) -> EngineTotals:
+        """Up to now."""
+        totals = replace(self._before)
+        totals.add(self.core)
+        if self._busy_since is not None:
+            totals.busy_s += self._clock.now - self._busy_since
+        return totals
+
+    def signals(self) -> Signals:
+        """Its metrics at this moment. While it has nothing to do, always the same object."""
+        if self._idle is not None:
+            return self._idle
+        core, config = self.core, self._config
+        core.settle(self._clock.now)
+        running, waiting = core.running, core.waiting
+        signals = Signals(
+            running=running,
+            waiting=waiting,
+            kv_usage=core.kv_usage,
+            kv_tokens=config.num_blocks * config.block_size,
+            block_tokens=config.block_size,
+            started_at=self.started_at,
+            prompt_tokens=core.prompt_tokens,
+            generated_tokens=core.generation_tokens,
+            cache_queries=core.prefix_queries,
+            cache_hits=core.prefix_hits,
+            preemptions=core.preemptions,
+        )
+        if not running and not waiting and self._busy_since is None:
+            self._idle = signals
+        return signals
+
+    # -- requests -----------------------------------------------------------------------------
+
+    def send(self, leg: Leg) -> None:
+        """A router sends an attempt. The leg is told what becomes of it."""
+        clock = self._clock
+        clock.at(clock.now + self._network_s, partial(self._arrives, leg))
+
+    def cancel(self, leg: Leg) -> None:
+        """Its router closes the connection."""
+        clock = self._clock
+        clock.holds += 1
+        clock.at(clock.now + self._network_s, partial(self._is_dropped, leg))
+
+    def _arrives(self, leg: Leg, now: float) -> None:
+        if self._deaths:
+            self._clock.at(now + self._network_s, leg.not_connected)
+            return
+        leg.connected()
+        try:
+            self.core.submit(leg, now)
+        except ValueError:  # it could never run here, say the core's own rules
+            self._clock.at(now + self._network_s, leg.refused)
+            return
+        self._idle = None
+        self._look(now)
+
+    def _is_dropped(self, leg: Leg, now: float) -> None:
+        self._clock.holds -= 1
+        self.core.abort(leg.id, now)
+        self._look(now)
+
+    # -- time ---------------------------------------------------------------------------------
+
+    def _look(self, now: float) -> None:
+        """Something happened to the core: its next event may be another one."""
+        due = self.core.next_event(now)
+        if due is not None and due < self._wake:
+            self._wake = max(due, now)
+            self._clock.at(self._wake, self._go_on)
+
+    def _go_on(self, now: float) -> None:
+        if now != self._wake:
+            return
+        core = self.core
+        if self._busy_since is None:
+            self._busy_since = now
+        due = core.next_event(now)
+        while due is not None and due <= now:
+            for kind, leg in core.advance(now):
+                if kind == FINISHED:
+                    self._clock.at(core.clock + self._network_s, leg.finished)
+                elif leg.streamed:
+                    self._clock.at(core.clock + self._network_s, leg.shown)
+            due = core.next_event(now)
+        if due is not None:
+            self._wake = due
+            self._clock.at(due, self._go_on)
+            return
+        self._wake = inf
+        if not core.running and not core.waiting:
+            self._before.busy_s += now - self._busy_since
+            self._busy_since = None
+
+    # -- faults -------------------------------------------------------------------------------
+
+    def fails(self, fault: Fault, now: float) -> None:
+        """A fault begins."""
+        if fault.kind == "slow":
+            self._slows.append(fault.factor)
+            self._slow_down(now)
+        elif fault.kind == "freeze":
+            self._freezes += 1
+            if self._freezes == 1:
+                self.frozen_since = now
+                self.core.stall(now)
+        else:
+            self._deaths += 1
+            if self._deaths == 1:
+                self._die(now)
+        self._look(now)
+
+    def recovers(self, fault: Fault, now: float) -> None:
+        """A fault is over."""
+        if fault.kind == "slow":
+            self._slows.remove(fault.factor)
+            self._slow_down(now)
+        elif fault.kind == "freeze":
+            self._freezes -= 1
+            if not self._freezes:
+                self.frozen_since = None
+                self.core.resume(now)
+        else:
+            self._deaths -= 1
+            if not self._deaths:
+                self.started_at = now
+        self._look(now)
+
+    def _slow_down(self, now: float) -> None:
+        self.core.slow(prod(self._slows), now)
+
+    def _die(self, now: float) -> None:
+        """What it holds is lost, its cache too; the next life begins with nothing."""
+        core = self.core
+        core.settle(now)
+        for leg in [*core.rows(), *core.queued()]:
+            leg.made = core.generated(leg)
+            self._clock.at(now + self._network_s, leg.lost)
+        self._before.add(core)
+        if self._busy_since is not None:
+            self._before.busy_s += now - self._busy_since
+        self._busy_since = self._idle = None
+        self._wake = inf
+        self.core = core = EngineCore(self._config, self._timing)
+        self._slow_down(now)
+        if self._freezes:
+            core.stall(now)

@@ -1,0 +1,46 @@
+"""Active probes of a replica that is down: what `fleet/probe.py` finds out about it.
+
+A replica that is up answers its probes, and good probes of one that is taken to be up change
+nothing. So only those that died are probed here, until they are up again for the router.
+
+Must never: probe a replica whose probes cannot change anything: a thousand of them every five
+seconds are half of a quiet run's events.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+
+from router.config.model import Health as Rules
+from router.fleet.replica import Replica
+from router.fleet.table import Fleet
+from router.simulator.clock import Clock
+from router.simulator.engine import SimulatedEngine
+
+
+class SimulatedProber:
+    """The probes of one router."""
+
+    def __init__(self, clock: Clock, fleet: Fleet, rules: Rules, rng: Random) -> None:
+        self._clock = clock
+        self._fleet = fleet
+        self._rules = rules
+        self._rng = rng
+        self._watched: dict[Replica, None] = {}
+
+    def watch(self, replica: Replica, engine: SimulatedEngine) -> None:
+        """Its engine has just died."""
+        if replica not in self._watched:
+            self._watched[replica] = None
+            due = self._clock.now + self._rules.interval_s * self._rng.random()
+            self._clock.at(due, partial(self._probe, replica, engine))
+
+    def _probe(self, replica: Replica, engine: SimulatedEngine, now: float) -> None:
+        is_up = engine.is_up
+        self._fleet.probed(replica, is_up)
+        if is_up and replica.health.up:
+            del self._watched[replica]
+            return
+        pause = self._rules.interval_s * self._rng.uniform(0.8, 1.2)
+        self._clock.at(now + pause, partial(self._probe, replica, engine))

@@ -1,0 +1,109 @@
+"""Which figures of a run, and of a class or a tenant in it, stand in a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from router.core.sketch import Sketch
+from router.simulator.report.group import Group
+from router.simulator.report.run import Run
+from router.simulator.report.table import Column
+
+_MS = 1e3
+_PERCENT = 100.0
+
+
+def of_runs(runs: Sequence[Run]) -> list[Column[Run]]:
+    """The columns of the summary; those that would say nothing of these runs are left out."""
+    columns: list[Column[Run]] = [
+        Column("policy", "policy", text=lambda run: run.policy),
+        Column("replicas", "replicas", value=lambda run: run.scenario.replicas),
+    ]
+    if any(run.scenario.routers > 1 for run in runs):
+        columns.append(Column("routers", "routers", text=lambda run: run.routers))
+    if any(run.summary.all.failed for run in runs):
+        columns.append(
+            Column("failed", "failed", value=lambda run: run.summary.all.failed, better="low")
+        )
+    columns += [
+        Column(
+            "ttft_mean",
+            "TTFT mean",
+            "ms",
+            lambda run: _scaled(run.summary.all.ttft.mean, _MS),
+            "low",
+        ),
+        _quantile("ttft_p50", "TTFT p50", lambda group: group.ttft, 0.5),
+        _quantile("ttft_p99", "TTFT p99", lambda group: group.ttft, 0.99),
+        _quantile("tpot_p50", "TPOT p50", lambda group: group.tpot, 0.5),
+        _quantile("tpot_p99", "TPOT p99", lambda group: group.tpot, 0.99),
+        Column(
+            "latency_p99",
+            "latency p99",
+            "s",
+            lambda run: run.summary.all.quantile(run.summary.all.latency, 0.99),
+            "low",
+        ),
+        Column(
+            "slo",
+            "in SLO",
+            "%",
+            lambda run: _scaled(run.summary.all.attainment, _PERCENT),
+            "high",
+        ),
+        Column("goodput", "goodput", "req/s", lambda run: run.summary.goodput, "high"),
+        Column(
+            "goodput_tokens",
+            "goodput",
+            "tok/s",
+            lambda run: run.summary.per_s(run.summary.all.good_tokens),
+            "high",
+        ),
+        Column(
+            "hits", "hits", "%", lambda run: _scaled(run.summary.all.hit_rate, _PERCENT), "high"
+        ),
+        Column("hotspot", "hotspot", "× even", lambda run: run.summary.hotspot, "low"),
+    ]
+    return columns
+
+
+class Part(NamedTuple):
+    """The requests of one class or one tenant in one run."""
+
+    run: Run
+    name: str
+    group: Group
+
+
+def of_parts(what: str) -> list[Column[Part]]:
+    """The columns of a table by class or by tenant; `what` is the title of its name."""
+    return [
+        Column("name", what, text=lambda part: part.name),
+        Column("policy", "policy", text=lambda part: part.run.policy),
+        Column("requests", "requests", value=lambda part: part.group.requests),
+        Column("failed", "failed", value=lambda part: part.group.failed, better="low"),
+        _of_part("ttft_p50", "TTFT p50", lambda group: group.ttft, 0.5),
+        _of_part("ttft_p99", "TTFT p99", lambda group: group.ttft, 0.99),
+        _of_part("tpot_p99", "TPOT p99", lambda group: group.tpot, 0.99),
+        Column("slo", "in SLO", "%", lambda part: _scaled(part.group.attainment, _PERCENT), "high"),
+        Column("hits", "hits", "%", lambda part: _scaled(part.group.hit_rate, _PERCENT), "high"),
+    ]
+
+
+def _quantile(key: str, title: str, of: Callable[[Group], Sketch], q: float) -> Column[Run]:
+    def value(run: Run) -> float | None:
+        return _scaled(run.summary.all.quantile(of(run.summary.all), q), _MS)
+
+    return Column(key, title, "ms", value, "low")
+
+
+def _of_part(key: str, title: str, of: Callable[[Group], Sketch], q: float) -> Column[Part]:
+    def value(part: Part) -> float | None:
+        return _scaled(part.group.quantile(of(part.group), q), _MS)
+
+    return Column(key, title, "ms", value, "low")
+
+
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor

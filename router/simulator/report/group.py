@@ -1,0 +1,122 @@
+"""The figures of one set of requests: all of them, those of a class, those of a tenant.
+
+A request without a whole answer counts as slower than all others: failing fast is no way to a good
+percentile. Must never: keep a request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+from router.core.sketch import ACCURACY, Sketch
+
+BUCKETS_MAX = 16_384  # fourteen powers of ten at 0.1 %
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """What a request is promised. Raises ValueError.
+
+    The defaults are what a person at a chat does not mind: two seconds until it begins, then ten
+    tokens a second, which is faster than one reads.
+    """
+
+    ttft_s: float = 2.0
+    tpot_s: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not (0.0 < self.ttft_s < float("inf") and 0.0 < self.tpot_s < float("inf")):
+            raise ValueError("an SLO is a time above 0")
+
+
+class Group:
+    """Counts and distributions. Times in seconds."""
+
+    __slots__ = (
+        "cached_tokens",
+        "failed",
+        "good",
+        "good_tokens",
+        "latency",
+        "output_tokens",
+        "prompt_tokens",
+        "requests",
+        "tpot",
+        "ttft",
+    )
+
+    def __init__(self, accuracy: float = ACCURACY) -> None:
+        """`accuracy`: of the distributions, relative."""
+        self.requests = 0  # that ended, well or not
+        self.failed = 0
+        self.good = 0  # answered within the SLO
+        self.good_tokens = 0  # output tokens of those
+        self.output_tokens = 0  # of whole answers
+        self.prompt_tokens = 0  # ... and of their prompts
+        self.cached_tokens = 0  # of these, found in the engine's prefix cache
+        self.ttft = Sketch(accuracy, BUCKETS_MAX)  # of whole answers, as all distributions here
+        self.tpot = Sketch(accuracy, BUCKETS_MAX)  # ... of two tokens and more
+        self.latency = Sketch(accuracy, BUCKETS_MAX)  # from arrival to last token
+
+    def answered(
+        self,
+        ttft_s: float,
+        tpot_s: float | None,
+        latency_s: float,
+        is_good: bool,
+        prompt_tokens: int,
+        cached_tokens: int,
+        output_tokens: int,
+    ) -> None:
+        """Count a request that got its whole answer."""
+        self.requests += 1
+        self.prompt_tokens += prompt_tokens
+        self.cached_tokens += cached_tokens
+        self.output_tokens += output_tokens
+        if is_good:
+            self.good += 1
+            self.good_tokens += output_tokens
+        self.ttft.add(ttft_s)
+        self.latency.add(latency_s)
+        if tpot_s is not None:
+            self.tpot.add(tpot_s)
+
+    def not_answered(self) -> None:
+        self.requests += 1
+        self.failed += 1
+
+    @property
+    def attainment(self) -> float | None:
+        """Share of all requests, failed ones too, that got what the SLO says; None of nothing."""
+        return self.good / self.requests if self.requests else None
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Share of prompt tokens that engines found in their caches; None of nothing."""
+        return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else None
+
+    def quantile(self, of: Sketch, q: float) -> float | None:
+        """Of `ttft`, `tpot` or `latency` over all requests; infinity: so many had no answer."""
+        return of.quantile(q, above=self.failed)
+
+    def document(self) -> dict[str, Any]:
+        """All of it as plain values; None: of nothing, or never reached."""
+        return {
+            "requests": self.requests,
+            "failed": self.failed,
+            "slo_attainment": self.attainment,
+            "prompt_tokens": self.prompt_tokens,
+            "cached_tokens": self.cached_tokens,
+            "output_tokens": self.output_tokens,
+            "prefix_hit_rate": self.hit_rate,
+            "ttft_s": self._distribution(self.ttft),
+            "tpot_s": self._distribution(self.tpot),
+            "latency_s": self._distribution(self.latency),
+        }
+
+    def _distribution(self, of: Sketch) -> dict[str, float | None]:
+        found = {"mean": of.mean, **{n: self.quantile(of, q) for n, q in QUANTILES.items()}}
+        return {n: v if v is not None and isfinite(v) else None for n, v in found.items()}

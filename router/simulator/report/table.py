@@ -1,0 +1,199 @@
+"""A table of texts, and how it is written down: plain or as Markdown.
+
+`build` turns things into a table: one row a thing, one column a figure. The best figure of each
+group of comparable rows is marked, unless all of them read the same. Must never: know what the
+figures mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+T = TypeVar("T")
+Better = Literal["low", "high", ""]  # "": neither
+
+
+class Cell(NamedTuple):
+    text: str
+    is_best: bool = False
+    delta: str = ""  # against the first row of its group
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[T]):
+    """A figure (or, with `text`, a name) of each row."""
+
+    key: str  # to sort by
+    title: str
+    unit: str = ""
+    value: Callable[[T], float | None] = lambda _: None
+    better: Better = ""
+    text: Callable[[T], str] | None = None
+
+    @property
+    def is_number(self) -> bool:
+        return self.text is None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Columns and as many cells in each row."""
+
+    columns: Sequence[Column[Any]]
+    rows: Sequence[Sequence[Cell]]
+    breaks: frozenset[int] = frozenset()  # numbers of the rows that begin another group
+
+
+def build(
+    things: Sequence[T],
+    columns: Sequence[Column[T]],
+    *,
+    group: Callable[[T], Hashable] = lambda _: None,
+    sort: str | None = None,
+    deltas: bool = False,
+) -> Table:
+    """One row a thing, in the given order or by the column with the key `sort`, best first.
+
+    Raises KeyError if there is no such column.
+    """
+    firsts: dict[Hashable, T] = {}
+    groups: dict[Hashable, list[T]] = {}
+    for thing in things:
+        firsts.setdefault(group(thing), thing)
+        groups.setdefault(group(thing), []).append(thing)
+    best = {(g, c.key): _best(members, c) for g, members in groups.items() for c in columns}
+    rows = []
+    ordered = _sorted(things, columns, sort)
+    for thing in ordered:
+        row = []
+        for column in columns:
+            if column.text is not None:
+                row.append(Cell(column.text(thing)))
+                continue
+            value = column.value(thing)
+            text = number(value)
+            first = firsts[group(thing)]
+            change = ""
+            if deltas and column.better and thing is not first:
+                change = delta(value, column.value(first))
+            row.append(Cell(text, text == best[group(thing), column.key], change))
+        rows.append(row)
+    return Table(columns, rows, _breaks([group(thing) for thing in ordered]))
+
+
+def number(value: float | None) -> str:
+    """Three digits that say something: 0.12, 1.23, 12.3, 123, 12,345; counts whole, None "–"."""
+    if value is None:
+        return "–"
+    if not isfinite(value):
+        return "∞" if value > 0 else "–"
+    size = abs(value)
+    if isinstance(value, int) or not value:
+        return f"{int(value):,}"
+    digits = 0 if size >= 99.95 else 1 if size >= 9.995 else 2 if size >= 0.0995 else 3
+    return f"{value:,.{digits}f}"
+
+
+def delta(value: float | None, base: float | None) -> str:
+    """A change in words: "+12 %", "−3 %", and "×3.5" from twice as much."""
+    if value is None or base is None or not isfinite(value) or not isfinite(base) or base <= 0.0:
+        return ""
+    ratio = value / base
+    if ratio >= 2.0:
+        return f"×{number(ratio)}" if ratio >= 10.0 else f"×{ratio:.1f}"
+    percent = round(100.0 * (ratio - 1.0))
+    return f"{percent:+d} %".replace("-", "−") if percent else "±0 %"
+
+
+def plain(table: Table) -> str:
+    """For a terminal: columns in line, units under the titles, `*` after the best."""
+    heads = [[column.title for column in table.columns], [column.unit for column in table.columns]]
+    # A star stands in a place of its own, so that figures stay in line.
+    body = [
+        [
+            cell.text + ("*" if cell.is_best else " ") if column.is_number else cell.text
+            for cell, column in zip(row, table.columns, strict=True)
+        ]
+        for row in table.rows
+    ]
+    heads = [
+        [
+            text + " " if column.is_number else text
+            for text, column in zip(head, table.columns, strict=True)
+        ]
+        for head in heads
+    ]
+    widths = [max(map(len, texts)) for texts in zip(*heads, *body, strict=True)]
+
+    def line(row: Sequence[str]) -> str:
+        padded = [
+            text.rjust(width) if column.is_number else text.ljust(width)
+            for text, width, column in zip(row, widths, table.columns, strict=True)
+        ]
+        return " ".join(padded).rstrip() + "\n"
+
+    lines = [*map(line, heads), line(["-" * width for width in widths])]
+    for place, row in enumerate(body):
+        if place in table.breaks:
+            lines.append("\n")
+        lines.append(line(row))
+    return "".join(lines)
+
+
+def markdown(table: Table) -> str:
+    """For a document: the best in bold, changes in brackets."""
+    heads = [
+        _escaped(f"{column.title} ({column.unit})" if column.unit else column.title)
+        for column in table.columns
+    ]
+    lines = [heads, ["---:" if column.is_number else "---" for column in table.columns]]
+    for row in table.rows:
+        cells = []
+        for cell in row:
+            text = f"**{_escaped(cell.text)}**" if cell.is_best else _escaped(cell.text)
+            cells.append(f"{text} ({cell.delta})" if cell.delta else text)
+        lines.append(cells)
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def _escaped(text: str) -> str:
+    """Text that Markdown takes as it is, from a name that somebody else chose."""
+    for mark in "\\`*_|<>[]":
+        text = text.replace(mark, "\\" + mark)
+    return " ".join(text.split())
+
+
+def _best(things: Sequence[T], column: Column[T]) -> str | None:
+    """How the best figure reads; None if there is no best, or all read the same."""
+    if not column.better or not column.is_number:
+        return None
+    values = [value for thing in things if (value := column.value(thing)) is not None]
+    if not values or len({number(column.value(thing)) for thing in things}) < 2:
+        return None
+    return number(min(values) if column.better == "low" else max(values))
+
+
+def _breaks(groups: Sequence[Hashable]) -> frozenset[int]:
+    """Where another group begins; nowhere if groups are mixed or each is a single row."""
+    found = {n for n in range(1, len(groups)) if groups[n] != groups[n - 1]}
+    if len(found) + 1 != len(set(groups)) or len(found) + 1 == len(groups):
+        return frozenset()
+    return frozenset(found)
+
+
+def _sorted(things: Sequence[T], columns: Sequence[Column[T]], sort: str | None) -> Sequence[T]:
+    if sort is None:
+        return things
+    column = {column.key: column for column in columns}[sort]
+    if column.text is not None:
+        return sorted(things, key=column.text)
+    sign = -1.0 if column.better == "high" else 1.0
+
+    def rank(thing: T) -> float:
+        value = column.value(thing)
+        return inf if value is None else sign * value
+
+    return sorted(things, key=rank)

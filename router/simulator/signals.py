@@ -1,0 +1,97 @@
+"""How a router hears of the engines: a poll of each one's metrics every so often, late, and
+sometimes never. What `fleet/poller.py` does, without asking anybody.
+
+An engine is read at the moment of the poll; the router knows `delay_s` later, and the next poll
+begins an interval after that, as in the poller: polls of one replica do not overlap.
+
+Must never: tell a router anything that an engine of vLLM's kind does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+
+from router.core.lease import poll_begins
+from router.fleet.replica import Replica
+from router.fleet.signals import Signals
+from router.fleet.table import Fleet
+from router.simulator.clock import Clock
+from router.simulator.engine import SimulatedEngine
+from router.simulator.scenario import Polls
+
+
+class SimulatedPoller:
+    """The polls of one router."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        fleet: Fleet,
+        engines: Mapping[Replica, SimulatedEngine],
+        rules: Polls,
+        rng: Random,
+    ) -> None:
+        self.polls = 0  # that have begun
+        self.clock = clock
+        self.fleet = fleet
+        self.rules = rules
+        self.rng = rng
+        if rules.interval_s:
+            for replica, engine in engines.items():
+                # Spread over one interval, so that a large fleet is not asked all at once.
+                clock.at(rules.interval_s * rng.random(), _Turn(self, replica, engine).begins)
+
+    def pause_s(self) -> float:
+        """Until the next poll of a replica."""
+        rules = self.rules
+        return rules.interval_s * (1.0 + rules.jitter * (2.0 * self.rng.random() - 1.0))
+
+
+class _Turn:
+    """One replica's turn in the round."""
+
+    __slots__ = ("_engine", "_next", "_number", "_poller", "_replica", "_signals")
+
+    def __init__(self, poller: SimulatedPoller, replica: Replica, engine: SimulatedEngine) -> None:
+        self._poller = poller
+        self._replica = replica
+        self._engine = engine
+        self._number = 0
+        self._next = 0.0  # when it is asked again
+        self._signals: Signals | None = None  # on their way; None: nothing is
+
+    def begins(self, now: float) -> None:
+        """Ask the engine."""
+        poller, replica, engine = self._poller, self._replica, self._engine
+        poller.polls += 1
+        rules = poller.rules
+        is_lost = rules.loss > 0.0 and poller.rng.random() < rules.loss
+        signals = engine.signals() if engine.is_up and not is_lost else None
+        heard = now + rules.delay_s
+        self._next = heard + poller.pause_s()
+        if (
+            signals is replica.signals
+            and not replica.inflight
+            and not replica.foreign_load
+            and not replica.foreign_waiting
+        ):
+            # Nothing has happened there, nothing of ours is there: the fleet would find everything
+            # as it is. Most polls of an idle fleet end here.
+            replica.signals_at = heard
+            poller.fleet.knowledge.tend()
+            poller.clock.at(self._next, self.begins)
+            return
+        self._number = poll_begins(replica)
+        self._signals = signals
+        poller.clock.at(heard, self._is_heard)
+
+    def _is_heard(self, now: float) -> None:
+        poller, signals = self._poller, self._signals
+        if signals is None:
+            problem = "timeout" if self._engine.is_up else "refused"
+            poller.fleet.unobserved(self._replica, problem, now)
+        else:
+            self._signals = None
+            poller.fleet.observed(self._replica, signals, self._number, now)
+        poller.clock.at(self._next, self.begins)

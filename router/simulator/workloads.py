@@ -1,0 +1,281 @@
+"""Made-up traffic, from a seed and a rate: streaming, in memory that does not grow with it.
+
+- `Shared`: llm-d's business customers (blog of 24 Sep 2025): groups of users with one long prefix a
+  group, and a new question each time;
+- `Chat`: conversations of several turns, with time to think, whose history grows;
+- `Unique`: no two prompts share anything: affinity can only do harm;
+- `Stragglers`: the same with a share of very long prompts among short ones;
+- `PowerUser`: one tenant's burst; `Mix` puts it among the others.
+
+Arrivals are Poisson (of conversations, in `Chat`). What comes does not depend on the fleet, apart
+from the times of later turns. The same arguments, the same traffic.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from heapq import merge
+from math import exp, log
+from random import Random
+from typing import NamedTuple
+
+from router.simulator.traffic import Arrival, Measured, Traffic
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Lognormal numbers of tokens; with a sigma of 0 always the median."""
+
+    median: float
+    sigma: float = 0.0
+    most: int = 1_000_000
+
+    def draw(self, rng: Random) -> int:
+        if not self.sigma:
+            return max(1, min(self.most, round(self.median)))
+        return max(1, min(self.most, round(exp(rng.gauss(log(self.median), self.sigma)))))
+
+
+def new_blocks(rng: Random, count: int) -> tuple[int, ...]:
+    """Hashes of blocks that nobody has seen: all 64 bits, as the prefix index wants them."""
+    return struct.unpack(f"<{count}Q", rng.randbytes(8 * count))
+
+
+@dataclass(slots=True, kw_only=True)
+class Synthetic:
+    """What all of them have. Iterating begins anew each time."""
+
+    rate: float  # requests a second
+    duration_s: float  # nothing arrives after it, later turns of conversations excepted
+    block_tokens: int = 128
+    seed: int = 1
+    name: str = ""
+    _at: float = field(default=0.0, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not (self.rate > 0.0 and self.duration_s > 0.0 and self.block_tokens > 0):
+            raise ValueError("rate, duration_s and block_tokens are above 0")
+        self.name = self.name or type(self).__name__.lower()
+
+    def follow(self, ended: Arrival, now: float) -> Iterable[Arrival]:
+        return ()
+
+    def share(self) -> float:
+        return min(self._at / self.duration_s, 1.0)
+
+    def _rng(self) -> Random:
+        return Random(f"{type(self).__name__} {self.seed}")
+
+    def _times(self, rng: Random, rate: float) -> Iterator[float]:
+        """A Poisson process from 0 to the end."""
+        at = rng.expovariate(rate)
+        while at < self.duration_s:
+            self._at = at
+            yield at
+            at += rng.expovariate(rate)
+
+
+@dataclass(slots=True, kw_only=True)
+class Shared(Synthetic):
+    """Every request is a random user's: the prefix of its group, and a new question."""
+
+    groups: int = 150
+    users: int = 5  # of each group
+    prefix_tokens: int = 6000
+    question_tokens: int = 1200
+    output_tokens: int = 1000
+
+    def __iter__(self) -> Iterator[Arrival]:
+        rng = self._rng()
+        size = self.block_tokens
+        prefixes = [new_blocks(rng, self.prefix_tokens // size) for _ in range(self.groups)]
+        tokens = self.prefix_tokens + self.question_tokens
+        own = tokens // size - self.prefix_tokens // size
+        for number, at in enumerate(self._times(rng, self.rate)):
+            group = int(rng.random() * self.groups)
+            user = int(rng.random() * self.users)
+            yield Arrival(
+                number,
+                at,
+                tokens,
+                self.output_tokens,
+                prefixes[group] + new_blocks(rng, own),
+                tenant=f"customer {group}",
+                session=f"{group}.{user}",
+            )
+
+
+@dataclass(slots=True, kw_only=True)
+class Unique(Synthetic):
+    """Nothing comes again."""
+
+    prompt: Lengths = Lengths(3000.0, 0.5, 9000)
+    output: Lengths = Lengths(200.0, 0.6, 1000)
+    tenant: str = ""
+
+    def __iter__(self) -> Iterator[Arrival]:
+        rng = self._rng()
+        for number, at in enumerate(self._times(rng, self.rate)):
+            prompt = self._prompt(rng)
+            blocks = new_blocks(rng, prompt // self.block_tokens)
+            output = self.output.draw(rng)
+            yield Arrival(number, at, prompt, output, blocks, tenant=self.tenant)
+
+    def _prompt(self, rng: Random) -> int:
+        return self.prompt.draw(rng)
+
+
+@dataclass(slots=True, kw_only=True)
+class Stragglers(Unique):
+    """A share of the prompts is `factor` times as long, and so late whatever is done; a second copy
+    helps only those behind them."""
+
+    prompt: Lengths = Lengths(1000.0, 0.3, 4000)
+    straggling: float = 0.05
+    factor: int = 10
+
+    def _prompt(self, rng: Random) -> int:
+        prompt = self.prompt.draw(rng)
+        return prompt * self.factor if rng.random() < self.straggling else prompt
+
+
+@dataclass(slots=True, kw_only=True)
+class PowerUser(Synthetic):
+    """One tenant's script: from `begins_s` on one request after the other, all about one document.
+    `rate` holds within the burst."""
+
+    begins_s: float = 0.0
+    document_tokens: int = 4000
+    question: Lengths = Lengths(200.0, 0.5, 2000)
+    output: Lengths = Lengths(300.0, 0.6, 2000)
+    tenant: str = "power user"
+
+    def __iter__(self) -> Iterator[Arrival]:
+        rng = self._rng()
+        size = self.block_tokens
+        document = new_blocks(rng, self.document_tokens // size)
+        for number, at in enumerate(self._times(rng, self.rate)):
+            prompt = self.document_tokens + self.question.draw(rng)
+            blocks = document + new_blocks(rng, prompt // size - len(document))
+            output = self.output.draw(rng)
+            yield Arrival(number, self.begins_s + at, prompt, output, blocks, tenant=self.tenant)
+
+
+# -- conversations --------------------------------------------------------------------------------
+
+
+class _Conversation(NamedTuple):
+    number: int
+    turns: tuple[tuple[int, int, float], ...]  # prompt and output tokens, seconds before it
+    blocks: tuple[int, ...]  # of all that will be said
+
+
+class _Turn(Arrival):
+    """One turn, that knows what comes next."""
+
+    __slots__ = ("conversation", "source", "turn")
+
+    def __init__(
+        self, source: Chat, conversation: _Conversation, turn: int, at: float, size: int
+    ) -> None:
+        prompt, output, _ = conversation.turns[turn]
+        full, end = prompt // size, (prompt + output) // size
+        super().__init__(
+            conversation.number * source.most_turns + turn,
+            at,
+            prompt,
+            output,
+            conversation.blocks[:full],
+            session=f"chat {conversation.number}",
+            answer_blocks=conversation.blocks[full:end],
+        )
+        self.source = source
+        self.conversation = conversation
+        self.turn = turn
+
+
+@dataclass(slots=True, kw_only=True)
+class Chat(Synthetic):
+    """After ShareGPT's shape: a geometric number of turns, lognormal messages and answers. Each
+    turn comes when the answer before it was read; its prompt is all that was said. `rate` counts
+    turns."""
+
+    system_tokens: int = 200  # the same before every conversation
+    more: float = 0.75  # the chance of another turn
+    most_turns: int = 10
+    most_tokens: int = 10_000  # of a conversation; a longer one ends before
+    message: Lengths = Lengths(450.0, 0.8, 4000)
+    output: Lengths = Lengths(180.0, 0.7, 1000)
+    think_s: float = 10.0  # mean, exponential
+
+    @property
+    def mean_turns(self) -> float:
+        """By the law they are drawn from, without `most_tokens`."""
+        return sum(self.more**turn for turn in range(self.most_turns))
+
+    def __iter__(self) -> Iterator[Arrival]:
+        rng = self._rng()
+        system = new_blocks(rng, self.system_tokens // self.block_tokens)
+        for number, at in enumerate(self._times(rng, self.rate / self.mean_turns)):
+            conversation = self._conversation(rng, number, system)
+            yield _Turn(self, conversation, 0, at, self.block_tokens)
+
+    def follow(self, ended: Arrival, now: float) -> Iterable[Arrival]:
+        if not isinstance(ended, _Turn) or ended.source is not self:
+            return ()
+        conversation, turn = ended.conversation, ended.turn + 1
+        if turn == len(conversation.turns):
+            return ()
+        think_s = conversation.turns[turn][2]
+        return (_Turn(self, conversation, turn, now + think_s, self.block_tokens),)
+
+    def _conversation(self, rng: Random, number: int, system: tuple[int, ...]) -> _Conversation:
+        turns: list[tuple[int, int, float]] = []
+        said = self.system_tokens
+        while len(turns) < self.most_turns and (not turns or rng.random() < self.more):
+            prompt, output = said + self.message.draw(rng), self.output.draw(rng)
+            think_s = rng.expovariate(1.0 / self.think_s)
+            if turns and prompt + output > self.most_tokens:
+                break
+            turns.append((prompt, output, think_s))
+            said = prompt + output
+        own = new_blocks(rng, said // self.block_tokens - len(system))
+        return _Conversation(number, tuple(turns), system + own)
+
+
+# -- several at once ------------------------------------------------------------------------------
+
+
+class Mix:
+    """Sources side by side. Their numbers are made different: theirs times how many sources."""
+
+    def __init__(self, *sources: Traffic, name: str = "") -> None:
+        sizes = {source.block_tokens for source in sources}
+        if len(sizes) != 1:
+            raise ValueError("what is mixed has blocks of one size")
+        self.block_tokens = sizes.pop()
+        self.name = name or " + ".join(source.name for source in sources)
+        self._sources = sources
+
+    def __iter__(self) -> Iterator[Arrival]:
+        streams = [self._numbered(index, source) for index, source in enumerate(self._sources)]
+        return merge(*streams, key=_time)
+
+    def follow(self, ended: Arrival, now: float) -> Iterable[Arrival]:
+        index = ended.number % len(self._sources)
+        return self._numbered(index, self._sources[index].follow(ended, now))
+
+    def share(self) -> float:
+        """Of the one that is furthest behind."""
+        return min((one.share() for one in self._sources if isinstance(one, Measured)), default=0.0)
+
+    def _numbered(self, index: int, arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
+        for arrival in arrivals:
+            arrival.number = arrival.number * len(self._sources) + index
+            yield arrival
+
+
+def _time(arrival: Arrival) -> float:
+    return arrival.at

@@ -1,0 +1,282 @@
+"""`hedgerow replay` from its words to its files, on a small trace."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from html import unescape
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from router.cli import main
+
+# Engines that are slow enough for twenty requests a second on two of them to wait.
+ENGINES = ["--timing", "5,0.05,0,10,0.1,0", "--kv-tokens", "40000"]
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Conversations of 512-token blocks: ten prefixes of four blocks, each asked again and again"""
+    rng = Random(1)
+    lines = []
+    for number in range(120):
+        prefix = rng.randrange(10)
+        blocks = [prefix * 100 + place for place in range(4)] + [10_000 + number]
+        lines.append(
+            json.dumps(
+                {
+                    "timestamp": number * 47 + rng.randrange(40),
+                    "input_length": 2300,
+                    "output_length": rng.randrange(2, 20),
+                    "hash_ids": blocks,
+                }
+            )
+        )
+    path = tmp_path / "trace.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def status_of(argv: list[str]) -> object:
+    """The exit status, also where argparse leaves by SystemExit."""
+    try:
+        return main(["replay", *argv])
+    except SystemExit as leaving:
+        return leaving.code
+
+
+def rows(out: str) -> list[list[str]]:
+    """The cells of the table's rows, and the words of what stands below it."""
+    lines = out.splitlines()
+    rule = next(n for n, line in enumerate(lines) if line.startswith("---"))
+    return [line.split() for line in lines[rule + 1 :] if line]
+
+
+def test_a_table_a_page_and_figures(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    html, figures = tmp_path / "out.html", tmp_path / "out.json"
+    argv = [str(trace), "--replicas", "2..3", "--policy", "kv_aware", "--policy", "random"]
+    assert (
+        main(
+            ["replay", *argv, *ENGINES, "--jobs", "1", "--html", str(html), "--json", str(figures)]
+        )
+        == 0
+    )
+    out, err = capsys.readouterr()
+    for line in (
+        "traffic:      trace.jsonl (mooncake): 120 requests in 6 s, ",
+        "fleet:        2, 3 replicas\n",
+        "engine model: given: prefill 5 + 0.05 L ms, decode step 10 + 0.1 B ms\n",
+        "seed:         1\n",
+        "Replicas for 99 % of requests within the SLO",
+    ):
+        assert line in out
+    table = [row[:2] for row in rows(out)[:4]]
+    assert table == [["kv_aware", "2"], ["random", "2"], ["kv_aware", "3"], ["random", "3"]]
+    assert err == f"{html} written\n"
+
+    text = html.read_text()
+    assert text.count("<svg") >= 5 and "Replay of trace.jsonl" in text
+    content = json.loads(figures.read_text())
+    assert [run["requests"] for run in content["runs"]] == [120] * 4
+    assert content["runs"][0]["prefix_hit_rate"] > content["runs"][1]["prefix_hit_rate"] > 0.0
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("out.html", "out.json", "trace.jsonl"),
+    ]
+
+
+def test_the_same_words_give_the_same_bytes_in_any_number_of_processes(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["replay", str(trace), "--replicas", "2,3", "--policy", "p2c", *ENGINES]
+    seen = []
+    for jobs in ("1", "2"):
+        assert main([*argv, "--json", "-", "--jobs", jobs]) == 0
+        out, err = capsys.readouterr()
+        content = json.loads(out)
+        del content["run"]
+        seen.append((err, json.dumps(content)))
+    assert seen[0] == seen[1]
+    assert main([*argv, "--json", "-", "--jobs", "1", "--seed", "2"]) == 0
+    assert capsys.readouterr()[1] != seen[0][0]
+
+
+def test_several_routers_are_compared_with_one_that_knows_all(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = [str(trace), "--replicas", "3", "--policy", "kv_aware", "--routers", "3", *ENGINES]
+    assert main(["replay", *argv, "--jobs", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "3 apart" in out and "3 shared" in out
+    assert "blindness costs: TTFT mean " in out and "TTFT p99 " in out
+    assert main(["replay", *argv, "--jobs", "1", "--shared"]) == 0
+    out = capsys.readouterr().out
+    assert "3 apart" not in out and "3 shared" in out and "blindness" not in out
+
+
+def test_the_engine_model_is_fitted_to_an_access_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A log of engines that need 30 ms and 0.2 ms a token, one request at a time."""
+    log = tmp_path / "access.log"
+    with log.open("w") as out:
+        for number in range(100):
+            prompt, output = 500 + 37 * number, 50
+            ttft_ms = 30.0 + 0.2 * prompt
+            line = {
+                "ts": 1.7e9 + 10.0 * number,
+                "id": f"q{number}",
+                "client": "10.0.0.1",
+                "method": "POST",
+                "path": "/v1/chat/completions",
+                "kind": "chat",
+                "model": "m",
+                "stream": True,
+                "status": 200,
+                "reason": "ok",
+                "replica": "gpu-1",
+                "attempts": [["gpu-1", "primary", "ok", ttft_ms + 20.0 * (output - 1)]],
+                "ttft_ms": ttft_ms,
+                "duration_ms": ttft_ms + 20.0 * (output - 1),
+                "bytes_in": 4 * prompt,
+                "bytes_out": 4 * output,
+                "prompt_tokens": prompt,
+                "output_tokens": output,
+                "cached_tokens": 0,
+            }
+            out.write(json.dumps(line) + "\n")
+    html = tmp_path / "out.html"
+    argv = [str(log), "--calibrate", "--replicas", "1", "--policy", "random", "--jobs", "1"]
+    assert main(["replay", *argv, "--html", str(html)]) == 0
+    out_text = capsys.readouterr().out
+    assert "engine model: fitted to the log: prefill " in out_text
+    assert " + 0.2 L" in out_text
+    calibration = [line for line in out_text.splitlines() if line.startswith("calibration: ")]
+    assert calibration
+    page = unescape(html.read_text())
+    assert all(line.removeprefix("calibration:").strip() in page for line in calibration)
+
+
+def test_sizes_and_policies_have_defaults_that_are_said(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", str(trace), *ENGINES, "--jobs", "1", "--limit", "40"]) == 0
+    out = capsys.readouterr().out
+    assert "(an estimate: 70 % busy if nothing were cached; --replicas says otherwise)" in out
+    assert "40 requests" in out
+    assert [row[0] for row in rows(out)[:3]] == ["kv_aware", "least_load", "round_robin"]
+
+
+def test_quiet_is_the_table_and_it_can_be_sorted(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["replay", str(trace), "--replicas", "3", *ENGINES, "--jobs", "1", "--quiet"]
+    argv += ["--policy", "random", "--policy", "kv_aware"]
+    assert main([*argv, "--sort", "hits"]) == 0
+    out, err = capsys.readouterr()
+    assert [row[0] for row in rows(out)] == ["kv_aware", "random"]
+    assert (out.split()[0], err) == ("policy", "")
+    assert main([*argv, "--sort", "policy"]) == 0
+    assert [row[0] for row in rows(capsys.readouterr().out)] == ["kv_aware", "random"]
+    assert main(argv) == 0
+    assert [row[0] for row in rows(capsys.readouterr().out)] == ["random", "kv_aware"]
+
+
+def test_faults_and_lost_polls_reach_the_simulation(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["replay", str(trace), "--replicas", "2", "--policy", "round_robin", *ENGINES]
+    argv += ["--jobs", "1", "--json", "-"]
+    found = []
+    for more in ([], ["--fault", "slow:0:0:9:20"], ["--fault", "kill:0:1:3", "--poll-loss", "1"]):
+        assert main([*argv, *more]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    plain, slow, killed = (content["runs"][0] for content in found)
+    assert slow["ttft_s"]["mean"] > 2 * plain["ttft_s"]["mean"]
+    assert sum(count for n, count in killed["attempts"].items() if n != "1") > 0
+    assert "100.0% lost" in found[2]["facts"]["routers"]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--policy", "nope"], "argument --policy: unknown policy 'nope'"),
+        (["--replicas", "3..2"], "argument --replicas: '3..2': 2 is less than 3"),
+        (["--fault", "slow:3:1:2", "--replicas", "3..4"], "no replica 3 in a fleet of 3"),
+        (["--policy", "p2c", "--policy", "p2c"], "--policy p2c is given twice"),
+        (["--kv-tokens", "100"], "--kv-tokens: one block has 512 tokens"),
+        (["--max-num-seqs", "9999"], "max_num_batched_tokens must be at least max_num_seqs"),
+        (["--profile", "fast", "--timing", "1,1,1,1,1,1"], "--profile and --timing say the same"),
+        (["--calibrate", "--timing", "1,1,1,1,1,1"], "not allowed with argument"),
+        (["--calibrate"], "trace.jsonl:1: "),
+        (["--format", "azure"], "trace.jsonl:1: missing column"),
+        (["--html", "/nowhere/out.html"], "there is no directory /nowhere"),
+        (["--json", "/"], "/: is a directory"),
+        (["--tpot-slo", "0"], "argument --tpot-slo: '0' is not above 0"),
+        (["--model", "nobody"], "no request in the part that was asked for"),
+    ],
+)
+def test_a_mistake_exits_2_and_writes_nothing(
+    trace: Path, words: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    html = trace.parent / "out.html"
+    assert status_of([str(trace), "--html", str(html), *words]) == 2
+    out, err = capsys.readouterr()
+    assert problem in err
+    assert out == ""
+    assert [path.name for path in trace.parent.iterdir()] == ["trace.jsonl"]
+
+
+def test_a_bad_line_is_named_and_nothing_is_simulated(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = trace.read_text().splitlines()
+    lines[70] = lines[70].replace('"input_length": 2300', '"input_length": -1')
+    trace.write_text("\n".join(lines))
+    assert status_of([str(trace), "--replicas", "2"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"hedgerow replay: {trace}:71: ")
+
+
+def test_a_missing_file_and_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of([str(tmp_path / "none")]) == 2
+    assert "No such file or directory" in capsys.readouterr().err
+    assert status_of(["/dev/null"]) == 2
+    assert "not a regular file" in capsys.readouterr().err
+
+
+def test_a_page_that_cannot_be_written_leaves_the_old_one(
+    trace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    html = trace.parent / "out.html"
+    html.write_text("old")
+
+    def full(self: Path, *_: object, **__: object) -> int:
+        self.touch()
+        raise OSError(28, "No space left on device", str(self))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    argv = [str(trace), "--replicas", "2", "--policy", "random", *ENGINES, "--html", str(html)]
+    assert status_of([*argv, "--limit", "5", "--jobs", "1"]) == 1
+    assert "cannot be written: No space left on device" in capsys.readouterr().err
+    assert html.read_text() == "old"
+    assert sorted(path.name for path in trace.parent.iterdir()) == ["out.html", "trace.jsonl"]
+
+
+def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
+    script = (
+        "import sys; from router.cli import main\n"
+        "try: main(['replay', '--help'])\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'matplotlib', 'numpy', 'scipy'} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert "--replicas" in done.stdout
+    assert done.stderr == "[]\n"

@@ -1,0 +1,215 @@
+"""The simulated exchange tells fleet, chooser, attempts and budget what the proxy's own tells them.
+
+One story is played twice, by the proxy between real sockets and by the simulator; every call that
+either makes of the objects they share is noted, and both must have made the same ones in the same
+order, about the same replicas.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from router.config.model import Health
+from router.core.errors import Reason
+from router.dispatch.attempts import Life
+from router.dispatch.chooser import Chooser
+from router.dispatch.retry import Budget
+from router.fleet.replica import Replica
+from router.fleet.table import Fleet
+from router.simulator.scenario import Fault
+from router.simulator.simulation import simulate
+from router.simulator.traffic import Arrival
+from tests.harness.behaviours import (
+    chat_either,
+    hang,
+    json_ok,
+    sse_tokens,
+    stream_then_hang,
+    stream_then_rst,
+    until_closed,
+)
+from tests.harness.messages import (
+    DONE,
+    LAST_CHUNK,
+    SSE_HEAD,
+    chat,
+    chunk,
+    json_response,
+    role,
+    token,
+)
+from tests.harness.replica import Behaviour, ReplicaConnection
+from tests.harness.running import running, scenario
+from tests.simulator.worlds import Kept, Script, world
+
+WATCHED: dict[type, tuple[str, ...]] = {
+    Fleet: ("succeeded", "showed_content", "overdue", "failed", "released"),
+    Chooser: ("choose", "dispatched", "withdrawn", "shown", "finished"),
+    Life: ("begin", "sent", "content", "completed", "failed", "end"),
+    Budget: ("take", "give"),
+    Replica: ("answered", "paced"),
+}
+
+
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every watched call from now on: whose, which, about which replica and reason, and the
+    verdict where there is one."""
+    calls: list[str] = []
+
+    def watch(owner: type, name: str) -> None:
+        original = getattr(owner, name)
+
+        def call(self: Any, *args: Any, **named: Any) -> Any:
+            at = len(calls)
+            words = [f"{owner.__name__}.{name}"]
+            calls.append("")
+            result = original(self, *args, **named)
+            for value in (self, *args):
+                if isinstance(value, Replica):
+                    words.append(value.id)
+                elif isinstance(value, Reason):
+                    words.append(value.value)
+            if (owner, name) in ((Life, "failed"), (Life, "content"), (Budget, "take")):
+                words.append(str(result))
+            calls[at] = " ".join(words)
+            return result
+
+        monkeypatch.setattr(owner, name, call)
+
+    for owner, names in WATCHED.items():
+        for name in names:
+            watch(owner, name)
+    return calls
+
+
+async def refuses(connection: ReplicaConnection) -> None:
+    while await connection.recv_request():
+        await connection.send(json_response({"error": {"message": "no"}}, 400))
+
+
+async def streams_once(connection: ReplicaConnection) -> None:
+    """And takes the second request without a word."""
+    await connection.recv_request()
+    tokens = [chunk(token(f"t{number}")) for number in range(3)]
+    await connection.send(SSE_HEAD, chunk(role()), *tokens, chunk(DONE), LAST_CHUNK)
+    await until_closed(connection)
+
+
+def reset_at_once(*events: bytes) -> Behaviour:
+    go = asyncio.Event()
+    go.set()
+    return stream_then_rst(go, *events)
+
+
+def dies(at: float, replica: int = 0) -> Fault:
+    return Fault(at=at, replica=replica, kind="kill", until=1000.0)
+
+
+def hangs(at: float) -> Fault:
+    return Fault(at=at, replica=0, kind="freeze", until=1000.0)
+
+
+# In the simulator the first prefill ends at 0.111 s, and the second token comes 20 ms later.
+PREFILLING, DECODING = 0.05, 0.115
+SUSPICIOUS: dict[str, Any] = {"suspect_min_s": 0.1, "suspect_factor": 1.0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Story:
+    # The proxy's two replicas; None is one that cannot be reached any more.
+    replicas: Callable[[], tuple[Behaviour | None, Behaviour | None]]
+    faults: tuple[Fault, ...] = ()
+    arrivals: tuple[Arrival, ...] = (Arrival(0, 0.01, 100, 3),)
+    timeouts: dict[str, float] = field(default_factory=dict)
+
+
+STORIES = {
+    "a stream": Story(replicas=lambda: (sse_tokens(3), sse_tokens(3))),
+    "one token": Story(
+        replicas=lambda: (sse_tokens(1), sse_tokens(1)),
+        arrivals=(Arrival(0, 0.0, 100, 1),),
+    ),
+    "a whole answer": Story(
+        replicas=lambda: (json_ok, json_ok),
+        arrivals=(Arrival(0, 0.0, 100, 3, stream=False),),
+    ),
+    "three in turn": Story(
+        replicas=lambda: (chat_either, chat_either),
+        arrivals=(
+            Arrival(0, 0.0, 100, 1),
+            Arrival(1, 1.0, 100, 3, stream=False),
+            Arrival(2, 2.0, 100, 1),
+        ),
+    ),
+    "refused": Story(
+        replicas=lambda: (refuses, refuses),
+        arrivals=(Arrival(0, 0.0, 100_000, 3),),
+    ),
+    "not to be reached, then elsewhere": Story(
+        replicas=lambda: (None, sse_tokens(3)), faults=(dies(0.0),)
+    ),
+    "nobody to be reached": Story(
+        replicas=lambda: (None, None), faults=(dies(0.0), dies(0.0, replica=1))
+    ),
+    "lost before content, then elsewhere": Story(
+        replicas=lambda: (reset_at_once(role()), sse_tokens(3)), faults=(dies(PREFILLING),)
+    ),
+    "lost twice": Story(
+        replicas=lambda: (reset_at_once(role()), reset_at_once(role())),
+        faults=(dies(PREFILLING), dies(0.1, replica=1)),
+    ),
+    "lost after content": Story(
+        replicas=lambda: (reset_at_once(role(), token("a")), sse_tokens(3)),
+        faults=(dies(DECODING + 0.01),),
+    ),
+    "no first token": Story(
+        replicas=lambda: (hang, sse_tokens(3)),
+        faults=(hangs(PREFILLING),),
+        timeouts={"first_token_s": 0.3},
+    ),
+    "no second token": Story(
+        replicas=lambda: (stream_then_hang(role(), token("a")), sse_tokens(3)),
+        faults=(hangs(DECODING + 0.01),),
+        timeouts={"token_gap_s": 0.3},
+    ),
+    "a first token that is overdue, and never comes": Story(
+        replicas=lambda: (streams_once, sse_tokens(3)),
+        faults=(hangs(2.0),),
+        arrivals=tuple(Arrival(number, float(number), 100, 3) for number in range(3)),
+        timeouts={"first_token_s": 1.0},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(STORIES))
+def test_both_make_the_same_calls(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    story = STORIES[name]
+    by_proxy: list[str] = []
+
+    @scenario
+    async def play() -> None:
+        made = story.replicas()
+        behaviours = [behave or json_ok for behave in made]
+        async with running(*behaviours, timeouts=story.timeouts, health=SUSPICIOUS) as router:
+            for behave, replica in zip(made, router.replicas, strict=True):
+                if behave is None:
+                    await replica.stop_listening()
+            with monkeypatch.context() as patch:
+                calls = noted(patch)
+                for count, arrival in enumerate(story.arrivals, 1):
+                    await router.ask(chat(stream=arrival.stream))
+                    await router.log(count)
+            by_proxy.extend(calls)
+
+    play()
+    fleet = world(replicas=2, health=Health(**SUSPICIOUS), faults=story.faults, **story.timeouts)
+    with monkeypatch.context() as patch:
+        by_simulator = noted(patch)
+        simulate(fleet, Script(story.arrivals), Kept())
+    assert by_simulator == by_proxy
+    assert len(by_proxy) >= 8

@@ -1,0 +1,143 @@
+"""What a router learns of engines by its polls: how late, how often, and what it makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+import msgspec
+import pytest
+
+from router.fleet.signals import NO_SIGNALS, Signals
+from router.simulator.engine import SimulatedEngine
+from router.simulator.scenario import Fault, Polls
+from router.simulator.simulation import Simulation, simulate
+from router.simulator.traffic import Arrival
+from router.simulator.workloads import Shared
+from tests.simulator.worlds import BLOCK, CORE, Kept, Script, world
+
+EXACT = Polls(interval_s=1.0, jitter=0.0, delay_s=0.25)
+LATE = [Arrival(99, 30.0, 10, 1)]  # keeps a run going
+
+
+def watched(
+    arrivals: list[Arrival], times: tuple[float, ...], router: int = 0, **changes: Any
+) -> list[tuple[Signals, int, int]]:
+    """What a router knows of r0 at some moments: signals, load, waiting."""
+    simulation = Simulation(world(**changes), Script(arrivals + LATE), Kept())
+    replica = simulation.routers[router].fleet.replicas["r0"]
+    seen = []
+
+    def look(now: float) -> None:
+        seen.append((replica.signals, replica.load, replica.waiting))
+
+    for when in times:
+        simulation.clock.at(when, look)
+    simulation.run()
+    return seen
+
+
+def test_a_poll_tells_what_was_when_it_was_asked_and_is_known_later() -> None:
+    """A request that runs from 1.001 to 1.501, and polls 0.4 s apart."""
+    polls = replace(EXACT, interval_s=0.1, delay_s=0.3)
+    arrivals = [Arrival(0, 1.0, 90, 21)]
+    times = tuple(number / 100 for number in range(90, 200))
+    seen = watched(arrivals, times, polls=polls)
+    known = [when for when, (signals, _, _) in zip(times, seen, strict=True) if signals.running]
+    # It runs for 0.5 s; it is known to run from up to 0.4 s after that until as long afterwards.
+    assert 1.001 + 0.3 <= known[0] <= 1.001 + 0.3 + 0.41
+    assert 1.501 + 0.3 - 0.41 <= known[-1] <= 1.501 + 0.3 + 0.41
+    assert known[-1] > 1.502  # when it had ended, and the router knew that
+
+
+def test_the_figures_are_the_engines_own() -> None:
+    # 100 ms of prefill, then tokens every 20 ms: running all the time from 0 on.
+    arrivals = [Arrival(number, 0.0, 90, 500) for number in range(CORE.max_num_seqs + 3)]
+    (signals, load, waiting), *_ = watched(arrivals, (5.0,), polls=EXACT)
+    assert (signals.running, signals.waiting) == (8, 3)
+    assert signals.kv_tokens == CORE.num_blocks * BLOCK
+    assert signals.block_tokens == BLOCK
+    assert signals.slots is None  # vLLM does not tell
+    assert signals.prompt_tokens == signals.cache_queries == 8 * 90
+    assert signals.cache_hits == signals.preemptions == 0
+    assert signals.kv_usage is not None and 0.2 < signals.kv_usage < 1.0
+    assert signals.generated_tokens is not None and signals.generated_tokens > 8 * 100
+    # All of it is our own: nothing is counted twice.
+    assert (load, waiting) == (11, 3)
+
+
+def test_polls_tell_a_router_of_the_others_requests() -> None:
+    arrivals = [Arrival(number, 0.0, 90, 400) for number in range(12)]
+    changes = {"routers": 2, "polls": EXACT, "seed": 3}
+    for router in (0, 1):
+        (_, before, _), (_, after, waiting) = watched(arrivals, (0.2, 4.0), router, **changes)
+        assert before < 12  # only its own
+        assert after == 12
+        assert waiting >= 4
+
+
+def test_without_polls_nothing_is_known() -> None:
+    ((signals, load, _),) = watched([Arrival(0, 0.0, 90, 400)], (5.0,), polls=Polls(interval_s=0.0))
+    assert signals is NO_SIGNALS
+    assert load == 1
+
+
+def test_lost_polls_tell_nothing_and_old_figures_are_not_believed_for_ever() -> None:
+    ((signals, _, _),) = watched([], (20.0,), polls=replace(EXACT, loss=1.0))
+    assert signals is NO_SIGNALS
+    kill = Fault(at=10.0, replica=0, kind="kill", until=inf)
+    (alive, _, _), (soon, _, _), (late, _, _) = watched(
+        [], (9.0, 15.0, 25.0), polls=EXACT, faults=(kill,)
+    )
+    assert soon is alive is not NO_SIGNALS
+    assert late is NO_SIGNALS
+
+
+def test_a_poll_of_an_idle_replica_that_is_skipped_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    traffic = Shared(
+        rate=3.0,
+        duration_s=60.0,
+        groups=6,
+        prefix_tokens=200,
+        question_tokens=30,
+        output_tokens=20,
+        block_tokens=BLOCK,
+    )
+    scenario = world(
+        replicas=4,
+        policy="kv_aware",
+        routers=2,
+        polls=Polls(interval_s=0.3, loss=0.2, stale_s=1.0),
+        faults=(Fault(at=20.0, replica=2, kind="kill", until=25.0),),
+    )
+    skipping, asking = Kept(), Kept()
+    few = simulate(scenario, traffic, skipping)
+    signals = SimulatedEngine.signals
+
+    def always_new(self: SimulatedEngine) -> Signals:
+        return msgspec.structs.replace(signals(self))
+
+    monkeypatch.setattr(SimulatedEngine, "signals", always_new)
+    many = simulate(scenario, traffic, asking)
+    assert few.events < many.events
+    assert few.polls == many.polls
+    assert skipping.lines() == asking.lines()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"interval_s": -1.0},
+        {"interval_s": inf},
+        {"jitter": 1.0},
+        {"loss": 1.1},
+        {"delay_s": -0.1},
+        {"stale_s": 0.0},
+    ],
+)
+def test_polls_that_cannot_be_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="polls"):
+        Polls(**wrong)

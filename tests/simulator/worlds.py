@@ -1,0 +1,116 @@
+"""Small fleets, scripted traffic and a recorder that keeps everything: for short runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from router.emulator.request import CoreConfig
+from router.emulator.timing import Timing
+from router.simulator.outcome import Outcome
+from router.simulator.scenario import Polls, Scenario
+from router.simulator.traffic import Arrival
+
+BLOCK = 16
+CORE = CoreConfig(
+    max_num_seqs=8,
+    max_num_batched_tokens=1024,
+    num_blocks=256,
+    block_size=BLOCK,
+    token_events=False,
+)
+# Round figures: prefill 10 ms + 1 ms a token, decode 20 ms a step whoever is in it.
+TIMING = Timing(0.010, 0.001, 0.0, 0.020, 0.0, 0.0)
+WORLD = Scenario(
+    replicas=1,
+    core=CORE,
+    timing=TIMING,
+    policy="round_robin",
+    network_s=0.001,
+    polls=Polls(interval_s=0.0),
+    sample_s=0.0,
+)
+
+
+def world(**changes: Any) -> Scenario:
+    """A scenario that differs in these fields."""
+    return replace(WORLD, **changes)
+
+
+def blocks(tokens: int, *path: int) -> tuple[int, ...]:
+    """Chained hashes of a prompt's full blocks; `path` names what it says, block by block, and the
+    last name goes on to the end."""
+    found = []
+    value = 0
+    for index in range(tokens // BLOCK):
+        name = path[min(index, len(path) - 1)] if path else 0
+        value = hash((value, index, name)) & (1 << 64) - 1
+        found.append(value)
+    return tuple(found)
+
+
+class Script:
+    """Traffic from a list, and from what `follow` makes of each answer."""
+
+    name = "script"
+
+    def __init__(
+        self,
+        arrivals: Iterable[Arrival],
+        follow: Callable[[Arrival, float], Sequence[Arrival]] | None = None,
+        block_tokens: int = BLOCK,
+    ) -> None:
+        self.block_tokens = block_tokens
+        self._arrivals = list(arrivals)
+        self._follow = follow
+
+    def __iter__(self) -> Iterator[Arrival]:
+        return iter(self._arrivals)
+
+    def follow(self, ended: Arrival, now: float) -> Sequence[Arrival]:
+        return () if self._follow is None else self._follow(ended, now)
+
+
+class Kept:
+    """A recorder that keeps all outcomes, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Outcome] = []
+
+    def ended(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+
+    def __getitem__(self, number: int) -> Outcome:
+        """By the request's number."""
+        (found,) = [one for one in self.outcomes if one.arrival.number == number]
+        return found
+
+    def lines(self) -> list[str]:
+        """Everything of everything, to the last bit."""
+        return [
+            " ".join(
+                map(
+                    str,
+                    (
+                        one.arrival.number,
+                        one.router,
+                        one.replica,
+                        one.attempts,
+                        one.reason.value,
+                        one.dispatched.hex(),
+                        one.first.hex(),
+                        one.ended.hex(),
+                        one.cached_tokens,
+                        one.expected_tokens,
+                    ),
+                )
+            )
+            for one in self.outcomes
+        ]
+
+
+def mean_ttft(outcomes: Iterable[Outcome]) -> float:
+    """Of those that showed something."""
+    found = [one.ttft_s for one in outcomes if one.ttft_s is not None]
+    return sum(found) / len(found)
