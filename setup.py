@@ -24,6 +24,11 @@ HOT = (
     "router/dispatch/*.py",
     "router/observe/metrics.py",
     "router/observe/salt.py",
+    "router/emulator/core.py",
+    "router/emulator/queue.py",
+    "router/emulator/batch.py",
+    "router/emulator/scheduler.py",
+    "router/emulator/leap.py",
 )
 # Structs of msgspec, which is C already, and packages' empty files.
 NOT_HOT = {

@@ -216,12 +216,12 @@ class EngineCore(Generic[R]):
         due = self.next_event(now)
         if due is None or due > now:
             return []
+        if self._leap.steps > 1:
+            self._count(self._leap.steps - 1)
+        self.clock = due
         events: list[tuple[int, R]] = []
         if self._leap.steps:
-            self._count(self._leap.steps - 1)
-            self.clock = due
             self._end_step(events)
-        self.clock = due
         self._begin_step()
         return events
 

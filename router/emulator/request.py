@@ -23,7 +23,7 @@ class CoreConfig:
     reserve_output: bool = False  # True: all KV is promised at admission, nobody is preempted
     preempt_advantage: int | None = None  # in priority numbers; None: newcomers displace nobody
     kv_events: bool = False  # True: `EngineCore.kv_log` tells what the prefix cache holds
-    leap: bool = False  # True: decode steps in which nobody comes, ends or waits are one event
+    leap: bool = False  # True: decode steps that change nothing but counters are one event
 
     def __post_init__(self) -> None:
         if self.max_num_seqs < 1:

@@ -94,6 +94,14 @@ class Replica(Candidate):
             self.models = frozenset(config.models)
         self.health.rules = rules
 
+    def close_idle(self) -> None:
+        """Connections that nobody uses may be stale."""
+        self.pool.close_idle()
+
+    def close(self) -> None:
+        """It has left the fleet: connections close as they become free."""
+        self.pool.close()
+
     # -- what its answers teach ---------------------------------------------------------------
 
     def answered(self, ttft_s: float, tokens: int) -> None:

@@ -23,7 +23,7 @@ from router.fleet.knowledge import Knowledge
 from router.fleet.owners import Owners
 from router.fleet.replica import UNLIMITED, Replica
 from router.fleet.signals import NO_SIGNALS, Signals, restarted
-from router.wire.sweep import NEVER, Sweeper
+from router.wire.sweep import NEVER, Register
 
 RETRY_AFTER_S = 2  # a replica that was just lost is back, or ejected, within seconds
 SUSPICION_S = 1.0  # between two looks at a suspect, ...
@@ -37,7 +37,7 @@ class Fleet:
     def __init__(
         self,
         rules: HealthRules,
-        sweeper: Sweeper,
+        sweeper: Register,
         rng: Random,
         on_change: Callable[[frozenset[str]], None],
         on_event: Callable[[str, Replica], None],
@@ -87,7 +87,7 @@ class Fleet:
             self.replicas[successor.id] = successor
             self.knowledge.add(successor)
         self._membership_changed()
-        replica.pool.close()
+        replica.close()
 
     def released(self, replica: Replica) -> None:
         """A lease of a replica was given back."""
@@ -209,7 +209,7 @@ class Fleet:
             return
         if replica.health.overdue(now, self._rng, self._may_eject(replica, now)):
             self._on_event("ejected", replica)
-            replica.pool.close_idle()
+            replica.close_idle()
         else:
             self._on_event("suspect", replica)
         self.rebuild()
@@ -222,7 +222,7 @@ class Fleet:
         may_eject = self._may_eject(replica, now)
         if replica.health.failed(now, self._rng, may_eject, was_overdue=was_overdue):
             self._on_event("ejected", replica)
-            replica.pool.close_idle()
+            replica.close_idle()
             self.rebuild()
 
     def probed(self, replica: Replica, good: bool) -> None:
@@ -230,7 +230,7 @@ class Fleet:
         if replica.removed or not replica.health.probed(good, self._clock()):
             return
         # Connections from before the change may be stale: Envoy closes them, too.
-        replica.pool.close_idle()
+        replica.close_idle()
         self._on_event("up" if replica.health.up else "down", replica)
         self.rebuild()
 

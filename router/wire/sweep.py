@@ -28,6 +28,14 @@ class Party(Protocol):
         """The deadline has passed. Must move `deadline` or unregister, or it is called again."""
 
 
+class Register(Protocol):
+    """Where a party says that it has a deadline: the sweeper's, or a virtual clock's."""
+
+    def add(self, party: Party) -> None: ...
+
+    def discard(self, party: Party) -> None: ...
+
+
 class Sweeper:
     """Calls `on_deadline` of each registered party whose time is up."""
 
