@@ -28,8 +28,8 @@ test-engine: $(VENV)/.installed-dev  ## two real vLLM engines on the CPU, behind
 bench-overhead: $(COMPILED)/.built  ## CPU per request and per token, beside every peer found
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench overhead
 
-bench-fleet: $(VENV)/.installed-dev  ## time to first token of an emulated fleet, beside every peer found
-	$(BIN)/hedgerow bench fleet
+bench-fleet: $(COMPILED)/.built  ## time to first token of an emulated fleet, beside every peer found
+	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench fleet
 
 # A checkout runs its sources as they are. What a wheel holds, the hot path in C, is built in a copy,
 # so that no edited source ever lies beside an older binary of it.
