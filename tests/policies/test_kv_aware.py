@@ -124,10 +124,23 @@ def test_a_full_cache_is_avoided_by_who_would_fill_it_further() -> None:
     assert picks(policy, candidates, PROMPT, {candidates[0]: 9}) == {"a"}
 
 
-def test_the_last_room_of_a_full_fleet_is_found() -> None:
-    candidates = loaded(3, 30, 40)
-    candidates[0].kv_usage = candidates[1].kv_usage = 1.0
-    assert picks(make_policy("kv_aware", LMETRIC), candidates, PROMPT, {candidates[1]: 4}) == {"c"}
+@pytest.mark.parametrize(("count", "full", "expected"), [(2, 1, "z"), (3, 1, "z"), (8, 2, "z")])
+def test_who_alone_lacks_room_is_left(count: int, full: int, expected: str) -> None:
+    candidates = [*loaded(*[3] * full), *loaded(*[40] * (count - full))]
+    for index, candidate in enumerate(candidates):
+        candidate.id = "full" if index < full else expected
+        candidate.kv_usage = 1.0 if index < full else 0.5
+    assert picks(make_policy("kv_aware", LMETRIC), candidates, PROMPT) == {expected}
+
+
+@pytest.mark.parametrize(("count", "full"), [(2, 2), (3, 2), (8, 3), (8, 7), (8, 8)])
+def test_where_many_lack_room_the_last_one_with_some_is_not_stormed(count: int, full: int) -> None:
+    """What a poll said a second ago would send all of that second's requests there."""
+    candidates = loaded(*[3] * full, *[40] * (count - full))
+    for candidate in candidates[:full]:
+        candidate.kv_usage = 1.0
+    names = {candidate.id for candidate in candidates[:full]}
+    assert picks(make_policy("kv_aware", LMETRIC), candidates, PROMPT) <= names
 
 
 def test_a_backlog_everywhere_makes_a_miss_dearer() -> None:
@@ -239,8 +252,11 @@ def test_the_reason_says_why() -> None:
     assert reason({candidates[0]: 9}) == "cached"
     assert reason({candidates[1]: 1}) == "cheapest"
     candidates[0].kv_usage = 1.0
-    assert reason({}) == "full"
+    assert reason({}) == "no room"
     candidates[0].kv_usage = None
+    candidates[0].slots = 0
+    assert reason({}) == "full"
+    candidates[0].slots = None
     policy.on_fleet_change(frozenset("ab"))
     for _ in range(30):
         policy.on_dispatch(PROMPT, candidates[1], Context(context().rng))
