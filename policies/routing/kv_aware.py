@@ -13,11 +13,11 @@ Four guards stand beside the product, which itself knows no limits:
 - a replica that is full is not taken while another is not: too many waiting for a first token, or
   no slot free in its batch;
 - one whose KV cache is nearly used up (it would have to preempt) is not taken while three in four
-  have room. Where more are full, the guard stands back: cache usage is only as new as the last poll, and
-  all of a second's requests would go to the few that had room then (simulated at 90 % of capacity:
-  p90 of the first token 1.1 s with that, 0.39 s without). Nor does it count for a replica that
-  holds most of the prompt: who leaves full holders fills the others' caches with copies, and in the
-  end nobody holds anything (measured: hit rate 0.68 -> 0.37);
+  have room. Where more are full, the guard stands back: cache usage is only as new as the last
+  poll, and all of a second's requests would go to the few that had room then (simulated at 90 % of
+  capacity: p90 of the first token 1.1 s with that, 0.39 s without). Nor does it count for a replica
+  that holds most of the prompt: who leaves full holders fills the others' caches with copies, and
+  in the end nobody holds anything (measured: hit rate 0.68 -> 0.37);
 - a replica that has had more than its part of the recent requests is not taken because of its
   cache. Where all prompts begin alike, the first holder is the cheapest whenever it is idle, and at
   low load gets everything (production-stack#957). Leaving it now and then makes the others holders,

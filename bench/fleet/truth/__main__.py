@@ -1,0 +1,88 @@
+"""`python -m bench.fleet.truth`: the same small workloads over HTTP and simulated, and the error.
+
+Exit status: 0 compared (errors are figures, no failure), 1 Hedgerow or its engines did not come up,
+2 a mistake on the command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from bench.fleet.truth import report
+from bench.fleet.truth.cases import CASES
+from bench.fleet.truth.compare import Plan, compare_all
+from bench.overhead.peers import PeerError
+from bench.overhead.processes import Placement
+from policies.contract import policy_names
+from router.emulator.spawn import FleetError
+
+
+def main(words: list[str] | None = None) -> int:
+    args = _parser().parse_args(words)
+    names = [name for name in args.workload.split(",") if name]
+    for kind, given, known in (
+        ("workload", names, list(CASES)),
+        ("policy", [args.policy] if args.policy else [], policy_names()),
+    ):
+        if bad := [name for name in given if name not in known]:
+            print(f"unknown {kind} {bad[0]!r}; known: {', '.join(known)}", file=sys.stderr)
+            return 2
+    if not names:
+        print("no workload to compare", file=sys.stderr)
+        return 2
+    cases = [CASES[name] for name in names]
+    if args.policy:
+        cases = [replace(case, policy=args.policy) for case in cases]
+    if args.replicas:
+        cases = [replace(case, replicas=args.replicas) for case in cases]
+    plan = Plan(repeats=args.repeats, seeds=args.seeds, seed=args.seed)
+    try:
+        truth = compare_all(cases, plan, Placement.choose(args.pin), _say)
+    except (PeerError, FleetError) as error:
+        _say(f"nothing to measure with: {error}")
+        return 1
+    if args.json == "-":
+        print(truth.to_json().decode(), end="")
+        return 0
+    print(report.markdown(truth) if args.markdown else report.text(truth))
+    if args.json:
+        Path(args.json).write_bytes(truth.to_json())
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.fleet.truth", description=__doc__)
+    add = parser.add_argument
+    add("--workload", metavar="A,B", default=",".join(CASES), help="default: %(default)s")
+    add("--policy", metavar="NAME", help="default: the workload's own")
+    add("--replicas", type=_count, metavar="N", help="default: the workload's own, 2 or 4")
+    add("--repeats", type=_count, default=3, metavar="N", help="HTTP runs (default: 3)")
+    add("--seeds", type=_count, default=15, metavar="N", help="simulations (default: 15)")
+    add("--seed", type=int, default=1, metavar="N", help="of texts and arrivals (default: 1)")
+    add("--json", metavar="FILE", help="also write it as JSON; - for standard output")
+    add("--markdown", action="store_true", help="print Markdown tables")
+    add(
+        "--pin",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="router on one CPU, load and engines on another (default: where there are two)",
+    )
+    return parser
+
+
+def _count(word: str) -> int:
+    value = int(word)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""The figures that are compared, of what a player saw or a simulation would have shown it. Pure.
+
+One summary serves both sides, so that no figure can mean two things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import Any, Final, NamedTuple
+
+from bench.fleet.statistics import quantile, summarise
+from bench.fleet.truth.rows import Range, Row
+
+Figures = dict[str, float | None]
+
+
+class Kind(NamedTuple):
+    """A figure's name and unit."""
+
+    name: str
+    unit: str
+
+
+TIMES: Final = (
+    Kind("TTFT p50", "ms"),
+    Kind("TTFT p90", "ms"),
+    Kind("TTFT p99", "ms"),
+    Kind("TPOT p50", "ms"),
+    Kind("TPOT p99", "ms"),
+)
+THROUGHPUT: Final = (Kind("requests", "1/s"), Kind("output tokens", "1/s"))
+KINDS: Final = (
+    *TIMES,
+    *THROUGHPUT,
+    Kind("in SLO", "%"),
+    Kind("hit rate", "%"),
+    Kind("hotspot", "x"),
+    Kind("failed", "requests"),
+)
+
+
+def figures(played: dict[str, Any], slo_s: float) -> Figures:
+    """By name. `played`: what `Player.play` and `simulated.play` give.
+
+    Throughput is what came whole, over the time from the first request that is measured to the end
+    of the last one.
+    """
+    seen = summarise(played, slo_s)
+    records = [r for r in played["records"] if r["measured"]]
+    whole = [r for r in records if not r["error"]]
+    begin = min((r["due"] for r in records), default=0.0)
+    end = max((r["due"] + r["seconds"] for r in records), default=0.0)
+    tpots = sorted(
+        (r["seconds"] - r["ttft"]) / (r["output_tokens"] - 1)
+        for r in whole
+        if r["output_tokens"] > 1
+    )
+    values = (
+        _ms(seen.ttft_p50),
+        _ms(seen.ttft_p90),
+        _ms(seen.ttft_p99),
+        _ms(quantile(tpots, 0.5)),
+        _ms(quantile(tpots, 0.99)),
+        _per(len(whole), end - begin),
+        _per(sum(r["output_tokens"] for r in whole), end - begin),
+        100.0 * seen.good_share,
+        None if seen.hit_rate is None else 100.0 * seen.hit_rate,
+        seen.hotspot,
+        float(len(records) - len(whole)),
+    )
+    return {kind.name: value for kind, value in zip(KINDS, values, strict=True)}
+
+
+def compare(
+    workload: str,
+    measured: Sequence[Figures],
+    simulated: Sequence[Figures],
+    kinds: Iterable[Kind] = KINDS,
+) -> list[Row]:
+    """Medians of all runs of either side, with their range."""
+    rows = []
+    for kind in kinds:
+        ours, theirs = (_values(runs, kind) for runs in (measured, simulated))
+        rows.append(
+            Row(
+                workload=workload,
+                name=kind.name,
+                unit=kind.unit,
+                measured=median(ours) if ours else None,
+                simulated=median(theirs) if theirs else None,
+                measured_range=_range(ours),
+                simulated_range=_range(theirs),
+            )
+        )
+    return rows
+
+
+def offset_s(measured: dict[str, Any], simulated: dict[str, Any]) -> float | None:
+    """By how much longer the same request took to its first token, in the median; None of none.
+
+    Both players had the same script; requests without an answer do not count.
+    """
+    ours = {r["due"]: r["ttft"] for r in measured["records"] if not r["error"]}
+    theirs = {r["due"]: r["ttft"] for r in simulated["records"] if not r["error"]}
+    found = [ours[due] - theirs[due] for due in ours.keys() & theirs.keys()]
+    return median(found) if found else None
+
+
+def late_p99_s(played: dict[str, Any]) -> float:
+    """How late requests went out; 0 of none."""
+    late = sorted(r["sent"] - r["due"] for r in played["records"] if r["sent"])
+    return quantile(late, 0.99) or 0.0
+
+
+def _values(runs: Sequence[Figures], kind: Kind) -> list[float]:
+    """Of all runs; none if one of them has none."""
+    found = [run.get(kind.name) for run in runs]
+    values = [value for value in found if value is not None]
+    return values if len(values) == len(found) else []
+
+
+def _range(values: Sequence[float]) -> Range | None:
+    return (min(values), max(values)) if len(values) > 1 else None
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1e3
+
+
+def _per(count: float, seconds: float) -> float | None:
+    return count / seconds if seconds > 0.0 else None

@@ -1,0 +1,57 @@
+"""A script played over HTTP: fresh emulated engines, a fresh Hedgerow, and how busy the machine was
+with other things meanwhile, which is what such a figure suffers from most.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, process_time
+from typing import Any
+
+from bench.fleet import contestants, engines
+from bench.fleet.run import Stage
+from bench.fleet.script import Script
+from bench.overhead import cpu
+from bench.overhead.measure import Running
+from bench.overhead.peers import Site
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one HTTP run gave."""
+
+    played: dict[str, Any]  # as `Player.play`
+    others_cpu: float  # CPUs that neither router nor engines nor load used
+    router_cpu: float  # of one CPU
+    engines_cpu: float
+
+
+def play(stage: Stage, script: Script, policy: str) -> Run:
+    """Raises PeerError if Hedgerow does not come up, FleetError if the engines do not."""
+    with tempfile.TemporaryDirectory(prefix="hedgerow-truth-") as name:
+        folder = Path(name)
+        log = folder / "engines.log"
+        with engines.Engines(stage.spec, stage.placement.others, log=log) as fleet:
+            site = Site(folder, fleet.ports, stage.placement)
+            with Running(contestants.hedgerow(policy)(site)) as peer:
+                before, began = _Used(peer.pid, fleet.pid), monotonic()
+                played = stage.play(script, peer.port, fleet.urls)
+                seconds = monotonic() - began
+                after = _Used(peer.pid, fleet.pid)
+    router = cpu.spent_s(before.router, after.router) / seconds
+    modelled = cpu.spent_s(before.engines, after.engines) / seconds
+    own = (after.own_s - before.own_s) / seconds + played["cpu_share"]
+    total = (after.machine_s - before.machine_s) / seconds
+    return Run(played, max(total - router - modelled - own, 0.0), router, modelled)
+
+
+class _Used:
+    """CPU time so far."""
+
+    def __init__(self, router: int, fleet: int) -> None:
+        self.machine_s = cpu.machine_busy_s()
+        self.own_s = process_time()
+        self.router = cpu.read(cpu.tree(router))
+        self.engines = cpu.read([fleet])

@@ -1,0 +1,129 @@
+"""Simulated outcomes and lines of an access log in the player's words, so that one summary serves
+all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+from typing import Any
+
+import msgspec
+
+from bench.fleet.player import DRAIN_S, Played, Record
+from router.core.errors import Reason
+from router.simulator.audit.rows import Row
+from router.simulator.outcome import Outcome
+
+NOTHING = {"requests": 0.0, "queried": 0.0, "hits": 0.0, "preemptions": 0.0}
+
+
+class Outcomes:
+    """A recorder. Requests that arrive within [measure_from, until) are measured."""
+
+    def __init__(self, measure_from: float, until: float = inf) -> None:
+        self.records: list[Record] = []
+        self.tokens_in_window = 0
+        self.served = _Served()
+        self._from = measure_from
+        self._until = until
+
+    def ended(self, outcome: Outcome) -> None:
+        arrival = outcome.arrival
+        is_whole = outcome.reason is Reason.OK
+        error = "" if is_whole else str(outcome.reason)
+        if outcome.ended > self._until + DRAIN_S:
+            error = "unanswered"  # no player waits for so long
+        is_measured = self._from <= arrival.at < self._until
+        self.records.append(
+            Record(
+                due=arrival.at,
+                sent=arrival.at,
+                ttft=outcome.ttft_s,
+                seconds=outcome.ended - arrival.at,
+                prompt_tokens=arrival.prompt_tokens,
+                output_tokens=arrival.output_tokens if is_whole else 0,
+                measured=is_measured,
+                error=error,
+            )
+        )
+        if is_whole:
+            self._count(outcome)
+            if is_measured:
+                self.served.add(outcome.replica, arrival.prompt_tokens, outcome.cached_tokens)
+
+    def played(self, measured_s: float, counters: list[list[dict[str, float]]]) -> dict[str, Any]:
+        """As `Player.play` tells it. `counters`: the engines' at both ends of what is measured."""
+        self.records.sort(key=lambda record: record.due)
+        return _played(self.records, self.tokens_in_window, measured_s, counters)
+
+    def _count(self, outcome: Outcome) -> None:
+        """Single tokens are no events here; they come evenly, or nearly so."""
+        pace = outcome.tpot_s or 0.0
+        times = (outcome.first + pace * n for n in range(outcome.arrival.output_tokens))
+        self.tokens_in_window += sum(self._from <= at < self._until for at in times)
+
+
+def of_log(rows: Iterable[Row], zero: float, measure_from: float) -> dict[str, Any]:
+    """What an access log tells; `zero` is when its traffic began, seconds since 1970."""
+    records = []
+    served = _Served()
+    is_counted = True
+    for row in rows:
+        due = row.ts - zero
+        error = "" if row.reason == Reason.OK else row.reason
+        records.append(
+            Record(
+                due=due,
+                sent=due,
+                ttft=None if row.ttft_ms is None else row.ttft_ms * 1e-3,
+                seconds=row.duration_ms * 1e-3,
+                prompt_tokens=row.prompt_tokens or row.estimated_tokens,
+                output_tokens=row.output_tokens or 0,
+                measured=due >= measure_from,
+                error=error,
+            )
+        )
+        if due >= measure_from and not error:
+            is_counted = is_counted and row.cached_tokens is not None
+            served.add(row.replica, row.prompt_tokens or 0, row.cached_tokens or 0)
+    records.sort(key=lambda record: record.due)
+    return _played(records, 0, span_s(records), served.counters(is_counted=is_counted))
+
+
+def span_s(records: Iterable[Record]) -> float:
+    """From the first request that is measured to the end of the last; 1 of none."""
+    times = [(r.due, r.due + r.seconds) for r in records if r.measured]
+    return max(end for _, end in times) - min(due for due, _ in times) if times else 1.0
+
+
+class _Served:
+    """Measured requests and their tokens by replica."""
+
+    def __init__(self) -> None:
+        self._by_replica: dict[str, dict[str, float]] = {}
+
+    def add(self, replica: str, prompt: int, cached: int) -> None:
+        mine = self._by_replica.setdefault(replica, dict(NOTHING))
+        mine["requests"] += 1
+        mine["queried"] += prompt
+        mine["hits"] += cached
+
+    def counters(self, *, is_counted: bool = True) -> list[list[dict[str, float]]]:
+        """As if read before and after. Not `is_counted`: nobody knows what was cached."""
+        after = list(self._by_replica.values())
+        if not is_counted:
+            after = [{**one, "queried": 0.0, "hits": 0.0} for one in after]
+        return [[NOTHING] * len(after), after]
+
+
+def _played(
+    records: list[Record],
+    tokens_in_window: int,
+    measured_s: float,
+    counters: list[list[dict[str, float]]],
+) -> dict[str, Any]:
+    result: dict[str, Any] = msgspec.to_builtins(
+        Played(records, tokens_in_window, measured_s, 0.0, counters)
+    )
+    return result

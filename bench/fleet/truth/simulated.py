@@ -1,0 +1,86 @@
+"""A script played in the simulator, told in the player's words, so that one summary serves both.
+
+Must never: differ from the HTTP run in anything that can be the same: fleet, timing, KV, policy,
+polls, deadlines and arrivals. What cannot is in `differences`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.fleet.engines import BLOCK_TOKENS, MAX_NUM_SEQS, Spec
+from bench.fleet.script import Script
+from bench.fleet.truth.outcomes import NOTHING, Outcomes
+from bench.fleet.truth.traffic import ScriptTraffic
+from router.config.model import Polling, Prefix, Retry, Routing, Timeouts
+from router.emulator.request import CoreConfig
+from router.fleet.prefix import TokenRatio
+from router.simulator.scenario import Polls, Scenario
+from router.simulator.simulation import Simulation
+
+
+def differences(world: Scenario) -> list[str]:
+    """What cannot be the same over HTTP, in words."""
+    return [
+        f"The simulated router knows prompts by the engines' blocks of {BLOCK_TOKENS} tokens, the "
+        f"real one by {Prefix().block_bytes} bytes of JSON.",
+        "The simulated router takes a token to be four bytes; the real one learns what it is.",
+        "Routers draw their random numbers, and begin to poll, differently in each run over HTTP.",
+        "Over HTTP the timers of emulated engines are up to 1 ms late. In the simulation a message "
+        f"takes {world.network_s * 1e3:g} ms each way between router and engine, all else no time.",
+    ]
+
+
+def scenario(spec: Spec, policy: str, seed: int) -> Scenario:
+    """The fleet of a spec behind a router as shipped. Raises ValueError for sizes that are none."""
+    engine = spec.engine()
+    polling, prefix = Polling(), Prefix()
+    # So far does the router as shipped look into a prompt, and so much does it remember.
+    finer = prefix.block_bytes / (BLOCK_TOKENS * TokenRatio.DEFAULT)
+    return Scenario(
+        replicas=spec.count,
+        core=CoreConfig(max_num_seqs=MAX_NUM_SEQS, num_blocks=spec.blocks, block_size=BLOCK_TOKENS),
+        timing=engine.timing,
+        policy=policy,
+        polls=Polls(interval_s=polling.interval_s, stale_s=polling.stale_s),
+        attempts=Retry().attempts,
+        first_token_s=Timeouts().first_token_s,
+        token_gap_s=Timeouts().token_gap_s,
+        prefix_entries=int(prefix.entries * finer),
+        prefix_blocks=int(prefix.blocks * finer),
+        sample=Routing().sample,
+        sample_s=0.0,
+        seed=seed,
+    )
+
+
+def play(script: Script, spec: Spec, policy: str, seed: int = 1) -> dict[str, Any]:
+    """As `Player.play`. Raises what `simulate` raises."""
+    return play_in(scenario(spec, policy, seed), script)
+
+
+def play_in(world: Scenario, script: Script) -> dict[str, Any]:
+    """The same in a world of one's own."""
+    outcomes = Outcomes(script.measure_from, script.until)
+    simulation = Simulation(world, ScriptTraffic(script, "script", world.core.block_size), outcomes)
+    before: list[dict[str, float]] = [NOTHING] * world.replicas
+
+    def measuring_begins(_: float) -> None:
+        before[:] = _counters(simulation)
+
+    simulation.clock.at(script.measure_from, measuring_begins)
+    simulation.run()
+    return outcomes.played(script.until - script.measure_from, [before, _counters(simulation)])
+
+
+def _counters(simulation: Simulation) -> list[dict[str, float]]:
+    """As `engines.read_counters` has them of an engine's metrics."""
+    return [
+        {
+            "requests": float(totals.requests - totals.aborted),
+            "queried": float(totals.prompt_tokens),
+            "hits": float(totals.cached_tokens),
+            "preemptions": float(totals.preemptions),
+        }
+        for totals in (engine.totals() for engine in simulation.engines)
+    ]

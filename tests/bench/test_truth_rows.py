@@ -1,0 +1,119 @@
+"""Errors of simulated figures: their sign, their unit, and what is none."""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.fleet.truth import report
+from bench.fleet.truth.rows import Row, Truth, error_of, error_text
+
+FIGURES = st.floats(1e-6, 1e9)
+
+
+@pytest.mark.parametrize(
+    ("measured", "simulated", "unit", "error"),
+    [
+        (100.0, 110.0, "ms", 10.0),
+        (100.0, 90.0, "ms", -10.0),
+        (50.0, 100.0, "1/s", 100.0),
+        (3.0, 3.0, "x", 0.0),
+        (0.0, 0.0, "requests", 0.0),
+        (0.0, 1.0, "requests", None),  # no share of nothing
+        (2.0, 1.0, "%", -1.0),  # points, not half of it
+        (0.0, 4.5, "%", 4.5),
+        (None, 1.0, "ms", None),
+        (1.0, None, "%", None),
+        (inf, 1.0, "ms", None),
+        (1.0, nan, "ms", None),
+    ],
+)
+def test_an_error_is_the_simulated_figures(
+    measured: float | None, simulated: float | None, unit: str, error: float | None
+) -> None:
+    found = error_of(measured, simulated, unit)
+    assert found == (None if error is None else pytest.approx(error))
+
+
+@given(FIGURES, FIGURES)
+def test_an_error_leads_from_one_figure_to_the_other(measured: float, simulated: float) -> None:
+    share, points = error_of(measured, simulated, "ms"), error_of(measured, simulated, "%")
+    assert share is not None and points is not None
+    rounding = (measured + simulated) * 1e-9
+    assert measured * (1.0 + share / 100.0) == pytest.approx(simulated, abs=rounding)
+    assert measured + points == pytest.approx(simulated, abs=rounding)
+    for error in (share, points):
+        assert (error > 0.0, error < 0.0) == (simulated > measured, simulated < measured)
+
+
+def test_an_error_in_words() -> None:
+    assert error_text(3.14, "ms") == "+3.1 %"
+    assert error_text(-0.44, "%") == "−0.4 pt"
+    assert error_text(None, "ms") == "–"
+
+
+def truth() -> Truth:
+    return Truth(
+        title="t",
+        when="2026-01-01 00:00",
+        rows=(
+            Row(workload="a", name="TTFT p50", unit="ms", measured=50.0, simulated=45.0),
+            Row(
+                workload="a",
+                name="hit rate",
+                unit="%",
+                measured=70.0,
+                simulated=70.5,
+                measured_range=(69.0, 71.0),
+                simulated_range=(70.0, 71.0),
+            ),
+            Row(workload="b|", name="TTFT p99", unit="ms", measured=None, simulated=9.0),
+        ),
+        offset_ms=2.5,
+        notes=("how",),
+    )
+
+
+def test_a_file_gives_back_what_was_written_with_errors_for_others() -> None:
+    written = truth().to_json()
+    assert Truth.from_json(written) == truth()
+    rows = msgspec.json.decode(written)["rows"]
+    assert [row["error"] for row in rows] == [pytest.approx(-10.0), pytest.approx(0.5), None]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"{}", b"[]", b'{"title": "t", "when": "", "rows": [{}]}', b"\xff", b"[" * 100_000],
+)
+def test_another_file_is_refused(text: bytes) -> None:
+    with pytest.raises(ValueError, match="not a comparison"):
+        Truth.from_json(text)
+
+
+def test_another_version_is_refused() -> None:
+    later = msgspec.structs.replace(truth(), version=2).to_json()
+    with pytest.raises(ValueError, match="version 2"):
+        Truth.from_json(later)
+
+
+def test_the_table_has_every_row_under_its_workload() -> None:
+    lines = report.text(truth()).splitlines()
+    assert lines.index("a") < lines.index("b|")
+    (ttft,) = [line for line in lines if line.startswith("TTFT p50")]
+    # With HTTP's own 2.5 ms the simulated 45 ms are 47.5: half of the error is left.
+    assert ttft.split()[-4:] == ["−10.0", "%", "−5.0", "%"]
+    (hits,) = [line for line in lines if line.startswith("hit rate")]
+    assert hits.endswith("+0.5 pt") and "(69.0..71.0)" in hits
+    (missing,) = [line for line in lines if line.startswith("TTFT p99")]
+    assert missing.split() == ["TTFT", "p99", "ms", "–", "9.00", "–", "–"]
+    assert "how" in lines
+
+
+def test_markdown_has_the_same_cells() -> None:
+    text = report.markdown(truth())
+    assert "| TTFT p50 | ms | 50.0 |  | 45.0 |  | −10.0 % | −5.0 % |" in text
+    assert "- how" in text.splitlines()

@@ -1,0 +1,82 @@
+"""The whole way once: a dozen requests both ways; and what the command line refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.fleet import engines
+from bench.fleet.run import Stage
+from bench.fleet.script import Conversation, Script, Turn
+from bench.fleet.truth import measured, simulated
+from bench.fleet.truth.__main__ import main
+from bench.fleet.truth.cases import CASES, GROUPS_EACH, idle
+from bench.fleet.truth.figures import figures
+from bench.fleet.workloads import GROUPS
+from bench.overhead.processes import Orderly, Placement
+
+
+def test_a_dozen_requests_both_ways() -> None:
+    spec = engines.Spec(count=1, groups=8)  # one engine: whatever the order, the same is cached
+    system = "One system prompt for all, " * 40
+    talks = tuple(
+        Conversation(0.4 + 0.1 * n, system, (Turn(f"{n} asks", 4), Turn("and asks again", 4, 0.01)))
+        for n in range(6)
+    )
+    script = Script(talks, 0.2, 20.0)
+    with Orderly("bench.fleet.load") as load:
+        run = measured.play(Stage(spec, Placement(), load), script, "least_load")
+    real = figures(run.played, slo_s=10.0)
+    model = figures(simulated.play(script, spec, "least_load"), slo_s=10.0)
+    assert (real["failed"], model["failed"]) == (0.0, 0.0)
+    assert (real["in SLO"], model["in SLO"]) == (100.0, 100.0)
+    assert real["hit rate"] == pytest.approx(model["hit rate"])
+    assert model["hit rate"] and model["hit rate"] > 50.0
+    assert real["TPOT p50"] and real["TPOT p50"] > 0.0
+    assert run.router_cpu > 0.0 and run.engines_cpu > 0.0 and run.others_cpu >= 0.0
+
+
+def test_simulated_runs_are_the_same_every_time() -> None:
+    script = idle(5, seed=1)
+    spec = CASES["chat"].spec
+    assert simulated.play(script, spec, "kv_aware") == simulated.play(script, spec, "kv_aware")
+
+
+def test_single_requests_wait_for_nobody() -> None:
+    spec = CASES["chat"].spec
+    played = simulated.play(idle(8, seed=2), spec, "kv_aware")
+    world = simulated.scenario(spec, "kv_aware", 1)
+    for record in played["records"]:
+        alone = world.timing.prefill_alone_s(record["prompt_tokens"])
+        assert record["ttft"] == pytest.approx(alone + 2 * world.network_s)
+    assert len({record["prompt_tokens"] for record in played["records"]}) == 8
+
+
+def test_counters_are_read_from_where_measuring_begins() -> None:
+    words = "The same words again and again. " * 40
+    talks = tuple(Conversation(at, "", (Turn(words, 4),)) for at in (0.0, 5.0, 6.0))
+    spec = engines.Spec(count=1, groups=8)
+    whole = figures(simulated.play(Script(talks, 0.0, 9.0), spec, "kv_aware"), 1.0)
+    later = figures(simulated.play(Script(talks, 4.0, 9.0), spec, "kv_aware"), 1.0)
+    assert whole["hit rate"] and later["hit rate"]
+    assert later["hit rate"] > 90.0 and whole["hit rate"] == pytest.approx(
+        later["hit rate"] * 2 / 3
+    )
+
+
+def test_every_engine_has_as_much_kv_as_in_the_fleet_bench() -> None:
+    assert pytest.approx(GROUPS / engines.COUNT, abs=1.0) == GROUPS_EACH
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--workload", "chat,none"], "unknown workload 'none'; known: chat, shared"),
+        (["--policy", "none"], "unknown policy 'none'"),
+        (["--workload", ""], "no workload"),
+    ],
+)
+def test_mistakes_are_told(
+    words: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert problem in capsys.readouterr().err
