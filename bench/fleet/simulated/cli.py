@@ -1,0 +1,157 @@
+"""`python -m bench.fleet.simulated PART`: chooses the part, runs it, prints its table.
+
+Exit code 0: done (goals missed are figures, no failure); 2: a mistake on the command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench.fleet.simulated import ladder, loads, matrix, page, report, speed
+from policies.contract import policy_names
+from router.simulator import arguments as words
+from router.simulator.traffic import TraceError
+from router.simulator.workers import Broken, Refused
+
+QUICK_LOADS = (50, 110)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parts = parser.add_subparsers(title="parts", metavar="PART", required=True)
+    for name, help_text, run, add in (
+        ("ladder", "Mooncake's ladder on its own trace", _ladder, _add_ladder),
+        ("loads", "llm-d's workload from idle to overload", _loads, _add_loads),
+        ("policies", "every policy in every scenario", _matrix, _add_policies),
+        ("speed", "of the simulator itself", _speed, _add_speed),
+    ):
+        part = parts.add_parser(name, help=help_text, description=help_text)
+        part.set_defaults(part=run)
+        add(part)
+        part.add_argument("--seed", type=int, default=1, help="of everything random (default: 1)")
+        part.add_argument("--quick", action="store_true", help="seconds, for figures of no worth")
+        part.add_argument("--markdown", action="store_true", help="print Markdown tables")
+        part.add_argument(
+            "--json", metavar="FILE", help="also write the results as JSON; - for standard output"
+        )
+
+
+def _add_ladder(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--trace", metavar="FILE", required=True, help="Mooncake's conversation_trace.jsonl"
+    )
+    parser.add_argument(
+        "--speedup",
+        type=words.positive,
+        metavar="X",
+        help="of the trace (default: looked for, so that random choice takes the paper's time)",
+    )
+    _add_policies(parser)
+
+
+def _add_loads(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write a page with plots")
+    _add_policies(parser)
+
+
+def _add_policies(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--policy", metavar="A,B", help="only these (default: all)")
+    parser.add_argument(
+        "--jobs", type=words.count, default=_cpus(), metavar="N", help="runs at once (CPUs)"
+    )
+
+
+def _add_speed(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--policy", metavar="NAME", help=f"default: {matrix.DEFAULT}")
+    for flag, default in (("--requests", speed.REQUESTS), ("--replicas", speed.REPLICAS)):
+        parser.add_argument(
+            flag, type=words.count, default=default, metavar="N", help=f"default: {default:,}"
+        )
+
+
+def main(args: argparse.Namespace) -> int:
+    unknown = [name for name in _policies(args) if name not in policy_names()]
+    if unknown:
+        known = ", ".join(policy_names())
+        return _mistake(f"unknown policy {unknown[0]!r}; known: {known}")
+    run: Callable[[argparse.Namespace], report.Found] = args.part
+    try:
+        found = run(args)
+        _write(found, args)
+    except (TraceError, Refused, ValueError) as err:
+        return _mistake(str(err))
+    except OSError as err:
+        return _mistake(f"{err.filename}: {err.strerror}")
+    except Broken as err:
+        print(err, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _ladder(args: argparse.Namespace) -> report.Found:
+    return ladder.run(
+        args.trace,
+        _policies(args),
+        seed=args.seed,
+        jobs=args.jobs,
+        speedup=args.speedup,
+        limit=600 if args.quick else None,
+        precision=0.5 if args.quick else 0.01,
+    )
+
+
+def _loads(args: argparse.Namespace) -> report.Found:
+    quick: dict[str, Any] = {
+        "length": loads.Length.quick(),
+        "loads": QUICK_LOADS,
+        "precision": 0.5,
+    }
+    found, points = loads.run(
+        _policies(args), seed=args.seed, jobs=args.jobs, **quick if args.quick else {}
+    )
+    if args.html is not None:
+        args.html.write_text(page.page(found, points), encoding="utf-8")
+    return found
+
+
+def _matrix(args: argparse.Namespace) -> report.Found:
+    requests = matrix.QUICK if args.quick else matrix.REQUESTS
+    return matrix.run(_policies(args), seed=args.seed, jobs=args.jobs, requests=requests)
+
+
+def _speed(args: argparse.Namespace) -> report.Found:
+    return speed.run(
+        args.policy or matrix.DEFAULT,
+        seed=args.seed,
+        requests=min(args.requests, 1000) if args.quick else args.requests,
+        replicas=min(args.replicas, 20) if args.quick else args.replicas,
+    )
+
+
+def _policies(args: argparse.Namespace) -> list[str]:
+    return args.policy.split(",") if args.policy else policy_names()
+
+
+def _write(found: report.Found, args: argparse.Namespace) -> None:
+    content = json.dumps(found.as_json(), indent=1, ensure_ascii=False) + "\n"
+    if args.json == "-":
+        sys.stdout.write(content)
+        return
+    print(report.markdown(found) if args.markdown else report.text(found), end="")
+    if args.json:
+        Path(args.json).write_text(content, encoding="utf-8")
+
+
+def _cpus() -> int:
+    usable: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
+    return len(usable(0)) if usable is not None else os.cpu_count() or 1
+
+
+def _mistake(problem: str) -> int:
+    print(problem, file=sys.stderr)
+    return 2

@@ -1,0 +1,193 @@
+"""Mooncake's ladder on Mooncake's own trace: what each kind of knowledge is worth (METHODS 5.7).
+
+Source: Qin et al., "Mooncake", FAST'25: 16 machines of 8 x A800 and the conversation trace; mean
+time to first token with random choice 19.65 s, load balancing 5.27, local cache awareness 3.58,
+global 3.07. How fast the trace was played there is not told, so it is played here at the speed at
+which random choice comes to the paper's 19.65 s; everything else then follows from the simulator.
+
+The engines are A100 x 8 with Llama-2-70B, whose timing is measured. Their KV cache is what the
+cards leave: 0.9 of 640 GB, less the weights, at 320 KiB a token. The paper's machines also keep KV
+in main memory and send it to each other; these do not, so all that a policy can do is to go where
+the prefix is. The rungs are read accordingly:
+
+- local: each replica's cache is looked at by itself, and the one that holds most of the prompt is
+  taken unless it is too busy (`prefix_affinity`, as SGLang's router and its heirs do it);
+- global: what a hit saves is weighed against the work that waits everywhere (`kv_aware`).
+
+Several routers that know only what each of them has sent stand below, as another kind of local.
+Nobody gives up waiting here and no replica is taken for a zombie: at this load it is the engines'
+own queues that are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+
+from bench.fleet.simulated.report import Found
+from bench.fleet.simulated.search import highest
+from bench.fleet.simulated.task import Result, Task, play
+from bench.overhead.goals import Verdict
+from router.config.model import Health
+from router.emulator.request import CoreConfig
+from router.emulator.timing import PROFILES
+from router.simulator.report.group import Slo
+from router.simulator.report.table import Column, build
+from router.simulator.scenario import Scenario
+from router.simulator.traces import Trace, describe, open_trace, reuse_bound
+
+REPLICAS = 16
+PROFILE = "llama2-70b-a100x8"
+KV_TOKENS = int((0.9 * 8 * 80e9 - 2 * 69.0e9) / (80 * 8 * 128 * 2 * 2))  # layers, heads, K and V
+PAPER_S = {"random": 19.65, "least_load": 5.27, "prefix_affinity": 3.58, "kv_aware": 3.07}
+RUNGS = ("random", "least_load", "prefix_affinity", "kv_aware")
+BLIND = 4  # routers that do not know of each other
+SLO = Slo(30.0, 0.2)  # a time to first token that even the longest prompt can keep
+_NEVER_S = 1e9
+_PATIENT = Health(suspect_min_s=_NEVER_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """Shares of the prompts' blocks that a cache could have served."""
+
+    infinite: float
+    finite: float  # one LRU cache as large as those of the fleet together
+    asked: int  # blocks
+    block_tokens: int
+
+    @property
+    def bound(self) -> float:
+        return min(self.infinite, self.finite)
+
+    def of(self, result: Result) -> float:
+        return result.summary.all.cached_tokens / self.block_tokens / self.asked
+
+
+def run(
+    path: str,
+    policies: Sequence[str],
+    *,
+    seed: int = 1,
+    jobs: int = 1,
+    limit: int | None = None,
+    speedup: float | None = None,
+    precision: float = 0.01,
+) -> Found:
+    """The table. `speedup`: of the trace; None: it is looked for. Raises TraceError, OSError."""
+    trace = partial(open_trace, path, spread_seed=seed, limit=limit)
+    reuse = _reuse(trace())
+    world = _world(seed, reuse.block_tokens)
+    if speedup is None:
+        speedup = _like_the_paper(world, trace, jobs, precision)
+    names = list(dict.fromkeys([*RUNGS, *policies]))
+    tasks = [_task(world, trace, speedup, name) for name in names]
+    tasks += [_task(world, trace, speedup, name, routers=BLIND) for name in RUNGS[1:]]
+    rows = play(tasks, jobs)
+    return _found(rows, reuse, speedup, trace())
+
+
+def _world(seed: int, block_tokens: int) -> Scenario:
+    return Scenario(
+        replicas=REPLICAS,
+        core=CoreConfig(num_blocks=KV_TOKENS // block_tokens, block_size=block_tokens),
+        timing=PROFILES[PROFILE],
+        health=_PATIENT,
+        first_token_s=float("inf"),
+        seed=seed,
+    )
+
+
+def _task(
+    world: Scenario, trace: partial[Trace], speedup: float, policy: str, routers: int = 1
+) -> Task:
+    return Task(
+        policy=policy if routers == 1 else f"{policy}, {routers} routers apart",
+        scenario=replace(world, policy=policy, routers=routers),
+        traffic=partial(trace, speedup=speedup),
+        slo=SLO,
+    )
+
+
+def _reuse(trace: Trace) -> Reuse:
+    facts = describe(trace)
+    if facts.reuse is None:
+        raise ValueError(f"{trace.name} does not tell which prompts share a prefix")
+    blocks = REPLICAS * (KV_TOKENS // facts.block_tokens)
+    finite = reuse_bound(trace, blocks)
+    return Reuse(facts.reuse.share, finite.share, facts.reuse.asked, facts.block_tokens)
+
+
+def _like_the_paper(world: Scenario, trace: partial[Trace], jobs: int, precision: float) -> float:
+    """The speed of the trace at which random choice takes the paper's time."""
+
+    def holds(speeds: Sequence[float]) -> list[bool]:
+        rows = play([_task(world, trace, speed, RUNGS[0]) for speed in speeds], jobs)
+        return [_mean_s(row) <= PAPER_S[RUNGS[0]] for row in rows]
+
+    return highest(holds, 0.25, 1.0, precision)
+
+
+def _mean_s(row: Result) -> float:
+    mean = row.summary.all.ttft.mean
+    return float("inf") if mean is None else mean
+
+
+def _found(rows: Sequence[Result], reuse: Reuse, speedup: float, trace: Trace) -> Found:
+    columns: list[Column[Result]] = [
+        Column("policy", "policy", text=lambda row: row.policy),
+        Column("paper", "paper", "s", lambda row: PAPER_S.get(row.policy)),
+        Column("mean", "TTFT mean", "s", _mean_s, "low"),
+        *(
+            Column(f"p{q}", f"p{q}", "s", partial(_quantile, q=q / 100.0), "low")
+            for q in (50, 90, 99)
+        ),
+        Column(
+            "tpot", "TPOT mean", "ms", lambda row: 1e3 * (row.summary.all.tpot.mean or 0), "low"
+        ),
+        Column("reuse", "reuse", "% blocks", lambda row: 100.0 * reuse.of(row), "high"),
+        Column("hotspot", "hotspot", "× even", lambda row: row.summary.hotspot, "low"),
+        Column("busy", "busy", "%", lambda row: 100.0 * row.busy),
+    ]
+    method = (
+        f"{len(rows)} runs of {trace.name} at {speedup:.3g} times its speed, arrivals spread in "
+        f"their slots, on {REPLICAS} replicas ({PROFILE}, {KV_TOKENS:,} tokens of KV cache each)."
+        f" An infinite cache would find {reuse.infinite:.1%} of the blocks, one cache of the "
+        f"fleet's size {reuse.finite:.1%}."
+    )
+    return Found(
+        "Mooncake's ladder",
+        method,
+        build(rows, columns),
+        verdicts=_judge({row.policy: row for row in rows}, reuse),
+        figures={"speedup": speedup, "reuse": {"infinite": reuse.infinite, "lru": reuse.finite}},
+    )
+
+
+def _quantile(row: Result, q: float) -> float | None:
+    return row.summary.all.quantile(row.summary.all.ttft, q)
+
+
+def _tpot_ms(row: Result) -> float | None:
+    mean = row.summary.all.tpot.mean
+    return None if mean is None else 1e3 * mean
+
+
+def _judge(rows: dict[str, Result], reuse: Reuse) -> list[Verdict]:
+    means = [_mean_s(rows[name]) for name in RUNGS]
+    step = max(after / before for before, after in pairwise(means))
+    ours = rows[RUNGS[-1]]
+    return [
+        Verdict("mean TTFT falls rung by rung", "each ≤ 1 × the one before", 1.0, step),
+        Verdict("mean TTFT against random", "≤ 1 / 3.5", 1 / 3.5, means[3] / means[0]),
+        Verdict("mean TTFT against load balancing", "≤ 1 / 1.5", 1 / 1.5, means[3] / means[1]),
+        Verdict(
+            "block reuse: what could be over what was",
+            "≤ 1 / 0.9",
+            1 / 0.9,
+            reuse.bound / reuse.of(ours) if reuse.of(ours) else None,
+            f"{reuse.of(ours):.1%} of {reuse.bound:.1%}",
+        ),
+    ]

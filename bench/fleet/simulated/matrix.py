@@ -1,0 +1,150 @@
+"""Every policy under everything: one table, losers too, and which default it speaks for.
+
+A figure is the policy's p90 of the time to first token over that of the best policy in the same
+scenario; the last column is its worst. A request without a whole answer counts as slower than all
+others. The best default is not the one that wins most, but the one whose worst is the least bad:
+nobody knows beforehand which of these scenarios his own traffic is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf, isfinite
+
+from bench.fleet.simulated.report import Found
+from bench.fleet.simulated.task import Result, Task, play
+from bench.fleet.simulated.worlds import FLEET, WARM, World, worlds
+from bench.overhead.goals import Verdict
+from router.simulator.report.group import Slo
+from router.simulator.report.table import Column, build
+from router.simulator.report.words import seconds
+
+DEFAULT = "kv_aware"
+SLO = Slo(2.0, 0.2)  # then five tokens a second: as fast as one reads
+REQUESTS, QUICK = 4000, 150
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One policy everywhere; in the order of the scenarios."""
+
+    policy: str
+    ttft_s: Sequence[float]  # p90
+    kept: Sequence[float]  # share of the requests within the SLO
+    regret: Sequence[float]  # p90 over the best policy's
+
+    @property
+    def worst(self) -> float:
+        return max(self.regret)
+
+
+def run(
+    policies: Sequence[str], *, seed: int = 1, jobs: int = 1, requests: int = REQUESTS
+) -> Found:
+    everything = worlds(requests)
+    tasks = [task(world, policy, seed) for world in everything for policy in policies]
+    results = iter(play(tasks, jobs))
+    by_world = [{policy: next(results) for policy in policies} for _ in everything]
+    rows = rank(policies, by_world)
+    return Found(
+        "Every policy in every scenario",
+        f"{len(tasks)} runs of {requests:,} requests on {FLEET.replicas} replicas of an 8B model "
+        f"on an A100 with {FLEET.core.num_blocks * FLEET.core.block_size:,} tokens of KV cache, "
+        "where nothing else is said; load is a share of what the fleet carries without cache hits."
+        f" TTFT p90 over that of the best policy; the first {WARM:.0%} are not counted.",
+        build(rows, _columns(everything), sort="worst"),
+        remarks=[_supports(rows), *_legend(everything, rows)],
+        verdicts=[_judge(rows)],
+        figures={
+            "worlds": [
+                {"name": f"{world.name} {world.unit}", "words": world.words, "rate": world.rate}
+                for world in everything
+            ],
+            "policies": {
+                row.policy: {
+                    "ttft_p90_s": [t if isfinite(t) else None for t in row.ttft_s],
+                    "in_slo": list(row.kept),
+                }
+                for row in rows
+            },
+        },
+    )
+
+
+def task(world: World, policy: str, seed: int) -> Task:
+
+    return Task(
+        policy=policy,
+        scenario=replace(world.scenario(seed), policy=policy),
+        traffic=partial(world.traffic, seed),
+        slo=SLO,
+        measure_from=WARM * world.seconds,
+    )
+
+
+def rank(policies: Sequence[str], by_world: Sequence[Mapping[str, Result]]) -> list[Row]:
+    """Times, and what each policy loses against the best one of each scenario."""
+    best = [min(result.ttft_p90 for result in here.values()) for here in by_world]
+    rows = []
+    for policy in policies:
+        mine = [here[policy] for here in by_world]
+        times = [result.ttft_p90 for result in mine]
+        regret = [regretted(time, least) for time, least in zip(times, best, strict=True)]
+        rows.append(Row(policy, times, [result.kept for result in mine], regret))
+    return rows
+
+
+def regretted(time: float, best: float) -> float:
+    """How many times as long as the best; where nobody answers in time nobody regrets."""
+    if best == inf:
+        return 1.0
+    return time / best if best > 0.0 else 1.0
+
+
+def _columns(everything: Sequence[World]) -> list[Column[Row]]:
+    return [
+        Column("policy", "policy", text=lambda row: row.policy),
+        *(
+            Column(f"w{n}", world.name, world.unit, partial(_regret, n), "low")
+            for n, world in enumerate(everything)
+        ),
+        Column("worst", "worst", "× best", lambda row: row.worst, "low"),
+    ]
+
+
+def _regret(number: int, row: Row) -> float:
+    return row.regret[number]
+
+
+def _supports(rows: Sequence[Row]) -> str:
+    least = min(rows, key=lambda row: row.worst)
+    where = ", ".join(
+        f"{row.policy} {row.worst:.2f}" for row in sorted(rows, key=lambda row: row.worst)[:3]
+    )
+    return f"The table speaks for {least.policy} as the default: least worst regret ({where})."
+
+
+def _legend(everything: Sequence[World], rows: Sequence[Row]) -> list[str]:
+    """What the columns are, who was best there and how many of its requests kept the SLO."""
+    lines = []
+    for number, world in enumerate(everything):
+        best = min(rows, key=lambda row: row.ttft_s[number])
+        most = max(rows, key=lambda row: row.kept[number])
+        least = min(rows, key=lambda row: row.kept[number])
+        lines.append(
+            f"{world.name} {world.unit}: {world.words}; {world.rate:.3g} requests/s. Best p90 "
+            f"{seconds(best.ttft_s[number])} ({best.policy}); in SLO {most.kept[number]:.1%} "
+            f"({most.policy}) to {least.kept[number]:.1%} ({least.policy})."
+        )
+    return lines
+
+
+def _judge(rows: Sequence[Row]) -> Verdict:
+    name, goal = f"{DEFAULT}: worst regret over the least of the others", "≤ 1"
+    ours = [row for row in rows if row.policy == DEFAULT]
+    others = [row.worst for row in rows if row.policy != DEFAULT]
+    if not ours or not others:
+        return Verdict(name, goal, 1.0, None, "there is nobody to compare with in this run")
+    return Verdict(name, goal, 1.0, ours[0].worst / min(others))

@@ -1,0 +1,132 @@
+"""How fast the simulator is, and whether its memory grows with the number of requests.
+
+A fleet of 1,000 replicas with shared prefixes, at 70 % of what it carries cold. Two runs, one a
+tenth of the other, each in a process of its own: a run whose memory grew with its requests would
+take far more of it the longer it is.
+"""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+
+from bench.fleet.simulated.matrix import SLO
+from bench.fleet.simulated.report import Found
+from bench.fleet.simulated.task import Task
+from bench.fleet.simulated.worlds import FLEET, World, shared
+from bench.overhead.goals import Verdict
+from router.simulator.report.table import Column, build
+
+REPLICAS = 1000
+REQUESTS = 100_000
+GROUPS_EACH = 19  # shared prefixes per replica, as in llm-d's benchmark
+GOAL_S, GOAL_MB, GOAL_GROWTH = 600.0, 2000.0, 1.25  # for a million requests; of memory
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """One run, measured from outside."""
+
+    policy: str
+    requests: int
+    events: int
+    simulated_s: float
+    wall_s: float
+    peak_mb: float  # of the whole process
+
+    @property
+    def per_s(self) -> float:
+        return self.requests / self.wall_s
+
+
+def run(policy: str, *, seed: int = 1, requests: int = REQUESTS, replicas: int = REPLICAS) -> Found:
+    paces = [measure(policy, count, replicas, seed) for count in (requests // 10, requests)]
+    last = paces[-1]
+    return Found(
+        "Speed of the simulator",
+        f"{replicas:,} replicas, {GROUPS_EACH * replicas:,} shared prefixes, 70 % load, one core; "
+        "peak memory is that of the process, the interpreter and all modules included.",
+        build(paces, _columns()),
+        verdicts=[
+            Verdict(
+                "seconds for a million requests, at this pace",
+                f"≤ {GOAL_S:g}",
+                GOAL_S,
+                1e6 / last.per_s,
+            ),
+            Verdict("peak memory, MB", f"≤ {GOAL_MB:g}", GOAL_MB, last.peak_mb),
+            Verdict(
+                "memory for ten times the requests",
+                f"≤ {GOAL_GROWTH:g} ×",
+                GOAL_GROWTH,
+                last.peak_mb / paces[0].peak_mb,
+            ),
+        ],
+    )
+
+
+def task(policy: str, requests: int, replicas: int, seed: int) -> Task:
+    world = World(
+        name="",
+        unit="",
+        words="",
+        make=partial(shared, groups=GROUPS_EACH * replicas),
+        load=0.7,
+        requests=requests,
+        fleet=replace(FLEET, replicas=replicas),
+    )
+    return Task(
+        policy=policy,
+        scenario=replace(world.scenario(seed), policy=policy),
+        traffic=partial(world.traffic, seed),
+        slo=SLO,
+    )
+
+
+def measure(policy: str, requests: int, replicas: int, seed: int) -> Pace:
+    """In a process of its own, whose peak is the run's."""
+    context = get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    job = (theirs, task(policy, requests, replicas, seed))
+    process = context.Process(target=_work, args=job, daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        pace: Pace = ours.recv()
+    finally:
+        process.terminate()
+        process.join()
+        ours.close()
+    return pace
+
+
+def _work(pipe: Connection, task: Task) -> None:
+    result = task.run()
+    peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    totals = result.totals
+    pipe.send(
+        Pace(
+            result.policy,
+            totals.requests,
+            totals.events,
+            totals.seconds,
+            result.wall_s,
+            peak_kb / 1024,
+        )
+    )
+
+
+def _columns() -> list[Column[Pace]]:
+    return [
+        Column("policy", "policy", text=lambda pace: pace.policy),
+        Column("requests", "requests", value=lambda pace: pace.requests),
+        Column("events", "events", value=lambda pace: pace.events),
+        Column("simulated", "simulated", "s", lambda pace: pace.simulated_s),
+        Column("wall", "took", "s", lambda pace: pace.wall_s),
+        Column("per_s", "requests/s", value=lambda pace: pace.per_s),
+        Column("events_s", "events/s", value=lambda pace: pace.events / pace.wall_s),
+        Column("peak", "peak", "MB", lambda pace: pace.peak_mb),
+    ]

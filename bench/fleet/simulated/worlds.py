@@ -1,0 +1,275 @@
+"""The fleets and the traffic of the benches: llm-d's workload, and everything that policies meet.
+
+A scenario's rate is told as a share of that at which its fleet saturates without any cache hit
+(`bench.fleet.capacity`). Must never: know a policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from typing import Any, Literal
+
+from bench.fleet import capacity
+from router.emulator.request import CoreConfig
+from router.emulator.timing import PROFILES
+from router.simulator.scenario import Fault, Polls, Scenario
+from router.simulator.traffic import Arrival, Traffic
+from router.simulator.workloads import (
+    Chat,
+    Mix,
+    PowerUser,
+    Shared,
+    Stragglers,
+    Unique,
+    new_blocks,
+)
+
+BLOCK_TOKENS = 128
+
+
+def core(kv_tokens: int) -> CoreConfig:
+    return CoreConfig(num_blocks=kv_tokens // BLOCK_TOKENS, block_size=BLOCK_TOKENS)
+
+
+def cold_rate(fleet: Scenario, sizes: Sequence[tuple[float, int]]) -> float:
+    """Requests/s of these lengths at which the fleet saturates without a cache hit."""
+    kv_tokens = fleet.core.num_blocks * fleet.core.block_size
+    engine = capacity.Engine(fleet.timing, kv_tokens, fleet.core.max_num_seqs)
+    return capacity.saturation(engine, fleet.replicas, sizes)
+
+
+# -- llm-d's benchmark ----------------------------------------------------------------------------
+
+# 8 pods of 2 x H100 with Qwen-32B. What is measured are 4 x H100 with Llama-2-70B (69.0e9
+# parameters), each card of which does a little more than one that has half of 32.8e9.
+LLMD_TIMING = PROFILES["llama2-70b-h100x4"].scaled((32.8e9 / 2) / (69.0e9 / 4))
+LLMD_KV_TOKENS = 307_328
+LLMD = Scenario(replicas=8, core=core(LLMD_KV_TOKENS), timing=LLMD_TIMING)
+
+
+@dataclass(slots=True, kw_only=True)
+class Warmed(Shared):
+    """Every group asks once, one after the other, within the first `warm_s`; then it is Shared."""
+
+    warm_s: float
+
+    def __iter__(self) -> Iterator[Arrival]:
+        rng = self._rng()
+        size = self.block_tokens
+        tokens = self.prefix_tokens + self.question_tokens
+        own = tokens // size - self.prefix_tokens // size
+        prefixes = [new_blocks(rng, self.prefix_tokens // size) for _ in range(self.groups)]
+
+        def asks(number: int, at: float, group: int, user: int) -> Arrival:
+            blocks = prefixes[group] + new_blocks(rng, own)
+            session = f"{group}.{user}"
+            return Arrival(number, at, tokens, self.output_tokens, blocks, session=session)
+
+        for number, group in enumerate(rng.sample(range(self.groups), self.groups)):
+            yield asks(number, self.warm_s * number / self.groups, group, 0)
+        for number, at in enumerate(self._times(rng, self.rate), self.groups):
+            group, user = int(rng.random() * self.groups), int(rng.random() * self.users)
+            yield asks(number, self.warm_s + at, group, user)
+
+
+# -- what policies meet ---------------------------------------------------------------------------
+
+# An 8B model on one A100, with so little KV cache that llm-d's prefixes need 73 % of the fleet's.
+FLEET = Scenario(replicas=8, core=core(154_112), timing=PROFILES["realistic"])
+WARM = 0.2  # share of a scenario in which nothing is counted
+_LAW = 4000  # requests that tell the lengths of a workload
+
+Make = Callable[[float, float, int], Traffic]  # (requests/s, seconds, seed) -> what comes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """One scenario of the matrix."""
+
+    name: str
+    unit: str  # what stands below the name in the table's head
+    words: str
+    make: Make  # picklable
+    load: float  # requests/s as a share of `cold_rate`
+    requests: int  # roughly; those of the warm-up included
+    fleet: Scenario = FLEET
+    fault: tuple[Literal["slow", "kill"], float, float] | None = None  # from, until: as shares
+    rate: float = field(init=False)  # requests/s
+
+    def __post_init__(self) -> None:
+        law = islice(_turns(self.make(100.0, _LAW / 100.0, 0)), _LAW)
+        sizes = [(float(one.prompt_tokens), one.output_tokens) for one in law]
+        object.__setattr__(self, "rate", self.load * cold_rate(self.fleet, sizes))
+
+    @property
+    def seconds(self) -> float:
+        """How long requests (or conversations) come."""
+        return self.requests / self.rate
+
+    def scenario(self, seed: int) -> Scenario:
+        faults: tuple[Fault, ...] = ()
+        if self.fault is not None:
+            kind, begins, ends = self.fault
+            at, until = begins * self.seconds, ends * self.seconds
+            faults = (Fault(at=at, replica=0, kind=kind, until=until, factor=5.0),)
+        return replace(self.fleet, faults=faults, seed=seed)
+
+    def traffic(self, seed: int) -> Traffic:
+        return self.make(self.rate, self.seconds, seed)
+
+
+def _turns(traffic: Traffic) -> Iterator[Arrival]:
+    """All that comes, each turn of a conversation at once after the one before it."""
+    for arrival in traffic:
+        turn: Arrival | None = arrival
+        while turn is not None:
+            yield turn
+            turn = next(iter(traffic.follow(turn, turn.at)), None)
+
+
+def shared(rate: float, seconds: float, seed: int, **options: Any) -> Shared:
+    options = {"output_tokens": 200, **options}
+    return Shared(rate=rate, duration_s=seconds, seed=seed, **options)
+
+
+def chat(rate: float, seconds: float, seed: int) -> Chat:
+    return Chat(rate=rate, duration_s=seconds, seed=seed)
+
+
+def unique(rate: float, seconds: float, seed: int) -> Unique:
+    return Unique(rate=rate, duration_s=seconds, seed=seed)
+
+
+def stragglers(rate: float, seconds: float, seed: int) -> Stragglers:
+    return Stragglers(rate=rate, duration_s=seconds, seed=seed)
+
+
+def power_user(rate: float, seconds: float, seed: int) -> Mix:
+    """In the middle of everybody's traffic one user asks half as much again as they all."""
+    burst = PowerUser(rate=1.5 * rate, duration_s=0.2 * seconds, begins_s=0.4 * seconds, seed=seed)
+    return Mix(unique(rate, seconds, seed), burst)
+
+
+def worlds(requests: int) -> list[World]:
+    """All scenarios, each of about so many requests (the large fleet: four times as many)."""
+    blind = replace(FLEET, routers=4)
+    large = replace(FLEET, replicas=96)
+    giant = partial(shared, groups=1, question_tokens=250)
+    many = partial(shared, groups=150 * 12)
+    world = partial(World, requests=requests)
+    return [
+        world(
+            name="shared",
+            unit="70 %",
+            words="150 prefixes of 6,000 tokens, questions of 1,200, answers of 200",
+            make=shared,
+            load=0.7,
+        ),
+        world(name="shared", unit="130 %", words="the same in overload", make=shared, load=1.3),
+        world(
+            name="chat",
+            unit="70 %",
+            words="conversations of four turns in the mean, ten seconds to think",
+            make=chat,
+            load=0.7,
+        ),
+        world(name="chat", unit="130 %", words="the same in overload", make=chat, load=1.3),
+        world(
+            name="unique",
+            unit="70 %",
+            words="no two prompts share anything; 3,000 tokens, lognormal",
+            make=unique,
+            load=0.7,
+        ),
+        world(name="unique", unit="95 %", words="the same near saturation", make=unique, load=0.95),
+        world(
+            name="power",
+            unit="user",
+            words="unique prompts at 50 %, and for a fifth of the time one user's 150 % of that, "
+            "all about one document of 4,000 tokens",
+            make=power_user,
+            load=0.5,
+        ),
+        world(
+            name="one",
+            unit="prompt",
+            words="one system prompt of 6,000 tokens for all, 250 of their own, at 10 %",
+            make=giant,
+            load=0.1,
+        ),
+        world(
+            name="long",
+            unit="prompts",
+            words="1,000 tokens, one prompt in twenty ten times as long, at 70 %",
+            make=stragglers,
+            load=0.7,
+        ),
+        world(
+            name="slow",
+            unit="replica",
+            words="shared prefixes at 70 %, one replica five times as slow for a third of the time",
+            make=shared,
+            load=0.7,
+            fault=("slow", 0.4, 0.73),
+        ),
+        world(
+            name="killed",
+            unit="replica",
+            words="shared prefixes at 70 %, one replica dies and comes back empty",
+            make=shared,
+            load=0.7,
+            fault=("kill", 0.4, 0.6),
+        ),
+        world(
+            name="4 blind",
+            unit="chat",
+            words="chat at 70 % through 4 routers that share nothing",
+            make=chat,
+            load=0.7,
+            fleet=blind,
+        ),
+        world(
+            name="4 that",
+            unit="share",
+            words="the same through 4 routers that share all they know",
+            make=chat,
+            load=0.7,
+            fleet=replace(blind, shared=True),
+        ),
+        world(
+            name="4 blind",
+            unit="unique",
+            words="unique prompts at 70 % through 4 routers that share nothing",
+            make=unique,
+            load=0.7,
+            fleet=blind,
+        ),
+        world(
+            name="stale",
+            unit="10 s",
+            words="the same, polled every ten seconds",
+            make=unique,
+            load=0.7,
+            fleet=replace(blind, polls=Polls(interval_s=10.0, stale_s=30.0)),
+        ),
+        world(
+            name="no",
+            unit="polls",
+            words="the same, and every poll is lost",
+            make=unique,
+            load=0.7,
+            fleet=replace(blind, polls=Polls(loss=1.0)),
+        ),
+        world(
+            name="large",
+            unit="fleet",
+            words="96 replicas and 1,800 shared prefixes at 70 %: a policy sees 64 and the holders",
+            make=many,
+            load=0.7,
+            fleet=large,
+            requests=4 * requests,
+        ),
+    ]

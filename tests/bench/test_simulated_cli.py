@@ -1,0 +1,100 @@
+"""The command line of the simulated benches, each part once and quickly."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from bench.fleet.simulated import cli, matrix
+
+
+def run(*words: str) -> int:
+    parser = argparse.ArgumentParser()
+    cli.add_arguments(parser)
+    return cli.main(parser.parse_args(words))
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    """Sixty conversations of Mooncake's kind, whose later turns repeat what was said."""
+    rng, rows, fresh = Random(1), [], 0
+    said: dict[int, list[int]] = {}
+    for number in range(240):
+        talk = said.setdefault(rng.randrange(60), [])
+        more = rng.randint(1, 12)
+        talk += range(fresh, fresh + more)
+        fresh += more
+        rows.append(
+            {
+                "timestamp": number // 10 * 3000,
+                "input_length": 512 * len(talk),
+                "output_length": rng.randint(1, 300),
+                "hash_ids": list(talk),
+            }
+        )
+    path = tmp_path / "trace.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("policies", "--policy", "nosuch"),
+        ("ladder", "--trace", "/nowhere/trace.jsonl"),
+        ("loads", "--policy", "random,nosuch"),
+    ],
+)
+def test_a_mistake_is_said_and_nothing_is_run(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*words, "--quick") == 2
+    captured = capsys.readouterr()
+    assert "no" in captured.err and not captured.out
+
+
+def test_the_ladder(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("ladder", "--trace", trace, "--policy", "p2c", "--speedup", "4", "--jobs", "1")
+    assert run(*words, "--json", "-") == 0
+    first = capsys.readouterr().out
+    document = json.loads(first)
+    names = [row[0] for row in document["rows"]]
+    assert names[:5] == ["random", "least_load", "prefix_affinity", "kv_aware", "p2c"]
+    assert names[-1] == "kv_aware, 4 routers apart"
+    assert document["speedup"] == 4.0
+    assert 0.0 < document["reuse"]["lru"] <= document["reuse"]["infinite"] < 1.0
+    assert len(document["goals"]) == 4
+    assert all(goal["value"] is not None for goal in document["goals"])
+    assert run(*words, "--json", "-") == 0
+    assert capsys.readouterr().out == first
+
+
+def test_the_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    html = tmp_path / "loads.html"
+    policies = ("--policy", "kv_aware,random", "--jobs", "1")
+    assert run("loads", *policies, "--quick", "--html", str(html), "--json", "-") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["capacity"] > 0.0
+    assert {(point["load"], point["policy"]) for point in document["points"]} == {
+        (load, policy) for load in (50, 70, 90, 110) for policy in ("kv_aware", "random")
+    }
+    assert len(document["rows"]) == 8
+    assert "Goodput" in html.read_text() or "matplotlib" in html.read_text()
+
+
+def test_the_matrix(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(matrix, "QUICK", 30)
+    assert run("policies", "--policy", "kv_aware,random", "--jobs", "1", "--quick") == 0
+    out = capsys.readouterr().out
+    assert "worst" in out and "kv_aware" in out and "random" in out
+    assert "The table speaks for" in out
+
+
+def test_the_speed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("speed", "--quick", "--markdown") == 0
+    out = capsys.readouterr().out
+    assert "| kv" in out and "peak memory" in out

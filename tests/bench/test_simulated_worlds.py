@@ -1,0 +1,80 @@
+"""What policies meet: every scenario can be played, and is as loaded as it says."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+
+import pytest
+
+from bench.fleet.simulated.matrix import task
+from bench.fleet.simulated.worlds import (
+    FLEET,
+    LLMD,
+    LLMD_KV_TOKENS,
+    Warmed,
+    World,
+    cold_rate,
+    shared,
+    worlds,
+)
+
+WORLDS = worlds(120)
+
+
+@pytest.mark.parametrize("world", WORLDS, ids=lambda world: f"{world.name} {world.unit}")
+def test_every_scenario_can_be_told_to_another_process_and_plays(world: World) -> None:
+    told = pickle.loads(pickle.dumps(task(world, "random", 1)))
+    traffic = told.traffic()
+    arrivals = list(traffic)
+    assert all(one.at >= 0.0 for one in arrivals)
+    assert traffic.block_tokens == told.scenario.core.block_size
+    for fault in told.scenario.faults:
+        assert 0.0 < fault.at < fault.until < world.seconds
+        assert fault.replica < world.fleet.replicas
+
+
+def test_scenarios_have_names_of_their_own() -> None:
+    assert len({(world.name, world.unit) for world in WORLDS}) == len(WORLDS)
+
+
+def test_the_load_is_a_share_of_what_the_cold_fleet_carries() -> None:
+    half, full = (
+        World(name="", unit="", words="", make=shared, load=load, requests=900)
+        for load in (0.5, 1.0)
+    )
+    assert full.rate == pytest.approx(cold_rate(FLEET, [(7200.0, 200)]))
+    assert half.rate == pytest.approx(full.rate / 2)
+    assert half.seconds == pytest.approx(2 * full.seconds)
+    assert len(list(half.traffic(1))) == pytest.approx(900, rel=0.15)
+
+
+def test_a_seed_changes_what_comes_and_nothing_else() -> None:
+    world = WORLDS[0]
+    first, again, other = (list(world.traffic(seed)) for seed in (1, 1, 2))
+    assert [one.at for one in first] == [one.at for one in again]
+    assert [one.at for one in first] != [one.at for one in other]
+
+
+def test_llm_ds_customers_need_as_much_cache_as_it_says() -> None:
+    """150 prefixes and a question of each of five users: 73 %, six times one pod."""
+    tokens = 150 * (6000 + 5 * 1200)
+    assert tokens / (LLMD.replicas * LLMD_KV_TOKENS) == pytest.approx(0.73, abs=0.005)
+    assert 150 * 6000 / (FLEET.replicas * FLEET.core.num_blocks * 128) == pytest.approx(0.73, 0.01)
+
+
+def test_every_group_asks_once_before_the_rest_comes() -> None:
+    traffic = Warmed(rate=50.0, duration_s=10.0, warm_s=30.0, groups=20, seed=3)
+    arrivals = list(traffic)
+    first, rest = arrivals[:20], arrivals[20:]
+    assert len({one.blocks[0] for one in first}) == 20
+    assert {one.blocks[0] for one in rest} == {one.blocks[0] for one in first}
+    assert first[0].at == 0.0
+    assert max(one.at for one in first) < 30.0 <= min(one.at for one in rest)
+    assert max(one.at for one in rest) < 40.0
+    assert len(rest) == pytest.approx(500, rel=0.2)
+    assert [one.number for one in arrivals] == list(range(len(arrivals)))
+    # Beyond the prefix nothing is shared, and within a group the prefix is.
+    assert max(Counter(one.blocks[-1] for one in arrivals).values()) == 1
+    depth = traffic.prefix_tokens // traffic.block_tokens
+    assert len({one.blocks[depth - 1] for one in arrivals}) == 20
