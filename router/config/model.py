@@ -52,6 +52,8 @@ class Replica(Frozen, frozen=True):
     max_inflight: Count | None = None  # attempts at once; None: unlimited
     engine: Engine | None = None  # None: detected from what it answers
     kv_events: KvEvents | None = None  # None: `prefix.exact` finds out, or it has none
+    node: str = ""  # the machine it runs on; copies of a request prefer another one ...
+    zone: str = ""  # ... and another zone
 
 
 class PolicyChoice(Frozen, frozen=True):
@@ -133,6 +135,47 @@ class Retry(Frozen, frozen=True):
     attempts: Count = 3  # attempts of one request, the first included
     budget: Share = 0.2  # share of requests under way that may be retries (Envoy: 20 %)
     budget_min: CountOrNone = 3  # retries under way that are always allowed (Envoy: 3)
+    backoff_s: SecondsOrOff = (
+        0.025  # before a retry on the budget, doubled each time (Envoy: 25 ms)
+    )
+    backoff_max_s: SecondsOrOff = 0.25  # at most, drawn between 0 and that (Envoy: 250 ms)
+
+
+class Hedging(Frozen, frozen=True):
+    """When a second copy of a request races the first. Tokens are uncached prompt tokens."""
+
+    policy: str = "adaptive"  # off, fixed, quantile, adaptive, immediate
+    options: dict[str, Any] = {}
+    dry_run: bool = False  # count what would have been sent and saved, send nothing
+    classes: tuple[str, ...] = ("critical", "high")  # whose requests may be hedged
+    by_header: bool = False  # `x-hedge: on` may ask for it, too; `off` always counts
+    budget: Share = 0.05  # of all prefill tokens; cached ones are free
+    utilisation: Share = 0.7  # of the pool; above it nothing is hedged
+    kv_usage: Share = 0.9  # a replica whose KV cache is fuller takes no copy
+    prompt_tokens: CountOrNone = 0  # a longer prompt is not hedged; 0: any length
+    choices: bool = False  # also requests for several choices (`n` above 1)
+
+
+class ClassTimeouts(Frozen, frozen=True):
+    """What differs for one class; None: as in `timeouts`."""
+
+    connect_s: Seconds | None = None
+    first_token_s: Seconds | None = None
+    token_gap_s: Seconds | None = None
+    total_s: SecondsOrOff | None = None
+
+
+class ClassRules(Frozen, frozen=True):
+    timeouts: ClassTimeouts = ClassTimeouts()
+
+
+class Continuation(Frozen, frozen=True):
+    """A stream whose replica died is finished by another one."""
+
+    enabled: bool = False
+    text: Bytes = 256 * KiB  # kept of one stream; a longer one is not continued
+    text_total: Bytes = 64 * MiB  # ... of all streams
+    attempts: Count = 2  # continuations of one stream
 
 
 class Health(Frozen, frozen=True):
@@ -197,6 +240,9 @@ class Config(Frozen, frozen=True):
     limits: Limits = Limits()
     timeouts: Timeouts = Timeouts()
     retry: Retry = Retry()
+    hedging: Hedging = Hedging()
+    classes: dict[str, ClassRules] = {}  # what differs by class of urgency
+    continuation: Continuation = Continuation()
     health: Health = Health()
     polling: Polling = Polling()
     prefix: Prefix = Prefix()

@@ -72,6 +72,7 @@ class Reason(StrEnum):
     STATE_LOST = "state_lost"  # the replica that held a stored response is gone
 
     # Ours.
+    HEDGE_LOST = "hedge_lost"  # of an attempt: another copy of the request answered first
     NO_REPLICA = "no_replica"  # none is up
     MODEL_RESTARTING = "model_restarting"  # known, but no replica serves it at the moment
     FLEET_FULL = "fleet_full"  # every replica is at its own limit
@@ -122,6 +123,7 @@ STATUS: dict[Reason, int] = {
     Reason.REPLICA_REFUSED: 400,
     Reason.REPLICA_BUSY: 503,
     Reason.STATE_LOST: 404,
+    Reason.HEDGE_LOST: 503,
     Reason.NO_REPLICA: 503,
     Reason.MODEL_RESTARTING: 503,
     Reason.FLEET_FULL: 503,
@@ -151,6 +153,7 @@ _REPLICA = frozenset(
 )
 _ROUTER = frozenset(
     {
+        Reason.HEDGE_LOST,
         Reason.NO_REPLICA,
         Reason.MODEL_RESTARTING,
         Reason.FLEET_FULL,

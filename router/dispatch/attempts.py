@@ -4,6 +4,8 @@ Rules:
 1. An attempt is one sending of the request to one replica. It holds one lease from `begin` until it
    ends, whatever ends it; ending is final, and an ended attempt's events are ignored.
 2. The first attempt to show content wins (`content`); only the winner's bytes may reach the client.
+   While another attempt lives an error is no content: the attempt is put aside (`aside`) with what
+   it said, which is told only if the others fail as well, the earliest one first.
 3. Nothing committed: a failed attempt may be followed by another. Status committed (the client has
    a 200 and comments): so it may, but a final error must be told inside the stream. Content
    committed: never again; the client must see the truncation.
@@ -11,6 +13,9 @@ Rules:
 
     attempt:  CONNECTING → SENT → HEADED → WON → ENDED      any phase may go to ENDED
     request:  NOTHING → STATUS → CONTENT                    commitment only grows
+
+A hedge is an attempt that begins while another one waits for its first content. Both failed is one
+failure, the earliest one's: a request that two replicas lost is not tried on a third.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ from enum import IntEnum, StrEnum
 
 from router.core.errors import Reason
 from router.core.lease import Lease, Slots
-from router.dispatch.retry import UNSENT, Verdict, judge
+from router.dispatch.retry import LOST, UNSENT, Verdict, judge
 
 
 class Phase(IntEnum):
@@ -41,6 +46,7 @@ class Kind(StrEnum):
 
     PRIMARY = "primary"
     RETRY = "retry"
+    HEDGE = "hedge"
 
 
 class Step(IntEnum):
@@ -52,6 +58,7 @@ class Step(IntEnum):
     BUDGET = 3  # the same, if the retry budget allows; otherwise answer
     ANSWER = 4  # tell the client that it failed
     TRUNCATE = 5  # content is out: make the client see that the rest is missing
+    ASIDE = 6  # pass on what the earliest attempt that was put aside has said
 
 
 class Attempt:
@@ -66,6 +73,7 @@ class Attempt:
         "kind",
         "lease",
         "phase",
+        "predicted_s",
         "reason",
         "replica_id",
         "stale",
@@ -95,12 +103,13 @@ class Attempt:
         self.tokens = tokens  # uncached prompt tokens, estimated at the choice
         self.held = held  # leading blocks that the replica was taken to hold
         self.stale = False  # it met a pooled connection that was dead already
+        self.predicted_s = 0.0  # from `began` to its first content; 0: nobody could tell
 
 
 class Life:
     """All attempts of one request."""
 
-    __slots__ = ("attempts", "commit", "most", "over", "resent", "winner")
+    __slots__ = ("attempts", "commit", "most", "over", "put_aside", "winner")
 
     def __init__(self, most: int) -> None:
         self.most = most  # attempts that may reach a replica; failed connects do not count
@@ -108,12 +117,29 @@ class Life:
         self.commit = Commit.NOTHING
         self.winner: Attempt | None = None
         self.over = False
-        self.resent = 0  # attempts made after one that a replica may have begun to execute
+        self.put_aside: Attempt | None = None  # the earliest one that ended with an error to tell
 
     @property
     def reached(self) -> int:
-        """Attempts that may have reached a replica."""
-        return sum(1 for a in self.attempts if a.reason not in UNSENT and not a.stale)
+        """Attempts that may have reached a replica; a hedge is not one of those `most` allows."""
+        return sum(
+            1
+            for a in self.attempts
+            if a.kind is not Kind.HEDGE and a.reason not in UNSENT and not a.stale
+        )
+
+    @property
+    def lost(self) -> int:
+        """Attempts that a replica may have begun to execute, and of which nothing came."""
+        return sum(1 for a in self.attempts if a.reason in LOST and not a.stale)
+
+    @property
+    def alive(self) -> list[Attempt]:
+        return [a for a in self.attempts if a.phase != Phase.ENDED]
+
+    def is_alone(self, attempt: Attempt) -> bool:
+        """Whether no other attempt lives."""
+        return not any(a.phase != Phase.ENDED for a in self.attempts if a is not attempt)
 
     def begin(
         self,
@@ -123,9 +149,13 @@ class Life:
         tokens: int = 0,
         held: int = 0,
         streamed: bool = True,
+        *,
+        hedge: bool = False,
     ) -> Attempt:
         """A new attempt; takes its lease. `tokens` and `held` as in `Attempt`."""
         kind = Kind.RETRY if self.attempts else Kind.PRIMARY
+        if hedge:
+            kind = Kind.HEDGE
         lease = Lease(slots, tokens, streamed)
         attempt = Attempt(len(self.attempts), kind, replica_id, slots, lease, now, tokens, held)
         self.attempts.append(attempt)
@@ -154,6 +184,31 @@ class Life:
             self.commit = Commit.CONTENT
         return self.winner is attempt
 
+    def outrun(self, now: float) -> list[Attempt]:
+        """There is a winner: all others end. Returns those, to be cancelled by their owner."""
+        losers = [a for a in self.attempts if a.phase != Phase.ENDED and a is not self.winner]
+        for attempt in losers:
+            self._end(attempt, now, Reason.HEDGE_LOST)
+        return losers
+
+    def aside(self, attempt: Attempt, reason: Reason, now: float) -> bool:
+        """An attempt ends with an error that may have to be told, while another one lives.
+
+        True: keep what it said, it is the earliest one.
+        """
+        self._end(attempt, now, reason)
+        kept = self.put_aside
+        if kept is not None and kept.index < attempt.index:
+            return False
+        self.put_aside = attempt
+        return True
+
+    def told(self) -> None:
+        """What was put aside goes to the client: it is the answer."""
+        self.winner = self.put_aside
+        self.commit = Commit.CONTENT
+        self.over = True
+
     def completed(self, attempt: Attempt, now: float, reason: Reason = Reason.OK) -> None:
         """The winner's response is whole: the request is over."""
         if attempt.phase == Phase.ENDED:
@@ -180,8 +235,10 @@ class Life:
             return Step.NOTHING
         if self.commit == Commit.CONTENT:
             return Step.TRUNCATE if self.winner is attempt else Step.NOTHING
-        if any(other.phase != Phase.ENDED for other in self.attempts):
+        if not self.is_alone(attempt):
             return Step.NOTHING
+        if self.put_aside is not None:
+            return Step.ASIDE
         verdict = judge(
             reason,
             reused=reused,
@@ -196,11 +253,9 @@ class Life:
             again = any(a.stale and a.replica_id == attempt.replica_id for a in self.attempts)
             attempt.stale = True
             return Step.ANSWER if again else Step.HERE
-        if reason in (Reason.REPLICA_RESET, Reason.EMPTY_STREAM, Reason.STREAM_ERROR):
-            # A request that kills replicas must not tour the fleet: one more, never two.
-            self.resent += 1
-            if self.resent > 1:
-                return Step.ANSWER
+        if reason in LOST and self.lost > 1:
+            # A request that kills replicas must not tour the fleet: two, never three.
+            return Step.ANSWER
         if len(self.attempts) >= MOST_CONNECTS or (
             verdict == Verdict.BUDGET and self.reached >= self.most
         ):
@@ -215,6 +270,17 @@ class Life:
         for attempt in alive:
             self._end(attempt, now, reason)
         return alive
+
+    @property
+    def blame(self) -> Reason:
+        """Why a request failed whose attempts all did: the reason of the earliest one that reached
+        a replica, where the last one was its hedge."""
+        last = self.attempts[-1]
+        if last.kind is Kind.HEDGE:
+            first = self.attempts[last.index - 1]
+            if first.reason not in UNSENT:
+                return first.reason
+        return last.reason
 
     @staticmethod
     def _end(attempt: Attempt, now: float, reason: Reason) -> None:

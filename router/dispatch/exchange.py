@@ -199,7 +199,7 @@ class Exchange:
         """
         if not self._can_send_again() or self.life.reached >= self.life.most:
             return False
-        if reason is Reason.STREAM_ERROR and not (self.route.repeatable and not self.life.resent):
+        if reason is Reason.STREAM_ERROR and not (self.route.repeatable and not self.life.lost):
             return False
         others = self._others()
         if not others or not self._take_budget():

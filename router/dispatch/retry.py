@@ -35,7 +35,7 @@ class Verdict(IntEnum):
 
 
 UNSENT = frozenset({Reason.CONNECT_FAILED, Reason.CONNECT_TIMEOUT})
-_LOST = frozenset({Reason.REPLICA_RESET, Reason.EMPTY_STREAM, Reason.STREAM_ERROR})
+LOST = frozenset({Reason.REPLICA_RESET, Reason.EMPTY_STREAM, Reason.STREAM_ERROR})
 
 
 def judge(
@@ -46,7 +46,7 @@ def judge(
         return Verdict.ELSEWHERE
     if reason is Reason.REPLICA_BUSY:
         return Verdict.BUDGET
-    if reason not in _LOST:
+    if reason not in LOST:
         return Verdict.NO
     if reason is Reason.REPLICA_RESET and reused and not received:
         return Verdict.HERE

@@ -33,6 +33,7 @@ DATE: Final = 17
 SESSION: Final = 18
 LOAD: Final = 19
 PRIORITY: Final = 20
+HEDGE: Final = 21
 
 _REQUEST: Final[dict[bytes, int]] = {
     b"host": HOST,
@@ -54,6 +55,7 @@ _REQUEST: Final[dict[bytes, int]] = {
     b"x-router-model": MODEL,
     b"x-session-id": SESSION,
     b"x-priority": PRIORITY,
+    b"x-hedge": HEDGE,
     b"keep-alive": DROP,
     b"proxy-connection": DROP,
     b"proxy-authenticate": DROP,

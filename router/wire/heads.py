@@ -38,6 +38,7 @@ class RequestHead(msgspec.Struct, gc=False):
     model: bytes | None = None  # x-router-model: routes a body we do not read
     session: bytes | None = None  # x-session-id: the key of a conversation
     priority: bytes | None = None  # x-priority: how urgent its client says it is
+    hedge: bytes | None = None  # x-hedge: whether its client wants a second copy
     route: Any = None  # a note of whoever judged the head
 
 

@@ -296,6 +296,8 @@ class RequestReader:
             elif action == h.PRIORITY:
                 head.priority = value
                 keep.append(line)
+            elif action == h.HEDGE:
+                head.hedge = value.lower()
         if head.http_1_0:
             head.keep_alive = connection is not None and b"keep-alive" in connection
             if head.chunked:

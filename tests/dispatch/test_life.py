@@ -206,7 +206,7 @@ def test_a_stale_connection_is_replaced_once_a_replica() -> None:
 def test_a_stale_connection_uses_nothing_up() -> None:
     life = Life(2)
     assert fail(life, Reason.REPLICA_RESET, "a", reused=True, repeatable=False) == Step.HERE
-    assert life.resent == 0
+    assert life.lost == 0
     assert fail(life, Reason.REPLICA_RESET, "a") == Step.BUDGET
 
 
