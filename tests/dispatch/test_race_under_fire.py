@@ -273,7 +273,7 @@ class Fire(RuleBasedStateMachine):
     @rule(data=st.data())
     def content(self, data: st.DataObject) -> None:
         host, connection, _ = data.draw(st.sampled_from(self.loop.working), label="replica")
-        sent = chunk(event('{"content":"from %s"}' % host))
+        sent = chunk(event('{"content":"from ' + host + '"}'))
         self.feed(connection.data_received, sent if connection.received else HEAD + sent)
 
     @working
