@@ -2,7 +2,7 @@
 
     predicted_s = base_s + token_s * (uncached prompt tokens that wait at the replica, its own too)
 
-fitted to the last few hundred answers by least absolute deviations, each relative to what is
+fitted to the last 256 answers by least absolute deviations, each relative to what is
 predicted there, so that long prompts do not count for more than short ones. The line is a median:
 one answer in twenty that takes ten times as long moves it as much as one that takes twice as long.
 Computed by iteratively reweighted least squares (Schlossmacher, JASA 68, 1973) from the line
@@ -20,11 +20,12 @@ from __future__ import annotations
 
 from typing import Final
 
-SAMPLES: Final = 512  # the latest, at most
+SAMPLES: Final = 256  # the latest, at most
 LEAST: Final = 8  # fewer make no line
 SHORTEST_S: Final = 1e-4  # no prediction is below this
 LONGEST_S: Final = 1e6  # a longer wait counts as this
-_ROUNDS: Final = 8
+_ROUNDS: Final = 3  # from a line that is one second old
+_FIRST_ROUNDS: Final = 10
 _CLOSE: Final = 0.02  # relative deviations below this count alike, or the weights would explode
 _SPREAD: Final = 1e-4  # of the tokens' squares; below it there is no slope to be found
 
@@ -77,12 +78,14 @@ class TtftFit:
                 ys.append(min(max(self._took[index], SHORTEST_S), LONGEST_S))
         if len(xs) < LEAST:
             return
+        rounds = _ROUNDS
         if not self.is_fitted:
+            rounds = _FIRST_ROUNDS
             # Relative to the samples themselves: a straggler then counts for little.
             weights = [1.0 / (y * y) for y in ys]
             self._solve(xs, ys, weights)
             self.is_fitted = True
-        for _ in range(_ROUNDS):
+        for _ in range(rounds):
             weights = []
             for index in range(len(xs)):
                 line = self.base_s + self.token_s * xs[index]
