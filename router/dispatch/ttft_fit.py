@@ -81,34 +81,34 @@ class TtftFit:
         rounds = _ROUNDS
         if not self.is_fitted:
             rounds = _FIRST_ROUNDS
-            # Relative to the samples themselves: a straggler then counts for little.
-            weights = [1.0 / (y * y) for y in ys]
-            self._solve(xs, ys, weights)
+            self._step(xs, ys, is_first=True)
             self.is_fitted = True
         for _ in range(rounds):
-            weights = []
-            for index in range(len(xs)):
-                line = self.base_s + self.token_s * xs[index]
-                if line < SHORTEST_S:
-                    line = SHORTEST_S
-                off = abs(ys[index] / line - 1.0)
-                weights.append(1.0 / (line * line * max(_CLOSE, off)))
-            self._solve(xs, ys, weights)
+            self._step(xs, ys, is_first=False)
 
-    def _solve(self, xs: list[float], ys: list[float], weights: list[float]) -> None:
-        """The weighted least squares, with neither a negative base nor a negative slope."""
+    def _step(self, xs: list[float], ys: list[float], *, is_first: bool) -> None:
+        """One weighted least squares, with neither a negative base nor a negative slope.
+
+        Without a line so far, deviations are relative to the samples themselves: a straggler then
+        counts for little.
+        """
+        base_s, token_s = self.base_s, self.token_s
         w = wx = wy = wxx = wxy = 0.0
         for index in range(len(xs)):
-            weight, x, y = weights[index], xs[index], ys[index]
+            x, y = xs[index], ys[index]
+            if is_first:
+                weight = 1.0 / (y * y)
+            else:
+                line = max(base_s + token_s * x, SHORTEST_S)
+                off = abs(y / line - 1.0)
+                weight = 1.0 / (line * line * max(off, _CLOSE))
             w += weight
             wx += weight * x
             wy += weight * y
             wxx += weight * x * x
             wxy += weight * x * y
         spread = w * wxx - wx * wx
-        if spread <= _SPREAD * w * wxx:
-            token_s = self.token_s  # prompts all alike: only the base can be told
-        else:
+        if spread > _SPREAD * w * wxx:  # else prompts are all alike: only the base can be told
             token_s = max(0.0, (w * wxy - wx * wy) / spread)
         base_s = (wy - token_s * wx) / w
         if base_s < 0.0:
