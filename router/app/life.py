@@ -138,6 +138,7 @@ class App:
         dispatcher.closing = True
         for exchange in list(dispatcher.exchanges):
             exchange.shut()
+        await parts.aborter.close()
         # What the answers above wrote is given a turn of the loop to leave.
         await asyncio.sleep(0)
         for client in list(parts.front.clients):

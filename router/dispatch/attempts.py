@@ -76,6 +76,7 @@ class Attempt:
         "predicted_s",
         "reason",
         "replica_id",
+        "rid",
         "stale",
         "tokens",
     )
@@ -103,6 +104,7 @@ class Attempt:
         self.tokens = tokens  # uncached prompt tokens, estimated at the choice
         self.held = held  # leading blocks that the replica was taken to hold
         self.stale = False  # it met a pooled connection that was dead already
+        self.rid = b""  # by which its engine can be told to stop; b"": closing has to do
         self.predicted_s = 0.0  # from `began` to its first content; 0: nobody could tell
 
 
