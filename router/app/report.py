@@ -7,6 +7,7 @@ from time import monotonic
 from typing import Any
 
 from router.app.parts import Parts
+from router.fleet.health import BREAKERS
 from router.observe.collector import Gauges, Reading
 
 _OF_A_REPLICA = (
@@ -53,6 +54,7 @@ def replicas(parts: Parts) -> list[dict[str, Any]]:
             "id": r.id,
             "url": r.config.url,
             "state": r.state(now),
+            "breaker": r.health.breaker(now),
             "engine": r.engine,
             "models": sorted(r.models) if r.models is not None else None,
             "inflight": r.inflight,
@@ -70,6 +72,8 @@ def replicas(parts: Parts) -> list[dict[str, Any]]:
             "weight": r.weight,
             "served": r.served,
             "failures_in_a_row": r.health.failures,
+            "races_lost_in_a_row": r.health.races_lost,
+            "busy_s": max(0.0, round(r.health.busy_until - now, 3)),
             "ejections": r.health.ejections,
             "connections": {"open": len(r.pool.all), "idle": r.pool.idle},
         }
@@ -114,8 +118,23 @@ def _readings(parts: Parts) -> Iterator[Reading]:
     for attribute, name, help_text in _OF_A_REPLICA:
         values = {r.id: v for r in replicas if (v := getattr(r, attribute)) is not None}
         yield Reading(f"replica_{name}", help_text, "replica", values)
+    now = monotonic()
+    breakers = {r.id: r.health.breaker(now) for r in replicas}
+    help_text = "Circuit breaker: 0 closed, 1 suspect, 2 half open, 3 open."
+    numbers = {name: float(BREAKERS.index(word)) for name, word in breakers.items()}
+    yield Reading("replica_breaker", help_text, "replica", numbers)
+    counts = dict.fromkeys(BREAKERS, 0.0)
+    for word in breakers.values():
+        counts[word] += 1.0
+    yield Reading("breakers", "Replicas, by circuit breaker.", "state", counts)
+    busy = {r.id: max(0.0, r.health.busy_until - now) for r in replicas}
+    help_text = "How long a replica that said it is busy is still spared."
+    yield Reading("replica_spared_seconds", help_text, "replica", busy)
     held = {r.id: float(parts.knowledge.prefixes.holding(r)) for r in replicas}
     yield Reading("prefix_blocks", "Prefix blocks a replica is taken to hold.", "replica", held)
+    aborts = {name: float(getattr(parts.aborter, name)) for name in ("told", "failed", "skipped")}
+    help_text = "Engines told to stop an attempt that was given up, by what became of it."
+    yield Reading("engine_aborts", help_text, "outcome", aborts, is_counter=True)
     failed = parts.fleet.polls_failed
     help_text = "Polls of engine metrics that told nothing, by what was wrong."
     yield Reading("polls_failed", help_text, "problem", failed, is_counter=True)
