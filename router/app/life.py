@@ -65,7 +65,7 @@ class App:
         self.parts = parts = Parts(config, self.metrics, self._rng, open_files)
         self.metrics.config_hash = config_hash(config)
         gauges = report.gauges(parts, lambda: self.ready()[0], lambda: self.draining)
-        self._admin = Admin(self, Collector(self.metrics, gauges))
+        self._admin = Admin(self, Collector(self.metrics, gauges, parts.hedge_counts))
         try:
             if config.emulate.count:
                 await self._emulate(config)

@@ -65,8 +65,10 @@ class Attempt:
     """One sending of a request to a replica. Times are monotonic seconds."""
 
     __slots__ = (
+        "ahead",
         "at",
         "began",
+        "copy_due",
         "ended",
         "held",
         "index",
@@ -106,6 +108,10 @@ class Attempt:
         self.stale = False  # it met a pooled connection that was dead already
         self.rid = b""  # by which its engine can be told to stop; b"": closing has to do
         self.predicted_s = 0.0  # from `began` to its first content; 0: nobody could tell
+        # Uncached prompt tokens, its own among them, that waited there when it left; -1: not seen.
+        self.ahead = -1
+        # When a copy would have answered that was only counted, not sent; 0: there was none.
+        self.copy_due = 0.0
 
 
 class Life:

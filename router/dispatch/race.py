@@ -17,7 +17,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from router.core.errors import Reason, RouterError
-from router.dispatch.attempts import Attempt, Commit, Kind, Life, Step
+from router.dispatch.attempts import Attempt, Commit, Life, Step
 from router.dispatch.leg import Leg
 from router.dispatch.sending import send
 from router.fleet.replica import Replica
@@ -143,8 +143,6 @@ class Race:
         for other in losers:
             attempt = other.attempt
             self._forget_prefix(other)
-            if attempt.kind is not Kind.HEDGE:  # a hedge had less time
-                d.fleet.outrun(other.replica, now)
             d.hedger.outrun(x.view, attempt, leg.attempt, other.replica, bool(x.fields.stream), now)
             d.fleet.released(other.replica)
 

@@ -227,20 +227,25 @@ class Fleet:
             self._on_event("suspect", replica)
         self.rebuild()
 
-    def outrun(self, replica: Replica, now: float) -> None:
-        """An attempt at the replica lost to its copy, which was sent later: only those are told."""
+    def outrun(self, replica: Replica, now: float) -> bool:
+        """An attempt at the replica lost to its copy, which was sent later: only those are told.
+
+        True: that makes the replica suspect, or ejects it.
+        """
         health = replica.health
         if replica.removed:
-            return
-        before = health.breaker(now)
+            return False
+        was_suspect = health.is_suspect(now)
         may_eject = health.races_lost + 1 >= RACES and self._may_eject(replica, now)
         if health.outrun(now, self._rng, may_eject):
             self._on_event("ejected", replica)
             replica.close_idle()
-        elif health.is_suspect(now) and before != "suspect":
+        elif health.is_suspect(now) and not was_suspect:
             self._on_event("suspect", replica)
-        if health.breaker(now) != before:
-            self.rebuild()
+        else:
+            return False
+        self.rebuild()
+        return True
 
     def busy(self, replica: Replica, retry_after: bytes | None, now: float) -> None:
         """The replica answered 429 or 503, with this Retry-After: it is spared for a while."""
@@ -296,12 +301,14 @@ class Fleet:
         replica.kv_usage = signals.kv_usage
         replica.slots = signals.slots
         poll_counted(replica, poll, signals.running, signals.waiting)
+        replica.learned.observed(signals.running, signals.waiting)
         if signals.kv_tokens is not None:
             replica.kv_tokens = signals.kv_tokens
         self.knowledge.sized(replica)
         self.knowledge.tend()
         if restarted(told, signals):  # however long it was silent meanwhile
             self.knowledge.restarted(replica)
+            replica.learned.forget()
             replica.health.begins_slowly(now)
             self._on_event("restarted", replica)
         if signals.asleep != before.asleep:
