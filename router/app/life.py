@@ -204,6 +204,9 @@ class App:
     def replicas(self) -> list[dict[str, Any]]:
         return report.replicas(self.parts)
 
+    def hedging(self) -> dict[str, Any]:
+        return report.hedging(self.parts)
+
     def census(self) -> dict[str, int]:
         """What is in use now; every number is 0 after `stop`."""
         return report.census(self.parts)

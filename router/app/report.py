@@ -8,6 +8,7 @@ from typing import Any
 
 from router.app.parts import Parts
 from router.fleet.health import BREAKERS
+from router.fleet.utilisation import utilisation
 from router.observe.collector import Gauges, Reading
 
 _OF_A_REPLICA = (
@@ -79,6 +80,57 @@ def replicas(parts: Parts) -> list[dict[str, Any]]:
         }
         for r in (*parts.fleet.replicas.values(), *parts.fleet.leaving)
     ]
+
+
+# Prompts, in uncached tokens, whose time to first content GET /hedging predicts.
+_PREDICTED = (100, 1_000, 10_000, 100_000)
+
+
+def hedging(parts: Parts) -> dict[str, Any]:
+    """For people and scripts: GET /hedging. Unknown, and a delay that never ends, is null."""
+    rules, counts = parts.config.hedging, parts.hedge_counts
+    return {
+        "policy": rules.policy,
+        "options": rules.options,
+        "dry_run": rules.dry_run,
+        "classes": rules.classes,
+        "budget_share": rules.budget,
+        "budget_tokens": counts.budget_tokens,
+        "hedgeable_share": counts.hedgeable_share,
+        "quantile": counts.quantile,
+        "utilisation": utilisation(parts.fleet.ready),
+        "utilisation_limit": rules.utilisation,
+        "counts": {
+            "fired": counts.fired,
+            "won": counts.won,
+            "lost": counts.lost,
+            "failed": counts.failed,
+            "suppressed": {why: n for why, n in counts.suppressed.items() if n},
+            "tokens": counts.fired_tokens,
+            "wasted_tokens": counts.wasted_tokens,
+            "saved_s": counts.saved_s,
+            "suspects": counts.suspected,
+            "policy_errors": counts.policy_errors,
+            "dry_run": {
+                "fired": counts.would_fire,
+                "tokens": counts.would_fire_tokens,
+                "won": counts.would_win,
+                "saved_s": counts.would_save_s,
+            },
+        },
+        # A copy goes when both have passed: so many times what is predicted, so many seconds.
+        "models": [
+            {
+                "model": name or None,
+                "stream": streamed,
+                "is_warm": ttfts.curve is not None,
+                "delay_factor": ttfts.ratio,
+                "delay_s": ttfts.seconds,
+                "predicted_s": {str(n): ttfts.fit.predict(n) or None for n in _PREDICTED},
+            }
+            for name, streamed, ttfts in parts.hedger.plans()
+        ],
+    }
 
 
 def gauges(parts: Parts, ready: Callable[[], bool], draining: Callable[[], bool]) -> Gauges:

@@ -290,6 +290,11 @@ class Hedger:
         ttfts = known.get(model or "")
         return ttfts if ttfts is not None else self._new(known, model or "", now)
 
+    def plans(self) -> list[tuple[str, bool, Ttfts]]:
+        """What was learned and is planned: for each model ("": none named), streams and not."""
+        found = [(name, True, ttfts) for name, ttfts in self._streams.items()]
+        return found + [(name, False, ttfts) for name, ttfts in self._wholes.items()]
+
     def _new(self, known: dict[str, Ttfts], model: str, now: float) -> Ttfts:
         """The first request for a model. A client's inventions share one entry when all is full."""
         if len(known) >= MODELS_MAX:
