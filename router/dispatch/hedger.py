@@ -138,6 +138,8 @@ class Hedger:
         self._refused = None
         if self._idle or primary.copy_due:
             return ()
+        if not others:
+            return self._refuse(Refusal.ALONE)
         rules = self._rules
         ttfts = self._of(view.model, view.stream, now)
         used = utilisation([replica, *others])
