@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from router.config.model import Aborts
+from router.config.model import Aborts, Hedging
 from router.dispatch.abort import MOST
 from router.emulator.spawn import EmulatedFleet
 from tests.harness.behaviours import chat_either, until_closed
@@ -119,6 +119,30 @@ async def test_neighbours_go_on() -> None:
         for client in clients:
             client.rst()
         await until_state(url, "all gone", running=0, waiting=0, aborted=20)
+
+
+@scenario
+async def test_the_loser_of_a_race_is_stopped_at_its_engine() -> None:
+    """It would go on even when its engine wakes up again: nobody would have told it."""
+    soon = Hedging(policy="fixed", options={"delay_s": 0.05}, budget=1.0)
+    options = ["--persona=sglang", "--forget-leavers", "--fault", "slow=1000; replica=emulated-0"]
+    child = EmulatedFleet(2, model="m", options=options)
+    urls = await child.start()
+    try:
+        async with running(*urls, replica=SGLANG, hedging=soon) as router:
+            asked = 0
+            while not (await state(urls[0]))["submitted"]:  # until the slow one has been first
+                asked += 1
+                got = await router.ask(chat("x-priority: high", stream=True, max_tokens=3))
+                assert (got.status, got.events()[-1]) == (200, "[DONE]")
+            told = await until_state(urls[0], "it works for nobody", running=0, waiting=0)
+            assert (told["submitted"], told["aborted"], told["served"]) == (1, 1, 0)
+            winner = await state(urls[1])
+            assert (winner["aborted"], winner["running"]) == (0, 0)
+            *_, line = await router.log(asked)
+            assert [record[2] for record in line["tried"]] == ["hedge_lost", "ok"]
+    finally:
+        await child.stop()
 
 
 @scenario
