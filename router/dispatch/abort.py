@@ -69,7 +69,7 @@ class Aborter:
         self.failed = 0  # ... and did not take it, or did not answer in time
         self.skipped = 0  # too many at once: the connection was closed, no more
         self._tasks: set[asyncio.Task[None]] = set()
-        self._prefix = os.urandom(8).hex()
+        self._prefix = os.urandom(8).hex().encode("ascii")
         self._count = 0
 
     @property
@@ -81,7 +81,7 @@ class Aborter:
         if replica.engine != ENGINE or not self.rules.enabled:
             return b""
         self._count += 1
-        return b"%b%016x" % (self._prefix.encode("ascii"), self._count)
+        return b"%b%016x" % (self._prefix, self._count)
 
     def abort(
         self, replica: Replica, rid: bytes, conn: ReplicaConnection, authorization: bytes | None

@@ -20,7 +20,7 @@ class Refusal(StrEnum):
     ALONE = "alone"  # there is no other replica
     UTILISATION = "utilisation"  # the pool is too busy
     SAME_ENGINE = "same_engine"  # the others are other addresses of the same engine
-    HEALTH = "health"  # the others are suspect, on trial or at their limit
+    HEALTH = "health"  # the others are suspect, on trial, at their limit or want a pause
     WAITING = "waiting"  # somebody waits at each of the others
     KV = "kv"  # the others' KV caches are nearly full
     BUDGET = "budget"
