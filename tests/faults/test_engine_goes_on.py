@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 
 from router.config.model import Aborts, Hedging
@@ -254,6 +255,21 @@ async def test_the_clients_own_key_opens_the_endpoint() -> None:
 
 
 @scenario
+async def test_a_reload_switches_it_off() -> None:
+    scripted = Scripted()
+    async with running(scripted, replica=SGLANG) as router:
+        (await begin(router)).rst()
+        await eventually(lambda: bool(scripted.aborts), "it is told")
+        off = msgspec.structs.replace(router.config, aborts=Aborts(enabled=False))
+        router.app.read_again = lambda: off
+        await router.app.reload()
+        (await begin(router)).rst()
+        await eventually(lambda: not scripted.open, "closed")
+        assert ["rid" in json.loads(request.body) for request in scripted.asked] == [True, False]
+        assert len(scripted.aborts) == 1
+
+
+@scenario
 async def test_a_whole_answer_is_not_aborted() -> None:
     replica = HostileReplica(chat_either)
     async with running(replica, replica=SGLANG) as router:
@@ -265,7 +281,6 @@ async def test_a_whole_answer_is_not_aborted() -> None:
         assert router.app.parts.aborter.told == 0
 
 
-PLAIN = {"model": "m", "prompt": "p"}
 UNNAMED = {
     "its client named it": ("/v1/chat/completions", {"messages": [], "rid": "mine"}),
     "several choices": ("/v1/chat/completions", {"messages": [], "n": 2}),
