@@ -273,6 +273,7 @@ class Hedger:
             if attempt.reason in UNSENT:
                 self._budget.give_back(attempt.tokens)
                 metrics.fired_tokens -= attempt.tokens
+                metrics.returned_tokens += attempt.tokens
                 metrics.budget_tokens = self._budget.level
             else:
                 metrics.wasted_tokens += attempt.tokens

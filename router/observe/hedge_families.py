@@ -32,7 +32,16 @@ def hedging_families(counts: HedgeCounts) -> Iterator[Metric]:
     yield suppressed
     for name, help_text, value in (
         ("hedges_fired", "Second copies sent.", counts.fired),
-        ("hedge_tokens", "Uncached prompt tokens of second copies.", counts.fired_tokens),
+        (
+            "hedge_tokens",
+            "Uncached prompt tokens of second copies.",
+            counts.fired_tokens + counts.returned_tokens,  # the first alone may fall
+        ),
+        (
+            "hedge_returned_tokens",
+            "Those of copies that never reached a replica: the budget got them back.",
+            counts.returned_tokens,
+        ),
         (
             "hedge_wasted_tokens",
             "Uncached prompt tokens of attempts cancelled because another copy was first.",

@@ -399,7 +399,7 @@ async def test_a_copy_that_fails(reason: Reason, wasted: int) -> None:
     counts = w.counts
     assert (counts.won, counts.lost, counts.failed) == (0, 0, 1)
     assert counts.wasted_tokens == wasted
-    assert counts.fired_tokens == wasted
+    assert (counts.fired_tokens, counts.returned_tokens) == (wasted, TOKENS - wasted)
     # What never reached a replica costs nothing.
     assert counts.budget_tokens == pytest.approx(level + TOKENS - wasted)
     w.answer(life, primary, w.a)

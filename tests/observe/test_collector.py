@@ -58,7 +58,8 @@ def raced() -> HedgeCounts:
     counts = HedgeCounts()
     counts.fired, counts.won, counts.lost, counts.failed = 9, 5, 2, 1
     counts.suppressed[Refusal.BUDGET] = 4
-    counts.fired_tokens, counts.wasted_tokens, counts.saved_s = 900, 700, 12.5
+    counts.fired_tokens, counts.wasted_tokens, counts.saved_s = 860, 700, 12.5
+    counts.returned_tokens = 40
     counts.suspected, counts.policy_errors = 3, 6
     counts.budget_tokens, counts.hedgeable_share, counts.quantile = 55.5, 0.2, 0.75
     counts.would_fire, counts.would_fire_tokens = 8, 800
@@ -134,6 +135,7 @@ def test_hedging_is_told_and_its_dry_run_apart() -> None:
         assert values["hedgerow_hedges_suppressed_total", why.value] == due
     assert found["hedges_fired_total"] == 9
     assert found["hedge_tokens_total"] == 900
+    assert found["hedge_returned_tokens_total"] == 40
     assert found["hedge_wasted_tokens_total"] == 700
     assert found["hedge_saved_seconds_total"] == 12.5
     assert found["hedge_suspects_total"] == 3
@@ -158,8 +160,9 @@ def test_no_number_of_hedging_is_forgotten() -> None:
     for name in numbers:
         counts = HedgeCounts()
         setattr(counts, name, 7)
-        (changed,) = lines(counts) - lines(quiet)
-        assert changed.endswith(" 7.0"), name
+        changed = lines(counts) - lines(quiet)
+        assert changed, name
+        assert all(line.endswith(" 7.0") for line in changed), name
 
 
 def test_first_content_by_class() -> None:
