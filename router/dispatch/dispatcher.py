@@ -22,6 +22,7 @@ import msgspec
 
 from router.config.model import ClassTimeouts, Config, Timeouts
 from router.core.errors import Reason, RouterError
+from router.dispatch.abort import Aborter
 from router.dispatch.chooser import Chooser
 from router.dispatch.exchange import Exchange
 from router.dispatch.hedger import ASKED, Hedger
@@ -77,6 +78,7 @@ class Dispatcher:
         self.exchanges: set[Exchange] = set()
         self.ledger = Ledger(metrics, log, fleet.knowledge, chooser)
         self.token_ids: TokenIds | None = None  # where KV events are asked for
+        self.aborter: Aborter | None = None
         self.closing = False  # nothing is begun any more
         self._sweeper = sweeper
         self._id_prefix = os.urandom(4).hex().encode("ascii")

@@ -178,6 +178,10 @@ class Race:
 
     # -- failing ------------------------------------------------------------------------------
 
+    def refused(self, leg: Leg, retry_after: bytes | None) -> None:
+        """A replica answers that it is busy: it is spared for a while, whoever else is asked."""
+        self._d.fleet.busy(leg.replica, retry_after, monotonic())
+
     def replace(self, leg: Leg, reason: Reason) -> bool:
         """A replica answers that it is busy or has failed, and no content is out yet.
 
