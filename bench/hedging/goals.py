@@ -15,12 +15,16 @@ def change(before: float, after: float) -> str:
     return f"{100.0 * (after / before - 1.0):+.1f} %"
 
 
-def cut(name: str, without: float | None, with_: float | None, by: float, note: str = "") -> Verdict:
+def cut(
+    name: str, without: float | None, with_: float | None, by: float, note: str = ""
+) -> Verdict:
     """The figure with hedges is less than without by the share `by` at least."""
     return _against(name, f"−{by:.0%} or better", without, with_, 1.0 - by, note)
 
 
-def kept(name: str, without: float | None, with_: float | None, by: float, note: str = "") -> Verdict:
+def kept(
+    name: str, without: float | None, with_: float | None, by: float, note: str = ""
+) -> Verdict:
     """The figure with hedges is no more than that without and the share `by` of it."""
     return _against(name, f"+{by:.0%} at most", without, with_, 1.0 + by, note)
 

@@ -1,5 +1,5 @@
-"""One request on its way through a simulated router: what `dispatch/exchange.py` and
-`dispatch/ledger.py` do around the fleet, the chooser, the hedger and the attempts, without bytes.
+"""One request on its way through a simulated router: what `dispatch/exchange.py`, `race.py` and
+`ledger.py` do around the fleet, the chooser, the hedger and the attempts, without bytes.
 
 The state machine (`dispatch.attempts.Life`) says what an event means; here it is done. Whoever
 changes what the real exchange tells those objects, or when, changes it here, too.
@@ -99,8 +99,10 @@ class SimulatedExchange:
 
     __slots__ = (
         "_budgeted",
+        "_cause",
         "_hedge_due",
         "_legs",
+        "_retry_due",
         "_router",
         "_streamed",
         "_timer",
@@ -125,6 +127,8 @@ class SimulatedExchange:
         self._budgeted = False  # one retry of the budget is ours
         self._wait_due = now + router.first_token_s
         self._hedge_due = inf  # then the hedger is asked whether a second copy goes
+        self._retry_due = inf  # then it is sent again ...
+        self._cause = Reason.OK  # ... because of this
         self._timer = inf  # when the router looks at our deadlines
 
     # -- attempts -----------------------------------------------------------------------------
@@ -198,23 +202,7 @@ class SimulatedExchange:
         """An attempt ended without a whole response."""
         if leg not in self._legs:
             return
-        self._legs.remove(leg)
-        if self.life.winner is not leg.attempt:
-            self._forget_prefix(leg)
-            self._settle(leg, now)
-        router, replica = self._router, leg.replica
-        router.fleet.failed(replica, reason, was_overdue=leg.is_overdue)
-        # Connections are never stale here, and vLLM sends its head at once.
-        step = self.life.failed(
-            leg.attempt,
-            reason,
-            now,
-            reused=False,
-            received=True,
-            repeatable=self.arrival.kind in REPEATABLE,
-            known_dead=replica.health.known_dead,
-        )
-        router.fleet.released(replica)
+        step = self._end_attempt(leg, reason, now)
         if step == Step.NOTHING:
             return  # the other copy goes on
         if step == Step.TRUNCATE:
@@ -226,22 +214,63 @@ class SimulatedExchange:
         if step in (Step.ELSEWHERE, Step.BUDGET):
             others = self._others()
             if others and (step != Step.BUDGET or self._take_budget()):
-                router.metrics.retries(reason)
-                self._hedge_due = inf
-                self._begin(router.chooser.choose(self.view, others), now)
+                if step == Step.BUDGET:
+                    self._retry(reason, now)
+                else:
+                    self._go_on(others, reason, now)
                 return
         self._finish(self.life.blame, now)
+
+    def _end_attempt(self, leg: Leg, reason: Reason, now: float) -> Step:
+        router, replica, attempt = self._router, leg.replica, leg.attempt
+        self._legs.remove(leg)
+        if not self._legs:
+            self._hedge_due = inf
+        shows_nothing = self.life.winner is not attempt
+        if shows_nothing:
+            self._forget_prefix(leg)
+        router.fleet.failed(replica, reason, was_overdue=leg.is_overdue)
+        # Connections are never stale here, and vLLM sends its head at once.
+        step = self.life.failed(
+            attempt,
+            reason,
+            now,
+            reused=False,
+            received=True,
+            repeatable=self.arrival.kind in REPEATABLE,
+            known_dead=replica.health.known_dead,
+        )
+        if shows_nothing:
+            router.hedger.failed(self.view, attempt, replica, now)
+        router.fleet.released(replica)
+        return step
+
+    def _retry(self, cause: Reason, now: float) -> None:
+        """Ask another replica, after a pause."""
+        pause_s = self._router.backoff_s(len(self.life.attempts))
+        self._cause = cause
+        self._retry_due = now + pause_s
+        if pause_s > 0.0:
+            self._set_timer(self._retry_due)
+        else:
+            self._retry_now(now)
+
+    def _retry_now(self, now: float) -> None:
+        self._retry_due = inf
+        others = self._others()
+        if others:
+            self._go_on(others, self._cause, now)
+        else:
+            self._finish(self._cause, now)
+
+    def _go_on(self, others: Sequence[Replica], cause: Reason, now: float) -> None:
+        self._router.metrics.retries(cause)
+        self._begin(self._router.chooser.choose(self.view, others), now)
 
     def _forget_prefix(self, leg: Leg) -> None:
         chooser = self._router.chooser
         chooser.withdrawn(self.view, leg.replica, leg.attempt.held)
         chooser.finished(self.view, leg.replica, None)
-
-    def _settle(self, leg: Leg, now: float) -> None:
-        """The hedger hears of the end of an attempt that showed nothing, if it heard of its
-        beginning."""
-        if leg.attempt.kind is not Kind.RETRY:
-            self._router.hedger.failed(self.view, leg.attempt, leg.replica, now)
 
     def _others(self) -> Sequence[Replica]:
         tried = [attempt.at for attempt in self.life.attempts]
@@ -260,37 +289,38 @@ class SimulatedExchange:
     # -- what comes back ----------------------------------------------------------------------
 
     def content(self, leg: Leg, now: float) -> None:
-        """An attempt shows its first token: it has won, and there is no other any more."""
+        """An attempt shows its first token."""
         if leg not in self._legs or not self.life.content(leg.attempt):
             return
         router, attempt, replica = self._router, leg.attempt, leg.replica
+        self._won(leg, now)
         self.outcome.first = now
-        self._tell_of(leg)
-        self._hedge_due = inf
-        leg.overdue_due = inf
         self._set_timer(now + router.token_gap_s)
         ttft_s = now - attempt.began if self._streamed else None
         router.fleet.showed_content(replica, now, attempt.began, ttft_s, attempt.tokens)
         router.chooser.shown(self.view, replica, attempt.held, ttft_s)
-        if attempt.kind is not Kind.RETRY:
-            router.hedger.shown(self.view, attempt, replica, self._streamed, now)
-        if len(self._legs) > 1:
-            self._outrun(leg, now)
+        router.hedger.shown(self.view, attempt, replica, self._streamed, now)
 
-    def _outrun(self, winner: Leg, now: float) -> None:
-        """All others are cancelled at their engines."""
+    def _won(self, leg: Leg, now: float) -> None:
+        """It was the first: all others are cancelled, at their engines too."""
+        self._tell_of(leg)
+        self._hedge_due = leg.overdue_due = inf
+        if len(self._legs) == 1:
+            return
         router = self._router
+        losers = [other for other in self._legs if other is not leg]
+        self._legs = [leg]
+        for other in losers:
+            other.engine.cancel(other)
         self.life.outrun(now)
-        losers = [leg for leg in self._legs if leg is not winner]
-        self._legs = [winner]
-        for leg in losers:
-            leg.engine.cancel(leg)
-            self._forget_prefix(leg)
+        for other in losers:
+            attempt = other.attempt
+            self._forget_prefix(other)
             router.hedger.outrun(
-                self.view, leg.attempt, winner.attempt, leg.replica, self._streamed, now
+                self.view, attempt, leg.attempt, other.replica, self._streamed, now
             )
-            router.fleet.released(leg.replica)
-            self.outcome.wasted_tokens += leg.attempt.tokens
+            router.fleet.released(other.replica)
+            self.outcome.wasted_tokens += attempt.tokens
 
     def completed(self, leg: Leg, now: float) -> None:
         """The answer is whole."""
@@ -298,39 +328,45 @@ class SimulatedExchange:
             return
         if self.life.winner is None:
             self.content(leg, now)
-        self._legs.remove(leg)
-        self.life.completed(leg.attempt, now, Reason.OK)
-        fleet = self._router.fleet
-        fleet.succeeded(leg.replica, leg.attempt.began)
+        self._end(leg, Reason.OK, now)
+        self._router.fleet.succeeded(leg.replica, leg.attempt.began)
         self._finish(Reason.OK, now, leg)
+
+    def _end(self, leg: Leg, reason: Reason, now: float) -> None:
+        """The winner's response is whole."""
+        self.life.completed(leg.attempt, now, reason)
+        self._legs.clear()
+        self._router.fleet.released(leg.replica)
 
     def refused(self, leg: Leg, now: float) -> None:
         """The engine answers with a 4xx: it is passed on, and nothing was prefilled. While another
-        copy lives it waits aside."""
+        copy lives it is put aside."""
         if leg not in self._legs:
             return
-        self._legs.remove(leg)
-        life = self.life
-        self._settle(leg, now)
-        if life.put_aside is not None or not life.is_alone(leg.attempt):
+        router, life, attempt, replica = self._router, self.life, leg.attempt, leg.replica
+        reason = Reason.REPLICA_REFUSED
+        if len(self._legs) > 1:
+            self._legs.remove(leg)
             self._forget_prefix(leg)
-            life.aside(leg.attempt, Reason.REPLICA_REFUSED, now)
-            self._router.fleet.released(leg.replica)
-            if not self._legs:
-                self._tell_aside(now)
+            router.fleet.failed(replica, reason, was_overdue=leg.is_overdue)
+            life.aside(attempt, reason, now)
+            router.hedger.failed(self.view, attempt, replica, now)
+            router.fleet.released(replica)
             return
-        life.content(leg.attempt)
-        self._router.chooser.withdrawn(self.view, leg.replica, leg.attempt.held)
-        life.completed(leg.attempt, now, Reason.REPLICA_REFUSED)
-        self._finish(Reason.REPLICA_REFUSED, now, leg)
+        life.content(attempt)
+        self._won(leg, now)
+        router.chooser.withdrawn(self.view, replica, attempt.held)
+        router.hedger.failed(self.view, attempt, replica, now)
+        self._end(leg, reason, now)
+        self._finish(reason, now, leg)
 
     def _tell_aside(self, now: float) -> None:
         """All others have failed: what the earliest refusal said is the answer."""
-        life = self.life
-        life.told()
-        assert life.winner is not None
-        self.outcome.replica = life.winner.replica_id
-        self._finish(life.winner.reason, now)
+        self.life.told()
+        winner = self.life.winner
+        assert winner is not None
+        self.outcome.replica = winner.replica_id
+        self._finish(winner.reason, now)
 
     # -- deadlines ----------------------------------------------------------------------------
 
@@ -353,6 +389,8 @@ class SimulatedExchange:
             else:
                 self._set_timer(due)
         elif self._wait_due <= now:
+            if not self._legs:  # it was about to be sent again
+                self._finish(Reason.TTFT_TIMEOUT, now)
             for leg in [*self._legs]:
                 self._times_out(leg, Reason.TTFT_TIMEOUT, now)
         else:
@@ -363,8 +401,10 @@ class SimulatedExchange:
                     self._router.fleet.overdue(leg.replica, now)
             if self._hedge_due <= now:
                 self._hedge(now)
+            if self._retry_due <= now:
+                self._retry_now(now)
             dues = [leg.overdue_due for leg in self._legs]
-            self._set_timer(min(self._wait_due, self._hedge_due, *dues))
+            self._set_timer(min(self._wait_due, self._hedge_due, self._retry_due, *dues))
 
     def _gap_due(self, leg: Leg, now: float) -> float:
         """When the pause since the last token will have been too long, if none comes.

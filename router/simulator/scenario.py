@@ -14,7 +14,6 @@ from router.config.model import Health, Hedging
 from router.emulator.request import CoreConfig
 from router.emulator.timing import Timing
 
-
 _64_BITS: Final = (1 << 64) - 1
 
 
@@ -109,7 +108,9 @@ class Scenario:
     polls: Polls = Polls()
     faults: tuple[Fault, ...] = ()
     straggling: Straggling = Straggling()
-    hedging: Hedging = Hedging()  # as the proxy's own; classes are the arrivals' `priority`
+    hedging: Hedging = field(
+        default_factory=Hedging
+    )  # as the proxy's own; classes are the arrivals' `priority`
     health: Health = field(default_factory=Health)  # when a replica is suspect, ejected, warm again
     attempts: int = 3  # per request, as `retry.attempts`
     first_token_s: float = 300.0  # as `timeouts.first_token_s`; inf: however long it takes

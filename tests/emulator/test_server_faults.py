@@ -170,9 +170,7 @@ def test_an_attempt_that_straggles_comes_to_the_queue_late(fleet: Fleet, stream:
 
 def test_embeddings_straggle_too(fleet: Fleet) -> None:
     before = fleet.state()["submitted"]
-    sock = raw_post(
-        fleet.url, "/v1/embeddings", {"input": "a"}, "x-emulate-fault: straggle=1e6"
-    )
+    sock = raw_post(fleet.url, "/v1/embeddings", {"input": "a"}, "x-emulate-fault: straggle=1e6")
     answer = fleet.http.post(fleet.url + "/v1/embeddings", json={"input": "a"})
     assert answer.status_code == 200
     assert fleet.state()["submitted"] == before + 1

@@ -12,7 +12,6 @@ straggle. Figures are of several seeds together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
@@ -118,7 +117,10 @@ def run(*, seed: int = 1, jobs: int = 1, length: Length | None = None) -> Found:
         for number in range(seed, seed + length.seeds)
     ]
     results = iter(
-        play([task(case, label, hedging, rate, n, length) for case, label, hedging, n in places], jobs)
+        play(
+            [task(case, label, hedging, rate, n, length) for case, label, hedging, n in places],
+            jobs,
+        )
     )
     rows = []
     for case in CASES:
@@ -139,9 +141,7 @@ def run(*, seed: int = 1, jobs: int = 1, length: Length | None = None) -> Found:
     )
 
 
-def task(
-    case: Case, label: str, hedging: Hedging, rate: float, seed: int, length: Length
-) -> Task:
+def task(case: Case, label: str, hedging: Hedging, rate: float, seed: int, length: Length) -> Task:
     scenario: Scenario = replace(
         world.fleet(length.replicas),
         straggling=case.straggling,
@@ -239,8 +239,7 @@ def _above(at: dict[tuple[str, str], Row], normal: float | None) -> str:
     calm = sum(ttft > 2.0 * normal for ttft in at["calm", WITHOUT].urgent.ttfts)
     requests = at["frozen", WITH].urgent.requests
     return (
-        f"above it: {counts[0]} of {requests:,} without, {counts[1]} with, "
-        f"{calm} without freezes"
+        f"above it: {counts[0]} of {requests:,} without, {counts[1]} with, {calm} without freezes"
     )
 
 

@@ -6,6 +6,7 @@ load, one attempt in twenty ten times slower.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -40,7 +41,11 @@ class Point:
 
 
 def run(
-    *, seed: int = 1, jobs: int = 1, length: Length | None = None, budgets: tuple[float, ...] = BUDGETS
+    *,
+    seed: int = 1,
+    jobs: int = 1,
+    length: Length | None = None,
+    budgets: Sequence[float] = BUDGETS,
 ) -> tuple[Found, list[Point]]:
     """The table, and the points for the plot."""
     length = length or Length()

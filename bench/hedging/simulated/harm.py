@@ -62,7 +62,9 @@ def run(
         jobs,
     )
     at = dict(zip(places, results, strict=True))
-    points = [Point(way, load, at[load, way], at[load, "off"]) for load, way in places if way != "off"]
+    points = [
+        Point(way, load, at[load, way], at[load, "off"]) for load, way in places if way != "off"
+    ]
     found = Found(
         "Where a second copy harms",
         f"5 % stragglers, all requests of the class {world.URGENT}, no limit of utilisation; "

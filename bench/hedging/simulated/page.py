@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from bench.hedging.simulated import frontier, harm
 from bench.fleet.simulated.report import Found
+from bench.hedging.simulated import frontier, harm
 from router.simulator.report import html, svg
 from router.simulator.report.page import CSS
 from router.simulator.report.plots import Plot

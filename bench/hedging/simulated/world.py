@@ -38,9 +38,7 @@ def saturation(scenario: Scenario) -> float:
     return cold_rate(scenario, sizes)
 
 
-def traffic(
-    rate: float, duration_s: float, seed: int, urgent: float = URGENT_SHARE
-) -> Traffic:
+def traffic(rate: float, duration_s: float, seed: int, urgent: float = URGENT_SHARE) -> Traffic:
     """A share `urgent` of the requests is of the class high, the others are normal."""
     parts = [
         Unique(rate=rate * share, duration_s=duration_s, seed=2 * seed + place, priority=priority)
