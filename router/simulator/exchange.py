@@ -190,6 +190,9 @@ class SimulatedExchange:
         if others:
             leg = self._begin(router.chooser.choose(view, others), now, hedge=True)
             router.hedger.sent(view, leg.attempt, leg.replica, now)
+        else:
+            self._hedge_due = router.hedger.again(first.attempt, now)
+            self._set_timer(self._hedge_due)
 
     def _tell_of(self, leg: Leg) -> None:
         """The outcome is about this attempt, as long as there is no better one."""
@@ -436,7 +439,9 @@ class SimulatedExchange:
         outcome.attempts = len(life.attempts)
         if outcome.attempts > 1:
             outcome.hedged = any(one.kind is Kind.HEDGE for one in life.attempts)
-            outcome.hedge_won = life.winner is not None and life.winner.kind is Kind.HEDGE
+            winner = life.winner
+            shown = outcome.first >= 0.0
+            outcome.hedge_won = shown and winner is not None and winner.kind is Kind.HEDGE
         ttft_s = outcome.first - arrival.at if outcome.first >= 0.0 else None
         model = arrival.model
         metrics.finished(
