@@ -27,7 +27,7 @@ _CLOSE = 1e-9  # shares that differ by less are the same
 class Curve:
     """The share of attempts that show nothing within a time, and what follows from it."""
 
-    __slots__ = ("_alive", "_areas", "_end", "_total", "_values", "last", "shown")
+    __slots__ = ("_alive", "_areas", "_end", "_values", "last", "mean", "shown")
 
     def __init__(
         self, shown: Iterable[tuple[float, int]], cut: Iterable[tuple[float, int]] = ()
@@ -56,20 +56,21 @@ class Curve:
                 self._areas.append(area)
             waiting -= ended + left
         self._end = share  # what remains at `last`: 0 unless the last ones were cut
-        self._total = self.area(self.last) + share * self.last
+        # The mean of all: the integral of `survival` without end.
+        self.mean = self.area(self.last) + share * self.last
 
     def survival(self, time: float) -> float:
         """The share that takes longer than `time`."""
         if time > self.last:
             return self._end * (self.last / time) ** 2
-        index = bisect_right(self._values, time)
+        index = self._until(time)
         return self._alive[index - 1] if index else 1.0
 
     def area(self, time: float) -> float:
         """The integral of `survival` from 0 to `time`: the mean of min(what it takes, `time`)."""
         if time > self.last:
             return self.area(self.last) + self._end * self.last * (1.0 - self.last / time)
-        index = bisect_right(self._values, time)
+        index = self._until(time)
         if not index:
             return time
         return self._areas[index - 1] + self._alive[index - 1] * (time - self._values[index - 1])
@@ -79,7 +80,7 @@ class Curve:
         share = self.survival(time)
         if time >= self.last or share <= _CLOSE:
             return time
-        return (self._total - self.area(time)) / share
+        return (self.mean - self.area(time)) / share
 
     def quantile(self, q: float) -> float:
         """The least time that a share `q` does not exceed; infinity where there is none."""
@@ -97,4 +98,9 @@ class Curve:
 
     def times(self, since: float) -> list[float]:
         """`since`, and all later times at which somebody showed content, ascending."""
-        return [since, *self._values[bisect_right(self._values, since) :]]
+        return [since, *self._values[self._until(since) :]]
+
+    def _until(self, time: float) -> int:
+        """How many of the values are not above `time`. A moment that was computed from one of them
+        is not below it: rounding is no wait."""
+        return bisect_right(self._values, time * (1.0 + _CLOSE))

@@ -34,8 +34,8 @@ from router.wire.sweep import NEVER
 # The class of a request that names none and asks by `x-hedge: on`; `hedging.by_header` allows it.
 ASKED: Final = "asked"
 # Attempts at one replica that copies outran in a row, with no first content from it in between:
-# then it is suspect for everyone. By chance alone (one in twenty is slow) it is one in 8,000.
-OUTRUN_MOST: Final = 3
+# then it is suspect for everyone. By chance alone (one in twenty is slow) it is one in 160,000.
+OUTRUN_MOST: Final = 4
 TICK_S: Final = 1.0
 AGAIN_S: Final = 0.02  # between two questions for the same copy, at least
 MODELS_MAX: Final = 256  # models learned about, streams and whole answers apart
@@ -141,6 +141,8 @@ class Hedger:
         self._refused = None
         if self._idle or primary.copy_due:
             return ()
+        if not others:
+            return self._refuse(Refusal.ALONE)
         rules = self._rules
         ttfts = self._of(view.model, view.stream, now)
         used = utilisation([replica, *others])

@@ -23,6 +23,7 @@ from typing import Final
 SAMPLES: Final = 512  # the latest, at most
 LEAST: Final = 8  # fewer make no line
 SHORTEST_S: Final = 1e-4  # no prediction is below this
+LONGEST_S: Final = 1e6  # a longer wait counts as this
 _ROUNDS: Final = 8
 _CLOSE: Final = 0.02  # relative deviations below this count alike, or the weights would explode
 _SPREAD: Final = 1e-4  # of the tokens' squares; below it there is no slope to be found
@@ -73,7 +74,7 @@ class TtftFit:
         for index in range(len(self._at)):
             if self._at[index] >= since:
                 xs.append(self._tokens[index])
-                ys.append(max(self._took[index], SHORTEST_S))
+                ys.append(min(max(self._took[index], SHORTEST_S), LONGEST_S))
         if len(xs) < LEAST:
             return
         if not self.is_fitted:
