@@ -37,7 +37,7 @@ class Length:
     """How much is simulated."""
 
     measured_s: float = 400.0
-    seeds: int = 2
+    seeds: int = 3
     replicas: int = world.REPLICAS
     freezes: int = 10
     freeze_s: float = 20.0

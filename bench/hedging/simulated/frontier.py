@@ -21,7 +21,7 @@ from router.simulator.scenario import Scenario
 
 LOAD = 0.5
 POLICIES = ("adaptive", "quantile")
-BUDGETS = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2)
+BUDGETS = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2)
 QUICK = (0.0, 0.05)
 
 
@@ -37,7 +37,7 @@ class Point:
 
     @property
     def p99(self) -> float | None:
-        return self.result.of(world.URGENT).ttft(0.99)
+        return self.result.of(world.MOST_URGENT).ttft(0.99)
 
 
 def run(
@@ -68,7 +68,7 @@ def run(
     found = Found(
         "What a budget buys where every request may be hedged",
         f"Load {LOAD:g}, 5 % stragglers; a run of {length.measured_s:g} s for each, all requests "
-        f"of the class {world.URGENT}.",
+        f"of the class {world.MOST_URGENT}.",
         build(points, _columns(points), group=lambda point: point.policy),
         figures={
             "points": [
@@ -88,7 +88,9 @@ def all_hedgeable(
     return Task(
         policy=hedging.policy,
         scenario=replace(scenario, hedging=hedging, seed=seed),
-        traffic=partial(world.traffic, rate, until, seed, urgent=1.0),
+        traffic=partial(
+            world.traffic, rate, until, seed, urgent=1.0, urgent_class=world.MOST_URGENT
+        ),
         measure_from=WARM_S,
         measure_until=until,
     )
@@ -102,7 +104,7 @@ def _columns(points: list[Point]) -> list[Column[Point]]:
         return "–" if not before or point.p99 is None else change(before, point.p99)
 
     def of(point: Point, q: float) -> float | None:
-        return point.result.of(world.URGENT).ttft(q)
+        return point.result.of(world.MOST_URGENT).ttft(q)
 
     return [
         Column("policy", "policy", text=lambda point: point.policy),

@@ -19,13 +19,15 @@ from bench.hedging.simulated.task import Result, play
 from router.config.model import Hedging
 from router.simulator.report.table import Column, build
 
-LOADS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+LOADS = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0)
 QUICK = (0.3, 0.9)
 WAYS = {
     "off": Hedging(policy="off"),
     "adaptive, 5 %": Hedging(utilisation=1.0),
     "adaptive, no budget": Hedging(utilisation=1.0, budget=1.0),
-    "immediate, no budget": Hedging(policy="immediate", utilisation=1.0, budget=1.0),
+    "immediate, no budget": Hedging(
+        policy="immediate", options={"utilisation": 1.0}, utilisation=1.0, budget=1.0
+    ),
 }
 
 
@@ -40,12 +42,12 @@ class Point:
 
     def ratio(self, q: float) -> float | None:
         """The quantile with hedges over that without."""
-        own, base = (one.of(world.URGENT).ttft(q) for one in (self.result, self.base))
+        own, base = (one.of(world.MOST_URGENT).ttft(q) for one in (self.result, self.base))
         return own / base if own is not None and base else None
 
     @property
     def mean(self) -> float | None:
-        own, base = (one.of(world.URGENT).mean for one in (self.result, self.base))
+        own, base = (one.of(world.MOST_URGENT).mean for one in (self.result, self.base))
         return own / base if own is not None and base else None
 
 
@@ -67,7 +69,7 @@ def run(
     ]
     found = Found(
         "Where a second copy harms",
-        f"5 % stragglers, all requests of the class {world.URGENT}, no limit of utilisation; "
+        f"5 % stragglers, all requests of the class {world.MOST_URGENT}, no limit of utilisation; "
         f"{length.measured_s:g} s each. Times over those without hedging at the same load.",
         build(points, _columns(), group=lambda point: point.load),
         remarks=[line for way in WAYS if way != "off" for line in _remarks(way, points)],

@@ -21,6 +21,7 @@ from router.simulator.workloads import Mix, Unique
 
 REPLICAS = 100
 URGENT, OTHER = "high", "normal"
+MOST_URGENT = "critical"  # the only class that `immediate` copies
 URGENT_SHARE = 0.2  # of the requests, and of the prefill tokens
 STRAGGLING = Straggling(share=0.05, factor=10.0)
 _LAW = 20_000  # requests that tell the lengths of the workload
@@ -38,11 +39,17 @@ def saturation(scenario: Scenario) -> float:
     return cold_rate(scenario, sizes)
 
 
-def traffic(rate: float, duration_s: float, seed: int, urgent: float = URGENT_SHARE) -> Traffic:
-    """A share `urgent` of the requests is of the class high, the others are normal."""
+def traffic(
+    rate: float,
+    duration_s: float,
+    seed: int,
+    urgent: float = URGENT_SHARE,
+    urgent_class: str = URGENT,
+) -> Traffic:
+    """A share `urgent` of the requests is of the class named, the others are normal."""
     parts = [
         Unique(rate=rate * share, duration_s=duration_s, seed=2 * seed + place, priority=priority)
-        for place, (priority, share) in enumerate(((URGENT, urgent), (OTHER, 1.0 - urgent)))
+        for place, (priority, share) in enumerate(((urgent_class, urgent), (OTHER, 1.0 - urgent)))
         if share > 0.0
     ]
     return Mix(*parts, name="unique prompts")
