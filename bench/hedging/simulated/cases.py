@@ -137,7 +137,7 @@ def run(*, seed: int = 1, jobs: int = 1, length: Length | None = None) -> Found:
         "same arrivals, and the same first attempts straggle.",
         build(rows, columns(), group=lambda row: row.case.name),
         verdicts=judge(at),
-        figures={"rows": [_document(row) for row in rows]},
+        figures={"rows_by_case": [_document(row) for row in rows]},
     )
 
 
