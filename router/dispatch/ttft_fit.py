@@ -2,7 +2,7 @@
 
     predicted_s = base_s + token_s * (uncached prompt tokens that wait at the replica, its own too)
 
-fitted to the last few hundred answers by least absolute deviations, each relative to what is
+fitted to the last 256 answers by least absolute deviations, each relative to what is
 predicted there, so that long prompts do not count for more than short ones. The line is a median:
 one answer in twenty that takes ten times as long moves it as much as one that takes twice as long.
 Computed by iteratively reweighted least squares (Schlossmacher, JASA 68, 1973) from the line
@@ -20,11 +20,12 @@ from __future__ import annotations
 
 from typing import Final
 
-SAMPLES: Final = 512  # the latest, at most
+SAMPLES: Final = 256  # the latest, at most
 LEAST: Final = 8  # fewer make no line
 SHORTEST_S: Final = 1e-4  # no prediction is below this
 LONGEST_S: Final = 1e6  # a longer wait counts as this
-_ROUNDS: Final = 8
+_ROUNDS: Final = 3  # from a line that is one second old
+_FIRST_ROUNDS: Final = 10
 _CLOSE: Final = 0.02  # relative deviations below this count alike, or the weights would explode
 _SPREAD: Final = 1e-4  # of the tokens' squares; below it there is no slope to be found
 
@@ -77,35 +78,37 @@ class TtftFit:
                 ys.append(min(max(self._took[index], SHORTEST_S), LONGEST_S))
         if len(xs) < LEAST:
             return
+        rounds = _ROUNDS
         if not self.is_fitted:
-            # Relative to the samples themselves: a straggler then counts for little.
-            weights = [1.0 / (y * y) for y in ys]
-            self._solve(xs, ys, weights)
+            rounds = _FIRST_ROUNDS
+            self._step(xs, ys, is_first=True)
             self.is_fitted = True
-        for _ in range(_ROUNDS):
-            weights = []
-            for index in range(len(xs)):
-                line = self.base_s + self.token_s * xs[index]
-                if line < SHORTEST_S:
-                    line = SHORTEST_S
-                off = abs(ys[index] / line - 1.0)
-                weights.append(1.0 / (line * line * max(_CLOSE, off)))
-            self._solve(xs, ys, weights)
+        for _ in range(rounds):
+            self._step(xs, ys, is_first=False)
 
-    def _solve(self, xs: list[float], ys: list[float], weights: list[float]) -> None:
-        """The weighted least squares, with neither a negative base nor a negative slope."""
+    def _step(self, xs: list[float], ys: list[float], *, is_first: bool) -> None:
+        """One weighted least squares, with neither a negative base nor a negative slope.
+
+        Without a line so far, deviations are relative to the samples themselves: a straggler then
+        counts for little.
+        """
+        base_s, token_s = self.base_s, self.token_s
         w = wx = wy = wxx = wxy = 0.0
         for index in range(len(xs)):
-            weight, x, y = weights[index], xs[index], ys[index]
+            x, y = xs[index], ys[index]
+            if is_first:
+                weight = 1.0 / (y * y)
+            else:
+                line = max(base_s + token_s * x, SHORTEST_S)
+                off = abs(y / line - 1.0)
+                weight = 1.0 / (line * line * max(off, _CLOSE))
             w += weight
             wx += weight * x
             wy += weight * y
             wxx += weight * x * x
             wxy += weight * x * y
         spread = w * wxx - wx * wx
-        if spread <= _SPREAD * w * wxx:
-            token_s = self.token_s  # prompts all alike: only the base can be told
-        else:
+        if spread > _SPREAD * w * wxx:  # else prompts are all alike: only the base can be told
             token_s = max(0.0, (w * wxy - wx * wy) / spread)
         base_s = (wy - token_s * wx) / w
         if base_s < 0.0:

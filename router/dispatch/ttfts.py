@@ -28,6 +28,8 @@ REFRESH_S: Final = 1.0
 # Of a sketch, as an error of the ratio. A sample lies up to this share above what its bucket tells,
 # so the curve is drawn through the buckets' upper ends: nobody is late who only shares a bucket.
 ACCURACY: Final = 0.02
+# Samples taken in between two refreshes. What comes beyond is left out, cut or not.
+FRESH: Final = 512
 _LONGEST: Final = 1e6  # times the prediction; beyond it there is nothing to tell apart
 
 
@@ -45,22 +47,23 @@ class Ttfts:
         self._began = [now]  # of each slice, the latest last
         self._shown = [Sketch(ACCURACY)]
         self._cut = [Sketch(ACCURACY)]
-        self._shown_now = self._shown[0]
-        self._count = 0  # samples in the latest slice
+        self._count = 0  # whole samples in the latest slice
+        # Ratios since the last refresh, those of cut attempts below 0: a sketch costs more to add
+        # to than all the rest of a request.
+        self._fresh: list[float] = []
 
     def shown(self, tokens: int, took_s: float, predicted_s: float, now: float) -> None:
         """A first content came; `tokens` were ahead of it, its own among them."""
         self.fit.add(tokens, took_s, now)
-        if predicted_s > 0.0:
-            ratio = took_s / predicted_s
-            self._shown_now.add(min(_LONGEST, ratio))
-            self._count += 1
+        if predicted_s > 0.0 and len(self._fresh) < FRESH:
+            self._fresh.append(took_s / predicted_s)
 
     def cut(self, tokens: int, waited_s: float, predicted_s: float, now: float) -> None:
         """An attempt ended that had waited so long and shown nothing."""
         if predicted_s > 0.0:
             self.fit.add_cut(tokens, waited_s, now)
-            self._cut[-1].add(min(waited_s / predicted_s, _LONGEST))
+            if len(self._fresh) < FRESH:
+                self._fresh.append(-waited_s / predicted_s)
 
     def refresh(self, now: float) -> None:
         """Draw line and curve anew."""
@@ -69,8 +72,10 @@ class Ttfts:
             self._began.clear()
             self._shown.clear()
             self._cut.clear()
+            self._fresh.clear()
             self._turn(now)
         self.used_at = now
+        self._count_fresh()
         age_s = now - self._began[-1]
         if age_s >= SLICE_LONGEST_S or (age_s >= SLICE_S and self._count >= SLICE_SAMPLES):
             self._turn(now)
@@ -89,8 +94,17 @@ class Ttfts:
         self._cut.append(Sketch(ACCURACY))
         if len(self._began) > SLICES:
             del self._began[0], self._shown[0], self._cut[0]
-        self._shown_now = self._shown[-1]
         self._count = 0
+
+    def _count_fresh(self) -> None:
+        shown, cut = self._shown[-1], self._cut[-1]
+        for ratio in self._fresh:
+            if ratio > 0.0:
+                shown.add(min(ratio, _LONGEST))
+                self._count += 1
+            else:
+                cut.add(min(-ratio, _LONGEST))
+        self._fresh.clear()
 
 
 def _counts(sketch: Sketch) -> list[tuple[float, int]]:

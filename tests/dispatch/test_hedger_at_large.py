@@ -53,7 +53,7 @@ async def test_it_hedges_the_stragglers_and_few_others(seed: int) -> None:
     assert share([r for r in high if not r.was_slow]) < 0.02
     assert within_budget(f)
     assert f.counts.fired_tokens < 0.02 * f.tokens  # far less than it might
-    assert f.counts.won > 0.9 * f.counts.fired
+    assert f.counts.won > 0.75 * f.counts.fired
     assert f.counts.quantile == pytest.approx(0.75, abs=0.05)
     table.close()
 
@@ -124,13 +124,14 @@ async def test_a_frozen_replica_costs_nobody_much() -> None:
     """Nothing that goes to one of the twenty is ever answered, and nobody was slow before."""
     table = Table()
     f = fleet(table, stragglers=0.0, high=1.0)
-    usual = p99(f.play(2000, PER_S))
+    f.play(2000, PER_S)
     f.freeze(table.fleet.replicas["r3"])
     requests = f.play(1000, PER_S)
     stuck = [r for r in requests if r.at[r.life.attempts[0]].id == "r3"]
     assert len(stuck) >= OUTRUN_MOST
     assert all(r.was_hedged for r in stuck)
-    assert max(r.ttft_s for r in stuck) < 2.0 * usual
+    # The wait for the end of the bulk, and the copy.
+    assert max(r.ttft_s / r.life.attempts[0].predicted_s for r in stuck) < 3.0
     assert ("suspect", "r3") in table.events  # for everyone, until it answers something
     table.close()
 
