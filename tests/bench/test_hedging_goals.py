@@ -9,6 +9,7 @@ import pytest
 from bench.hedging import goals
 from bench.hedging.simulated import cases, harm, world
 from bench.hedging.simulated.task import Class, Result
+from bench.overhead.goals import Verdict
 
 
 def test_a_cut_is_met_at_its_limit_and_not_above() -> None:
@@ -42,7 +43,7 @@ def test_shares_and_times() -> None:
         goals.times("slowest", 1.0, None, 2.0, "normal"),
     ],
 )
-def test_what_cannot_be_judged_is_not_met(verdict: goals.Verdict) -> None:
+def test_what_cannot_be_judged_is_not_met(verdict: Verdict) -> None:
     assert not verdict.met
     assert verdict.here == "-" and verdict.words().startswith("not measured")
 
