@@ -301,7 +301,7 @@ class Fleet:
         replica.kv_usage = signals.kv_usage
         replica.slots = signals.slots
         poll_counted(replica, poll, signals.running, signals.waiting)
-        replica.learned.observed(signals.running, signals.waiting)
+        replica.learned.observed(signals.running, signals.waiting, signals.kv_usage)
         if signals.kv_tokens is not None:
             replica.kv_tokens = signals.kv_tokens
         self.knowledge.sized(replica)
