@@ -23,6 +23,7 @@ import msgspec
 from router.config.model import ClassTimeouts, Config, Timeouts
 from router.core.errors import Reason, RouterError
 from router.dispatch.chooser import Chooser
+from router.dispatch.continuation.store import Store
 from router.dispatch.exchange import Exchange
 from router.dispatch.hedger import Hedger
 from router.dispatch.ledger import Ledger
@@ -77,6 +78,7 @@ class Dispatcher:
         self.exchanges: set[Exchange] = set()
         self.ledger = Ledger(metrics, log, fleet.knowledge, chooser)
         self.token_ids: TokenIds | None = None  # where KV events are asked for
+        self.store: Store | None = None  # of what streams have said, where they are continued
         self.closing = False  # nothing is begun any more
         self._sweeper = sweeper
         self._id_prefix = os.urandom(4).hex().encode("ascii")
@@ -91,12 +93,22 @@ class Dispatcher:
         self._authorization = authorization
         self._via = config.via.encode("ascii")
         self._proto = b"https" if config.tls is not None else b"http"
+        self._adopt_continuation(config)
         self._allowed = frozenset(path.encode() for path in config.allow_paths)
         self._is_trusted = _trust(config.trusted_proxies)
         self._timeouts_by_class = {
             name: timeouts_of(config.timeouts, rules.timeouts)
             for name, rules in config.classes.items()
         }
+
+    def _adopt_continuation(self, config: Config) -> None:
+        rules = config.continuation
+        if not rules.enabled:
+            self.store = None  # streams under way keep theirs
+        elif self.store is None:
+            self.store = Store(rules)
+        else:
+            self.store.adopt(rules)
 
     def timeouts_of(self, priority: str) -> Timeouts:
         """What a request of this class (by name, "" for none) may take."""

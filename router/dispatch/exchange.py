@@ -17,6 +17,9 @@ from policies.contract import RequestView
 from router.config.model import Limits, Timeouts
 from router.core.errors import STATUS, Reason, RouterError
 from router.dispatch.attempts import Commit
+from router.dispatch.continuation.outcome import Outcome
+from router.dispatch.continuation.request import ENGINES, KINDS
+from router.dispatch.continuation.stream import Continuation
 from router.dispatch.leg import Leg, error_of
 from router.dispatch.messages import MESSAGES
 from router.dispatch.race import Race
@@ -151,10 +154,12 @@ class Exchange:
         """A leg shows content: commit to it. Where its bytes go; None: nowhere."""
         if not self.life.content(leg.attempt):
             return None
-        self.first_at = now = monotonic()
+        now = monotonic()
         self.race.won(leg, now)
         reply = self.reply
-        self.answered_by = leg.replica
+        before, self.answered_by = self.answered_by, leg.replica
+        if before is None:
+            self.first_at = now
         reply.wait_due = now + reply.gap_s
         self._commit_due = NEVER
         # From here tokens move `wait_due` only; `on_deadline` lets `deadline` catch up.
@@ -176,13 +181,41 @@ class Exchange:
             self._tell_inside_stream(reader)
             return None
         if head.is_sse and not leg.is_encoded:
-            tap = UsageTap(
-                takes_out=leg.asks_for_usage, engine=leg.replica.engine, quiet=leg.quiet_events
-            )
-            reply.watch(tap)
+            self._watch(leg, before)
         if not has_begun:
             self._begin_reply(reader, leg.replica)
         return reply
+
+    def _watch(self, leg: Leg, before: Replica | None) -> None:
+        """A leg's stream of events goes to the client, behind what `before` said of it."""
+        d, reply = self._d, self.reply
+        stream = reply.continuation
+        replica = leg.replica
+        store = None
+        if stream is None and self.body is not None and self.route.kind in KINDS:
+            store = d.store if replica.engine in ENGINES else None
+        tap = UsageTap(
+            takes_out=leg.asks_for_usage,
+            whole=stream is not None or store is not None,
+            engine=replica.engine,
+            quiet=leg.quiet_events,
+        )
+        if stream is not None and before is not None:
+            d.metrics.continuation(Outcome.CONTINUED)
+            d.chooser.finished(self.view, before, stream.tokens)
+            stream.resume(tap)
+            reply.watch(tap, stream)
+        elif store is not None:
+            reply.watch(tap, Continuation(self.route.kind, store, tap))
+        else:
+            reply.watch(tap)
+
+    def awaits_rest(self, now: float) -> None:
+        """The stream broke, and another replica was asked for its rest."""
+        self.reply.wait_due = now + self.timeouts.first_token_s
+        self.deadline = min(self.reply.wait_due, self._total_due, self.race.due())
+        if self._stall_due != NEVER:
+            self.deadline = min(self.deadline, self._stall_due)
 
     def _begin_reply(self, reader: ResponseReader, replica: Replica) -> None:
         head = reader.head
@@ -375,6 +408,8 @@ class Exchange:
         self._done = True
         if self.route.inference:
             self.usage = self.reply.usage(is_whole)
+        if self.reply.continuation is not None:
+            self.reply.continuation.close()
         self.body = None
         self._client.exchange = None
         self.race.close()

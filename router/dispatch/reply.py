@@ -16,6 +16,7 @@ from time import monotonic
 from typing import Final
 
 from router.core.errors import RouterError
+from router.dispatch.continuation.stream import Continuation
 from router.dispatch.response_head import interim_head, response_head, stream_head
 from router.dispatch.usage import UNKNOWN, BodyEnd, Usage, UsageTap, usage_of
 from router.wire import answers
@@ -41,6 +42,7 @@ class Reply:
         "_tap",
         "_whole",
         "bytes_out",
+        "continuation",
         "gap_s",
         "keep_alive",
         "status",
@@ -73,6 +75,7 @@ class Reply:
         self._tap: UsageTap | None = None
         self._end: BodyEnd | None = None
         self._whole: Usage | None = None  # of an answer that came in one piece
+        self.continuation: Continuation | None = None  # around the tap, where there may be one
 
     # -- from the replica ---------------------------------------------------------------------
 
@@ -93,7 +96,7 @@ class Reply:
         self.status = head.status
         self._is_sse = head.is_sse
         length = head.content_length
-        if self._tap is not None and self._tap.takes_out:
+        if self.continuation is not None or (self._tap is not None and self._tap.takes_out):
             length = None  # what it will be is not known yet
         whole = reader.state == COMPLETE
         if length is None and whole and not head.is_sse and head.status >= 200:
@@ -127,10 +130,14 @@ class Reply:
             self._look = self._end.feed
         self._client.write(lines)
 
-    def watch(self, tap: UsageTap) -> None:
-        """The response is a stream of events; before `begin`, if it has not begun."""
+    def watch(self, tap: UsageTap, continuation: Continuation | None = None) -> None:
+        """The response is a stream of events; before `begin`, if it has not begun.
+
+        A `continuation` is made around the tap, and more than one tap may follow the other in it.
+        """
         self._tap = tap
-        self._look = tap.feed
+        self.continuation = continuation
+        self._look = tap.feed if continuation is None else continuation.feed
 
     def relay(self, reader: ResponseReader) -> bool:
         """Pass on what has come; True if that was all. This is the path of a token."""
@@ -158,7 +165,9 @@ class Reply:
 
     def _finish(self, body: bytes) -> None:
         """The last bytes of a whole response."""
-        if self._tap is not None:
+        if self.continuation is not None:
+            body += self.continuation.flush()
+        elif self._tap is not None:
             body += self._tap.flush()
         size = len(body)
         self.bytes_out += size
@@ -182,6 +191,8 @@ class Reply:
 
     def usage(self, is_whole: bool) -> Usage:
         """What is known of the tokens; `is_whole`: the response came to its end."""
+        if self.continuation is not None:
+            return self.continuation.usage(is_whole)
         if self._tap is not None:
             return self._tap.result(is_whole)
         if self._end is not None:

@@ -25,7 +25,12 @@ def send(exchange: Exchange, leg: Leg, conn: ReplicaConnection) -> None:
     replica = leg.replica
     body = exchange.body or []
     common = exchange.common
-    asking = _asking_for_usage(exchange, replica)
+    if leg.rest is not None:
+        body = leg.rest
+        lines = with_length(common, exchange.body_bytes, sum(map(len, body)))
+        assert lines is not None, "a request with a body says how long it is"
+        common = lines
+    asking = _asking_for_usage(exchange, body, replica)
     if asking is not None:
         common, body = asking
         leg.asks_for_usage = True
@@ -40,12 +45,12 @@ def send(exchange: Exchange, leg: Leg, conn: ReplicaConnection) -> None:
     conn.send(leg, head, body, for_head=exchange.no_body)
 
 
-def _asking_for_usage(exchange: Exchange, replica: Replica) -> tuple[bytes, list[bytes]] | None:
+def _asking_for_usage(
+    exchange: Exchange, body: list[bytes], replica: Replica
+) -> tuple[bytes, list[bytes]] | None:
     """The common lines and the body, made to ask for the stream's usage; None: as they are."""
-    body = exchange.body
     if (
         not exchange.fields.stream
-        or body is None
         or exchange.path not in PATHS
         or exchange.body_bytes > SCAN_ABOVE  # not decoded: it may ask already
         or not exchange.asks_for_usage

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from router.core.errors import Reason
 from router.intake.routes import KINDS
 
-ATTEMPT_KINDS = ("primary", "retry", "other")
+ATTEMPT_KINDS = ("primary", "retry", "continuation", "other")
 OTHER = "other"
 
 # Seconds. From a cached answer on loopback to the ten minutes of a long generation.
@@ -89,6 +89,7 @@ class Metrics:
         self.models_other = 0
         self.tokens: dict[str, list[int]] = {}  # model -> [prompt, output, cached]
         self.retries_by_cause: dict[Reason, int] = {}
+        self.continuations: dict[str, int] = {}  # by outcome, a closed set
         self.ejections_by_replica: dict[str, int] = {}
         self._replicas: set[str] = set()
 
@@ -169,7 +170,7 @@ class Metrics:
         counts[2] += cached or 0
 
     def attempt(self, replica_id: str, kind: str, reason: Reason) -> None:
-        """Count the end of one attempt; `kind` is "primary" or "retry"."""
+        """Count the end of one attempt; `kind` is one of ATTEMPT_KINDS."""
         try:
             self.attempts[replica_id, kind, reason] += 1
         except KeyError:
@@ -181,6 +182,10 @@ class Metrics:
     def retries(self, cause: Reason) -> None:
         """Count one retry; `cause` is how the attempt before it ended."""
         self.retries_by_cause[cause] = self.retries_by_cause.get(cause, 0) + 1
+
+    def continuation(self, outcome: str) -> None:
+        """Count one stream that broke where streams are continued, and what became of it."""
+        self.continuations[outcome] = self.continuations.get(outcome, 0) + 1
 
     def ejections(self, replica_id: str) -> None:
         """Count one passive ejection of a replica."""

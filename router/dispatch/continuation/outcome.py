@@ -14,7 +14,7 @@ class Outcome(StrEnum):
     STREAM = "stream"  # it said what a seam could break, or what we do not understand
     FINISHED = "finished"  # it had said everything but that it ends
     LENGTH = "length"  # nothing is left of the tokens that its request allows
-    SIZE = "size"  # more text, or a larger request, than is kept
+    SIZE = "size"  # more text than is kept
     BUDGET = "budget"  # no retry is left for it, by count or by share
     NO_REPLICA = "no_replica"  # there is no other one that can
     FAILED = "failed"  # another replica was asked and did not go on

@@ -75,17 +75,20 @@ class Continuation:
         rest = self._tap.flush()
         return rest if self._seam is None else self._seam.mend(rest)
 
-    def rest(self, body: list[bytes] | None) -> list[bytes] | Outcome:
+    @property
+    def tokens(self) -> int:
+        """That made the text so far."""
+        return self._transcript.tokens
+
+    def rest(self, body: list[bytes]) -> list[bytes] | Outcome:
         """The stream has broken: the body that asks for the rest, or why there is none.
 
-        `body`: the client's own, None if it was not kept.
+        `body`: the client's own.
         """
         if self._obstacle is None:
             self._read()
         if self._obstacle is not None:
             return self._obstacle
-        if body is None:
-            return Outcome.SIZE
         transcript = self._transcript
         text = transcript.text.decode()
         if not text or any(mark in text for mark in _THOUGHTS):

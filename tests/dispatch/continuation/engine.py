@@ -70,6 +70,11 @@ def stream(
     return [*events, DONE]
 
 
+def made_of(text: str) -> int:
+    """Tokens behind which the answer's text is this; those that say nothing are made again."""
+    return next(n for n in range(len(WORDS) + 1) if "".join(WORDS[:n]) == text)
+
+
 def read(data: bytes) -> Told:
     """Strict: every event is one line of JSON, and nothing follows the end."""
     text, roles, names, finish, usage, done = "", 0, set(), [], None, 0

@@ -15,7 +15,7 @@ from router.dispatch.continuation.outcome import Outcome
 from router.dispatch.continuation.store import Store
 from router.dispatch.continuation.stream import Continuation
 from router.dispatch.usage import Usage, UsageTap
-from tests.dispatch.continuation.engine import PROMPT_TOKENS, TEXT, WORDS, read, stream
+from tests.dispatch.continuation.engine import PROMPT_TOKENS, TEXT, WORDS, made_of, read, stream
 from tests.harness.messages import DONE, event, role, token
 from tests.harness.reading import read_response
 
@@ -43,11 +43,6 @@ def text_in(kind: str, asked: list[bytes]) -> str:
     if kind == "chat":
         return str(body["messages"][-1]["content"])
     return str(body["prompt"]).removeprefix("hi")
-
-
-def made_of(text: str) -> int:
-    """Tokens of the answer after which its text is this; those that say nothing are made again."""
-    return next(n for n in range(len(WORDS) + 1) if "".join(WORDS[:n]) == text)
 
 
 def pieces(data: bytes, sizes: list[int]) -> list[bytes]:
@@ -194,12 +189,6 @@ def test_comments_are_no_text() -> None:
     asked = one.rest(body_of("chat"))
     assert isinstance(asked, list)
     assert text_in("chat", asked) == "ab"
-
-
-def test_a_large_request_was_not_kept() -> None:
-    one = open_stream()
-    one.feed(role() + token("a"))
-    assert one.rest(None) is Outcome.SIZE
 
 
 def test_an_error_of_the_second_stream_is_told_as_it_is() -> None:
