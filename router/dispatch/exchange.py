@@ -247,6 +247,10 @@ class Exchange:
         head = reader.head
         assert head is not None
         reply = self.reply
+        if reply.has_broken:
+            leg.finish()
+            self.race.failed(leg, Reason.STREAM_ERROR, reused=False, received=True)
+            return
         blames_replica = False
         reason = error_of(head.status)
         if reply.has_failed:
@@ -303,7 +307,11 @@ class Exchange:
         client.done(keep_alive)
 
     def truncate(self, reason: Reason) -> None:
-        client = self._client
+        client, reply = self._client, self.reply
+        if reply.let_go():
+            self._finish(reason, monotonic(), is_whole=True)
+            client.done(reply.keep_alive and client.keeps_alive)
+            return
         may_close = self.reply.truncate(RouterError(reason, MESSAGES[reason]))
         self._finish(reason, monotonic())
         if may_close:

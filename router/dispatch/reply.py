@@ -34,6 +34,7 @@ class Reply:
         "_chunked",
         "_client",
         "_end",
+        "_has_ended",
         "_http_1_0",
         "_is_sse",
         "_look",
@@ -76,6 +77,7 @@ class Reply:
         self._end: BodyEnd | None = None
         self._whole: Usage | None = None  # of an answer that came in one piece
         self.continuation: Continuation | None = None  # around the tap, where there may be one
+        self._has_ended = False  # the replica's response has, in words that were withheld
 
     # -- from the replica ---------------------------------------------------------------------
 
@@ -165,8 +167,14 @@ class Reply:
 
     def _finish(self, body: bytes) -> None:
         """The last bytes of a whole response."""
-        if self.continuation is not None:
-            body += self.continuation.flush()
+        stream = self.continuation
+        if stream is not None:
+            body += stream.flush()
+            if stream.is_broken:
+                self._has_ended = True
+                if body:
+                    self.event(body)
+                return
         elif self._tap is not None:
             body += self._tap.flush()
         size = len(body)
@@ -178,6 +186,26 @@ class Reply:
             self._client.write(b"%x\r\n%b\r\n0\r\n\r\n" % (size, body))
         else:
             self._client.write(b"0\r\n\r\n")
+
+    @property
+    def has_broken(self) -> bool:
+        """The stream told that the engine failed, and that was withheld."""
+        return self.continuation is not None and self.continuation.is_broken
+
+    def let_go(self) -> bool:
+        """Nobody goes on with a broken stream: what its engine said of it goes to the client.
+
+        True: with that the response is whole.
+        """
+        stream = self.continuation
+        if stream is None or not stream.is_broken:
+            return False
+        said = stream.let_go()
+        if self._has_ended:
+            self._finish(said)
+            return True
+        self.event(said)
+        return False
 
     @property
     def has_failed(self) -> bool:

@@ -25,6 +25,7 @@ from tests.dispatch.continuation.engine import (
     stream,
 )
 from tests.harness.messages import (
+    DONE,
     LAST_CHUNK,
     SSE_HEAD,
     chat,
@@ -222,6 +223,88 @@ async def test_a_replica_that_stops_in_the_middle() -> None:
         assert_unbroken(read(bytes(answer.body)), "chat")
         (line,) = await router.log()
         assert [record[2] for record in line["tried"]] == ["token_gap_timeout", "ok"]
+
+
+DEAD = event({"error": {"message": "EngineCore is gone", "code": 500}})
+LONG = event({"error": {"message": "x" * 9000, "code": 500}})
+
+
+def fails(count: int, *last: bytes, joined: bool = False, size: int = 100_000) -> Break:
+    """Send so many events and then what an engine says when it dies, in reads of this size."""
+
+    async def act(connection: ReplicaConnection, events: list[bytes]) -> None:
+        said = b"".join([*events[:count], *last])
+        pieces = [chunk(said[at : at + size]) for at in range(0, len(said), size)]
+        await connection.send(SSE_HEAD, *pieces)
+        if not joined:
+            await asyncio.sleep(0.05)
+        await connection.send(LAST_CHUNK)
+
+    return act
+
+
+@pytest.mark.parametrize("size", [7, 100_000])
+@pytest.mark.parametrize("joined", [True, False])
+@pytest.mark.parametrize(
+    "last",
+    [[DEAD, DONE], [DEAD], [DEAD[:-1]], [b"event: error\n" + DEAD, DONE], [LONG]],
+    ids=["vLLM's", "llama.cpp's", "without an end", "named", "long"],
+)
+@scenario
+async def test_an_engine_that_says_that_it_died(last: list[bytes], joined: bool, size: int) -> None:
+    fleet = Fleet(fails(4, *last, joined=joined, size=size))
+    async with running(fleet, fleet, replica=VLLM, continuation=ON) as router:
+        answer = await router.ask(asking("chat"))
+        if last == [DEAD[:-1]]:  # never an event
+            assert bytes(answer.body).endswith(DEAD[:-1])
+            return
+        assert answer.complete
+        assert_unbroken(read(bytes(answer.body)), "chat")
+        assert outcomes(router) == {Outcome.CONTINUED: 1}
+        (line,) = await router.log()
+        assert [record[2] for record in line["tried"]] == ["stream_error", "ok"]
+
+
+@pytest.mark.parametrize("joined", [True, False])
+@pytest.mark.parametrize("last", [[DEAD, DONE], [DEAD], [LONG, LONG, DONE]])
+@scenario
+async def test_what_it_said_is_told_if_nobody_goes_on(last: list[bytes], joined: bool) -> None:
+    """Byte for byte, and the connection stays."""
+    fleet = Fleet(fails(4, *last, joined=joined))
+    async with running(fleet, replica=VLLM, continuation=ON) as router:
+        client = await router.client()
+        await client.send(asking("chat"))
+        answer = await client.recv_response()
+        assert answer.complete
+        assert bytes(answer.body) == b"".join([*stream("chat", "r0")[:4], *last])
+        await client.send(asking("chat"))
+        assert (await client.recv_response()).complete
+        assert [line["reason"] for line in await router.log(2)] == ["stream_error", "ok"]
+
+
+@scenario
+async def test_what_it_said_is_told_if_it_does_not_even_end() -> None:
+    async def act(connection: ReplicaConnection, events: list[bytes]) -> None:
+        await connection.send(SSE_HEAD, *(chunk(one) for one in events[:4]), chunk(DEAD))
+        await asyncio.sleep(0.05)
+        connection.rst()
+
+    fleet = Fleet(act)
+    async with running(fleet, replica=VLLM, continuation=ON) as router:
+        answer = await router.ask(asking("chat"))
+        assert_cut_stream(answer, Reason.REPLICA_RESET)
+        assert bytes(answer.body).startswith(b"".join([*stream("chat", "r0")[:4], DEAD]))
+
+
+@scenario
+async def test_an_error_of_the_clients_is_an_answer() -> None:
+    refusal = event({"error": {"message": "too long", "code": 400}})
+    fleet = Fleet(fails(4, refusal, DONE))
+    async with running(fleet, fleet, replica=VLLM, continuation=ON) as router:
+        answer = await router.ask(asking("chat"))
+        assert answer.complete
+        assert bytes(answer.body).endswith(refusal + DONE)
+        assert len(fleet.asked) == 1
 
 
 @pytest.mark.parametrize(

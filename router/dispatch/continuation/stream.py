@@ -1,12 +1,15 @@
 """One stream of events on its way to a client, over as many replicas as it takes.
 
 It stands where a stream's `UsageTap` does and keeps what was relayed: appended on the path of a
-token, read some thousands of bytes at a time, and only its text is kept for longer. Only whole
-events are relayed (`UsageTap` with `whole`), so what a broken stream leaves with its client always
-ends between two events, and what it had begun to say is the next replica's to say.
+token, read some thousands of bytes at a time, and only its text is kept for longer.
 
-Life: `feed` for every read; the stream breaks: `rest` says what to ask of whom, once per replica
-that is asked; that replica shows content: `resume`, then `feed` again; `close` at the end.
+1. Only whole events are relayed (`UsageTap` with `whole`): what a broken stream leaves with its
+   client ends between two events, and what it had begun to say is the next replica's to say.
+2. An event in which an engine tells of its own failure is withheld with all that follows it, until
+   it is known whether somebody goes on. If nobody does, it is told (`let_go`).
+
+Life: `feed` for every read; the stream breaks: `rest` says what to ask, once per replica that is
+asked; that replica shows content: `resume`, then `feed` again; `close` at the end.
 
 Must never: hold more than the store allows, or be made where continuations are off.
 """
@@ -21,8 +24,10 @@ from router.dispatch.continuation.seam import Seam
 from router.dispatch.continuation.store import Store
 from router.dispatch.continuation.transcript import Transcript
 from router.dispatch.usage import Usage, UsageTap
+from router.wire.sse import find_error
 
 _UNREAD: Final = 8 * 1024  # bytes of events that are kept as they came: some forty tokens
+_WITHHELD: Final = 16 * 1024  # bytes from an error on; an engine that says more is not at its end
 # Thoughts inside of the text: chat templates cut them out of what the assistant has said.
 _THOUGHTS: Final = ("<think>", "</think>")
 
@@ -40,6 +45,8 @@ class Continuation:
         "_transcript",
         "_unread",
         "_unread_bytes",
+        "_withheld",
+        "is_broken",
     )
 
     def __init__(self, kind: str, store: Store, tap: UsageTap) -> None:
@@ -53,6 +60,8 @@ class Continuation:
         self._unread_bytes = 0
         self._taken = 0
         self._obstacle: Outcome | None = None
+        self._withheld = b""
+        self.is_broken = False  # the engine has told that it failed; its client was not
         if store.take(_UNREAD):
             self._taken = _UNREAD
         else:
@@ -63,6 +72,8 @@ class Continuation:
         data = self._tap.feed(data)
         if self._seam is not None:
             data = self._seam.mend(data)
+        if self._tap.errors.has_seen:
+            data = self._without_failure(data)
         if self._obstacle is None:
             self._unread.append(data)
             self._unread_bytes += len(data)
@@ -73,7 +84,18 @@ class Continuation:
     def flush(self) -> bytes:
         """The stream has ended as it should: what is left of it, an event without its end."""
         rest = self._tap.flush()
-        return rest if self._seam is None else self._seam.mend(rest)
+        if self._seam is not None:
+            rest = self._seam.mend(rest)
+        if not self.is_broken:
+            return rest
+        self._withheld += rest
+        return b""
+
+    def let_go(self) -> bytes:
+        """Nobody goes on: what was withheld, for the client after all."""
+        self.is_broken = False
+        said, self._withheld = self._withheld, b""
+        return said
 
     @property
     def tokens(self) -> int:
@@ -105,6 +127,7 @@ class Continuation:
         self._seam = Seam(transcript.names, transcript.tokens, transcript.prompt_tokens)
         transcript.resume()
         self._tap = tap
+        self.let_go()  # to nobody
 
     def usage(self, is_whole: bool) -> Usage:
         """What is known of the tokens of all its parts."""
@@ -116,6 +139,18 @@ class Continuation:
         self._unread.clear()
         self._store.give(self._taken)
         self._taken = 0
+
+    def _without_failure(self, data: bytes) -> bytes:
+        """What has come up to the engine's word that it failed, which is withheld."""
+        if self.is_broken:
+            self._withheld += data
+            return b"" if len(self._withheld) <= _WITHHELD else self.let_go()
+        at = find_error(data) if self._tap.errors.blames_server else -1
+        if at < 0:
+            return data
+        self.is_broken = True
+        self._withheld = data[at:]
+        return data[:at]
 
     def _read(self) -> None:
         """Of what was relayed only the text is kept."""

@@ -165,7 +165,7 @@ def test_a_recorded_stream_goes_on_in_another() -> None:
         event({"id": "a", "choices": [{"index": 1, "delta": {"content": "x"}}]}),
         event({"id": "a", "choices": [{"index": 0}, {"index": 1}]}),
         event({"id": "a", "choices": "none"}),
-        event({"error": {"message": "boom", "code": 500}}),
+        event({"error": {"message": "boom", "code": 400}}),
         token("<think>"),
         token("well</think>"),
         b"data: no JSON\n\n",
@@ -191,13 +191,17 @@ def test_comments_are_no_text() -> None:
     assert text_in("chat", asked) == "ab"
 
 
-def test_an_error_of_the_second_stream_is_told_as_it_is() -> None:
+def test_an_error_of_the_second_stream_is_told_as_it_is_if_nobody_goes_on() -> None:
     one = open_stream()
     one.feed(role() + token("a"))
     assert isinstance(one.rest(body_of("chat")), list)
     one.resume(UsageTap(whole=True, engine="vllm"))
     error = event({"error": {"message": "boom", "code": 500}})
-    assert one.feed(role() + error + DONE) == error + DONE
+    assert one.feed(role() + error + DONE) == b""
+    assert one.is_broken
+    assert isinstance(one.rest(body_of("chat")), list)
+    assert one.let_go() == error + DONE
+    assert not one.is_broken
 
 
 # -- what is kept -------------------------------------------------------------------------------
