@@ -36,7 +36,7 @@ def census(parts: Parts) -> dict[str, int]:
         "replica_waiting": sum(r.pool.waiting for r in replicas),
         "held_bytes": parts.front.held_bytes,
         "retries": parts.dispatcher.budget.retries,
-        "kept_text": parts.dispatcher.store.held if parts.dispatcher.store is not None else 0,
+        "kept_text": parts.dispatcher.store.held,
         "probes": parts.prober.running,
         "polls": parts.poller.running + (parts.kv_watcher.running if parts.kv_watcher else 0),
         "questions": parts.tokens.running if parts.tokens is not None else 0,

@@ -78,7 +78,7 @@ class Dispatcher:
         self.exchanges: set[Exchange] = set()
         self.ledger = Ledger(metrics, log, fleet.knowledge, chooser)
         self.token_ids: TokenIds | None = None  # where KV events are asked for
-        self.store: Store | None = None  # of what streams have said, where they are continued
+        self.store = Store(config.continuation)  # of what streams have said
         self.closing = False  # nothing is begun any more
         self._sweeper = sweeper
         self._id_prefix = os.urandom(4).hex().encode("ascii")
@@ -93,22 +93,13 @@ class Dispatcher:
         self._authorization = authorization
         self._via = config.via.encode("ascii")
         self._proto = b"https" if config.tls is not None else b"http"
-        self._adopt_continuation(config)
+        self.store.adopt(config.continuation)
         self._allowed = frozenset(path.encode() for path in config.allow_paths)
         self._is_trusted = _trust(config.trusted_proxies)
         self._timeouts_by_class = {
             name: timeouts_of(config.timeouts, rules.timeouts)
             for name, rules in config.classes.items()
         }
-
-    def _adopt_continuation(self, config: Config) -> None:
-        rules = config.continuation
-        if not rules.enabled:
-            self.store = None  # streams under way keep theirs
-        elif self.store is None:
-            self.store = Store(rules)
-        else:
-            self.store.adopt(rules)
 
     def timeouts_of(self, priority: str) -> Timeouts:
         """What a request of this class (by name, "" for none) may take."""

@@ -191,12 +191,16 @@ class Exchange:
         d, reply = self._d, self.reply
         stream = reply.continuation
         replica = leg.replica
-        store = None
-        if stream is None and self.body is not None and self.route.kind in KINDS:
-            store = d.store if replica.engine in ENGINES else None
+        begins = (
+            d.config.continuation.enabled
+            and stream is None
+            and self.body is not None
+            and self.route.kind in KINDS
+            and replica.engine in ENGINES
+        )
         tap = UsageTap(
             takes_out=leg.asks_for_usage,
-            whole=stream is not None or store is not None,
+            whole=begins or stream is not None,
             engine=replica.engine,
             quiet=leg.quiet_events,
         )
@@ -205,8 +209,8 @@ class Exchange:
             d.chooser.finished(self.view, before, stream.tokens)
             stream.resume(tap)
             reply.watch(tap, stream)
-        elif store is not None:
-            reply.watch(tap, Continuation(self.route.kind, store, tap))
+        elif begins:
+            reply.watch(tap, Continuation(self.route.kind, d.store, tap))
         else:
             reply.watch(tap)
 
@@ -312,7 +316,7 @@ class Exchange:
             self._finish(reason, monotonic(), is_whole=True)
             client.done(reply.keep_alive and client.keeps_alive)
             return
-        may_close = self.reply.truncate(RouterError(reason, MESSAGES[reason]))
+        may_close = reply.truncate(RouterError(reason, MESSAGES[reason]))
         self._finish(reason, monotonic())
         if may_close:
             client.close_after_writing()

@@ -139,6 +139,7 @@ class Reply:
         """
         self._tap = tap
         self.continuation = continuation
+        self._has_ended = False
         self._look = tap.feed if continuation is None else continuation.feed
 
     def relay(self, reader: ResponseReader) -> bool:

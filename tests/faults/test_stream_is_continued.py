@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from router.config.model import Continuation
 from router.core.errors import Reason
@@ -282,18 +283,55 @@ async def test_what_it_said_is_told_if_nobody_goes_on(last: list[bytes], joined:
         assert [line["reason"] for line in await router.log(2)] == ["stream_error", "ok"]
 
 
+async def dies_and_resets(connection: ReplicaConnection, events: list[bytes]) -> None:
+    await connection.send(SSE_HEAD, *(chunk(one) for one in events[:4]), chunk(DEAD))
+    await asyncio.sleep(0.05)
+    connection.rst()
+
+
 @scenario
 async def test_what_it_said_is_told_if_it_does_not_even_end() -> None:
-    async def act(connection: ReplicaConnection, events: list[bytes]) -> None:
-        await connection.send(SSE_HEAD, *(chunk(one) for one in events[:4]), chunk(DEAD))
-        await asyncio.sleep(0.05)
-        connection.rst()
-
-    fleet = Fleet(act)
+    fleet = Fleet(dies_and_resets)
     async with running(fleet, replica=VLLM, continuation=ON) as router:
         answer = await router.ask(asking("chat"))
         assert_cut_stream(answer, Reason.REPLICA_RESET)
         assert bytes(answer.body).startswith(b"".join([*stream("chat", "r0")[:4], DEAD]))
+
+
+@scenario
+async def test_the_first_ones_end_does_not_count_for_the_second() -> None:
+    fleet = Fleet(fails(4, DEAD, DONE), dies_and_resets)
+    async with running(fleet, fleet, fleet, replica=VLLM, continuation=ON) as router:
+        answer = await router.ask(asking("chat"))
+        assert_cut_stream(answer, Reason.REPLICA_RESET)
+        assert bytes(answer.body).count(DEAD) == 1
+        assert outcomes(router) == {Outcome.CONTINUED: 1, Outcome.BUDGET: 1}
+
+
+@scenario
+async def test_a_reload_leaves_streams_as_they_are() -> None:
+    go = asyncio.Event()
+
+    async def act(connection: ReplicaConnection, events: list[bytes]) -> None:
+        await connection.send(SSE_HEAD, *(chunk(one) for one in events[:4]))
+        await go.wait()
+        connection.rst()
+
+    fleet = Fleet(act)
+    async with running(fleet, fleet, replica=VLLM, continuation=ON) as router:
+        app = router.app
+        client = await router.client()
+        await client.send(asking("chat"))
+        await client.recv_until(b"met")
+        app.read_again = lambda: replace(router.config, continuation=Continuation())
+        await app.reload()
+        assert app.census()["kept_text"] > 0
+        go.set()
+        answer = await client.recv_response()
+        assert_unbroken(read(bytes(answer.body)), "chat")
+        assert app.census()["kept_text"] == 0
+        fleet.plan = [whole, whole, resets(4)]
+        assert_cut_stream(await router.ask(asking("chat")), Reason.REPLICA_RESET)
 
 
 @scenario

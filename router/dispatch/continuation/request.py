@@ -69,7 +69,13 @@ _value = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 Members = dict[str, msgspec.Raw]
-_UNREADABLE: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+
+
+class _Odd(Exception):
+    """A member of a type that is not ours to judge."""
+
+
+_UNREADABLE: Final = (_Odd, msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
 def continued(kind: str, body: bytes, text: str, tokens: int) -> bytes | Outcome:
@@ -85,13 +91,9 @@ def continued(kind: str, body: bytes, text: str, tokens: int) -> bytes | Outcome
         if limits is None:
             return Outcome.LENGTH
         prompt = _prompt(members, text) if kind == "completions" else _messages(members, text)
-    except (_Odd, *_UNREADABLE):
+    except _UNREADABLE:
         return Outcome.REQUEST
     return _encode({**members, **prompt, **limits})
-
-
-class _Odd(Exception):
-    """A member of a type that is not ours to judge."""
 
 
 def _is_neutral(name: str, raw: msgspec.Raw) -> bool:
