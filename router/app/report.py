@@ -39,6 +39,7 @@ def census(parts: Parts) -> dict[str, int]:
         "held_bytes": parts.front.held_bytes,
         "retries": parts.dispatcher.budget.retries,
         "aborts": parts.aborter.running,
+        "kept_text": parts.dispatcher.store.held,
         "probes": parts.prober.running,
         "polls": parts.poller.running + (parts.kv_watcher.running if parts.kv_watcher else 0),
         "questions": parts.tokens.running if parts.tokens is not None else 0,

@@ -18,6 +18,9 @@ from router.config.model import Limits, Timeouts
 from router.core.errors import STATUS, Reason, RouterError
 from router.dispatch.abort import Aborter, is_nameable
 from router.dispatch.attempts import Commit
+from router.dispatch.continuation.outcome import Outcome
+from router.dispatch.continuation.request import ENGINES, KINDS
+from router.dispatch.continuation.stream import Continuation
 from router.dispatch.leg import Leg, error_of
 from router.dispatch.messages import MESSAGES
 from router.dispatch.race import Race
@@ -163,10 +166,12 @@ class Exchange:
         """A leg shows content: commit to it. Where its bytes go; None: nowhere."""
         if not self.life.content(leg.attempt):
             return None
-        self.first_at = now = monotonic()
+        now = monotonic()
         self.race.won(leg, now)
         reply = self.reply
-        self.answered_by = leg.replica
+        before, self.answered_by = self.answered_by, leg.replica
+        if before is None:
+            self.first_at = now
         reply.wait_due = now + reply.gap_s
         self._commit_due = NEVER
         # From here tokens move `wait_due` only; `on_deadline` lets `deadline` catch up.
@@ -188,13 +193,45 @@ class Exchange:
             self._tell_inside_stream(reader)
             return None
         if head.is_sse and not leg.is_encoded:
-            tap = UsageTap(
-                takes_out=leg.asks_for_usage, engine=leg.replica.engine, quiet=leg.quiet_events
-            )
-            reply.watch(tap)
+            self._watch(leg, before)
         if not has_begun:
             self._begin_reply(reader, leg.replica)
         return reply
+
+    def _watch(self, leg: Leg, before: Replica | None) -> None:
+        """A leg's stream of events goes to the client, behind what `before` said of it."""
+        d, reply = self._d, self.reply
+        stream = reply.continuation
+        replica = leg.replica
+        begins = (
+            d.config.continuation.enabled
+            and stream is None
+            and self.body is not None
+            and self.route.kind in KINDS
+            and replica.engine in ENGINES
+        )
+        tap = UsageTap(
+            takes_out=leg.asks_for_usage,
+            whole=begins or stream is not None,
+            engine=replica.engine,
+            quiet=leg.quiet_events,
+        )
+        if stream is not None and before is not None:
+            d.metrics.continuation(Outcome.CONTINUED)
+            d.chooser.finished(self.view, before, stream.tokens)
+            stream.resume(tap)
+            reply.watch(tap, stream)
+        elif begins:
+            reply.watch(tap, Continuation(self.route.kind, d.store, tap))
+        else:
+            reply.watch(tap)
+
+    def awaits_rest(self, now: float) -> None:
+        """The stream broke, and another replica was asked for its rest."""
+        self.reply.wait_due = now + self.timeouts.first_token_s
+        self.deadline = min(self.reply.wait_due, self._total_due, self.race.due())
+        if self._stall_due != NEVER:
+            self.deadline = min(self.deadline, self._stall_due)
 
     def _begin_reply(self, reader: ResponseReader, replica: Replica) -> None:
         head = reader.head
@@ -226,6 +263,10 @@ class Exchange:
         head = reader.head
         assert head is not None
         reply = self.reply
+        if reply.has_broken:
+            leg.finish()
+            self.race.failed(leg, Reason.STREAM_ERROR, reused=False, received=True)
+            return
         blames_replica = False
         reason = error_of(head.status)
         if reply.has_failed:
@@ -282,8 +323,12 @@ class Exchange:
         client.done(keep_alive)
 
     def truncate(self, reason: Reason) -> None:
-        client = self._client
-        may_close = self.reply.truncate(RouterError(reason, MESSAGES[reason]))
+        client, reply = self._client, self.reply
+        if reply.let_go():
+            self._finish(reason, monotonic(), is_whole=True)
+            client.done(reply.keep_alive and client.keeps_alive)
+            return
+        may_close = reply.truncate(RouterError(reason, MESSAGES[reason]))
         self._finish(reason, monotonic())
         if may_close:
             client.close_after_writing()
@@ -387,6 +432,8 @@ class Exchange:
         self._done = True
         if self.route.inference:
             self.usage = self.reply.usage(is_whole)
+        if self.reply.continuation is not None:
+            self.reply.continuation.close()
         self.body = None
         self._client.exchange = None
         self.race.close()

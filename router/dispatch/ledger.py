@@ -132,6 +132,7 @@ class Ledger:
             self.metrics.counted_tokens(view.model, prompt, output, cached)
             if is_exact and view.blocks:  # a shorter prompt is mostly chat template
                 self._knowledge.counted(view.model, view.prompt_bytes, prompt)
-            if exchange.fields.stream and output is not None and output > 1:
+            is_one = exchange.life.continuations == 0  # of two, the seam is no pace of either
+            if exchange.fields.stream and is_one and output is not None and output > 1:
                 replica.paced((now - exchange.first_at) / (output - 1))
         self._chooser.finished(view, replica, usage.output_tokens)

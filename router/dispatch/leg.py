@@ -52,6 +52,7 @@ class Leg:
         "is_overdue",
         "overdue_due",
         "replica",
+        "rest",
     )
 
     def __init__(self, exchange: Exchange, race: Race, attempt: Attempt, replica: Replica) -> None:
@@ -68,6 +69,7 @@ class Leg:
         self._holds = False
         self._reply: Reply | None = None  # where the response goes, once it is committed to
         self.asks_for_usage = False  # and its client did not: the answer to that is ours
+        self.rest: list[bytes] | None = None  # the body that asks for a broken stream's rest
         self.is_encoded = False  # a compressed stream: its bytes say nothing to us
         self._scanner: FirstContent | None = None
         self._looked = 0  # parts of the body that were looked at
@@ -148,6 +150,9 @@ class Leg:
         assert head is not None
         exchange.life.headed(self.attempt)
         self.is_encoded = head.is_sse and _is_encoded(head.lines)
+        if self.rest is not None and (head.status != 200 or not head.is_sse or self.is_encoded):
+            reason = error_of(head.status)  # whatever it is, it does not go on in the stream
+            return self._give_up(Reason.BAD_RESPONSE if reason is Reason.OK else reason)
         contested = self._race.is_contested(self)
         if head.status in BUSY:
             self._race.refused(self, head.retry_after)
@@ -209,6 +214,10 @@ class Leg:
             return True
         if not self._race.is_contested(self):
             return True
+        return self._give_up(reason)
+
+    def _give_up(self, reason: Reason) -> bool:
+        """What the replica says is of no use: the attempt has failed. False, for its callers."""
         self.cancel()
         self._race.failed(self, reason, reused=False, received=True)
         return False
@@ -217,6 +226,8 @@ class Leg:
         """Whether an error that a replica answered is for the client: not while another copy
         lives, and not where another replica may do it."""
         race = self._race
+        if self.rest is not None:
+            return self._give_up(reason)
         if race.is_contested(self):
             race.put_aside(self, reason)
             return False

@@ -26,12 +26,15 @@ def send(exchange: Exchange, leg: Leg, conn: ReplicaConnection) -> None:
     replica = leg.replica
     body = exchange.body or []
     common = exchange.common
-    asking = _asking_for_usage(exchange, body, replica)
+    edited = leg.rest  # the body of a continuation, or as the client wrote it
+    asking = _asking_for_usage(exchange, edited or body, replica)
+    edited = asking or edited
     rid = exchange.aborter.name(replica) if exchange.aborter is not None else b""
-    named = append(asking or body, b'"rid":"%b"' % rid) if rid else None
-    edited = named or asking
+    named = append(edited or body, b'"rid":"%b"' % rid) if rid else None
+    edited = named or edited
     if edited is not None:
         lines = with_length(common, exchange.body_bytes, size_of(edited))
+        assert lines is not None or leg.rest is None, "a whole body would say everything again"
         if lines is not None:
             common, body = lines, edited
             leg.asks_for_usage = asking is not None

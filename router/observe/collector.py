@@ -229,6 +229,14 @@ class Collector(CollectorBase):
         for cause, count in self._metrics.retries_by_cause.items():
             retries.add_metric((cause.value,), count)
         yield retries
+        continuations = CounterMetricFamily(
+            "hedgerow_continuations",
+            "Streams that broke after content, by whether another replica went on or why not.",
+            labels=("outcome",),
+        )
+        for outcome, count in self._metrics.continuations.items():
+            continuations.add_metric((outcome,), count)
+        yield continuations
         ejections = CounterMetricFamily(
             "hedgerow_replica_ejections",
             "Replicas taken out after failures in a row.",

@@ -92,6 +92,7 @@ class Metrics:
         self.models_other = 0
         self.tokens: dict[str, list[int]] = {}  # model -> [prompt, output, cached]
         self.retries_by_cause: dict[Reason, int] = {}
+        self.continuations: dict[str, int] = {}  # by outcome, a closed set
         self.ejections_by_replica: dict[str, int] = {}
         self._replicas: set[str] = set()
 
@@ -191,6 +192,10 @@ class Metrics:
     def retries(self, cause: Reason) -> None:
         """Count one retry; `cause` is how the attempt before it ended."""
         self.retries_by_cause[cause] = self.retries_by_cause.get(cause, 0) + 1
+
+    def continuation(self, outcome: str) -> None:
+        """Count one stream that broke where streams are continued, and what became of it."""
+        self.continuations[outcome] = self.continuations.get(outcome, 0) + 1
 
     def ejections(self, replica_id: str) -> None:
         """Count one passive ejection of a replica."""
