@@ -35,6 +35,7 @@ class Spec:
 
     count: int = COUNT
     groups: int = GROUPS  # prefixes whose KV makes up KV_SHARE of the fleet's
+    more: tuple[str, ...] = ()  # further options, as on `hedgerow emulate`
 
     @property
     def blocks(self) -> int:
@@ -62,6 +63,7 @@ class Spec:
             *("--max-model-len", str(self.blocks * BLOCK_TOKENS)),
             *("--max-num-seqs", str(MAX_NUM_SEQS)),
             *("--scheduling-policy", "fcfs"),
+            *self.more,
         ]
 
 

@@ -31,6 +31,7 @@ class Record(msgspec.Struct):
     output_tokens: int  # that came
     measured: bool
     error: str = ""
+    urgency: str = ""  # its conversation's
 
 
 class Played(msgspec.Struct):
@@ -117,14 +118,14 @@ class Player:
                 return
             await self._until(due)
             messages.append({"role": "user", "content": turn.text})
-            answer = await self._ask(messages, turn.output_tokens, due)
+            answer = await self._ask(messages, turn.output_tokens, due, conversation.urgency)
             if answer is None:
                 return
             messages.append({"role": "assistant", "content": answer})
             due = perf_counter() - self._begin
 
     async def _ask(
-        self, messages: list[dict[str, str]], output_tokens: int, due: float
+        self, messages: list[dict[str, str]], output_tokens: int, due: float, urgency: str
     ) -> str | None:
         """The answer's text; None if it was not whole."""
         script = self._script
@@ -137,10 +138,12 @@ class Player:
             0,
             script.measure_from <= due < script.until,
             "unanswered",
+            urgency,
         )
         self._records.append(record)
         body = stream.body(self._model, messages, output_tokens)
-        request = b"%bContent-Length: %d\r\n\r\n%b" % (self._head, len(body), body)
+        head = self._head + (b"x-priority: %b\r\n" % urgency.encode() if urgency else b"")
+        request = b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def on_end(_: stream.Link) -> None:

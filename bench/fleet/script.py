@@ -24,6 +24,7 @@ class Conversation(msgspec.Struct, frozen=True):
     at: float  # seconds after the run's begin
     system: str
     turns: tuple[Turn, ...]
+    urgency: str = ""  # x-priority of its requests; "": they have none
 
 
 class Script(msgspec.Struct, frozen=True):
