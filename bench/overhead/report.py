@@ -94,7 +94,7 @@ def _goal_cells(verdicts: Sequence[Verdict]) -> list[list[str]]:
     return [
         ["goal", "", "here", ""],
         *(
-            [v.name, v.goal, "-" if v.value is None else f"{v.value:.2f}", v.words()]
+            [v.name, v.goal, v.here, v.words()]
             for v in verdicts
         ),
     ]

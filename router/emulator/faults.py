@@ -5,7 +5,7 @@ probability=0.1"`, a JSON object posted to /emulator/faults, and the header `x-e
 request. With `replica` set it concerns that emulated engine only, so that a header that is passed
 on may fail one attempt and spare the next.
 
-Only decides and describes; `server` and `sse` do the damage.
+Only decides and describes; the server's handlers and `sse` do the damage.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     # Of the requests that generate, each with this probability.
     probability: float = 1.0
     delay_s: float = 0.0  # before anything else happens, the response head included
+    # Straggler by attempt: its first token takes this many times as long as on an idle engine,
+    # because it reaches the queue that much later. Drawn anew for each attempt, wherever it goes.
+    straggle: float = 1.0
     reset: bool = False  # RST instead of an answer
     status: int = 0  # answer this error; 0: do not
     retry_after_s: int | None = None  # Retry-After with it
@@ -45,6 +48,8 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError("probability must be within 0 and 1")
         if not 0 <= self.delay_s < float("inf"):
             raise ValueError("delay_s must be at least 0")
+        if not 1 <= self.straggle < float("inf"):
+            raise ValueError("straggle must be at least 1")
         for name in ("status", "health"):
             value = getattr(self, name)
             if value != 0 and not 200 <= value <= 599:

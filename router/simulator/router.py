@@ -17,11 +17,13 @@ from policies.contract import RequestView
 from router.config.model import Prefix, Retry, Routing
 from router.config.model import Replica as ReplicaConfig
 from router.dispatch.chooser import Chooser, Policies
+from router.dispatch.hedger import Hedger
 from router.dispatch.retry import Budget
 from router.fleet.knowledge import Knowledge
 from router.fleet.prefix import TokenRatio
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
+from router.observe.hedge_counts import HedgeCounts
 from router.observe.metrics import Metrics
 from router.simulator.clock import Clock, Timers
 from router.simulator.engine import SimulatedEngine
@@ -84,6 +86,7 @@ class SimulatedRouter:
             self.policies, routing.sample, self.knowledge, self.metrics, rng, clock
         )
         self.budget = Budget(Retry(attempts=scenario.attempts))
+        self.hedger = Hedger(scenario.hedging, self.fleet, HedgeCounts())
         self.engines: dict[Replica, SimulatedEngine] = {}
         for index, engine in enumerate(engines):
             config = ReplicaConfig(url=f"http://replica-{index}", id=f"r{index}")

@@ -95,7 +95,14 @@ class Simulation:
         # Single tokens concern nobody here; an engine goes from one end to the next at once.
         core = replace(scenario.core, token_events=False, leap=True, kv_events=False)
         self.engines = tuple(
-            SimulatedEngine(clock, core, scenario.timing, scenario.network_s)
+            SimulatedEngine(
+                clock,
+                core,
+                scenario.timing,
+                scenario.network_s,
+                scenario.straggling,
+                scenario.seed,
+            )
             for _ in range(scenario.replicas)
         )
         self._deal = Random(f"deal {scenario.seed}")
