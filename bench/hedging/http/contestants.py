@@ -132,3 +132,4 @@ KINDS: dict[str, Callable[[float], type[Ready]]] = {
     "envoy": envoy,
     "haproxy": haproxy,
 }
+PATIENT = frozenset({"envoy", "haproxy"})  # need that time

@@ -1,13 +1,13 @@
 """From what clients saw and engines counted to the figures of a row. Pure.
 
-A request without a whole answer counts as slower than all others. What copies cost is read off the
-engines: prompt tokens that they let in beyond those of the script, as a share of the script's.
+A request without a whole answer counts as slower than all others. Copies are counted at the
+engines, whoever made them and for whatever reason: what they were asked beyond what clients asked.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Any
@@ -39,8 +39,8 @@ class Figures:
     urgent_normal: Times  # before anything went wrong; no requests where it does from the start
     urgent_share: float  # of the script's prompt tokens
     copies: int  # requests that engines got beyond those that clients sent
-    cut_short: int  # requests that left an engine before their end
-    extra_tokens: float  # share of the script's prompt tokens that was let in beyond them
+    extra_asked: float  # their prompt tokens, as a share of the script's
+    extra_computed: float  # the same of what got into a batch: losers may leave before
     errors: dict[str, int]  # of all requests of the run
     urgent_errors: int  # of those measured
     late_p99: float | None  # how late requests went out
@@ -60,9 +60,9 @@ def figures(told: dict[str, Any], script: Script, normal_from: float) -> Figures
         other=times(r for r in measured if r["urgency"] != URGENT),
         urgent_normal=times(r for r in normal if r["urgency"] == URGENT),
         urgent_share=_tokens(script, URGENT) / tokens,
-        copies=round(_gained(told, "submitted")) - len(records),
-        cut_short=round(_gained(told, "aborted")),
-        extra_tokens=let_in / tokens - 1,
+        copies=round(_gained(told, "asked")) - len(records),
+        extra_asked=_gained(told, "asked_tokens") / tokens - 1,
+        extra_computed=let_in / tokens - 1,
         errors=dict(Counter(r["error"] for r in records if r["error"])),
         urgent_errors=sum(1 for r in measured if r["error"] and r["urgency"] == URGENT),
         late_p99=quantile(late, 0.99),
@@ -70,7 +70,7 @@ def figures(told: dict[str, Any], script: Script, normal_from: float) -> Figures
     )
 
 
-def times(records: Any) -> Times:
+def times(records: Iterable[dict[str, Any]]) -> Times:
     seen = sorted(inf if r["ttft"] is None or r["error"] else float(r["ttft"]) for r in records)
     bounds = quantile_bounds(seen, 0.99)
     return Times(
@@ -91,11 +91,8 @@ def _tokens(script: Script, urgency: str | None = None) -> float:
 
 
 def _gained(told: dict[str, Any], name: str) -> float:
-    return sum(after[name] - before[name] for before, after in _pairs(told))
-
-
-def _pairs(told: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    return list(zip(told["before"], told["after"], strict=True))
+    pairs = zip(told["before"], told["after"], strict=True)
+    return float(sum(after[name] - before[name] for before, after in pairs))
 
 
 def _finite(value: float | None) -> float | None:

@@ -15,6 +15,7 @@ from bench.hedging.http.traffic import Size
 HALF, FULL = 0.5, 0.9  # of the rate at which the fleet saturates
 SLOW_SHARE, SLOW_FACTOR = 0.05, 10  # of requests, wherever they go; times as long
 FLEET_FACTOR = 1.8  # every engine so many times as slow: at half load, as full as at 0.9
+FREEZE_S, PAUSE_S = 4.0, 2.0  # an engine stands still; all are well
 SLOW_REQUESTS = ("--fault", f"straggle={SLOW_FACTOR}; probability={SLOW_SHARE}")
 NOTHING: dict[str, Any] = {}  # no fault
 
@@ -48,8 +49,13 @@ class Scenario:
 
 
 def _frozen(since: float, until: float) -> tuple[Fault, ...]:
-    """The first engine takes requests and sends heads, but does nothing; it thaws at the end."""
-    return Fault(since, 0, {"freeze": True}), Fault(until, 0, NOTHING)
+    """One engine after the other takes requests and sends heads, but does nothing for a while."""
+    faults: list[Fault] = []
+    at, engine = since, 0
+    while at + FREEZE_S <= until:
+        faults += Fault(at, engine, {"freeze": True}), Fault(at + FREEZE_S, engine, NOTHING)
+        at, engine = at + FREEZE_S + PAUSE_S, engine + 1
+    return tuple(faults)
 
 
 def _all_slow(since: float, until: float) -> tuple[Fault, ...]:
@@ -77,7 +83,7 @@ SCENARIOS = {
         ),
         Scenario(
             "frozen",
-            "one engine stops in the middle of everything; heads still come at once",
+            f"one engine at a time stands still for {FREEZE_S:g} s; heads still come at once",
             ALL,
             has_normal=True,
             faults=_frozen,

@@ -1,4 +1,4 @@
-"""The requests of a run: one urgent class with short prompts, and everybody else.
+"""The requests of a run: every fifth one is urgent, and so is a fifth of all prompt tokens.
 
 No two prompts share anything, so that every copy of a request costs its whole prompt again: the
 dearest case for hedging, and the one in which what it costs can be read off the engines' counters.
@@ -16,9 +16,8 @@ from bench.fleet.script import Conversation, Script, Turn
 from bench.fleet.workloads import arrivals, lognormal
 
 URGENT = "high"  # the class that may be hedged; all others name none
-URGENT_SHARE = 0.2  # of all prompt tokens
-URGENT_PROMPT = (1000.0, 0.5, 3000)  # lognormal: median, sigma, most
-OTHER_PROMPT = (3000.0, 0.5, 9000)  # the same law, so that the medians' ratio is the means'
+URGENT_SHARE = 0.2  # of the requests, and, as lengths have one law, of the prompt tokens
+PROMPT = (3000.0, 0.5, 9000)  # lognormal: median, sigma, most
 OUTPUT = 32
 LAW_REQUESTS = 4000  # from which the mean request is learned
 
@@ -29,39 +28,32 @@ class Size:
 
     warm: float = 15.0  # nothing is measured: hedging learns what is usual
     normal: float = 15.0  # where something goes wrong later: measured as the time before
-    measured: float = 30.0
+    measured: float = 45.0
 
     @classmethod
     def quick(cls) -> Size:
-        return cls(warm=6.0, normal=4.0, measured=8.0)
+        return cls(warm=6.0, normal=3.0, measured=6.0)
 
 
-def urgent_chance() -> float:
-    """Of a request, so that urgent ones have URGENT_SHARE of all tokens."""
-    urgent, other = URGENT_PROMPT[0], OTHER_PROMPT[0]
-    return URGENT_SHARE * other / (URGENT_SHARE * other + (1 - URGENT_SHARE) * urgent)
-
-
-def _request(rng: Random, at: float, chance: float) -> Conversation:
-    urgency = URGENT if rng.random() < chance else ""
-    tokens = lognormal(rng, *(URGENT_PROMPT if urgency else OTHER_PROMPT))
-    words = text(rng, tokens, f"{rng.getrandbits(64):016x}")
+def _request(rng: Random, at: float) -> Conversation:
+    urgency = URGENT if rng.random() < URGENT_SHARE else ""
+    words = text(rng, lognormal(rng, *PROMPT), f"{rng.getrandbits(64):016x}")
     return Conversation(at, "", (Turn(words, OUTPUT),), urgency)
 
 
 def saturation(spec: engines.Spec) -> float:
     """Requests/s of this kind at which the fleet is full (`bench.fleet.capacity`)."""
-    rng, chance = Random(0), urgent_chance()
-    law = tuple(_request(rng, 0.0, chance) for _ in range(LAW_REQUESTS))
+    rng = Random(0)
+    law = tuple(_request(rng, 0.0) for _ in range(LAW_REQUESTS))
     return capacity.saturation(spec.engine(), spec.count, Script(law, 0.0, 0.0).sizes())
 
 
 def script(rate: float, seed: int, measure_from: float, until: float) -> Script:
     """`rate` requests/s until `until`; those due from `measure_from` on are measured."""
-    rng, chance = Random(f"hedging {seed}"), urgent_chance()
+    rng = Random(f"hedging {seed}")
     requests = []
     for at in arrivals(rng, rate):
         if at >= until:
             break
-        requests.append(_request(rng, at, chance))
+        requests.append(_request(rng, at))
     return Script(tuple(requests), measure_from, until)
