@@ -51,9 +51,9 @@ class Spec:
     def words(self) -> str:
         share = self.groups * PREFIX_TOKENS / (self.count * self.blocks * BLOCK_TOKENS)
         return (
-            f"{self.count} emulated engines, timing profile {PROFILE} at {self.speed:g} times its speed,"
-            f" {self.blocks * BLOCK_TOKENS} tokens of KV cache each; all shared prefixes together "
-            f"need {share:.0%} of the fleet's."
+            f"{self.count} emulated engines, timing profile {PROFILE} at {self.speed:g} times its "
+            f"speed, {self.blocks * BLOCK_TOKENS} tokens of KV cache each; all shared prefixes "
+            f"together need {share:.0%} of the fleet's."
         )
 
     def options(self) -> list[str]:
