@@ -41,7 +41,7 @@ async def go_wrong(
     begin = perf_counter()
     for fault in faults:
         await asyncio.sleep(max(0.0, begin + fault["at"] - perf_counter()))
-        chosen = urls if fault["engine"] is None else [urls[fault["engine"]]]
+        chosen = urls if fault["engine"] is None else [urls[fault["engine"] % len(urls)]]
         for url in chosen:
             async with http.post(f"{url}/emulator/faults", json=fault["fault"]) as answer:
                 answer.raise_for_status()

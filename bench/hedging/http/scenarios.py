@@ -15,17 +15,17 @@ from bench.hedging.http.traffic import Size
 HALF, FULL = 0.5, 0.9  # of the rate at which the fleet saturates
 SLOW_SHARE, SLOW_FACTOR = 0.05, 10  # of requests, wherever they go; times as long
 FLEET_FACTOR = 1.8  # every engine so many times as slow: at half load, as full as at 0.9
-FREEZE_S, PAUSE_S = 4.0, 2.0  # an engine stands still; all are well
+FREEZE_S, PAUSE_S = 2.0, 0.5  # one engine stands still; all are well
 SLOW_REQUESTS = ("--fault", f"straggle={SLOW_FACTOR}; probability={SLOW_SHARE}")
 NOTHING: dict[str, Any] = {}  # no fault
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Posted to one engine (`engine` None: to all), `at` seconds after the first request could."""
+    """Posted to one engine, `at` seconds after the begin."""
 
     at: float
-    engine: int | None
+    engine: int | None  # None: to all; a number beyond the last begins anew
     fault: dict[str, Any]
 
 
