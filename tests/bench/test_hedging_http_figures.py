@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bench.fleet.script import Conversation, Script, Turn
+from bench.hedging.http import own
 from bench.hedging.http.figures import Figures, Times, figures
 from bench.hedging.http.found import found
 from bench.hedging.http.judge import judge
@@ -121,8 +122,8 @@ def test_where_hedging_cannot_help_it_must_not_harm() -> None:
 
 def test_nothing_is_met_without_a_figure() -> None:
     absent = Row("off", "off", "busy", absent="ended with 2 at its start")
-    for own in (rows("busy", adaptive=None), rows("busy", adaptive=1.0)):
-        verdict = judge([*own, absent])[0]
+    for mine in (rows("busy", adaptive=None), rows("busy", adaptive=1.0)):
+        verdict = judge([*mine, absent])[0]
         assert verdict.value is None and not verdict.met and verdict.note
     assert judge([absent]) == []
 
@@ -130,11 +131,11 @@ def test_nothing_is_met_without_a_figure() -> None:
 def test_a_run_is_told_whole() -> None:
     seen = rows("slow-requests", adaptive=0.3, off=1.0)
     seen[0].problems.append("2 × status 503")
-    seen[0].hedges = {"hedges{outcome=won}": 3.0}
+    seen[0].hedges = {own.WON: 3.0}
     seen.append(Row("envoy", "envoy hedging", "slow-requests", absent="not installed"))
     whole = found(Results(Options(), Placement(), 200.0, 0.25, seen))
     assert "! slow-requests, adaptive: 2 × status 503" in whole.remarks
-    assert "slow-requests, adaptive says of itself: hedges{outcome=won} 3" in whole.remarks
+    assert f"slow-requests, adaptive says of itself: {own.WON} 3" in whole.remarks
     assert "slow-requests, envoy hedging: not measured: not installed" in whole.remarks
     assert len(whole.table.rows) == 2
     assert len(whole.as_json()["rows"]) == 3

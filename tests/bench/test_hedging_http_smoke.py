@@ -39,8 +39,8 @@ def test_own_counters_of_hedging_are_found() -> None:
     exposition = (
         "# TYPE hedgerow_requests_total counter\n"
         "hedgerow_requests_total 7\n"
-        "# TYPE hedgerow_hedges_total counter\n"
-        'hedgerow_hedges_total{outcome="won"} 3\n'
-        'hedgerow_hedges_total{outcome="lost"} 0\n'
+        "# TYPE hedgerow_hedges_ended_total counter\n"
+        'hedgerow_hedges_ended_total{outcome="won"} 3\n'
+        'hedgerow_hedges_ended_total{outcome="lost"} 0\n'
     )
-    assert dict(own.read(exposition)) == {"hedges{outcome=won}": 3.0}
+    assert dict(own.read(exposition)) == {own.WON: 3.0}

@@ -16,6 +16,8 @@ from typing import Any
 import httpx
 import pytest
 
+from router.core.errors import Reason
+from router.dispatch.attempts import Kind
 from tests.engine import bodies, sse
 from tests.engine.cores import stopped
 from tests.engine.favourite import preferring
@@ -105,7 +107,7 @@ def test_the_copy_answers_while_the_first_engine_stands_still(
         assert now.finished == before.finished + 1, "the loser ran to its natural end"
         assert now.generated_tokens - before.generated_tokens < TOKENS_IN_A_SECOND
         assert text == ask(saviour.url, body, stream)
-        assert_logged(hedging, saviour)
+        assert_logged(hedging, zombie, saviour)
         return
     pytest.fail(f"in {TRIES} tries the engine was never stopped in the middle of a prefill")
 
@@ -117,14 +119,19 @@ def had_begun(engine: Engine, before: EngineState) -> bool:
     return engine.state().cache_queries - before.cache_queries > PROMPT
 
 
-def assert_logged(router: Hedgerow, saviour: Engine) -> None:
-    """The access log names the engine whose answer the client got, and no trouble."""
+def assert_logged(router: Hedgerow, zombie: Engine, saviour: Engine) -> None:
+    """The access log names the engine whose answer the client got, and what became of both."""
 
     def answered() -> list[dict[str, Any]]:
-        return [record for record in router.records() if record["replica"] == saviour.name]
+        return [record for record in router.records() if record.get("replica") == saviour.name]
 
-    eventually(lambda: answered(), WITHIN_S, lambda: f"logged: {router.records()}")
-    assert answered()[-1]["reason"] == "ok", answered()[-1]
+    eventually(answered, WITHIN_S, lambda: f"logged: {router.records()}")
+    record = answered()[-1]
+    assert record["reason"] == Reason.OK
+    assert [attempt[:3] for attempt in record["attempts"]] == [
+        [zombie.name, Kind.PRIMARY, Reason.HEDGE_LOST],
+        [saviour.name, Kind.HEDGE, Reason.OK],
+    ]
 
 
 def test_what_is_not_urgent_has_no_copy(engines: Engines, hedging: Hedgerow) -> None:

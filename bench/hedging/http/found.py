@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from bench.fleet.engines import PROFILE
 from bench.fleet.simulated.report import Found
+from bench.hedging.http import own
 from bench.hedging.http.figures import Figures
 from bench.hedging.http.judge import judge
 from bench.hedging.http.run import FLEET, Results
@@ -62,6 +63,7 @@ def columns() -> list[Column[Row]]:
         Column("o50", "TTFT p50", "ms, others", ms(lambda seen: seen.other.p50), "low"),
         Column("o99", "TTFT p99", "ms, others", ms(lambda seen: seen.other.p99), "low"),
         Column("copies", "copies", "", figure(lambda seen: seen.copies)),
+        Column("won", "won", "", lambda row: row.hedges.get(own.WON)),
         Column("extra", "extra", "% tokens", figure(lambda seen: 100 * seen.extra_asked)),
         Column("computed", "computed", "% tokens", figure(lambda seen: 100 * seen.extra_computed)),
         Column("errors", "errors", "", figure(lambda seen: sum(seen.errors.values())), "low"),

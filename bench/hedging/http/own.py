@@ -1,4 +1,4 @@
-"""What Hedgerow itself says of its hedges, read from its /metrics."""
+"""What Hedgerow itself says of its second copies, read from its /metrics."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import http.client
 from collections.abc import Iterator
 
 from prometheus_client.parser import text_string_to_metric_families
+
+WON = "hedges_ended{outcome=won}"
 
 
 def hedges(admin_port: int) -> dict[str, float]:
