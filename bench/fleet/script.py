@@ -25,6 +25,7 @@ class Conversation(msgspec.Struct, frozen=True):
     system: str
     turns: tuple[Turn, ...]
     urgency: str = ""  # x-priority of its requests; "": they have none
+    key: str = ""  # x-emulate-key of its requests, whose luck then is the same in every run
 
 
 class Script(msgspec.Struct, frozen=True):

@@ -72,10 +72,12 @@ async def test_an_answer_in_pieces_is_one_answer() -> None:
 
 @scenario
 async def test_how_urgent_a_conversation_is_stands_in_its_head() -> None:
-    talks = Conversation(0.0, "", (Turn("now", 2),), "high"), once(Turn("some day", 2), at=0.2)
+    urgent = Conversation(0.0, "", (Turn("now", 2),), "high", "7")
+    talks = urgent, once(Turn("some day", 2), at=0.2)
     played, replica = await play(whole, *talks)
     assert [r["urgency"] for r in played["records"]] == ["high", ""]
     assert [request.header("x-priority") for request in replica.requests] == ["high", None]
+    assert [request.header("x-emulate-key") for request in replica.requests] == ["7", None]
 
 
 BROKEN = {

@@ -28,8 +28,9 @@ def found(results: Results) -> Found:
         f"times its speed; {results.saturation:.0f} requests/s saturate them. Streams with unique "
         f"prompts of {PROMPT[0]:,.0f} tokens (lognormal), open loop, Poisson; {URGENT_SHARE:.0%} "
         f"of the requests and of the tokens are of the class {URGENT}. One contestant after the "
-        "other over fresh engines, all with the same requests at the same moments; TTFT from when "
-        "a request was due, without a whole answer: the slowest. Copies and their prompt tokens "
+        "other over fresh engines, all with the same requests at the same moments, of which the "
+        "same first attempts are slow; TTFT from when a request was due, without a whole answer: "
+        "the slowest. Copies and their prompt tokens "
         "(extra; computed: of those that got into a batch) are the engines' own counts. Each row "
         f"{size.measured:g} s after {size.warm:g} s to warm up; before: {size.normal:g} s with "
         f"nothing wrong. {place}.",

@@ -37,8 +37,9 @@ class Size:
 
 def _request(rng: Random, at: float) -> Conversation:
     urgency = URGENT if rng.random() < URGENT_SHARE else ""
-    words = text(rng, lognormal(rng, *PROMPT), f"{rng.getrandbits(64):016x}")
-    return Conversation(at, "", (Turn(words, OUTPUT),), urgency)
+    key = f"{rng.getrandbits(64):016x}"
+    words = text(rng, lognormal(rng, *PROMPT), key)
+    return Conversation(at, "", (Turn(words, OUTPUT),), urgency, key)
 
 
 def saturation(spec: engines.Spec) -> float:
