@@ -117,9 +117,8 @@ class Generation:
     async def begin(self, request: web.Request) -> Faults:
         """Let go wrong what goes wrong before the body is even looked at."""
         try:
-            headers = request.headers
             faults = self.engine.faults.roll(
-                headers.get("x-emulate-fault"), headers.get("x-emulate-key")
+                request.headers.get("x-emulate-fault"), request.headers.get("x-emulate-key")
             )
         except FaultError as err:
             raise Refusal(400, f"x-emulate-fault: {err}", "BadRequestError") from None

@@ -74,10 +74,12 @@ def times(records: Iterable[dict[str, Any]]) -> Times:
     seen = sorted(inf if r["ttft"] is None or r["error"] else float(r["ttft"]) for r in records)
     bounds = quantile_bounds(seen, 0.99)
     return Times(
-        len(seen),
-        *(_finite(quantile(seen, q)) for q in (0.5, 0.95, 0.99)),
-        bounds if bounds is not None and isfinite(bounds[1]) else None,
-        _finite(seen[-1]) if seen else None,
+        requests=len(seen),
+        p50=_finite(quantile(seen, 0.5)),
+        p95=_finite(quantile(seen, 0.95)),
+        p99=_finite(quantile(seen, 0.99)),
+        p99_bounds=bounds if bounds is not None and isfinite(bounds[1]) else None,
+        worst=_finite(seen[-1]) if seen else None,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.hedging import goals
-from bench.hedging.http.figures import Figures, Times
+from bench.hedging.http.figures import Figures
 from bench.hedging.http.stage import Row
 from bench.hedging.http.traffic import URGENT
 from bench.overhead.goals import Verdict
@@ -26,25 +26,25 @@ def judge(rows: Sequence[Row]) -> list[Verdict]:
 
 
 def _scenario(scenario: str, here: dict[str, Row]) -> list[Verdict]:
-    own, without = here[WITH].figures, _figures(here.get(WITHOUT))
-    p99, p99_without = _p99(own and own.urgent), _p99(without and without.urgent)
-    note = _note(here)
+    own, without = _figures(here.get(WITH)), _figures(here.get(WITHOUT))
+    p99 = own.urgent.p99 if own is not None else None
+    p99_without = without.urgent.p99 if without is not None else None
     name = f"{scenario}: {URGENT}"
     found = []
     if scenario.startswith("slow-requests"):
-        found.append(goals.cut(f"{name}, p99 TTFT", p99_without, p99, 0.6, note))
+        found.append(goals.cut(f"{name}, p99 TTFT", p99_without, p99, 0.6, _note(here)))
         found.append(_best_other(name, p99, here))
     elif scenario == "frozen":
         normal = own.urgent_normal.p99 if own is not None else None
         worst = own.urgent.worst if own is not None else None
         found.append(goals.times(f"{name}, slowest", worst, normal, 2.0, "p99 before"))
     else:
-        found.append(goals.kept(f"{name}, p99 TTFT", p99_without, p99, 0.02, note))
+        found.append(goals.kept(f"{name}, p99 TTFT", p99_without, p99, 0.02, _note(here)))
     found.append(
         goals.kept(
             f"{scenario}: others, p99 TTFT",
-            _p99(without and without.other),
-            _p99(own and own.other),
+            without.other.p99 if without is not None else None,
+            own.other.p99 if own is not None else None,
             0.03,
             _chance(here, "other"),
         )
@@ -73,17 +73,10 @@ def _figures(row: Row | None) -> Figures | None:
     return row.figures if row is not None else None
 
 
-def _p99(times: Times | None) -> float | None:
-    return times.p99 if times is not None else None
-
-
 def _note(here: dict[str, Row]) -> str:
-    problems = [f"{row.name}: {p}" for row in here.values() for p in row.problems if _is_own(row)]
+    mine = [here[key] for key in (WITHOUT, WITH) if key in here]
+    problems = [f"{row.name}: {problem}" for row in mine for problem in row.problems]
     return "; ".join(filter(None, [_chance(here, "urgent"), *problems]))
-
-
-def _is_own(row: Row) -> bool:
-    return row.key in (WITH, WITHOUT)
 
 
 def _chance(here: dict[str, Row], side: str) -> str:
