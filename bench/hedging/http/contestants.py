@@ -132,4 +132,3 @@ KINDS: dict[str, Callable[[float], type[Ready]]] = {
     "envoy": envoy,
     "haproxy": haproxy,
 }
-PATIENT = frozenset({"envoy", "haproxy"})  # need that time

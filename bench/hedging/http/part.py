@@ -10,7 +10,7 @@ from bench.hedging.http import contestants
 from bench.hedging.http.found import found
 from bench.hedging.http.run import Options
 from bench.hedging.http.run import run as run_all
-from bench.hedging.http.scenarios import SCENARIOS
+from bench.hedging.http.scenarios import PEERS, SCENARIOS
 from bench.hedging.http.traffic import Size
 from router.emulator.spawn import FleetError
 from router.simulator.workers import Broken, Refused
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> Sequence[Found]:
     except FleetError as error:
         raise Broken(f"no engines to measure with: {error}") from None
     for row in results.rows:
-        if row.absent and row.key not in contestants.PATIENT:
+        if row.absent and row.key not in PEERS:
             raise Broken(f"{row.name} could not be measured: {row.absent}")
     return [found(results)]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from bench.fleet import engines
 from bench.hedging.http import contestants
-from bench.hedging.http.scenarios import HEALTHY, SCENARIOS, Scenario
+from bench.hedging.http.scenarios import HEALTHY, PEERS, SCENARIOS, Scenario
 from bench.hedging.http.stage import Row, Stage
 from bench.hedging.http.traffic import Size
 from bench.overhead.processes import Orderly, Placement
@@ -44,12 +44,12 @@ def run(options: Options) -> Results:
     after_s = None
     with Orderly("bench.hedging.http.load", cpus=placement.others) as load:
         stage = Stage(FLEET, options.size, options.seed, placement, load)
-        if any(key in contestants.PATIENT for _, key in wanted):
+        if any(key in PEERS for _, key in wanted):
             rows.append(_measure(stage, HEALTHY.contestants[0], HEALTHY, 0.0))
             seen = rows[0].figures
             after_s = seen.urgent.p95 if seen is not None else None
         for scenario, key in wanted:
-            if key in contestants.PATIENT and after_s is None:
+            if key in PEERS and after_s is None:
                 why = "what is usual on the healthy fleet could not be measured"
                 rows.append(Row(key, key, scenario.name, absent=why))
             else:

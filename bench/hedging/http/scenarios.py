@@ -31,7 +31,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """`contestants`: by the keys of `contestants.KINDS`; the first of them is judged."""
+    """`contestants`: keys of `contestants.KINDS`; `faults`: within the times that are measured."""
 
     name: str
     title: str
@@ -63,7 +63,8 @@ def _all_slow(since: float, until: float) -> tuple[Fault, ...]:
 
 
 WITH_AND_WITHOUT = ("adaptive", "off")
-ALL = (*WITH_AND_WITHOUT, "p2c", "envoy", "haproxy")
+PEERS = ("envoy", "haproxy")  # they need to be told when to ask again
+ALL = (*WITH_AND_WITHOUT, "p2c", *PEERS)
 HEALTHY = Scenario("healthy", "nothing is wrong", ("p2c",))
 SCENARIOS = {
     scenario.name: scenario
@@ -78,7 +79,7 @@ SCENARIOS = {
         Scenario(
             "slow-requests-late-heads",
             "the same, and heads come with the first token (SGLang, llama.cpp)",
-            ALL,
+            (*WITH_AND_WITHOUT, *PEERS),
             options=(*SLOW_REQUESTS, "--wait-first-token"),
         ),
         Scenario(

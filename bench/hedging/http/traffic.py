@@ -26,9 +26,9 @@ LAW_REQUESTS = 4000  # from which the mean request is learned
 class Size:
     """How long a run is, in seconds."""
 
-    warm: float = 15.0  # nothing is measured: hedging learns what is usual
+    warm: float = 12.0  # nothing is measured: hedging learns what is usual
     normal: float = 15.0  # where something goes wrong later: measured as the time before
-    measured: float = 45.0
+    measured: float = 40.0
 
     @classmethod
     def quick(cls) -> Size:
