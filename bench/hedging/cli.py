@@ -18,7 +18,7 @@ from bench.hedging import report
 from router.simulator.workers import Broken, Refused
 
 # Each has add_arguments(parser) and run(args) -> Sequence[Found].
-PARTS = {"simulated": "bench.hedging.simulated.part"}
+PARTS = {"simulated": "bench.hedging.simulated.part", "http": "bench.hedging.http.part"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

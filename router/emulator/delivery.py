@@ -43,6 +43,8 @@ class Delivery:
         cut = faults.die_after if faults.error_after is None else faults.error_after
         for job in shape.jobs:
             job.cut_after = cut
+            self._engine.stats.asked += 1
+            self._engine.stats.asked_tokens += job.prompt_tokens
         self._live[shape.id] = shape.jobs
         began = monotonic()
         try:

@@ -14,6 +14,8 @@ from random import Random
 
 import msgspec
 
+from router.emulator.luck import OF_PROCESS, Luck
+
 
 class FaultError(ValueError):
     """A fault that is not understood; the message says which field."""
@@ -89,10 +91,11 @@ def _checked(fields: object) -> Faults:
 class FaultPlan:
     """The faults of one engine at this moment. Deterministic for its seed."""
 
-    def __init__(self, replica: str, seed: int = 0) -> None:
+    def __init__(self, replica: str, seed: int = 0, luck: Luck = OF_PROCESS) -> None:
         self.replica = replica
         self.current = NONE
         self._rng = Random(seed)
+        self._luck = luck
 
     def set(self, faults: Faults) -> bool:
         """Replace what holds for all requests. False: it concerns another engine."""
@@ -101,10 +104,11 @@ class FaultPlan:
         self.current = faults
         return True
 
-    def roll(self, header: str | None = None) -> Faults:
+    def roll(self, header: str | None = None, key: str | None = None) -> Faults:
         """What goes wrong with the next request: its own header's faults, or everybody's.
 
-        Raises FaultError for a header that is not understood.
+        With a `key` its luck is its own (`luck`). Raises FaultError for a header that is not
+        understood.
         """
         faults = self.current
         if header is not None:
@@ -114,6 +118,8 @@ class FaultPlan:
                     raise FaultError(f"{name} concerns the whole engine: POST /emulator/faults")
             if faults.replica not in (None, self.replica):
                 return NONE
-        if faults.probability < 1 and self._rng.random() >= faults.probability:
-            return NONE
+        if faults.probability < 1:
+            drawn = self._rng.random() if key is None else self._luck.draw(key)
+            if drawn >= faults.probability:
+                return NONE
         return faults

@@ -155,7 +155,7 @@ def test_a_straggler_still_answers(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_attempt_that_straggles_comes_to_the_queue_late(fleet: Fleet, stream: bool) -> None:
-    before = fleet.state()["submitted"]
+    before, asked = fleet.state()["submitted"], fleet.state()["asked"]
     body = {**STREAM, "stream": stream}
     sock = raw_post(fleet.url, "/v1/completions", body, "x-emulate-fault: straggle=1e6")
     if stream:
@@ -165,6 +165,8 @@ def test_an_attempt_that_straggles_comes_to_the_queue_late(fleet: Fleet, stream:
     )
     assert answer.status_code == 200
     assert fleet.state()["submitted"] == before + 1  # the first one is still on its way
+    fleet.until(lambda: fleet.state()["asked"] == asked + 2, "both are counted as asked")
+    assert fleet.state()["asked_tokens"] >= 2
     sock.close()
 
 
