@@ -21,7 +21,7 @@ from router.simulator.scenario import Scenario
 
 LOAD = 0.5
 POLICIES = ("adaptive", "quantile")
-BUDGETS = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2)
+BUDGETS = (0.0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.07, 0.1, 0.2)
 QUICK = (0.0, 0.05)
 
 

@@ -131,7 +131,7 @@ def draw_loads(points: Sequence[harm.Point]) -> Figure:
         axes.axhline(1.0, color=svg.FAINT, linewidth=1)
         axes.set_yscale("log")
         bounds = axes.get_ylim()
-        axes.set_yticks([0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0], minor=False)
+        axes.set_yticks([0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 8.0], minor=False)
         axes.set_yticks([], minor=True)
         # The usual one writes powers as formulas, and pages have none.
         axes.yaxis.set_major_formatter(lambda times, _: f"{times:g}")
