@@ -82,6 +82,7 @@ class Attempt:
         "predicted_s",
         "reason",
         "replica_id",
+        "rid",
         "stale",
         "tokens",
     )
@@ -109,6 +110,7 @@ class Attempt:
         self.tokens = tokens  # uncached prompt tokens, estimated at the choice
         self.held = held  # leading blocks that the replica was taken to hold
         self.stale = False  # it met a pooled connection that was dead already
+        self.rid = b""  # by which its engine can be told to stop; b"": closing has to do
         self.predicted_s = 0.0  # from `began` to its first content; 0: nobody could tell
         # Uncached prompt tokens, its own among them, that waited there when it left; -1: not seen.
         self.ahead = -1

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from policies.contract import RequestView
 from router.config.model import Limits, Timeouts
 from router.core.errors import STATUS, Reason, RouterError
+from router.dispatch.abort import Aborter, is_nameable
 from router.dispatch.attempts import Commit
 from router.dispatch.continuation.outcome import Outcome
 from router.dispatch.continuation.request import ENGINES, KINDS
@@ -28,12 +29,13 @@ from router.dispatch.usage import UNKNOWN, UsageTap
 from router.fleet.owners import response_id
 from router.fleet.replica import Replica
 from router.fleet.tokens.provider import Question
+from router.intake.body import SCAN_ABOVE
 from router.intake.fields import Fields
 from router.intake.routes import Route
 from router.wire import answers
 from router.wire.client import ClientConnection
 from router.wire.heads import RequestHead, ResponseHead
-from router.wire.replica import PAUSE_CLIENT
+from router.wire.replica import PAUSE_CLIENT, ReplicaConnection
 from router.wire.response_reader import ResponseReader
 from router.wire.sweep import NEVER
 
@@ -51,6 +53,7 @@ class Exchange:
         "_done",
         "_stall_due",
         "_total_due",
+        "aborter",
         "answered_by",
         "arrived",
         "asks_for_usage",
@@ -61,9 +64,9 @@ class Exchange:
         "fields",
         "first_at",
         "head",
+        "hedges_as",
         "life",
         "limits",
-        "may_hedge",
         "no_body",
         "path",
         "pinned",
@@ -109,7 +112,7 @@ class Exchange:
         self.life = self.race.life
         self.priority = priority  # its class by name, as the client says; "": it does not
         self.timeouts: Timeouts = dispatcher.timeouts_of(priority)
-        self.may_hedge = False  # a second copy of it would do no harm
+        self.hedges_as = ""  # the class by which a second copy of it may go; "": none may
         self.pinned: Replica | None = None  # state at one replica: no other can answer
         self.question: Question | None = None  # for the token ids that it waits for
         self.common = b""
@@ -117,6 +120,10 @@ class Exchange:
         self.answered_by: Replica | None = None  # whose content went to the client
         self.usage = UNKNOWN  # how many tokens it took; known when it is over
         self.asks_for_usage: bool = dispatcher.config.usage.inject
+        # Names its attempts, so that their engines can be told to stop; None: it cannot be named.
+        self.aborter: Aborter | None = None
+        if dispatcher.aborter is not None and body_bytes <= SCAN_ABOVE:
+            self.aborter = dispatcher.aborter if is_nameable(path, fields) else None
         self.no_body = head.method == b"HEAD"
         options = fields.stream_options if fields.stream else None
         # A copy: the field is a view that keeps the whole body alive.
@@ -143,6 +150,11 @@ class Exchange:
         """It is too large to be kept for another attempt."""
         self.body = None
         self._client.release_body()
+
+    def abort(self, replica: Replica, rid: bytes, conn: ReplicaConnection) -> None:
+        """An attempt is given up that its engine may not give up by itself."""
+        assert self.aborter is not None, "nobody else gives names"
+        self.aborter.abort(replica, rid, conn, self.head.authorization)
 
     # -- from the replica to the client -------------------------------------------------------
 

@@ -14,7 +14,7 @@ from router.dispatch.usage import UNKNOWN
 from router.fleet.knowledge import Knowledge
 from router.fleet.replica import Replica
 from router.observe.access_log import AccessLog, AttemptRecord, Record, milliseconds
-from router.observe.metrics import Metrics
+from router.observe.metrics import UNCLASSED, Metrics
 from router.wire.client import ClientConnection
 from router.wire.heads import RequestHead
 
@@ -47,7 +47,10 @@ class Ledger:
         model = exchange.fields.model
         bytes_out = reply.bytes_out
         body_bytes = exchange.body_bytes
-        metrics.finished(kind, reason, status, now - arrived, ttft, body_bytes, bytes_out, model)
+        urgency = exchange.priority or UNCLASSED if exchange.route.inference else ""
+        metrics.finished(
+            kind, reason, status, now - arrived, ttft, body_bytes, bytes_out, model, urgency
+        )
         winner = exchange.life.winner
         replica = exchange.answered_by
         if replica is not None:

@@ -88,7 +88,11 @@ class Leg:
             self._waiting = False
             self.replica.pool.cancel(self)
         conn, self.conn = self.conn, None
-        if conn is not None:
+        if conn is None:
+            return
+        if self.attempt.rid and conn.reader.state != COMPLETE:
+            self._exchange.abort(self.replica, self.attempt.rid, conn)
+        else:
             conn.cancel()
 
     def finish(self) -> None:
@@ -150,6 +154,8 @@ class Leg:
             reason = error_of(head.status)  # whatever it is, it does not go on in the stream
             return self._give_up(Reason.BAD_RESPONSE if reason is Reason.OK else reason)
         contested = self._race.is_contested(self)
+        if head.status in BUSY:
+            self._race.refused(self, head.retry_after)
         if head.status in BUSY and not contested and self._race.replace(self, Reason.REPLICA_BUSY):
             return False
         if not exchange.route.inference:
@@ -182,6 +188,8 @@ class Leg:
         too_much = self._holds_too_much(parts)
         if verdict == Verdict.BUSY or verdict == Verdict.ERROR:
             busy = verdict == Verdict.BUSY
+            if busy:
+                self._race.refused(self, None)
             return self._may_tell(Reason.REPLICA_BUSY if busy else Reason.STREAM_ERROR)
         if verdict:
             return True

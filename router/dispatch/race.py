@@ -88,8 +88,8 @@ class Race:
                 x.view,
                 attempt,
                 replica,
-                x.priority,
-                x.may_hedge,
+                x.hedges_as,
+                bool(x.hedges_as),
                 bool(x.fields.stream),
                 attempt.began,
             )
@@ -141,8 +141,11 @@ class Race:
         x, d = self._x, self._d
         leg = self.legs[0]
         now = monotonic()
-        others = d.hedger.backup(x.view, leg.attempt, leg.replica, x.priority, self._others(), now)
+        others = d.hedger.backup(x.view, leg.attempt, leg.replica, x.hedges_as, self._others(), now)
         if not others:
+            again = d.hedger.again(leg.attempt, now)
+            if again != NEVER:
+                self._alarm = d.loop.call_later(again - now, self._hedge)
             return
         replica = d.chooser.choose(x.view, others)
         hedge = self._enter(replica, now, True)
@@ -194,6 +197,10 @@ class Race:
         self._d.fleet.released(leg.replica)
 
     # -- failing ------------------------------------------------------------------------------
+
+    def refused(self, leg: Leg, retry_after: bytes | None) -> None:
+        """A replica answers that it is busy: it is spared for a while, whoever else is asked."""
+        self._d.fleet.busy(leg.replica, retry_after, monotonic())
 
     def replace(self, leg: Leg, reason: Reason) -> bool:
         """A replica answers that it is busy or has failed, and no content is out yet.
