@@ -36,7 +36,6 @@ class Transcript:
         "_after",
         "_before",
         "_behind",
-        "is_done",
         "names",
         "obstacle",
         "prompt_tokens",
@@ -50,7 +49,6 @@ class Transcript:
         self.prompt_tokens: int | None = None  # where the stream has told it
         self.names: Names | None = None  # of the first chunk; copies
         self.obstacle: Outcome | None = None  # why it cannot be continued
-        self.is_done = False  # [DONE] was said
         self._behind = 0  # tokens since the last text
         self._before = self._after = b""  # what stands around the text of the usual event
 
@@ -81,7 +79,6 @@ class Transcript:
             self.obstacle = Outcome.STREAM
             return
         if data == b"[DONE]":
-            self.is_done = True
             self.obstacle = Outcome.FINISHED
             return
         try:
