@@ -25,9 +25,10 @@ MAY_IMPORT = {
         *("core", "config", "policies", "intake", "fleet", "observe", "dispatch", "emulator"),
     },
     "dispatch": {"core", "config", "policies", "wire", "intake", "fleet", "observe"},
+    "batches": {"core", "config", "intake", "observe"},
     "app": {
         *("core", "config", "policies", "wire", "intake", "fleet"),
-        *("observe", "dispatch", "emulator"),
+        *("observe", "dispatch", "emulator", "batches"),
     },
     "cli": {"core", "config", "emulator", "app", "simulator"},
     "__main__": {"cli"},

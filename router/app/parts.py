@@ -14,6 +14,7 @@ from random import Random
 import msgspec
 
 from policies.contract import RoutingPolicy
+from router.batches.door import Door
 from router.config.address import parse_replica_url
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
@@ -90,6 +91,9 @@ class Parts:
             self.log,
             self.upstream.authorization,
         )
+        self.door: Door | None = None
+        if config.batches.enabled:
+            self.door = self.dispatcher.door = Door(config.batches)
         self.front = Front(
             self.dispatcher,
             self.sweeper,

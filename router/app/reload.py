@@ -17,7 +17,7 @@ from router.core.errors import ConfigError
 from router.dispatch.chooser import Policies
 from router.wire.plans import Plans
 
-_FIXED = ("listen", "admin", "emulate", "prefix")
+_FIXED = ("listen", "admin", "emulate", "prefix", "batches")
 
 
 def adopt(

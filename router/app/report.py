@@ -30,6 +30,8 @@ def census(parts: Parts) -> dict[str, int]:
         "leases": sum(r.inflight for r in replicas),
         "clients": len(parts.front.clients),
         "exchanges": len(parts.dispatcher.exchanges),
+        "tunnels": len(parts.dispatcher.tunnels),
+        "batch_lines": parts.door.lines if parts.door is not None else 0,
         "replica_busy": open_ - idle,
         "replica_idle": idle,
         "replica_connecting": sum(r.pool.connecting for r in replicas),

@@ -172,6 +172,10 @@ def _check_files(config: Config, problems: Problems) -> None:
     tls = config.tls
     if tls is not None and not problems.is_spoiled("tls", "tls.cert", "tls.key"):
         _try("tls", lambda: listening_context(tls), problems)
+    if config.batches.enabled and not problems.is_spoiled("batches", "batches.folder"):
+        parent = Path(config.batches.folder).absolute().parent
+        if not parent.is_dir():
+            problems.add("batches.folder", f"there is no directory {str(parent)!r}")
     log = config.access_log.path
     if log not in ("", "-") and not problems.is_spoiled("access_log.path"):
         if Path(log).is_dir():

@@ -220,6 +220,22 @@ class AccessLog(Frozen, frozen=True):
     salt: str = ""  # of the hashes in it; "": drawn at the start
 
 
+class Batches(Frozen, frozen=True):
+    """OpenAI's /v1/files and /v1/batches, answered by the router itself."""
+
+    enabled: bool = False
+    folder: str = "batches"  # of one router alone; its parent must exist
+    file: Bytes = 512 * MiB  # of one uploaded file (OpenAI: 512 MB)
+    lines: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 50_000  # of one batch (OpenAI's)
+    line: Bytes = 16 * MiB  # of one line
+    result: Bytes = 64 * MiB  # of one line's answer
+    unfinished: Count = 100  # batches of one owner at once
+    concurrency: Count = 256  # lines under way at most; fewer while the router refuses any
+    attempts: Count = 5  # of a line whose request fails; a full fleet is waited for
+    retention_s: Seconds = 30 * 86400.0  # of files and of batches that are over
+    disk_free: BytesOrNone = 1024 * MiB  # left free on the disk, whoever wants to upload
+
+
 class Drain(Frozen, frozen=True):
     lame_duck_s: SecondsOrOff = 5.0  # readyz says 503, the port still accepts
     grace_s: SecondsOrOff = 600.0  # streams may finish
@@ -250,6 +266,7 @@ class Config(Frozen, frozen=True):
     upstream: Upstream = Upstream()
     tls: Tls | None = None
     access_log: AccessLog = AccessLog()
+    batches: Batches = Batches()
     drain: Drain = Drain()
     emulate: Emulator = Emulator()
     allow_paths: tuple[str, ...] = ()  # control endpoints that are forwarded all the same

@@ -34,7 +34,7 @@ from router.intake.body import read_fields
 from router.intake.fields import MAX_SESSION, Fields
 from router.intake.priority import class_of
 from router.intake.prompt import prompt_blocks
-from router.intake.routes import MODELS, MODELS_PATH, STORED_PREFIX, classify
+from router.intake.routes import BATCHES, MODELS, MODELS_PATH, STORED_PREFIX, classify
 from router.observe.access_log import AccessLog
 from router.observe.events import log_event
 from router.observe.metrics import Metrics
@@ -42,6 +42,7 @@ from router.wire import answers
 from router.wire.client import ClientConnection
 from router.wire.heads import RequestHead
 from router.wire.sweep import Sweeper
+from router.wire.tunnel import Door, Tunnel
 
 _SMALL = 4096  # bytes of a body that may be held on to
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
@@ -69,6 +70,8 @@ class Dispatcher:
         self.ledger = Ledger(metrics, log, fleet.knowledge, chooser)
         self.token_ids: TokenIds | None = None  # where KV events are asked for
         self.closing = False  # nothing is begun any more
+        self.door: Door | None = None  # where files and batches go; None: to replicas, as any path
+        self.tunnels: set[Tunnel] = set()
         self._sweeper = sweeper
         self._id_prefix = os.urandom(4).hex().encode("ascii")
         self._id_count = 0
@@ -88,7 +91,27 @@ class Dispatcher:
     # -- Handler ------------------------------------------------------------------------------
 
     def check_head(self, head: RequestHead) -> None:
-        head.route = classify(head.method, head.target, self._allowed)
+        head.route = found = classify(head.method, head.target, self._allowed)
+        if found[0] is BATCHES and self._has_door():
+            if self.closing:
+                raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
+            head.passes = True
+
+    def _has_door(self) -> bool:
+        return self.door is not None
+
+    def hand_over(self, client: ClientConnection, head: RequestHead, early: bytes) -> None:
+        door = self.door
+        assert door is not None
+        idle_s = self.config.timeouts.write_stall_s
+        tunnel = Tunnel(client, head, self._request_id(head), early, self, self._sweeper, idle_s)
+        self.tunnels.add(tunnel)
+        tunnel.start(door)
+
+    def passed(self, tunnel: Tunnel, reason: Reason) -> None:
+        """A tunnel is over."""
+        self.tunnels.discard(tunnel)
+        self.ledger.passed(tunnel, reason)
 
     def start(
         self, client: ClientConnection, head: RequestHead, body: list[bytes], size: int

@@ -40,6 +40,7 @@ class RequestHead(msgspec.Struct, gc=False):
     priority: bytes | None = None  # x-priority: how urgent its client says it is
     hedge: bytes | None = None  # x-hedge: whether its client wants a second copy
     route: Any = None  # a note of whoever judged the head
+    passes: bool = False  # ... who wants its body to pass by us, as it comes
 
 
 class ResponseHead(msgspec.Struct, gc=False):
