@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 CONNECT_S: Final = 10.0
+KEEP_ALIVE_S: Final = 0.5  # lines follow each other at once, or not for long
 SMALL: Final = 1024 * 1024  # an answer above this waits until few other large ones are held
 LARGE_AT_ONCE: Final = 4
 NO_ANSWER: Final = 0
@@ -37,7 +38,7 @@ class Sender:
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
         self._session = aiohttp.ClientSession(
             # Ourselves: there is nobody to be mistaken for, and our certificate names no loopback.
-            connector=aiohttp.TCPConnector(limit=0, ssl=False),
+            connector=aiohttp.TCPConnector(limit=0, ssl=False, keepalive_timeout=KEEP_ALIVE_S),
             # How long a line may take is the router's to say; it ends every request.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
             headers={
