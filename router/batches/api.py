@@ -8,12 +8,13 @@ Import only through `door.py`: this module pulls in aiohttp.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from time import time
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from aiohttp import BodyPartReader, hdrs, web
@@ -40,6 +41,7 @@ FILES_PAGE: Final = (100, 1000)
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _TYPES: Final = {404: "not_found_error", 429: "rate_limit_error"}
+T = TypeVar("T")
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -54,6 +56,18 @@ class Api:
         self._worker = worker
         self._runner = runner
         self._rules = rules
+        self._acts: set[asyncio.Task[Any]] = set()
+
+    async def settled(self) -> None:
+        """Wait for what was begun and is finished without its client."""
+        await asyncio.gather(*self._acts, return_exceptions=True)
+
+    async def _whole(self, act: Coroutine[Any, Any, T]) -> T:
+        """Something that must not end half-way because its client leaves."""
+        task = asyncio.create_task(act)
+        self._acts.add(task)
+        task.add_done_callback(self._acts.discard)
+        return await asyncio.shield(task)
 
     def build(self) -> web.Application:
         app = web.Application(client_max_size=BODY_MAX, middlewares=[_guard])
@@ -79,8 +93,9 @@ class Api:
             raise Refused(400, "bad_multipart", "A file comes as multipart/form-data.")
         await self._worker(self._shelf.check_room, length)
         file_id = new_file_id()
-        draft = await self._worker(self._shelf.draft, file_id)
+        draft = self._shelf.draft(file_id)
         try:
+            await self._worker(draft.open)
             form = await self._take_form(request, draft)
             file = self._described(request, form, file_id, draft.bytes)
             await self._worker(self._keep, draft, file)
@@ -169,7 +184,7 @@ class Api:
 
     async def content(self, request: web.Request) -> web.StreamResponse:
         found = await self._file(request)
-        file = await self._worker(self._shelf.open, found.id)
+        file = self._shelf.reading(found.id)
         try:
             response = web.StreamResponse(
                 headers={
@@ -201,11 +216,14 @@ class Api:
 
     async def create(self, request: web.Request) -> web.Response:
         wanted = asked.new_batch(await request.read())
-        batch = await self._worker(
-            self._add, wanted, _owner(request), request.headers.get(hdrs.AUTHORIZATION)
-        )
-        self._runner.begin(batch)
+        authorization = request.headers.get(hdrs.AUTHORIZATION)
+        batch = await self._whole(self._begin(wanted, _owner(request), authorization))
         return _json(batch_object(batch))
+
+    async def _begin(self, wanted: asked.NewBatch, owner: str, authorization: str | None) -> Batch:
+        batch = await self._worker(self._add, wanted, owner, authorization)
+        self._runner.begin(batch)
+        return batch
 
     def _add(self, wanted: asked.NewBatch, owner: str, authorization: str | None) -> Batch:
         store = self._store
@@ -273,13 +291,16 @@ class Api:
 
     async def cancel(self, request: web.Request) -> web.Response:
         batch = await self._batch(request)
-        if await self._worker(self._store.cancel, batch.number, int(time())):
-            self._runner.cancel(batch.number)
+        await self._whole(self._cancel(batch.number))
         batch = await self._worker(self._store.numbered, batch.number)
         if batch.cancelling_at is None:
             message = f"Cannot cancel a batch with status '{batch.status}'."
             raise Refused(409, "not_cancellable", message)
         return _json(batch_object(batch))
+
+    async def _cancel(self, number: int) -> None:
+        if await self._worker(self._store.cancel, number, int(time())):
+            self._runner.cancel(number)
 
     async def _batch(self, request: web.Request) -> Batch:
         batch_id = request.match_info["id"]
@@ -329,7 +350,7 @@ async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
             return _full()
         return _error(500, "storage_failed", "The router could not write this down.")
     except ConnectionError:
-        raise  # the client has left
+        return _error(499, "client_gone", "The client has left.")  # nobody reads it
     except OSError as err:
         log_event(logging.ERROR, "the batch folder failed", error=str(err))
         if err.errno in _FULL:

@@ -27,12 +27,14 @@ from router.observe.events import log_event
 if TYPE_CHECKING:
     from aiohttp import web
 
+    from router.batches.api import Api
+
 HOUSE_S: Final = 3600.0  # between two looks for what is outdated
 CLOSE_TIMEOUT_S: Final = 1.0  # for requests under way when it stops
 
 
 class Door:
-    """`open`, `run` once the data port listens, `rest` when draining, `stop` once."""
+    """`open`, `run` once the data port listens, `rest` when draining, `stop`."""
 
     def __init__(self, rules: Batches) -> None:
         self._rules = rules
@@ -43,6 +45,8 @@ class Door:
         self._web: web.AppRunner | None = None
         self._house: asyncio.Task[None] | None = None
         self.runner: Runner | None = None
+        self._api: Api | None = None
+        self._is_closed = False
 
     @property
     def lines(self) -> int:
@@ -61,11 +65,12 @@ class Door:
             raise ConfigError([f"batches.folder: cannot be used: {err}"]) from None
         self._sender = Sender(self._rules.result)
         self.runner = Runner(store, shelf, self._worker, self._rules, self._sender)
-        api = Api(store, shelf, self._worker, self.runner, self._rules)
+        self._api = api = Api(store, shelf, self._worker, self.runner, self._rules)
         self._web = web.AppRunner(
             api.build(),
             access_log=None,
             handle_signals=False,
+            handler_cancellation=True,  # a client that has left lingers nowhere
             shutdown_timeout=CLOSE_TIMEOUT_S,
         )
         await self._web.setup()
@@ -109,21 +114,25 @@ class Door:
             self.runner.rest()
 
     async def stop(self) -> None:
-        """End everything and let go of the folder; harmless if it never opened."""
+        """End everything and let go of the folder; harmless if it never opened, or again."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         house, self._house = self._house, None
         if house is not None:
             house.cancel()
             await asyncio.gather(house, return_exceptions=True)
-        if self.runner is not None:
-            await self.runner.stop()
-        if self._sender is not None:
-            await self._sender.close()
         if self._web is not None:
             try:
                 await asyncio.wait_for(self._web.cleanup(), 3 * CLOSE_TIMEOUT_S)
             except TimeoutError:
                 pass
-            self._web = None
+        if self._api is not None:
+            await self._api.settled()
+        if self.runner is not None:
+            await self.runner.stop()
+        if self._sender is not None:
+            await self._sender.close()
         await self._worker(self._let_go)
         self._worker.close()
 

@@ -18,7 +18,7 @@ class Feed:
     def __init__(self, batch: Batch, store: Store, shelf: Shelf, longest: int) -> None:
         self._batch = batch
         self._store = store
-        self._file = shelf.open(batch.input_file)
+        self._file = shelf.reading(batch.input_file)
         self._cutter = Cutter(self._file, longest)
         self.is_over = False
 

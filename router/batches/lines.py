@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from hashlib import blake2b
-from typing import BinaryIO, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -62,10 +62,15 @@ _decode_body = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
 
+class Readable(Protocol):
+    def read(self, size: int) -> bytes:
+        """The next bytes; none at the end. Raises OSError."""
+
+
 class Cutter:
     """Where a walk through a file stands: lines out of pieces."""
 
-    def __init__(self, file: BinaryIO, longest: int) -> None:
+    def __init__(self, file: Readable, longest: int) -> None:
         self._file = file
         self._longest = longest
         self._rest = b""
@@ -160,7 +165,7 @@ class Validated(NamedTuple):
 
 
 def validate(
-    file: BinaryIO, endpoint: str, most: int, longest: int
+    file: Readable, endpoint: str, most: int, longest: int
 ) -> Generator[None, None, Validated]:
     """Judge a whole input file; its requests are counted, its first errors told.
 

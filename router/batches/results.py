@@ -33,6 +33,7 @@ def write_results(
     for name, is_good in ((batch.next_output, True), (batch.next_error, False)):
         draft = shelf.draft(name)
         try:
+            draft.open()
             yield from _copy(draft, store, batch.number, is_good)
             if not is_good and batch.total and batch.ending in _WHY:
                 yield from _add_unanswered(draft, batch, store, shelf, longest)
@@ -66,7 +67,8 @@ def _add_unanswered(
 ) -> Generator[None, None, None]:
     """Say of every line without a result that it was not executed."""
     code, message = _WHY[batch.ending]
-    with shelf.open(batch.input_file) as file:
+    file = shelf.reading(batch.input_file)
+    try:
         cutter = Cutter(file, longest)
         while not cutter.is_over:
             held = bytearray()
@@ -74,6 +76,8 @@ def _add_unanswered(
                 held += unanswered(request_id(batch.id, line[0]), line[1], code, message)
             draft.write(held)
             yield
+    finally:
+        file.close()
 
 
 def _requests(

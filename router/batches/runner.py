@@ -157,14 +157,14 @@ class Runner:
 
     async def _judge_file(self, batch: Batch) -> Validated:
         rules = self._rules
-        file = await self._worker(self._shelf.open, batch.input_file)
+        file = self._shelf.reading(batch.input_file)
         try:
             return await self._worker.steps(validate(file, batch.endpoint, rules.lines, rules.line))
         finally:
             await self._worker(file.close)
 
     async def _work_through(self, batch: Batch) -> Batch:
-        feed = await self._worker(Feed, batch, self._store, self._shelf, self._rules.line)
+        feed = Feed(batch, self._store, self._shelf, self._rules.line)
         job = Job(batch, feed)
         self._jobs[batch.number] = job
         self._turns.add(batch.owner, job)

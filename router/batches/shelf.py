@@ -44,8 +44,8 @@ class Shelf:
     def path(self, name: str) -> Path:
         return self._files / name
 
-    def open(self, name: str) -> BinaryIO:
-        return self.path(name).open("rb", buffering=0)
+    def reading(self, name: str) -> Reading:
+        return Reading(self.path(name))
 
     def draft(self, name: str) -> Draft:
         """A new file in the making; one of before by that name is replaced in the end."""
@@ -69,16 +69,37 @@ class Shelf:
             os.close(handle)
 
 
+class Reading:
+    """A file that is being read; opened by its first `read`, so that who has one may close it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: BinaryIO | None = None
+
+    def read(self, size: int) -> bytes:
+        """The next bytes; none at the end."""
+        if self._file is None:
+            self._file = self._path.open("rb", buffering=0)
+        return self._file.read(size)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
 class Draft:
-    """A file that is being written. Ends with `keep` or `drop`."""
+    """A file that is being written: `open` first, `keep` or `drop` in the end."""
 
     def __init__(self, shelf: Shelf, name: str) -> None:
         self._shelf = shelf
         self._path = shelf.path(name + PART)
         self._place = shelf.path(name)
-        self._file: BinaryIO | None = self._path.open("wb", buffering=0)
+        self._file: BinaryIO | None = None
         self.bytes = 0
         self._unsynced = 0
+
+    def open(self) -> None:
+        self._file = self._path.open("wb", buffering=0)
 
     def write(self, data: bytes | bytearray) -> None:
         assert self._file is not None

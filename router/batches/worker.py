@@ -23,8 +23,13 @@ class Worker:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches")
 
     async def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What `function` returns or raises. A cancelled caller does not undo what has begun."""
-        return await asyncio.wrap_future(self._thread.submit(function, *args, **kwargs))
+        """What `function` returns or raises. What was asked for is done, cancelled or not."""
+        future = asyncio.wrap_future(self._thread.submit(function, *args, **kwargs))
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            future.add_done_callback(_ignore)
+            raise
 
     async def steps(self, work: Generator[None, None, T]) -> T:
         """Drive `work` to its end, one `yield` at a time; closed if the caller is cancelled."""
@@ -40,6 +45,12 @@ class Worker:
 
     def close(self) -> None:
         self._thread.shutdown(wait=True)
+
+
+def _ignore(future: asyncio.Future[T]) -> None:
+    """Nobody waits for the outcome any more."""
+    if not future.cancelled():
+        future.exception()
 
 
 def _step(work: Generator[None, None, T]) -> tuple[bool, tuple[T] | None]:

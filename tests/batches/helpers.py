@@ -22,7 +22,7 @@ OVER = ("completed", "failed", "expired", "cancelled")
 
 @asynccontextmanager
 async def open_door(
-    folder: Path, *behaviours: Behaviour, batches: dict[str, Any] | None = None, **config: Any
+    folder: Path, *behaviours: Behaviour | str, batches: dict[str, Any] | None = None, **config: Any
 ) -> AsyncIterator[Router]:
     """A running router that keeps its batches in `folder`."""
     rules = Batches(**{"enabled": True, "folder": str(folder), "disk_free": 0, **(batches or {})})

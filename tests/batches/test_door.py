@@ -9,7 +9,17 @@ from pathlib import Path
 import openai
 import pytest
 
-from tests.batches.helpers import jsonl, line, numbered, open_door, records, results, sdk, submit, until
+from tests.batches.helpers import (
+    jsonl,
+    line,
+    numbered,
+    open_door,
+    records,
+    results,
+    sdk,
+    submit,
+    until,
+)
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import completion, json_response
 from tests.harness.replica import ReplicaConnection
@@ -94,18 +104,18 @@ async def test_a_busy_fleet_is_waited_for(tmp_path: Path) -> None:
         while await connection.recv_request():
             if refused < 12:
                 refused += 1
-                await connection.send(
-                    json_response({}, 429, "Retry-After: 0")
-                )
+                await connection.send(json_response({}, 429, "Retry-After: 0"))
             else:
                 await connection.send(completion())
 
-    async with open_door(tmp_path / "b", behave, batches={"attempts": 1}) as router:
-        async with sdk(router) as client:
-            batch = await until(client, (await submit(client, numbered(20))).id)
-            assert batch.request_counts is not None
-            assert batch.request_counts.completed == 20
-            assert refused == 12
+    async with (
+        open_door(tmp_path / "b", behave, batches={"attempts": 1}) as router,
+        sdk(router) as client,
+    ):
+        batch = await until(client, (await submit(client, numbered(20))).id)
+        assert batch.request_counts is not None
+        assert batch.request_counts.completed == 20
+        assert refused == 12
 
 
 @scenario
