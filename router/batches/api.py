@@ -235,10 +235,11 @@ class Api:
         if file.purpose != "batch":
             message = "The purpose of the input file must be batch."
             raise Refused(400, "invalid_purpose", message, "input_file_id")
-        if store.unfinished_of(owner) >= self._rules.unfinished:
+        own, of_all = store.unfinished_of(owner)
+        if own >= self._rules.unfinished:
             message = f"{self._rules.unfinished} batches are not over yet; more must wait."
             raise Refused(429, "too_many_batches", message)
-        if len(store.unfinished()) >= UNFINISHED_MAX:
+        if of_all >= UNFINISHED_MAX:
             raise Refused(429, "too_many_batches", "The router has too many batches to work on.")
         now = int(time())
         expiry = wanted.output_expires_after

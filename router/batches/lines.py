@@ -111,9 +111,9 @@ def parse(number: int, raw: bytes, endpoint: str) -> Line:
     try:
         found = _decode(raw)
     except msgspec.ValidationError as err:
-        raise _misfit(err) from None
+        raise (_misfit(err) if is_json(raw) else _no_json()) from None
     except (msgspec.DecodeError, RecursionError):
-        raise Unusable("invalid_json_line", "This line is not parseable as valid JSON.") from None
+        raise _no_json() from None
     if not found.custom_id or len(found.custom_id) > CUSTOM_ID_CHARS:
         raise Unusable(
             "invalid_custom_id",
@@ -139,6 +139,19 @@ def parse(number: int, raw: bytes, endpoint: str) -> Line:
     if fields.pop("priority", None) is not None:
         body = _encode(fields)
     return Line(number, found.custom_id, _model(fields.get("model")), body)
+
+
+def _no_json() -> Unusable:
+    return Unusable("invalid_json_line", "This line is not parseable as valid JSON.")
+
+
+def is_json(data: bytes) -> bool:
+    """Whether it is JSON of any kind."""
+    try:
+        _decode_any(data)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
 
 
 def _model(field: msgspec.Raw | None) -> str:

@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 from router.batches.feed import Feed
 from router.batches.ids import request_id
 from router.batches.job import Job
-from router.batches.lines import Line, Validated, validate
+from router.batches.lines import Line, Validated, is_json, validate
 from router.batches.pace import Pace
 from router.batches.recorder import Recorder
 from router.batches.results import write_results
@@ -36,7 +36,7 @@ from router.batches.rows import (
     File,
 )
 from router.batches.sender import NO_ANSWER, Answer, Sender
-from router.batches.shapes import answered, errors_column, is_json, unanswered
+from router.batches.shapes import answered, errors_column, unanswered
 from router.batches.shelf import Shelf
 from router.batches.store import Result, Store
 from router.batches.turns import Turns

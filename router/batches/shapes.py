@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from router.batches.lines import LineError
+from router.batches.lines import LineError, is_json
 from router.batches.rows import Batch, File
 
 _encode = msgspec.json.Encoder().encode
@@ -97,14 +97,6 @@ def answered(request_id: str, custom_id: str, status: int, body: bytes) -> bytes
 def unanswered(request_id: str, custom_id: str, code: str, message: str) -> bytes:
     """The line of a request that has no answer to show."""
     return _line(request_id, custom_id, None, {"code": code, "message": message})
-
-
-def is_json(body: bytes) -> bool:
-    try:
-        msgspec.json.decode(body, type=msgspec.Raw)
-    except (msgspec.DecodeError, RecursionError):
-        return False
-    return True
 
 
 def _as_json(body: bytes) -> msgspec.Raw | str:

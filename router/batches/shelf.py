@@ -99,7 +99,8 @@ class Draft:
         self._unsynced = 0
 
     def open(self) -> None:
-        self._file = self._path.open("wb", buffering=0)
+        handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._file = os.fdopen(handle, "wb", buffering=0)
 
     def write(self, data: bytes | bytearray) -> None:
         assert self._file is not None

@@ -11,6 +11,7 @@ What was sent and not recorded when the process died is sent again, and has one 
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ from router.batches.rows import (
 
 VERSION: Final = 1
 _PURGED_AT_ONCE: Final = 200  # results of batches that are over, deleted in one transaction
+_FREED_AT_ONCE: Final = 1000  # pages given back to the file system
 
 _SCHEMA: Final = """
 CREATE TABLE files (
@@ -76,6 +78,7 @@ CREATE TABLE batches (
     cancelled_at INTEGER
 ) STRICT;
 CREATE INDEX batches_of_owner ON batches (owner, number);
+CREATE INDEX batches_by_status ON batches (status);
 CREATE TABLE results (
     batch INTEGER NOT NULL,
     line INTEGER NOT NULL,
@@ -100,6 +103,8 @@ class Store:
     """One database. Raises sqlite3.Error; OSError is what the files' side raises."""
 
     def __init__(self, path: Path) -> None:
+        # Keys of clients are in it; SQLite gives its own side files the same mode.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self._db = db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
             db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before the first table, or never
@@ -204,11 +209,13 @@ class Store:
         rows = self._db.execute(f"SELECT * FROM batches WHERE status IN {_PENDING} ORDER BY number")
         return [Batch(*row) for row in rows]
 
-    def unfinished_of(self, owner: str) -> int:
-        (count,) = self._db.execute(
-            f"SELECT count(*) FROM batches WHERE owner = ? AND status IN {_PENDING}", (owner,)
+    def unfinished_of(self, owner: str) -> tuple[int, int]:
+        """How many batches are not over: of this owner, and of everybody."""
+        (own, all_) = self._db.execute(
+            f"SELECT coalesce(sum(owner = ?), 0), count(*) FROM batches WHERE status IN {_PENDING}",
+            (owner,),
         ).fetchone()
-        return int(count)
+        return int(own), int(all_)
 
     # -- a batch's way ------------------------------------------------------------------------
 
@@ -336,7 +343,7 @@ class Store:
         return [int(row[0]) for row in rows]
 
     def purge(self, number: int) -> bool:
-        """Delete some results of a batch that is over; whether there may be more."""
+        """Delete some results of a batch that is over; whether there is more to do."""
         with _Transaction(self._db) as db:
             cursor = db.execute(
                 "DELETE FROM results WHERE rowid IN"
@@ -344,9 +351,10 @@ class Store:
                 (number, _PURGED_AT_ONCE),
             )
             is_more = cursor.rowcount == _PURGED_AT_ONCE
-        if not is_more:
-            self._db.execute("PRAGMA incremental_vacuum").fetchall()
-        return is_more
+        # As a script: `execute` would stop after the first page.
+        self._db.executescript(f"PRAGMA incremental_vacuum({_FREED_AT_ONCE})")
+        (left,) = self._db.execute("PRAGMA freelist_count").fetchone()
+        return is_more or left > 0
 
     def forget(self, before: int) -> None:
         """Forget batches that were created before and are over."""
