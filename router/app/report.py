@@ -126,6 +126,15 @@ def _readings(parts: Parts) -> Iterator[Reading]:
     help_text = "What the prefix index did."
     totals = {"lookups": stats.lookups, "hits": stats.hits, "evictions": stats.evictions}
     yield Reading("prefix_index", help_text, "event", totals, is_counter=True)
+    if parts.door is not None and parts.door.runner is not None:
+        runner = parts.door.runner
+        now = {"batches": float(runner.running), "lines": float(runner.under_way)}
+        yield Reading(
+            "batches_under_way", "Batches that are not over, and lines sent.", "what", now
+        )
+        help_text = "Attempts at lines of batches, by what the answer meant."
+        ended = {name: float(n) for name, n in runner.ended.items()}
+        yield Reading("batch_attempts", help_text, "verdict", ended, is_counter=True)
     if parts.kv_watcher is not None and parts.tokens is not None:
         yield Reading(
             "kv_events",

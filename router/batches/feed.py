@@ -20,6 +20,7 @@ class Feed:
         self._store = store
         self._file = shelf.reading(batch.input_file)
         self._cutter = Cutter(self._file, longest)
+        self._found: list[tuple[int, bytes]] = []  # cut and not looked up yet
         self.is_over = False
 
     def take(self) -> list[Line]:
@@ -27,12 +28,18 @@ class Feed:
 
         Raises OSError and sqlite3.Error; Unusable for a file that is not the one that was judged.
         """
-        found = list(self._cutter.take())
+        if not self._found:
+            self._found = list(self._cutter.take())
+        found: list[Line] = []
+        if self._found:
+            # If the books cannot be read now, the lines are here when it is tried again.
+            first, last = self._found[0][0], self._found[-1][0]
+            done = self._store.recorded(self._batch.number, first, last)
+            endpoint = self._batch.endpoint
+            found = [parse(at, raw, endpoint) for at, raw in self._found if at not in done]
+            self._found = []
         self.is_over = self._cutter.is_over
-        if not found:
-            return []
-        done = self._store.recorded(self._batch.number, found[0][0], found[-1][0])
-        return [parse(at, raw, self._batch.endpoint) for at, raw in found if at not in done]
+        return found
 
     def close(self) -> None:
         self._file.close()

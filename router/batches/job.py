@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 from collections import deque
 from typing import Final
 
@@ -14,17 +15,30 @@ from router.batches.feed import Feed
 from router.batches.lines import Line
 from router.batches.rows import Batch
 
+NEVER: Final = math.inf
 AGAIN_MOST: Final = 64  # lines that wait for another attempt; above it no new ones are begun
 
 
 class Job:
-    __slots__ = ("_again", "_fresh", "_serial", "batch", "ending", "feed", "held", "tasks", "tries")
+    __slots__ = (
+        "_again",
+        "_fresh",
+        "_serial",
+        "batch",
+        "ending",
+        "feed",
+        "held",
+        "reads_at",
+        "tasks",
+        "tries",
+    )
 
     def __init__(self, batch: Batch, feed: Feed) -> None:
         self.batch = batch
         self.feed = feed
         self.tasks: set[asyncio.Task[None]] = set()  # lines under way
         self.tries: dict[int, int] = {}  # of lines that failed and come again
+        self.reads_at = 0.0  # not before: the disk failed
         self.held = 0  # bytes of all lines in memory
         # What ends it, once somebody knows.
         self.ending: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -46,19 +60,20 @@ class Job:
         self.tries.pop(line.number, None)
         self.held -= len(line.body)
 
-    @property
-    def wants_lines(self) -> bool:
+    def wants_lines(self, now: float) -> bool:
         """Whether the next line must be read from the file first."""
-        return not self._fresh and not self.feed.is_over and len(self._again) < AGAIN_MOST
+        if self._fresh or self.feed.is_over or now < self.reads_at:
+            return False
+        return len(self._again) < AGAIN_MOST
 
     @property
     def is_done(self) -> bool:
         return self.feed.is_over and not self._fresh and not self._again and not self.tasks
 
-    @property
-    def next_due(self) -> float:
-        """When the next line that waits for another attempt may go; 0: there is none."""
-        return self._again[0][0] if self._again else 0.0
+    def next_due(self, now: float) -> float:
+        """When something will be due here by itself; NEVER: nothing will."""
+        again = self._again[0][0] if self._again else NEVER
+        return min((at for at in (again, self.reads_at) if at > now), default=NEVER)
 
     def next(self, now: float) -> Line | None:
         """The line whose turn it is; it stays until `pop`."""

@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 
 from router.batches.feed import Feed
 from router.batches.ids import request_id
-from router.batches.job import Job
+from router.batches.job import NEVER, Job
 from router.batches.lines import Line, Validated, is_json, validate
 from router.batches.pace import Pace
 from router.batches.recorder import Recorder
@@ -83,6 +83,12 @@ class Runner:
         self._task: asyncio.Task[None] | None = None
         self._resting = False
         self.under_way = 0  # lines
+        self.ended = {verdict.value: 0 for verdict in Verdict}  # attempts at lines, since the start
+
+    @property
+    def running(self) -> int:
+        """Batches that are not over."""
+        return len(self._lives)
 
     async def start(self) -> None:
         """Take up every batch that is not over. Raises sqlite3.Error."""
@@ -217,12 +223,7 @@ class Runner:
     async def _send_all(self) -> None:
         while True:
             self._wake.clear()
-            try:
-                await self._send_ready()
-            except Exception as err:
-                log_event(logging.ERROR, "batch lines cannot be read", error=repr(err))
-                await asyncio.sleep(self._trouble_s)
-                continue
+            await self._send_ready()
             try:
                 async with asyncio.timeout(self._idle_s()):
                     await self._wake.wait()
@@ -256,12 +257,19 @@ class Runner:
         line = job.next(now)
         if line is not None:
             return self._pace_of(line.model).admits(now)
-        return job.wants_lines and (
+        return job.wants_lines(now) and (
             not self.under_way or sum(j.held for j in self._jobs.values()) < HELD_MOST
         )
 
     async def _fill(self, job: Job) -> None:
-        job.took(await self._worker(job.feed.take))
+        try:
+            job.took(await self._worker(job.feed.take))
+        except (OSError, sqlite3.Error) as err:
+            job.reads_at = monotonic() + self._trouble_s
+            log_event(logging.ERROR, "batch lines cannot be read", error=str(err))
+        except Exception as err:  # it is not the file that was judged
+            if not job.ending.done():
+                job.ending.set_exception(err)
         self._check_done(job)
 
     def _idle_s(self) -> float | None:
@@ -269,12 +277,12 @@ class Runner:
         if self._recorder.is_stuck:
             return self._trouble_s
         now = monotonic()
-        times = [job.next_due for job in self._jobs.values()]
-        times += [pace.resumes_at for pace in self._paces.values()]
         # What is due and still here waits for room, and the end of a line wakes us.
-        ahead = [at for at in times if at > now]
+        times = [job.next_due(now) for job in self._jobs.values()]
+        times += [pace.resumes_at for pace in self._paces.values() if pace.resumes_at > now]
+        first = min(times, default=NEVER)
         # A moment later than due, so that whoever is woken finds it past.
-        return min(ahead) - now + 0.005 if ahead else None
+        return None if first == NEVER else first - now + 0.005
 
     def _pace_of(self, model: str) -> Pace:
         pace = self._paces.get(model)
@@ -293,6 +301,7 @@ class Runner:
             pace.gone()
             raise
         verdict = _verdict(answer)
+        self.ended[verdict.value] += 1
         if verdict is Verdict.BUSY:
             job.comes_again(line, pace.refused(now, monotonic(), answer.retry_after_s))
             return
@@ -315,11 +324,12 @@ class Runner:
     def _sent(self, job: Job, task: asyncio.Task[None]) -> None:
         job.tasks.discard(task)
         self.under_way -= 1
-        if not task.cancelled() and (err := task.exception()) is not None:
+        if task.cancelled():
+            return  # and so is its batch
+        err = task.exception()
+        if err is not None and not job.ending.done():
             # A bug of ours: the batch must not end as if this line had its result.
-            log_event(logging.ERROR, "a batch line failed", batch=job.batch.id, error=repr(err))
-            if not job.ending.done():
-                job.ending.set_exception(err)
+            job.ending.set_exception(err)
         self._check_done(job)
         self._wake.set()
 
