@@ -65,8 +65,10 @@ class Attempt:
     """One sending of a request to a replica. Times are monotonic seconds."""
 
     __slots__ = (
+        "ahead",
         "at",
         "began",
+        "copy_due",
         "ended",
         "held",
         "index",
@@ -104,6 +106,10 @@ class Attempt:
         self.held = held  # leading blocks that the replica was taken to hold
         self.stale = False  # it met a pooled connection that was dead already
         self.predicted_s = 0.0  # from `began` to its first content; 0: nobody could tell
+        # Uncached prompt tokens, its own among them, that waited there when it left; -1: not seen.
+        self.ahead = -1
+        # When a copy would have answered that was only counted, not sent; 0: there was none.
+        self.copy_due = 0.0
 
 
 class Life:

@@ -255,12 +255,14 @@ class Fleet:
         replica.kv_usage = signals.kv_usage
         replica.slots = signals.slots
         poll_counted(replica, poll, signals.running, signals.waiting)
+        replica.learned.observed(signals.running, signals.waiting)
         if signals.kv_tokens is not None:
             replica.kv_tokens = signals.kv_tokens
         self.knowledge.sized(replica)
         self.knowledge.tend()
         if restarted(told, signals):  # however long it was silent meanwhile
             self.knowledge.restarted(replica)
+            replica.learned.forget()
             replica.health.begins_slowly(now)
             self._on_event("restarted", replica)
         if signals.asleep != before.asleep:
