@@ -20,6 +20,8 @@ AGAIN_MOST: Final = 64  # lines that wait for another attempt; above it no new o
 
 
 class Job:
+    """One batch that is `in_progress`."""
+
     __slots__ = (
         "_again",
         "_fresh",

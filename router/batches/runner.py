@@ -324,6 +324,7 @@ class Runner:
     def _sent(self, job: Job, task: asyncio.Task[None]) -> None:
         job.tasks.discard(task)
         self.under_way -= 1
+        self._wake.set()
         if task.cancelled():
             return  # and so is its batch
         err = task.exception()
@@ -331,7 +332,6 @@ class Runner:
             # A bug of ours: the batch must not end as if this line had its result.
             job.ending.set_exception(err)
         self._check_done(job)
-        self._wake.set()
 
     def _check_done(self, job: Job) -> None:
         if job.is_done and not job.ending.done():

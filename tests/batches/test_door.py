@@ -21,8 +21,9 @@ from tests.batches.helpers import (
     until,
 )
 from tests.harness.behaviours import json_ok
+from tests.harness.client import RawClient
 from tests.harness.messages import completion, json_response
-from tests.harness.replica import ReplicaConnection
+from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import scenario
 
 
@@ -211,6 +212,43 @@ async def test_a_batch_that_is_over_cannot_be_cancelled(tmp_path: Path) -> None:
         batch = await until(client, (await submit(client, numbered(1))).id)
         with pytest.raises(openai.ConflictError):
             await client.batches.cancel(batch.id)
+
+
+@scenario
+async def test_counts_are_told(tmp_path: Path) -> None:
+    async with open_door(tmp_path / "b", json_ok) as router, sdk(router) as client:
+        await until(client, (await submit(client, jsonl(line("a"), line("b", model="x")))).id)
+        admin = await RawClient.connect(router.app.admin_port)
+        await admin.send(b"GET /metrics HTTP/1.1\r\nHost: r\r\n\r\n")
+        text = bytes((await admin.recv_response()).body).decode()
+        admin.close()
+        assert 'hedgerow_batch_attempts_total{verdict="done"} 1.0' in text
+        assert 'hedgerow_batch_attempts_total{verdict="failed"} 1.0' in text
+        assert 'hedgerow_batches_under_way{what="lines"} 0.0' in text
+
+
+@scenario
+async def test_a_drain_finishes_lines_and_leaves_the_rest(tmp_path: Path) -> None:
+    go = asyncio.Event()
+
+    async def behave(connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            await go.wait()
+            await connection.send(completion())
+
+    async with open_door(tmp_path / "b", behave) as router:
+        async with sdk(router) as client:
+            batch = await submit(client, numbered(100))
+            await eventually(lambda: len(router.replica.requests) == 4, "the first lines")
+        router.app.drain()
+        await asyncio.sleep(0.1)  # the lame duck has no lines to give
+        go.set()
+        await asyncio.wait_for(router.app.drained.wait(), 5)
+        assert len(router.replica.requests) == 4
+    async with open_door(tmp_path / "b", json_ok) as router, sdk(router) as client:
+        batch = await until(client, batch.id)
+        assert len(await results(client, batch)) == 100
+        assert len(router.replica.requests) == 96
 
 
 @scenario

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from router.config.load import load, parse
@@ -42,12 +43,16 @@ def test_commented_keys_of_the_example_exist_and_show_defaults(tmp_path: Path) -
         ("token", tmp_path / "token"),
     ):
         text = text.replace(f"/etc/hedgerow/{name}", str(path))
+    text = text.replace("/var/lib/hedgerow", str(tmp_path))
     config = parse(text)
     assert config.tls is not None
     assert config.upstream.ca_file is not None
     assert config.replicas[1].max_inflight == 256
     assert config.allow_paths == ("/metrics",)
     default = Config()
+    assert config.batches == msgspec.structs.replace(
+        default.batches, enabled=True, folder=str(tmp_path / "batches")
+    )
     for section in ("timeouts", "limits", "retry", "drain", "access_log"):
         assert getattr(config, section) == getattr(default, section)
 
