@@ -73,13 +73,13 @@ class Api:
         app = web.Application(client_max_size=BODY_MAX, middlewares=[_guard])
         app.on_response_prepare.append(_dress)
         app.router.add_post("/v1/files", self.upload)
-        app.router.add_get("/v1/files", self.list_files)
-        app.router.add_get("/v1/files/{id}", self.show_file)
+        app.router.add_get("/v1/files", self.list_files, allow_head=False)
+        app.router.add_get("/v1/files/{id}", self.show_file, allow_head=False)
         app.router.add_delete("/v1/files/{id}", self.delete_file)
-        app.router.add_get("/v1/files/{id}/content", self.content)
+        app.router.add_get("/v1/files/{id}/content", self.content, allow_head=False)
         app.router.add_post("/v1/batches", self.create)
-        app.router.add_get("/v1/batches", self.list_batches)
-        app.router.add_get("/v1/batches/{id}", self.show_batch)
+        app.router.add_get("/v1/batches", self.list_batches, allow_head=False)
+        app.router.add_get("/v1/batches/{id}", self.show_batch, allow_head=False)
         app.router.add_post("/v1/batches/{id}/cancel", self.cancel)
         return app
 

@@ -48,19 +48,23 @@ class Job:
         self._again: list[tuple[float, int, Line]] = []
         self._serial = 0
 
-    def took(self, lines: list[Line]) -> None:
-        """Lines of the file that come next."""
+    def took(self, lines: list[Line]) -> int:
+        """Lines of the file that come next; their bytes."""
         self._fresh.extend(lines)
-        self.held += sum(len(line.body) for line in lines)
+        size = sum(len(line.body) for line in lines)
+        self.held += size
+        return size
 
     def comes_again(self, line: Line, due: float) -> None:
         self._serial += 1
         heapq.heappush(self._again, (due, self._serial, line))
 
-    def over_with(self, line: Line) -> None:
-        """A line has its result."""
+    def over_with(self, line: Line) -> int:
+        """A line has its result; its bytes."""
         self.tries.pop(line.number, None)
-        self.held -= len(line.body)
+        size = len(line.body)
+        self.held -= size
+        return size
 
     def wants_lines(self, now: float) -> bool:
         """Whether the next line must be read from the file first."""

@@ -82,6 +82,7 @@ class Runner:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._resting = False
+        self._held = 0  # bytes of lines in memory
         self.under_way = 0  # lines
         self.ended = {verdict.value: 0 for verdict in Verdict}  # attempts at lines, since the start
 
@@ -173,9 +174,13 @@ class Runner:
         feed = Feed(batch, self._store, self._shelf, self._rules.line)
         job = Job(batch, feed)
         self._jobs[batch.number] = job
-        self._turns.add(batch.owner, job)
-        self._wake.set()
         try:
+            # From here on `cancel` finds the job; one that came before is in the books.
+            batch = await self._worker(self._store.numbered, batch.number)
+            if batch.status != IN_PROGRESS:
+                return batch
+            self._turns.add(batch.owner, job)
+            self._wake.set()
             try:
                 async with asyncio.timeout(max(0.0, batch.expires_at - time())):
                     ending = await job.ending
@@ -187,6 +192,7 @@ class Runner:
             for task in job.tasks:
                 task.cancel()
             await asyncio.gather(*job.tasks, return_exceptions=True)
+            self._held -= job.held
             await self._worker(feed.close)
         await self._recorder.settled()
         if ending != CANCELLED:  # that is in the books already
@@ -257,13 +263,13 @@ class Runner:
         line = job.next(now)
         if line is not None:
             return self._pace_of(line.model).admits(now)
-        return job.wants_lines(now) and (
-            not self.under_way or sum(j.held for j in self._jobs.values()) < HELD_MOST
-        )
+        return job.wants_lines(now) and (self._held < HELD_MOST or not self.under_way)
 
     async def _fill(self, job: Job) -> None:
         try:
-            job.took(await self._worker(job.feed.take))
+            lines = await self._worker(job.feed.take)
+            if not job.ending.done():
+                self._held += job.took(lines)
         except (OSError, sqlite3.Error) as err:
             job.reads_at = monotonic() + self._trouble_s
             log_event(logging.ERROR, "batch lines cannot be read", error=str(err))
@@ -319,7 +325,7 @@ class Runner:
         record = _record(name, line, answer)
         is_good = verdict is Verdict.DONE
         await self._recorder.record(Result(batch.number, line.number, is_good, record))
-        job.over_with(line)
+        self._held -= job.over_with(line)
 
     def _sent(self, job: Job, task: asyncio.Task[None]) -> None:
         job.tasks.discard(task)

@@ -246,15 +246,6 @@ class Store:
             IN_PROGRESS,
         )
 
-    def expired_early(self, number: int, now: int) -> bool:
-        """validating → finalizing: its time was over before it began."""
-        return self._move(
-            "status = ?, ending = ?, finalizing_at = ?",
-            (FINALIZING, EXPIRED, now),
-            number,
-            VALIDATING,
-        )
-
     def cancel(self, number: int, now: int) -> bool:
         """validating or in_progress → cancelling."""
         return self._move(

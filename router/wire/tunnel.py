@@ -16,7 +16,8 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Final, Protocol
 
-from router.core.errors import Reason
+from router.core.errors import Reason, RouterError
+from router.wire import answers
 from router.wire.client import LINGER_S, ClientConnection
 from router.wire.heads import RequestHead
 from router.wire.sweep import NEVER, Sweeper
@@ -107,9 +108,20 @@ class Tunnel(asyncio.Protocol):
     async def _open(self, door: Door) -> None:
         try:
             await door.connect(lambda: FarEnd(self))
-        except OSError:
-            self._end(Reason.NO_FILES)
-            self.client.transport.abort()
+        except Exception as err:
+            self._refuse(Reason.NO_FILES if isinstance(err, OSError) else Reason.INTERNAL)
+
+    def _refuse(self, reason: Reason) -> None:
+        """There is no other end."""
+        transport = self.client.transport
+        if self._over or transport.is_closing():
+            return
+        err = RouterError(reason, "this cannot be answered now", retry_after_s=1)
+        name = self.request_id.decode("ascii")
+        transport.write(answers.error_response(err, keep_alive=False, request_id=name))
+        self.status = err.status
+        self._end(reason)
+        transport.close()
 
     # -- the client's side --------------------------------------------------------------------
 
@@ -146,7 +158,7 @@ class Tunnel(asyncio.Protocol):
 
     def joined(self, far: asyncio.Transport) -> None:
         """The other end is open."""
-        if self._over:
+        if self._over or self.client.transport.is_closing():
             far.abort()
             return
         self._far = far
@@ -191,9 +203,9 @@ class Tunnel(asyncio.Protocol):
     def far_gone(self) -> None:
         """The far end has said everything."""
         self._far_closed = True
-        if self._over:
-            return
         transport = self.client.transport
+        if self._over or transport.is_closing():
+            return
         if (self._left > 0 or self.head.chunked) and transport.can_write_eof():
             # Answered before the upload ended: closing now would destroy the answer.
             transport.resume_reading()
