@@ -10,14 +10,16 @@ import httpx
 from openai import AsyncOpenAI
 
 from router.config.model import Tls
+from router.core.errors import Reason
 from tests.batches.helpers import CHAT, numbered, open_door, sdk, submit, until
 from tests.core.under import CERT, KEY
+from tests.faults.test_out_of_files_on_connect import no_files_left
 from tests.harness.behaviours import json_ok
 from tests.harness.client import RawClient
 from tests.harness.messages import chunk, post_json, request
 from tests.harness.process import serving, write_config
 from tests.harness.replica import eventually
-from tests.harness.running import Router, long_scenario, scenario
+from tests.harness.running import Router, assert_error, long_scenario, scenario
 
 EDGE = "edge"
 MULTIPART = f"Content-Type: multipart/form-data; boundary={EDGE}"
@@ -248,3 +250,15 @@ def peak_bytes(pid: int) -> int:
         if text.startswith("VmHWM:"):
             return int(text.split()[1]) * 1024
     raise AssertionError("no VmHWM")
+
+
+@scenario
+async def test_no_file_descriptor_is_left(tmp_path: Path) -> None:
+    async with open_door(tmp_path, json_ok) as router:
+        client = await router.client()
+        await eventually(lambda: router.busy().get("clients") == 1, "an accepted client")
+        with no_files_left():
+            await client.send(request("/v1/files"))
+            assert_error(await client.recv_response(), Reason.NO_FILES)
+        assert (await router.ask(request("/v1/files"))).status == 200
+        assert [entry["reason"] for entry in await router.log(2)] == ["no_files", "ok"]
