@@ -24,7 +24,7 @@ from router.config.model import ClassTimeouts, Config, Timeouts
 from router.core.errors import Reason, RouterError
 from router.dispatch.chooser import Chooser
 from router.dispatch.exchange import Exchange
-from router.dispatch.hedger import Hedger
+from router.dispatch.hedger import ASKED, Hedger
 from router.dispatch.ledger import Ledger
 from router.dispatch.messages import MESSAGES
 from router.dispatch.retry import Budget
@@ -215,7 +215,7 @@ class Dispatcher:
     ) -> None:
         """What routing wants to know of a prompt: its prefix, its size, whose it is."""
         view = exchange.view
-        exchange.may_hedge = self._may_hedge(exchange, head, fields, body_bytes)
+        exchange.hedges_as = self._hedges_as(exchange, head, fields, body_bytes)
         if body_bytes < self._prefix.block_bytes:
             view.prompt_tokens = body_bytes // 4  # no block is full, and little depends on it
         elif self._prefix.enabled:
@@ -236,22 +236,24 @@ class Dispatcher:
         else:
             view.session = fields.session
 
-    def _may_hedge(
+    def _hedges_as(
         self, exchange: Exchange, head: RequestHead, fields: Fields, body_bytes: int
-    ) -> bool:
-        """Whether a second copy of it would do no harm, and its client does not object."""
+    ) -> str:
+        """The class by which a second copy may go. "": it would do harm, or nobody wants it."""
         config = self.config
         rules = config.hedging
-        if not exchange.route.repeatable or body_bytes > config.limits.retry_body:
-            return False
-        if fields.n is not None and fields.n > 1 and not rules.choices:
-            return False
         asked = head.hedge
-        if asked is None:
-            return exchange.priority in rules.classes
-        if asked == b"off":
-            return False
-        return exchange.priority in rules.classes or (asked == b"on" and rules.by_header)
+        if asked is None and exchange.priority not in rules.classes:
+            return ""
+        if asked == b"off" or not exchange.route.repeatable:
+            return ""
+        if body_bytes > config.limits.retry_body:
+            return ""  # it is not kept
+        if fields.n is not None and fields.n > 1 and not rules.choices:
+            return ""
+        if exchange.priority in rules.classes:
+            return exchange.priority
+        return ASKED if asked == b"on" and rules.by_header else ""
 
     def _request_id(self, head: RequestHead | None) -> bytes:
         """The client's own id if it is usable, else a new one."""

@@ -58,9 +58,9 @@ class Exchange:
         "fields",
         "first_at",
         "head",
+        "hedges_as",
         "life",
         "limits",
-        "may_hedge",
         "no_body",
         "path",
         "pinned",
@@ -106,7 +106,7 @@ class Exchange:
         self.life = self.race.life
         self.priority = priority  # its class by name, as the client says; "": it does not
         self.timeouts: Timeouts = dispatcher.timeouts_of(priority)
-        self.may_hedge = False  # a second copy of it would do no harm
+        self.hedges_as = ""  # the class by which a second copy of it may go; "": none may
         self.pinned: Replica | None = None  # state at one replica: no other can answer
         self.question: Question | None = None  # for the token ids that it waits for
         self.common = b""

@@ -70,8 +70,8 @@ class Race:
                 x.view,
                 attempt,
                 replica,
-                x.priority,
-                x.may_hedge,
+                x.hedges_as,
+                bool(x.hedges_as),
                 bool(x.fields.stream),
                 attempt.began,
             )
@@ -121,8 +121,11 @@ class Race:
         x, d = self._x, self._d
         leg = self.legs[0]
         now = monotonic()
-        others = d.hedger.backup(x.view, leg.attempt, leg.replica, x.priority, self._others(), now)
+        others = d.hedger.backup(x.view, leg.attempt, leg.replica, x.hedges_as, self._others(), now)
         if not others:
+            again = d.hedger.again(leg.attempt, now)
+            if again != NEVER:
+                self._alarm = d.loop.call_later(again - now, self._hedge)
             return
         replica = d.chooser.choose(x.view, others)
         hedge = self._enter(replica, now, True)
