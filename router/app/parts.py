@@ -10,11 +10,11 @@ import hashlib
 import logging
 import ssl
 from random import Random
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from policies.contract import RoutingPolicy
-from router.batches.door import Door
 from router.config.address import parse_replica_url
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
@@ -40,6 +40,9 @@ from router.wire.client import Front
 from router.wire.outbox import Outbox
 from router.wire.pool import Address, Pool
 from router.wire.sweep import Sweeper
+
+if TYPE_CHECKING:
+    from router.batches.door import Door
 
 
 class Upstream:
@@ -100,6 +103,8 @@ class Parts:
         )
         self.door: Door | None = None
         if config.batches.enabled:
+            from router.batches.door import Door  # SQLite, for those who want it
+
             self.door = self.dispatcher.door = Door(config.batches)
         self.front = Front(
             self.dispatcher,

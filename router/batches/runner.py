@@ -82,7 +82,7 @@ class Runner:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._resting = False
-        self._held = 0  # bytes of lines in memory
+        self.held = 0  # bytes of lines in memory
         self.under_way = 0  # lines
         self.ended = {verdict.value: 0 for verdict in Verdict}  # attempts at lines, since the start
 
@@ -192,7 +192,7 @@ class Runner:
             for task in job.tasks:
                 task.cancel()
             await asyncio.gather(*job.tasks, return_exceptions=True)
-            self._held -= job.held
+            self.held -= job.held
             await self._worker(feed.close)
         await self._recorder.settled()
         if ending != CANCELLED:  # that is in the books already
@@ -263,13 +263,13 @@ class Runner:
         line = job.next(now)
         if line is not None:
             return self._pace_of(line.model).admits(now)
-        return job.wants_lines(now) and (self._held < HELD_MOST or not self.under_way)
+        return job.wants_lines(now) and (self.held < HELD_MOST or not self.under_way)
 
     async def _fill(self, job: Job) -> None:
         try:
             lines = await self._worker(job.feed.take)
             if not job.ending.done():
-                self._held += job.took(lines)
+                self.held += job.took(lines)
         except (OSError, sqlite3.Error) as err:
             job.reads_at = monotonic() + self._trouble_s
             log_event(logging.ERROR, "batch lines cannot be read", error=str(err))
@@ -325,7 +325,7 @@ class Runner:
         record = _record(name, line, answer)
         is_good = verdict is Verdict.DONE
         await self._recorder.record(Result(batch.number, line.number, is_good, record))
-        self._held -= job.over_with(line)
+        self.held -= job.over_with(line)
 
     def _sent(self, job: Job, task: asyncio.Task[None]) -> None:
         job.tasks.discard(task)

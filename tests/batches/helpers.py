@@ -28,6 +28,9 @@ async def open_door(
     rules = Batches(**{"enabled": True, "folder": str(folder), "disk_free": 0, **(batches or {})})
     async with running(*behaviours, batches=rules, **config) as router:
         yield router
+        door = router.app.parts.door
+        if door is not None and door.runner is not None and not door.runner.running:
+            assert door.runner.held == 0, "bytes of lines that are over"
 
 
 @asynccontextmanager
