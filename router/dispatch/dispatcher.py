@@ -126,8 +126,8 @@ class Dispatcher:
     def hand_over(self, client: ClientConnection, head: RequestHead, early: bytes) -> None:
         door = self.door
         assert door is not None
-        idle_s = self.config.timeouts.write_stall_s
-        tunnel = Tunnel(client, head, self._request_id(head), early, self, self._sweeper, idle_s)
+        name, timeouts = self._request_id(head), self.config.timeouts
+        tunnel = Tunnel(client, head, name, early, self, self._sweeper, timeouts)
         self.tunnels.add(tunnel)
         tunnel.start(door)
 

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Final, Protocol
 
+from router.config.model import Timeouts
 from router.core.errors import Reason, RouterError
 from router.wire import answers
 from router.wire.client import LINGER_S, ClientConnection
@@ -50,13 +51,15 @@ class Tunnel(asyncio.Protocol):
         "_early",
         "_far",
         "_far_closed",
-        "_idle_s",
         "_left",
         "_over",
         "_owner",
         "_sweeper",
         "_task",
+        "_timeouts",
         "_whole",
+        "_window_bytes",
+        "_window_ends",
         "arrived",
         "bytes_in",
         "bytes_out",
@@ -75,7 +78,7 @@ class Tunnel(asyncio.Protocol):
         early: bytes,
         owner: TunnelEnd,
         sweeper: Sweeper,
-        idle_s: float,
+        timeouts: Timeouts,
     ) -> None:
         self.client = client
         self.head = head
@@ -87,7 +90,7 @@ class Tunnel(asyncio.Protocol):
         self._whole = -1  # bytes of the whole answer; -1: unknown
         self._owner = owner
         self._sweeper = sweeper
-        self._idle_s = idle_s
+        self._timeouts = timeouts
         self._early = early
         # Bytes of the body still to come; a chunked one does not tell.
         self._left = head.content_length or 0
@@ -95,7 +98,9 @@ class Tunnel(asyncio.Protocol):
         self._far_closed = False
         self._over = False
         self._task: asyncio.Task[None] | None = None
-        self.deadline = self.arrived + idle_s
+        self._window_ends = 0.0  # until then so much of the body has to come
+        self._window_bytes = 0
+        self.deadline = self.arrived + timeouts.write_stall_s
 
     def start(self, door: Door) -> None:
         """Take the client's transport over and open the other end."""
@@ -129,9 +134,23 @@ class Tunnel(asyncio.Protocol):
         self.bytes_in += len(data)
         self._left -= len(data)
         far = self._far
-        if far is not None and not self._far_closed:
-            self._touch()
-            far.write(data)
+        if far is None or self._far_closed:
+            return
+        now = monotonic()
+        self.deadline = now + self._timeouts.write_stall_s
+        self._window_bytes += len(data)
+        if now >= self._window_ends:
+            timeouts = self._timeouts
+            if self._window_bytes < timeouts.body_rate * timeouts.body_rate_over_s:
+                self._end(Reason.BODY_TIMEOUT)
+                self.client.transport.abort()
+                return
+            self._open_window(now)
+        far.write(data)
+
+    def _open_window(self, now: float) -> None:
+        self._window_ends = now + self._timeouts.body_rate_over_s
+        self._window_bytes = 0
 
     def eof_received(self) -> bool:
         return False  # as everywhere: a client that says no more has left
@@ -150,7 +169,7 @@ class Tunnel(asyncio.Protocol):
             self._far.resume_reading()
 
     def on_deadline(self, now: float) -> None:
-        """Nothing moved for too long, in either direction."""
+        """Nothing moved for too long (`write_stall_s`), in either direction."""
         self._end(Reason.OK if self._far_closed else Reason.BODY_TIMEOUT)
         self.client.transport.abort()
 
@@ -166,6 +185,7 @@ class Tunnel(asyncio.Protocol):
         early, self._early = self._early, b""
         self.bytes_in = len(early)
         self._left -= len(early)
+        self._open_window(monotonic())
         far.write(request_head(self.head, self.request_id) + early)
         self.client.transport.resume_reading()
 
@@ -198,6 +218,7 @@ class Tunnel(asyncio.Protocol):
             transport.pause_reading()
         else:
             self._touch()
+            self._open_window(monotonic())  # it was not the client who was slow
             transport.resume_reading()
 
     def far_gone(self) -> None:
@@ -219,7 +240,7 @@ class Tunnel(asyncio.Protocol):
 
     def _touch(self) -> None:
         if not self._far_closed:
-            self.deadline = monotonic() + self._idle_s
+            self.deadline = monotonic() + self._timeouts.write_stall_s
 
     def _end(self, reason: Reason) -> None:
         if self._over:

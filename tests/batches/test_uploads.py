@@ -164,6 +164,36 @@ async def test_an_upload_that_stops_coming(tmp_path: Path) -> None:
         assert await router.reason() == "body_timeout"
 
 
+@scenario
+async def test_an_upload_that_drips(tmp_path: Path) -> None:
+    slow = {"body_rate": 10_000.0, "body_rate_over_s": 0.2}
+    async with open_door(tmp_path, json_ok, timeouts=slow) as router:
+        client = await router.client()
+        head = request("/v1/files", MULTIPART, "Content-Length: 5000", method="POST")
+        await client.send(head)
+        try:
+            async with asyncio.timeout(5):
+                while True:
+                    await client.send(b"x")
+                    await asyncio.sleep(0.01)
+        except OSError:
+            pass
+        assert await router.reason() == "body_timeout"
+
+
+@scenario
+async def test_an_old_client_is_understood(tmp_path: Path) -> None:
+    async with open_door(tmp_path, json_ok) as router:
+        body = form(numbered(1))
+        old = request("/v1/files", MULTIPART, method="POST", body=body, version="1.0")
+        response = await router.ask(old, "POST")
+        assert (response.status, response.complete) == (200, True)
+        auth = "Authorization: none"
+        response = await router.ask(request("/v1/files", auth, version="1.0"))
+        assert response.json()["data"] == []
+        assert response.header("transfer-encoding") is None
+
+
 async def upload(router: Router, data: bytes) -> str:
     async with sdk(router) as client:
         return (await client.files.create(file=data, purpose="batch")).id

@@ -194,6 +194,11 @@ allow_paths: [metrics]
         ("upstream: {server_name: a/b}", "upstream.server_name: 'a/b' is not a host name"),
         ("access_log: {path: /none/at/all}", "access_log.path: there is no directory '/none/at'"),
         ("access_log: {path: /}", "access_log.path: '/' is a directory"),
+        (
+            "batches: {enabled: true, folder: /none/at/all}",
+            "batches.folder: there is no directory '/none/at'",
+        ),
+        ("batches: {lines: 2000000}", "batches.lines: must be at most 1000000"),
         ("emulate: {count: 2}", "emulate.count: emulated engines replace real replicas"),
         ("emulate: {count: 65}", "emulate.count: must be at most 64"),
         ("tls: {cert: /none}", "tls.key: is missing"),
