@@ -178,6 +178,13 @@ class Continuation(Frozen, frozen=True):
     attempts: Count = 2  # continuations of one stream
 
 
+class Aborts(Frozen, frozen=True):
+    """Engines that go on when a connection closes (SGLang) are told to stop."""
+
+    enabled: bool = True  # gives such engines' requests a name (`rid`), if the client did not
+    timeout_s: Seconds = 1.0
+
+
 class Health(Frozen, frozen=True):
     interval_s: Seconds = 5.0  # active probe, jittered by 20 %
     timeout_s: Seconds = 5.0
@@ -259,6 +266,7 @@ class Config(Frozen, frozen=True):
     hedging: Hedging = Hedging()
     classes: dict[str, ClassRules] = {}  # what differs by class of urgency
     continuation: Continuation = Continuation()
+    aborts: Aborts = Aborts()
     health: Health = Health()
     polling: Polling = Polling()
     prefix: Prefix = Prefix()

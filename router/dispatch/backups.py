@@ -33,6 +33,7 @@ def is_sound(replica: Replica, now: float) -> bool:
         and not health.is_ejected(now)
         and not health.is_suspect(now)
         and not health.half_open
+        and not health.is_busy(now)
         and not replica.removed
         and replica.inflight < replica.limit
     )

@@ -22,7 +22,9 @@ import msgspec
 
 from router.config.model import ClassTimeouts, Config, Timeouts
 from router.core.errors import Reason, RouterError
+from router.dispatch.abort import Aborter
 from router.dispatch.chooser import Chooser
+from router.dispatch.continuation.store import Store
 from router.dispatch.exchange import Exchange
 from router.dispatch.hedger import ASKED, Hedger
 from router.dispatch.ledger import Ledger
@@ -78,6 +80,8 @@ class Dispatcher:
         self.exchanges: set[Exchange] = set()
         self.ledger = Ledger(metrics, log, fleet.knowledge, chooser)
         self.token_ids: TokenIds | None = None  # where KV events are asked for
+        self.aborter: Aborter | None = None
+        self.store = Store(config.continuation)  # of what streams have said
         self.closing = False  # nothing is begun any more
         self.door: Door | None = None  # where files and batches go; None: to replicas, as any path
         self.tunnels: set[Tunnel] = set()
@@ -94,6 +98,7 @@ class Dispatcher:
         self._authorization = authorization
         self._via = config.via.encode("ascii")
         self._proto = b"https" if config.tls is not None else b"http"
+        self.store.adopt(config.continuation)
         self._allowed = frozenset(path.encode() for path in config.allow_paths)
         self._is_trusted = _trust(config.trusted_proxies)
         self._timeouts_by_class = {

@@ -33,9 +33,6 @@ from router.wire.sweep import NEVER
 
 # The class of a request that names none and asks by `x-hedge: on`; `hedging.by_header` allows it.
 ASKED: Final = "asked"
-# Attempts at one replica that copies outran in a row, with no first content from it in between:
-# then it is suspect for everyone. By chance alone (one in twenty is slow) it is one in 160,000.
-OUTRUN_MOST: Final = 4
 TICK_S: Final = 1.0
 AGAIN_S: Final = 0.02  # between two questions for the same copy, at least
 MODELS_MAX: Final = 256  # models learned about, streams and whole answers apart
@@ -232,8 +229,6 @@ class Hedger:
         self._of(view.model, streamed, now).shown(
             attempt.ahead, now - attempt.began, attempt.predicted_s, now
         )
-        if replica.outrun:
-            replica.outrun = 0
         if attempt.kind is Kind.HEDGE:
             self.metrics.won += 1
         elif attempt.copy_due:
@@ -262,11 +257,8 @@ class Hedger:
         curve = ttfts.curve
         if curve is not None and predicted_s > 0.0:
             metrics.saved_s += predicted_s * curve.remaining(waited_s / predicted_s)
-        replica.outrun += 1
-        if replica.outrun >= OUTRUN_MOST:
-            replica.outrun = 0
+        if self._fleet.outrun(replica, now):
             metrics.suspected += 1
-            self._fleet.overdue(replica, now)
 
     def failed(self, view: RequestView, attempt: Attempt, replica: Replica, now: float) -> None:
         """It ended without content in any other way: an error, a timeout, the client left."""
@@ -281,6 +273,7 @@ class Hedger:
             if attempt.reason in UNSENT:
                 self._budget.give_back(attempt.tokens)
                 metrics.fired_tokens -= attempt.tokens
+                metrics.returned_tokens += attempt.tokens
                 metrics.budget_tokens = self._budget.level
             else:
                 metrics.wasted_tokens += attempt.tokens
@@ -299,6 +292,11 @@ class Hedger:
         known = self._streams if streamed else self._wholes
         ttfts = known.get(model or "")
         return ttfts if ttfts is not None else self._new(known, model or "", now)
+
+    def plans(self) -> list[tuple[str, bool, Ttfts]]:
+        """What was learned and is planned: for each model ("": none named), streams and not."""
+        found = [(name, True, ttfts) for name, ttfts in self._streams.items()]
+        return found + [(name, False, ttfts) for name, ttfts in self._wholes.items()]
 
     def _new(self, known: dict[str, Ttfts], model: str, now: float) -> Ttfts:
         """The first request for a model. A client's inventions share one entry when all is full."""

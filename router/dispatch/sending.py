@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from router.dispatch.body_edit import append, size_of, with_length
 from router.dispatch.leg import Leg
 from router.dispatch.upstream_head import attempt_head
-from router.dispatch.usage_ask import PATHS, inject, with_length
+from router.dispatch.usage_ask import PATHS, inject
 from router.fleet.replica import Replica
 from router.intake.body import SCAN_ABOVE
 from router.wire.replica import ReplicaConnection
@@ -25,10 +26,19 @@ def send(exchange: Exchange, leg: Leg, conn: ReplicaConnection) -> None:
     replica = leg.replica
     body = exchange.body or []
     common = exchange.common
-    asking = _asking_for_usage(exchange, replica)
-    if asking is not None:
-        common, body = asking
-        leg.asks_for_usage = True
+    edited = leg.rest  # the body of a continuation, or as the client wrote it
+    asking = _asking_for_usage(exchange, edited or body, replica)
+    edited = asking or edited
+    rid = exchange.aborter.name(replica) if exchange.aborter is not None else b""
+    named = append(edited or body, b'"rid":"%b"' % rid) if rid else None
+    edited = named or edited
+    if edited is not None:
+        lines = with_length(common, exchange.body_bytes, size_of(edited))
+        assert lines is not None or leg.rest is None, "a whole body would say everything again"
+        if lines is not None:
+            common, body = lines, edited
+            leg.asks_for_usage = asking is not None
+            leg.attempt.rid = rid if named is not None else b""
     head = attempt_head(
         exchange.head,
         replica.base_path,
@@ -40,19 +50,15 @@ def send(exchange: Exchange, leg: Leg, conn: ReplicaConnection) -> None:
     conn.send(leg, head, body, for_head=exchange.no_body)
 
 
-def _asking_for_usage(exchange: Exchange, replica: Replica) -> tuple[bytes, list[bytes]] | None:
-    """The common lines and the body, made to ask for the stream's usage; None: as they are."""
-    body = exchange.body
+def _asking_for_usage(
+    exchange: Exchange, body: list[bytes], replica: Replica
+) -> list[bytes] | None:
+    """The body, made to ask for the stream's usage; None: as it is."""
     if (
         not exchange.fields.stream
-        or body is None
         or exchange.path not in PATHS
         or exchange.body_bytes > SCAN_ABOVE  # not decoded: it may ask already
         or not exchange.asks_for_usage
     ):
         return None
-    asking = inject(body, exchange.stream_options, replica.engine)
-    if asking is None:
-        return None
-    lines = with_length(exchange.common, exchange.body_bytes, sum(map(len, asking)))
-    return None if lines is None else (lines, asking)
+    return inject(body, exchange.stream_options, replica.engine)

@@ -41,7 +41,6 @@ class Replica(Candidate):
         "max_inflight",
         "models",
         "objects",
-        "outrun",
         "polls",
         "polls_seen",
         "pool",
@@ -86,7 +85,6 @@ class Replica(Candidate):
         self.told = NO_SIGNALS  # the same, kept when it is too old to be believed
         self.ttft_tokens = 0.0  # uncached prompt tokens behind `ttft_s`, smoothed as it is
         self.learned = LearnedCapacity()
-        self.outrun = 0  # attempts in a row that a copy elsewhere outran before it said anything
 
     def adopt(self, config: Config, rules: HealthRules) -> None:
         """The same replica with other settings; what is known of it stays."""

@@ -2,9 +2,11 @@
 all: who hedges, who admits, who shows it.
 
 The capacity of a replica is what it was configured to take, or what its engine says, whichever is
-less; without either it is learned: an engine that is seen to queue in several polls running is full
-with what it runs, and one that runs more than that was not. Until then it is not known, and nothing
-is said: `None`, never 0.
+less; without either it is learned, from two things that polls show. What runs takes a share of the
+KV cache: so many times as much would fit. And an engine that goes on queueing is full with what it
+runs, whatever its cache has room for; but a prompt waits for the step under way, too, and an engine
+with room in its cache is believed to be full only after a long time of it. One that runs more than
+it was thought to hold was not full. Until something is learned nothing is said: `None`, never 0.
 
 Must never: do I/O, or take what is unknown for idle or for full.
 """
@@ -14,35 +16,55 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-POLLS: Final = 3  # in a row with a queue; shorter ones are requests on their way into the batch
-SMOOTHING: Final = 0.25  # of a poll in a row, in a capacity that falls: longer prompts, fewer slots
+POLLS: Final = 3  # in a row with a queue at a full cache (or one of which nothing is known) ...
+POLLS_ROOM: Final = 10  # ... and at one with room; less are prompts on their way into the batch
+KV_FULL: Final = 0.8  # share of the cache that is held; from here on what waits waits for room
+KV_LEAST: Final = 0.02  # below it the share says too little of what would fit
+SMOOTHING: Final = 0.25  # of a poll, in what is learned
 
 
 class LearnedCapacity:
     """The requests an engine runs at once, by what its polls show."""
 
-    __slots__ = ("_queued", "requests")
+    __slots__ = ("_fit", "_full", "_queued")
 
     def __init__(self) -> None:
-        self.requests: float | None = None  # None: it was never seen to queue
+        self._full: float | None = None  # what it ran while it queued; None: it never did
+        self._fit: float | None = None  # what would fit into its cache; None: not known
         self._queued = 0  # polls in a row that showed a queue
 
-    def observed(self, running: int | None, waiting: int | None) -> None:
-        """One poll: everybody's requests at the engine. None: it did not say."""
+    @property
+    def requests(self) -> float | None:
+        """None: nothing was learned."""
+        if self._full is None or self._fit is None:
+            return self._fit if self._full is None else self._full
+        return min(self._full, self._fit)
+
+    def observed(
+        self, running: int | None, waiting: int | None, kv_usage: float | None = None
+    ) -> None:
+        """One poll: everybody's requests at the engine, and the share of its KV cache that they
+        hold. None: it did not say."""
         if running is None or waiting is None:
             self._queued = 0
             return
-        known = self.requests
-        if known is not None and running > known:
-            self.requests = known = float(running)
+        if kv_usage is not None and kv_usage >= KV_LEAST and running:
+            self._fit = _smoothed(self._fit, running / kv_usage)
+        if self._full is not None and running > self._full:
+            self._full = float(running)
         self._queued = self._queued + 1 if waiting and running else 0
-        if self._queued >= POLLS:
-            self.requests = running if known is None else known + (running - known) * SMOOTHING
+        has_room = kv_usage is not None and kv_usage < KV_FULL
+        if self._queued >= (POLLS_ROOM if has_room else POLLS):
+            self._full = _smoothed(self._full, running)
 
     def forget(self) -> None:
         """The engine was started anew, maybe with other settings."""
-        self.requests = None
+        self._full = self._fit = None
         self._queued = 0
+
+
+def _smoothed(known: float | None, seen: float) -> float:
+    return float(seen) if known is None else known + (seen - known) * SMOOTHING
 
 
 class Measured(Protocol):

@@ -33,6 +33,7 @@ _RAWS: Final = (
     "user",
     "priority",
     "stream_options",
+    "rid",
 )
 _COUNTS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n")
 

@@ -51,6 +51,7 @@ class Fields(msgspec.Struct, gc=False):
     # What the router may have to write anew.
     priority: MaybeRaw = None
     stream_options: MaybeRaw = None
+    rid: MaybeRaw = None
 
     @property
     def session(self) -> str | None:
@@ -76,6 +77,7 @@ class Fields(msgspec.Struct, gc=False):
         """Let go of every view into the body."""
         self.messages = self.prompt = self.input = self.instructions = self.system = None
         self.tools = self.cache_salt = self.priority = self.stream_options = None
+        self.rid = None
         self.session_id = self.prompt_cache_key = self.user = None
 
 

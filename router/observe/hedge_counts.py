@@ -20,7 +20,7 @@ class Refusal(StrEnum):
     ALONE = "alone"  # there is no other replica
     UTILISATION = "utilisation"  # the pool is too busy
     SAME_ENGINE = "same_engine"  # the others are other addresses of the same engine
-    HEALTH = "health"  # the others are suspect, on trial or at their limit
+    HEALTH = "health"  # the others are suspect, on trial, at their limit or want a pause
     WAITING = "waiting"  # somebody waits at each of the others
     KV = "kv"  # the others' KV caches are nearly full
     BUDGET = "budget"
@@ -37,7 +37,8 @@ class HedgeCounts:
         self.lost = 0  # the other copy did
         self.failed = 0  # it ended in any other way: an error, or the client left
         self.suppressed = dict.fromkeys(Refusal, 0)
-        self.fired_tokens = 0  # of copies: what the budget paid
+        self.fired_tokens = 0  # of copies that reached a replica: what the budget paid
+        self.returned_tokens = 0  # of copies that reached none
         self.wasted_tokens = 0  # of whatever was cancelled because another copy was first
         # What the losers would still have needed, as estimated by others that were as late.
         self.saved_s = 0.0

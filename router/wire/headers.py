@@ -34,6 +34,7 @@ SESSION: Final = 18
 LOAD: Final = 19
 PRIORITY: Final = 20
 HEDGE: Final = 21
+RETRY_AFTER: Final = 22
 
 _REQUEST: Final[dict[bytes, int]] = {
     b"host": HOST,
@@ -73,6 +74,7 @@ _RESPONSE: Final[dict[bytes, int]] = {
     b"content-type": CONTENT_TYPE,
     b"date": DATE,
     b"endpoint-load-metrics": LOAD,
+    b"retry-after": RETRY_AFTER,
     b"keep-alive": DROP,
     b"proxy-connection": DROP,
     b"proxy-authenticate": DROP,

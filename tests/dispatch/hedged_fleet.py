@@ -72,6 +72,8 @@ class HedgedFleet:
         self._high, self._sigma = high, sigma
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._order = count()
+        self._now = 0.0
+        fleet._clock = lambda: self._now
 
     def play(self, requests: int, per_s: float) -> list[Request]:
         """So many more requests, Poisson, until the last of them is answered."""
@@ -82,6 +84,9 @@ class HedgedFleet:
             self._at(now, self._arrives)
         while self._events:
             when, _, happens = heapq.heappop(self._events)
+            self._now = when
+            if self.fleet.deadline <= when:
+                self.fleet.on_deadline(when)
             happens(when)
         return self.requests[first:]
 
@@ -137,7 +142,9 @@ class HedgedFleet:
         if life.over or not life.content(attempt):
             return
         request.ttft_s = now - request.began
-        hedger.shown(view, attempt, request.at[attempt], True, now)
+        replica = request.at[attempt]
+        self.fleet.showed_content(replica, now, attempt.began, None, attempt.tokens)
+        hedger.shown(view, attempt, replica, True, now)
         for loser in life.outrun(now):
             hedger.outrun(view, loser, attempt, request.at[loser], True, now)
         life.completed(attempt, now)

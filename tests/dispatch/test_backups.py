@@ -73,6 +73,7 @@ async def test_not_where_something_speaks_against_it() -> None:
         ("ejected_until", NOW + 1.0, 0.0),
         ("suspected_at", NOW - 1.0, None),
         ("half_open", True, False),
+        ("busy_until", NOW + 1.0, NOW),
     ):
         setattr(health, name, bad)
         assert asked(a, b) == Refusal.HEALTH, name

@@ -15,7 +15,8 @@ from policies.hedging.curve import Curve
 from router.config.model import Hedging
 from router.core.errors import Reason
 from router.dispatch.attempts import Attempt, Life
-from router.dispatch.hedger import ASKED, MODELS_MAX, OUTRUN_MOST, Hedger
+from router.dispatch.hedger import ASKED, MODELS_MAX, Hedger
+from router.fleet.health import RACES
 from router.fleet.replica import Replica
 from router.fleet.signals import Signals
 from router.observe.hedge_counts import HedgeCounts, Refusal
@@ -66,6 +67,8 @@ class World:
     def answer(self, life: Life, attempt: Attempt, replica: Replica) -> None:
         """It shows its first content now and is done."""
         assert life.content(attempt)
+        fleet = self.table.fleet
+        fleet.showed_content(replica, self.now, attempt.began, None, attempt.tokens)
         self.hedger.shown(self.view, attempt, replica, True, self.now)
         losers = life.outrun(self.now)
         for loser in losers:
@@ -373,7 +376,7 @@ async def test_a_copy_that_loses() -> None:
     counts = w.counts
     assert (counts.won, counts.lost, counts.failed) == (0, 1, 0)
     assert (counts.wasted_tokens, counts.saved_s) == (TOKENS, 0.0)
-    assert w.a.outrun == w.b.outrun == 0
+    assert w.a.health.races_lost == w.b.health.races_lost == 0
     w.close()
 
 
@@ -396,7 +399,7 @@ async def test_a_copy_that_fails(reason: Reason, wasted: int) -> None:
     counts = w.counts
     assert (counts.won, counts.lost, counts.failed) == (0, 0, 1)
     assert counts.wasted_tokens == wasted
-    assert counts.fired_tokens == wasted
+    assert (counts.fired_tokens, counts.returned_tokens) == (wasted, TOKENS - wasted)
     # What never reached a replica costs nothing.
     assert counts.budget_tokens == pytest.approx(level + TOKENS - wasted)
     w.answer(life, primary, w.a)
@@ -407,7 +410,7 @@ async def test_a_copy_that_fails(reason: Reason, wasted: int) -> None:
 async def test_a_replica_that_is_outrun_again_and_again_is_suspect() -> None:
     w = World(budget=0.2)  # which keeps more of what it has
     w.learn(200)
-    for number in range(OUTRUN_MOST):
+    for number in range(RACES):
         assert not w.a.health.suspected_at
         life, _, hedge = copy(w)
         w.now += TOOK_S

@@ -7,7 +7,7 @@ import pytest
 from router.core.lease import Lease
 from router.fleet.replica import Replica
 from router.fleet.signals import Signals
-from router.fleet.utilisation import POLLS, LearnedCapacity, capacity, utilisation
+from router.fleet.utilisation import POLLS, POLLS_ROOM, LearnedCapacity, capacity, utilisation
 from tests.fleet.helpers import Table
 from tests.harness.running import scenario
 
@@ -35,6 +35,27 @@ def test_a_request_on_its_way_in_is_no_queue() -> None:
     assert polls(learned, *[(3, 1), (3, 1), (3, 0)] * 10) is None
     assert polls(learned, *[(3, 1), (None, None)] * 10) is None
     assert polls(learned, *[(0, 5)] * 10) is None  # it runs nothing: it hangs
+
+
+def test_what_runs_tells_what_would_fit_into_the_cache() -> None:
+    learned = LearnedCapacity()
+    learned.observed(0, 0, 0.0)
+    learned.observed(1, 0, 0.01)  # too little to tell
+    assert learned.requests is None
+    learned.observed(8, 0, 0.16)
+    assert learned.requests == pytest.approx(50.0)
+    for _ in range(30):
+        learned.observed(8, 0, 0.32)  # longer prompts
+    assert learned.requests == pytest.approx(25.0, rel=0.01)
+
+
+def test_a_queue_at_a_cache_with_room_is_prompts_on_their_way_in_unless_it_stays() -> None:
+    learned = LearnedCapacity()
+    for _ in range(POLLS_ROOM - 1):
+        learned.observed(8, 1, 0.16)
+    assert learned.requests == pytest.approx(50.0)
+    learned.observed(8, 1, 0.16)  # it has other limits than its cache
+    assert learned.requests == 8.0
 
 
 def test_one_that_runs_more_was_not_full() -> None:
