@@ -1,0 +1,182 @@
+"""What a replica's engine is told of a request's urgency: in its own words, and where they stand.
+
+    dialect           number                                          an absent one is
+    vllm              whole, lower first; normal 0, a class 1000      0: normal is not written
+    sglang            whole, higher first; normal 0, a class 100      the worst: always written
+    sglang-low-first  the same, negated                               the worst: always written
+    trtllm            0 to 1, higher first; normal 0.5, a class 0.2   0.5: normal is not written
+    none              -                                               -
+
+Two rules hold in each. More urgent here is never less urgent there. And SGLang, where a newcomer
+displaces a running request that is more than 10 worse (its default threshold), keeps a class
+together: numbers of one class differ by 8 at most, those of two classes by 92 at least.
+
+A client's own `priority` never passes as it came: it is replaced where the dialect has the field,
+and taken out where not. Members are appended, which costs a few bytes; only where the field is
+there already, the top level is written anew from its raw members, so that of several members with
+one name none is left. What cannot be read so (a body too large to have been looked at, or in a
+coding) still gets the appended one, which counts for every engine since it is the last.
+
+An engine that refuses the field is found out by its words (`refuses`), asked again without it, and
+spared it from then on.
+
+Pure: bytes in, bytes out.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from router.core.urgency import CLASSES, NORMAL, Urgency, class_of
+from router.dispatch.body_edit import append
+
+NONE: Final = "none"
+# Where nothing is configured: what the engine understands. vLLM and SGLang take no notice of the
+# field unless they schedule by it; TensorRT-LLM servers before 1.3 refuse it, and are learned.
+BY_ENGINE: Final[dict[str | None, str]] = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm"}
+
+_CHAT: Final = (b"/v1/chat/completions", b"/v1/completions")
+# The paths whose bodies have the field.
+_PATHS_VLLM: Final = frozenset(
+    {
+        *_CHAT,
+        b"/v1/responses",
+        b"/v1/embeddings",
+        b"/pooling",
+        b"/classify",
+        b"/score",
+        b"/v1/score",
+        b"/rerank",
+        b"/v1/rerank",
+        b"/v2/rerank",
+        b"/inference/v1/generate",
+    }
+)
+_PATHS_SGLANG: Final = frozenset(
+    {*_CHAT, b"/v1/embeddings", b"/classify", b"/v1/classify", b"/generate", b"/encode"}
+)
+PATHS: Final[dict[str, frozenset[bytes]]] = {
+    "vllm": _PATHS_VLLM,
+    "sglang": _PATHS_SGLANG,
+    "sglang-low-first": _PATHS_SGLANG,
+    "trtllm": frozenset(_CHAT),
+    NONE: frozenset(),
+}
+# vLLM takes the number of a /v1/messages request from a header only (from about 0.27 on).
+HEADER: Final = b"x-vllm-priority"
+_HEADER_PATHS: Final = frozenset({b"/v1/messages"})
+
+_VLLM: Final = 1000
+_SGLANG: Final = 100
+_SGLANG_WITHIN: Final = 9  # of half a class; the threshold is 10 for the whole of it
+_TRTLLM: Final = 0.2
+
+
+def written(dialect: str, number: float) -> bytes | None:
+    """An urgency as the dialect writes it; None: it has no word for it."""
+    if dialect == "vllm":
+        return b"%d" % round((number - NORMAL) * _VLLM)
+    if dialect == "sglang":
+        return b"%d" % -_sglang(number)
+    if dialect == "sglang-low-first":
+        return b"%d" % _sglang(number)
+    if dialect == "trtllm":
+        share = 0.5 + (NORMAL - number) * _TRTLLM
+        return b"%.4f" % min(1.0, max(0.0, share))
+    return None
+
+
+def _sglang(number: float) -> int:
+    """Lower first."""
+    rank = class_of(number)
+    return (rank - NORMAL) * _SGLANG + round((number - rank) * _SGLANG_WITHIN)
+
+
+# The usual ones: dialect -> by class.
+_USUAL: Final = {
+    dialect: [written(dialect, float(rank)) for rank in range(len(CLASSES))] for dialect in PATHS
+}
+
+
+class Told:
+    """What is to be done to a request for one replica."""
+
+    __slots__ = ("drops", "header", "member")
+
+    def __init__(self, member: bytes, header: bytes, drops: bool) -> None:
+        self.member = member  # `"priority":-1000`; b"": nothing goes into the body
+        self.header = header  # a line with its CRLF before it; b"": none
+        self.drops = drops  # it is not normal, and the replica is not told
+
+
+NOTHING: Final = Told(b"", b"", False)
+_DROPPED: Final = Told(b"", b"", True)
+
+
+def told(dialect: str, path: bytes, urgency: Urgency) -> Told:
+    """What a replica of this dialect is told of a request to `path`, one of an engine's own."""
+    number = urgency.number
+    paths = PATHS[dialect]
+    if path not in paths:
+        if dialect == "vllm" and path in _HEADER_PATHS:
+            if number == NORMAL:
+                return NOTHING
+            word = written(dialect, number)
+            assert word is not None
+            return Told(b"", b"\r\n%b: %b" % (HEADER, word), False)
+        return NOTHING if number == NORMAL else _DROPPED
+    if number == NORMAL and dialect in ("vllm", "trtllm"):
+        return NOTHING
+    rank = urgency.rank
+    usual = _USUAL[dialect][rank] if rank == number else written(dialect, number)
+    assert usual is not None
+    return Told(b'"priority":' + usual, b"", False)
+
+
+def write(body: list[bytes], member: bytes, is_there: bool) -> list[bytes] | None:
+    """The body with `member` as its only priority; b"": without any. None: it stays as it is.
+
+    `is_there`: it has a `priority` of its own.
+    """
+    if not is_there:
+        return append(body, member) if member else None
+    clean = without(body)
+    if clean is None:
+        return append(body, member) if member else None
+    return append(clean, member) if member else clean
+
+
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def without(body: list[bytes]) -> list[bytes] | None:
+    """The body less its `priority`, every other member as its client wrote it; of members with one
+    name the last stays, which is the one that counts. None: it cannot be read."""
+    try:
+        members = _members(body[0] if len(body) == 1 else b"".join(body))
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+    members.pop("priority", None)
+    return [_encode(members)]
+
+
+# TensorRT-LLM before 1.3; vLLM's V0 and first V1; SGLang --abort-on-priority-when-disabled.
+_REFUSALS: Final = (
+    (400, re.compile(rb"(?i)(?:extra inputs|extra_forbidden).{0,200}\bpriority\b", re.DOTALL)),
+    (400, re.compile(rb"(?i)\bpriority\b.{0,200}(?:extra inputs|extra_forbidden)", re.DOTALL)),
+    (400, re.compile(rb"Priority scheduling is not enabled|does not support priority")),
+    (503, re.compile(rb"Using priority is disabled for this server")),
+)
+_LOOK: Final = 16 * 1024  # bytes of an answer
+
+
+def refuses(status: int, answer: bytes) -> bool:
+    """Whether an engine's answer says that it knows no priority."""
+    if status not in (400, 503):
+        return False
+    head = answer[:_LOOK]
+    return any(status == due and words.search(head) for due, words in _REFUSALS)
