@@ -21,6 +21,7 @@ from router.config.tls import FileProblem, replica_context, upstream_token
 from router.core.errors import ConfigError
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.dispatcher import Dispatcher
+from router.dispatch.hedger import Hedger
 from router.dispatch.token_ids import TokenIds
 from router.fleet.knowledge import Knowledge
 from router.fleet.kv_events.watcher import KvWatcher
@@ -32,6 +33,7 @@ from router.fleet.table import Fleet
 from router.fleet.tokens.provider import TokenProvider
 from router.observe.access_log import AccessLog
 from router.observe.events import log_event
+from router.observe.hedge_counts import HedgeCounts
 from router.observe.metrics import Metrics
 from router.wire.client import Front
 from router.wire.outbox import Outbox
@@ -81,6 +83,8 @@ class Parts:
         self.chooser = Chooser(
             self.policies, config.routing.sample, self.knowledge, self.metrics, rng
         )
+        self.hedge_counts = HedgeCounts()
+        self.hedger = Hedger(config.hedging, self.fleet, self.hedge_counts)
         self.dispatcher = Dispatcher(
             config,
             self.fleet,
@@ -89,6 +93,9 @@ class Parts:
             metrics,
             self.log,
             self.upstream.authorization,
+            self.hedger,
+            self.loop,
+            rng,
         )
         self.front = Front(
             self.dispatcher,

@@ -59,6 +59,7 @@ def adopt(
     parts.fleet.rules = config.health
     parts.fleet.stale_s = config.polling.stale_s
     parts.chooser.adopt(policies, config.routing.sample)
+    parts.hedger.adopt(config.hedging)
     parts.dispatcher.adopt(config, upstream.authorization)
     _diff_fleet(parts, old, config, emulated)
     if policies is not old_policies:

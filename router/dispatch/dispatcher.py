@@ -7,21 +7,24 @@ the `Handler` that client connections talk to.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache, partial
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from random import Random
 from time import monotonic
 from urllib.parse import unquote
 
 import msgspec
 
-from router.config.model import Config
+from router.config.model import ClassTimeouts, Config, Timeouts
 from router.core.errors import Reason, RouterError
 from router.dispatch.chooser import Chooser
 from router.dispatch.exchange import Exchange
+from router.dispatch.hedger import Hedger
 from router.dispatch.ledger import Ledger
 from router.dispatch.messages import MESSAGES
 from router.dispatch.retry import Budget
@@ -60,8 +63,14 @@ class Dispatcher:
         metrics: Metrics,
         log: AccessLog,
         authorization: bytes | None,
+        hedger: Hedger,
+        loop: asyncio.AbstractEventLoop,
+        rng: Random,
     ) -> None:
         self.fleet = fleet
+        self.hedger = hedger
+        self.loop = loop
+        self._rng = rng
         self.chooser = chooser
         self.metrics = metrics
         self.budget = Budget(config.retry)
@@ -84,6 +93,20 @@ class Dispatcher:
         self._proto = b"https" if config.tls is not None else b"http"
         self._allowed = frozenset(path.encode() for path in config.allow_paths)
         self._is_trusted = _trust(config.trusted_proxies)
+        self._timeouts_by_class = {
+            name: timeouts_of(config.timeouts, rules.timeouts)
+            for name, rules in config.classes.items()
+        }
+
+    def timeouts_of(self, priority: str) -> Timeouts:
+        """What a request of this class (by name, "" for none) may take."""
+        return self._timeouts_by_class.get(priority or "normal", self.config.timeouts)
+
+    def backoff_s(self, attempts: int) -> float:
+        """The pause before another attempt: full jitter over a time that doubles (Envoy's)."""
+        rules = self.config.retry
+        longest = min(rules.backoff_s * (2.0**attempts - 1.0), rules.backoff_max_s)
+        return self._rng.random() * longest
 
     # -- Handler ------------------------------------------------------------------------------
 
@@ -108,8 +131,11 @@ class Dispatcher:
             )
         if fields.model is None and head.model is not None:
             fields.model = head.model.decode("utf-8", "replace")[:256]
+        priority = ""
+        if fields.priority is not None or head.priority is not None:
+            priority = class_of(fields.priority, head.priority)
         exchange = Exchange(
-            self, client, head, body, size, route, path, fields, request_id, arrived
+            self, client, head, body, size, route, path, fields, request_id, arrived, priority
         )
         client.exchange = exchange
         self.exchanges.add(exchange)
@@ -159,15 +185,14 @@ class Dispatcher:
         except RouterError as err:
             exchange.answer(err)
             return
-        exchange.begin(replica)
+        exchange.race.begin(replica)
 
     def _measure(
         self, exchange: Exchange, head: RequestHead, fields: Fields, body_bytes: int
     ) -> None:
         """What routing wants to know of a prompt: its prefix, its size, whose it is."""
         view = exchange.view
-        if fields.priority is not None or head.priority is not None:
-            exchange.priority = class_of(fields.priority, head.priority)
+        exchange.may_hedge = self._may_hedge(exchange, head, fields, body_bytes)
         if body_bytes < self._prefix.block_bytes:
             view.prompt_tokens = body_bytes // 4  # no block is full, and little depends on it
         elif self._prefix.enabled:
@@ -187,6 +212,23 @@ class Dispatcher:
             view.session = head.session.decode("utf-8", "replace")[:MAX_SESSION]
         else:
             view.session = fields.session
+
+    def _may_hedge(
+        self, exchange: Exchange, head: RequestHead, fields: Fields, body_bytes: int
+    ) -> bool:
+        """Whether a second copy of it would do no harm, and its client does not object."""
+        config = self.config
+        rules = config.hedging
+        if not exchange.route.repeatable or body_bytes > config.limits.retry_body:
+            return False
+        if fields.n is not None and fields.n > 1 and not rules.choices:
+            return False
+        asked = head.hedge
+        if asked is None:
+            return exchange.priority in rules.classes
+        if asked == b"off":
+            return False
+        return exchange.priority in rules.classes or (asked == b"on" and rules.by_header)
 
     def _request_id(self, head: RequestHead | None) -> bytes:
         """The client's own id if it is usable, else a new one."""
@@ -264,6 +306,12 @@ class Dispatcher:
         exchange.end()
         client.done(keep_alive)
         return True
+
+
+def timeouts_of(usual: Timeouts, own: ClassTimeouts) -> Timeouts:
+    """The timeouts of a class: its own where it has any, else the usual ones."""
+    fields = msgspec.structs.asdict(own)
+    return msgspec.structs.replace(usual, **{k: v for k, v in fields.items() if v is not None})
 
 
 def _trust(networks: Sequence[str]) -> Callable[[str], bool]:

@@ -17,11 +17,13 @@ from router.core.errors import Reason
 from router.dispatch.attempts import Attempt, Commit
 from router.fleet.replica import Replica
 from router.wire.replica import ReplicaConnection
-from router.wire.response_reader import COMPLETE
+from router.wire.response_reader import COMPLETE, ResponseReader
 from router.wire.sse import FirstContent, Verdict
+from router.wire.sweep import NEVER
 
 if TYPE_CHECKING:
     from router.dispatch.exchange import Exchange
+    from router.dispatch.race import Race
     from router.dispatch.reply import Reply
 
 BUSY: Final = frozenset({429, 503})
@@ -37,6 +39,7 @@ class Leg:
         "_held",
         "_holds",
         "_looked",
+        "_race",
         "_reply",
         "_scanner",
         "_seen_head",
@@ -44,17 +47,22 @@ class Leg:
         "asks_for_usage",
         "attempt",
         "conn",
+        "connect_due",
         "is_encoded",
         "is_overdue",
+        "overdue_due",
         "replica",
     )
 
-    def __init__(self, exchange: Exchange, attempt: Attempt, replica: Replica) -> None:
+    def __init__(self, exchange: Exchange, race: Race, attempt: Attempt, replica: Replica) -> None:
         self._exchange = exchange
+        self._race = race
         self.attempt = attempt
         self.replica = replica
         self.conn: ReplicaConnection | None = None
-        self.is_overdue = False  # its first token is, and the fleet was told
+        self.overdue_due = NEVER  # then its first token is so late that the replica is suspect
+        self.is_overdue = False  # it is, and the fleet was told
+        self.connect_due = NEVER  # where its class has less patience than the pool
         self._waiting = False
         self._seen_head = False
         self._holds = False
@@ -70,7 +78,7 @@ class Leg:
         if conn is None:
             self._waiting = True
         else:
-            self._exchange.send(self, conn)
+            self._race.send(self, conn)
 
     def cancel(self) -> None:
         """Give up whatever is held; nothing is heard any more."""
@@ -91,15 +99,15 @@ class Leg:
 
     def on_connected(self, conn: ReplicaConnection) -> None:
         self._waiting = False
-        self._exchange.send(self, conn)
+        self._race.send(self, conn)
 
     def on_connect_failed(self, reason: Reason, detail: str) -> None:
         self._waiting = False
-        self._exchange.failed(self, reason, reused=False, received=False)
+        self._race.failed(self, reason, reused=False, received=False)
 
     def on_lost(self, conn: ReplicaConnection, reason: Reason, detail: str) -> None:
         self.conn = None
-        self._exchange.failed(self, reason, reused=conn.reused, received=conn.received)
+        self._race.failed(self, reason, reused=conn.reused, received=conn.received)
 
     def on_data(self, conn: ReplicaConnection) -> None:
         reader = conn.reader
@@ -136,11 +144,14 @@ class Leg:
         assert head is not None
         exchange.life.headed(self.attempt)
         self.is_encoded = head.is_sse and _is_encoded(head.lines)
-        if head.status in BUSY and exchange.replace(self, Reason.REPLICA_BUSY):
+        contested = self._race.is_contested(self)
+        if head.status in BUSY and not contested and self._race.replace(self, Reason.REPLICA_BUSY):
             return False
         if not exchange.route.inference:
             return True
-        if exchange.life.commit == Commit.STATUS and not (head.is_sse and head.status == 200):
+        if contested and head.status != 200:
+            self._holds = True  # another copy may still do better
+        elif exchange.life.commit == Commit.STATUS and not (head.is_sse and head.status == 200):
             self._holds = True  # has to be told inside a stream that has begun
         elif head.status == 200:
             self._holds = True
@@ -151,35 +162,79 @@ class Leg:
     def _may_commit(self, conn: ReplicaConnection) -> bool:
         """Whether what is held says enough to go to the client."""
         reader = conn.reader
-        exchange = self._exchange
         parts = reader.parts
         whole = reader.state == COMPLETE
         scanner = self._scanner
         if scanner is None:
-            return whole or self._holds_too_much(parts)
+            if not (whole or self._holds_too_much(parts)):
+                return False
+            return self._may_commit_whole(reader, whole)
         verdict = Verdict.NOTHING
         for part in parts[self._looked :]:
             verdict = scanner.feed(part)
             if verdict:
                 break
         too_much = self._holds_too_much(parts)
-        if verdict == Verdict.BUSY and exchange.replace(self, Reason.REPLICA_BUSY):
-            return False
-        if verdict == Verdict.ERROR and exchange.replace(self, Reason.STREAM_ERROR):
-            return False
+        if verdict == Verdict.BUSY or verdict == Verdict.ERROR:
+            busy = verdict == Verdict.BUSY
+            return self._may_tell(Reason.REPLICA_BUSY if busy else Reason.STREAM_ERROR)
         if verdict:
             return True
         if whole:
             self.conn = None
             conn.release()
-            exchange.failed(self, Reason.EMPTY_STREAM, reused=conn.reused, received=True)
+            self._race.failed(self, Reason.EMPTY_STREAM, reused=conn.reused, received=True)
             return False
         return too_much
+
+    def _may_commit_whole(self, reader: ResponseReader, whole: bool) -> bool:
+        """The same of what is no stream, and here as a whole or too large to be held."""
+        head = reader.head
+        assert head is not None
+        if head.status != 200:
+            reason = error_of(head.status)
+            if whole:
+                return reason is Reason.OK or self._may_tell(reason)
+        elif whole and self._race.is_contested(self) and not _is_sound(reader.parts):
+            reason = Reason.BAD_RESPONSE
+        else:
+            return True
+        if not self._race.is_contested(self):
+            return True
+        self.cancel()
+        self._race.failed(self, reason, reused=False, received=True)
+        return False
+
+    def _may_tell(self, reason: Reason) -> bool:
+        """Whether an error that a replica answered is for the client: not while another copy
+        lives, and not where another replica may do it."""
+        race = self._race
+        if race.is_contested(self):
+            race.put_aside(self, reason)
+            return False
+        if reason is Reason.REPLICA_BUSY or reason is Reason.STREAM_ERROR:
+            return not race.replace(self, reason)
+        return True
 
     def _holds_too_much(self, parts: list[bytes]) -> bool:
         self._held += sum(map(len, parts[self._looked :]))
         self._looked = len(parts)
         return self._held > self._exchange.limits.response_hold
+
+
+def error_of(status: int) -> Reason:
+    """How an engine's own status counts."""
+    if status < 400:
+        return Reason.OK
+    if status in BUSY:
+        return Reason.REPLICA_BUSY
+    return Reason.SERVER_ERROR if status >= 500 else Reason.REPLICA_REFUSED
+
+
+def _is_sound(parts: list[bytes]) -> bool:
+    """Whether a whole answer can be one: it says something, and JSON does not end in the middle."""
+    body = b"".join(parts).strip()
+    return bool(body) and (body[:1] != b"{" or body[-1:] == b"}")
 
 
 def _is_encoded(lines: list[bytes]) -> bool:

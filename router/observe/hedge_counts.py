@@ -1,0 +1,7 @@
+"""Temporary."""
+
+from __future__ import annotations
+
+
+class HedgeCounts:
+    pass
