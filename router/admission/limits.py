@@ -18,6 +18,7 @@ from enum import IntEnum
 from typing import Final
 
 _MINUTE_S: Final = 60.0
+_ROUNDING: Final = 1e-9  # of a bucket: less than that is missing by arithmetic only
 SMOOTHING: Final = 0.2  # of a request's output, in the mean of its tenant (VTC: the last five)
 
 
@@ -50,7 +51,7 @@ class Bucket:
         """Seconds until so much is there; 0: now. More than the bucket holds needs a full one."""
         self._fill(now)
         missing = min(amount, self.size) - self._level
-        return missing / self._per_s if missing > 0.0 else 0.0
+        return missing / self._per_s if missing > self.size * _ROUNDING else 0.0
 
     def take(self, amount: float) -> None:
         """Take it, whether it is there or not; a negative amount is given back."""
@@ -158,18 +159,19 @@ class Account:
 class Grant:
     """What one request has of its tenant's limits: given back once, by whoever comes first."""
 
-    __slots__ = ("_account", "taken")
+    __slots__ = ("_account", "_taken", "taken_of_prompt")
 
-    def __init__(self, account: Account, taken: int) -> None:
-        """After `account.ask(taken, now)` said YES."""
+    def __init__(self, account: Account, taken: int, taken_of_prompt: int) -> None:
+        """After `account.ask(taken, now)` said YES; so many of them are for the prompt."""
         self._account: Account | None = account
-        self.taken = taken
+        self._taken = taken
+        self.taken_of_prompt = taken_of_prompt
 
     def settle(self, used: int | None, output: int | None, now: float) -> None:
         """The request is over; see `Account.settle`. Only the first call counts."""
         account, self._account = self._account, None
         if account is not None:
-            account.settle(self.taken, used, output, now)
+            account.settle(self._taken, used, output, now)
 
 
 def _adopted(bucket: Bucket | None, per_minute: float | None, now: float) -> Bucket | None:

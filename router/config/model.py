@@ -186,6 +186,10 @@ class PriorityRule(Frozen, frozen=True):
     network: str = ""  # of the client, such as 10.0.0.0/8
 
 
+def _tiers() -> dict[str, ClassName]:
+    return {"enterprise": "high", "pro": "normal", "free": "low"}
+
+
 class Priority(Frozen, frozen=True):
     """How urgent a request is that does not say so, and how that is read that does."""
 
@@ -194,7 +198,7 @@ class Priority(Frozen, frozen=True):
     dialect: Dialect = "hedgerow"  # what a number in a body means: ours, or an engine's
     dialects: dict[str, Dialect] = {}  # the same, for the pool of one model
     rules: tuple[PriorityRule, ...] = ()  # the first that fits
-    tiers: dict[str, ClassName] = {"enterprise": "high", "pro": "normal", "free": "low"}
+    tiers: dict[str, ClassName] = msgspec.field(default_factory=_tiers)  # of API keys
     service_tier: dict[str, ClassName] = {}  # what that field's words mean; empty: nothing
     steps: bool = True  # a user's next request is less urgent while others of his are pending
 

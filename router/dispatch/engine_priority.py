@@ -32,6 +32,7 @@ import msgspec
 
 from router.core.urgency import CLASSES, NORMAL, Urgency, class_of
 from router.dispatch.body_edit import append
+from router.fleet.replica import Replica
 
 NONE: Final = "none"
 # Where nothing is configured: what the engine understands. vLLM and SGLang take no notice of the
@@ -95,6 +96,7 @@ def _sglang(number: float) -> int:
     return (rank - NORMAL) * _SGLANG + round((number - rank) * _SGLANG_WITHIN)
 
 
+_REFUSAL: Final = {"vllm": 400, "sglang": 503, "sglang-low-first": 503, "trtllm": 400}
 # The usual ones: dialect -> by class.
 _USUAL: Final = {
     dialect: [written(dialect, float(rank)) for rank in range(len(CLASSES))] for dialect in PATHS
@@ -104,36 +106,62 @@ _USUAL: Final = {
 class Told:
     """What is to be done to a request for one replica."""
 
-    __slots__ = ("drops", "header", "member")
+    __slots__ = ("drops", "header", "member", "refusal")
 
-    def __init__(self, member: bytes, header: bytes, drops: bool) -> None:
+    def __init__(self, member: bytes, header: bytes, drops: bool, refusal: int) -> None:
         self.member = member  # `"priority":-1000`; b"": nothing goes into the body
         self.header = header  # a line with its CRLF before it; b"": none
         self.drops = drops  # it is not normal, and the replica is not told
+        self.refusal = refusal  # the status of an engine's answer that may refuse it; 0: none
 
 
-NOTHING: Final = Told(b"", b"", False)
-_DROPPED: Final = Told(b"", b"", True)
+NOTHING: Final = Told(b"", b"", False, 0)
+_DROPPED: Final = Told(b"", b"", True, 0)
 
 
-def told(dialect: str, path: bytes, urgency: Urgency) -> Told:
-    """What a replica of this dialect is told of a request to `path`, one of an engine's own."""
+def dialect_of(replica: Replica) -> str:
+    """How a replica is told a priority: as configured, else as its engine has it."""
+    if replica.refuses_priority:
+        return NONE
+    configured = replica.config.priority
+    if configured is not None:
+        return configured
+    dialect = BY_ENGINE.get(replica.engine, NONE)
+    if dialect == "sglang":
+        if replica.by_priority is False:
+            return NONE
+        if replica.low_first:
+            return "sglang-low-first"
+    return dialect
+
+
+def is_honoured(replica: Replica) -> bool | None:
+    """Whether its engine goes by what it is told; None: it does not tell."""
+    if dialect_of(replica) == NONE:
+        return False if replica.engine is not None or replica.config.priority else None
+    return True if replica.config.priority is not None else replica.by_priority
+
+
+def tell(dialect: str, path: bytes, urgency: Urgency, must: bool) -> Told:
+    """What a replica of this dialect is told of a request to `path`, one of an engine's own.
+
+    `must`: even what goes without saying, because the request may say something else itself.
+    """
     number = urgency.number
-    paths = PATHS[dialect]
-    if path not in paths:
+    if path not in PATHS[dialect]:
         if dialect == "vllm" and path in _HEADER_PATHS:
             if number == NORMAL:
-                return NOTHING
+                return NOTHING  # a client's own header does not pass
             word = written(dialect, number)
             assert word is not None
-            return Told(b"", b"\r\n%b: %b" % (HEADER, word), False)
+            return Told(b"", b"\r\n%b: %b" % (HEADER, word), False, 0)
         return NOTHING if number == NORMAL else _DROPPED
-    if number == NORMAL and dialect in ("vllm", "trtllm"):
+    if number == NORMAL and not must and dialect in ("vllm", "trtllm"):
         return NOTHING
     rank = urgency.rank
     usual = _USUAL[dialect][rank] if rank == number else written(dialect, number)
     assert usual is not None
-    return Told(b'"priority":' + usual, b"", False)
+    return Told(b'"priority":' + usual, b"", False, _REFUSAL[dialect])
 
 
 def write(body: list[bytes], member: bytes, is_there: bool) -> list[bytes] | None:
@@ -164,19 +192,16 @@ def without(body: list[bytes]) -> list[bytes] | None:
     return [_encode(members)]
 
 
-# TensorRT-LLM before 1.3; vLLM's V0 and first V1; SGLang --abort-on-priority-when-disabled.
-_REFUSALS: Final = (
-    (400, re.compile(rb"(?i)(?:extra inputs|extra_forbidden).{0,200}\bpriority\b", re.DOTALL)),
-    (400, re.compile(rb"(?i)\bpriority\b.{0,200}(?:extra inputs|extra_forbidden)", re.DOTALL)),
-    (400, re.compile(rb"Priority scheduling is not enabled|does not support priority")),
-    (503, re.compile(rb"Using priority is disabled for this server")),
+# TensorRT-LLM before 1.3, vLLM's V0 and its first V1, SGLang --abort-on-priority-when-disabled.
+_REFUSALS: Final = re.compile(
+    rb"(?is)(?:extra inputs|extra_forbidden).{0,200}\bpriority\b"
+    rb"|\bpriority\b.{0,200}(?:extra inputs|extra_forbidden)"
+    rb"|priority scheduling is not enabled|does not support priority"
+    rb"|using priority is disabled"
 )
 _LOOK: Final = 16 * 1024  # bytes of an answer
 
 
-def refuses(status: int, answer: bytes) -> bool:
-    """Whether an engine's answer says that it knows no priority."""
-    if status not in (400, 503):
-        return False
-    head = answer[:_LOOK]
-    return any(status == due and words.search(head) for due, words in _REFUSALS)
+def refuses(answer: bytes) -> bool:
+    """Whether what an engine answered, with its status for that, says that it knows no priority."""
+    return _REFUSALS.search(answer, 0, _LOOK) is not None

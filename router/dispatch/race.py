@@ -12,6 +12,7 @@ behind: whatever ends a request ends in `cancel` or with the last attempt.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from router.dispatch.attempts import Attempt, Commit, Life, Step
 from router.dispatch.leg import Leg
 from router.dispatch.sending import send
 from router.fleet.replica import Replica
+from router.observe.events import log_event
 from router.wire.replica import ReplicaConnection
 from router.wire.response_reader import COMPLETE, ResponseReader
 from router.wire.sweep import NEVER
@@ -193,6 +195,31 @@ class Race:
         self._end_attempt(leg, reason, reused=False, received=True)
         self._retry(reason)
         return True
+
+    def ask_without_priority(self, leg: Leg) -> bool:
+        """A replica answers that it knows no priority: from now on it is told none.
+
+        True: this request goes to it once more, without; False: the answer stands.
+        """
+        replica = leg.replica
+        replica.refuses_priority = True
+        self._d.metrics.priority_refused += 1
+        log_event(
+            logging.WARNING,
+            "a replica knows no priority",
+            key=f"no priority {replica.id}",
+            replica=replica.id,
+        )
+        if self.is_contested(leg) or not self._can_send_here(replica):
+            return False
+        leg.finish()
+        self._end_attempt(leg, Reason.REPLICA_REFUSED, reused=False, received=True)
+        self._d.metrics.retries(Reason.REPLICA_REFUSED)
+        self.begin(replica)
+        return True
+
+    def _can_send_here(self, replica: Replica) -> bool:
+        return self._x.body is not None and not replica.removed and not self._d.closing
 
     def failed(self, leg: Leg, reason: Reason, *, reused: bool, received: bool) -> None:
         """A leg ended without a whole response."""

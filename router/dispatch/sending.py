@@ -7,13 +7,17 @@ Must never: choose a replica, or change the body that the request keeps for anot
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
+from router.dispatch.body_edit import size_of, with_length
+from router.dispatch.engine_priority import Told, dialect_of, tell, write
 from router.dispatch.leg import Leg
 from router.dispatch.upstream_head import attempt_head
-from router.dispatch.usage_ask import PATHS, inject, with_length
+from router.dispatch.usage_ask import PATHS, inject
 from router.fleet.replica import Replica
 from router.intake.body import SCAN_ABOVE
+from router.observe.events import log_event
 from router.wire.replica import ReplicaConnection
 
 if TYPE_CHECKING:
@@ -25,10 +29,22 @@ def send(exchange: Exchange, leg: Leg, conn: ReplicaConnection) -> None:
     replica = leg.replica
     body = exchange.body or []
     common = exchange.common
-    asking = _asking_for_usage(exchange, replica)
-    if asking is not None:
-        common, body = asking
-        leg.asks_for_usage = True
+    if body and exchange.route.inference:
+        edited = body
+        told = _tell_priority(exchange, leg)
+        if told.member or exchange.has_priority:
+            edited = write(edited, told.member, exchange.has_priority) or edited
+        asking = _asking_for_usage(exchange, replica, edited)
+        lines: bytes | None = common
+        if asking is not None:
+            edited = asking
+        if edited is not body:
+            lines = with_length(common, exchange.body_bytes, size_of(edited))
+        if lines is not None:
+            body = edited
+            common = lines + told.header
+            leg.asks_for_usage = asking is not None
+            leg.refusal = told.refusal
     head = attempt_head(
         exchange.head,
         replica.base_path,
@@ -40,19 +56,33 @@ def send(exchange: Exchange, leg: Leg, conn: ReplicaConnection) -> None:
     conn.send(leg, head, body, for_head=exchange.no_body)
 
 
-def _asking_for_usage(exchange: Exchange, replica: Replica) -> tuple[bytes, list[bytes]] | None:
-    """The common lines and the body, made to ask for the stream's usage; None: as they are."""
-    body = exchange.body
+def _tell_priority(exchange: Exchange, leg: Leg) -> Told:
+    """What the replica is told of the request's urgency."""
+    replica = leg.replica
+    dialect = dialect_of(replica)
+    must = exchange.body_bytes > SCAN_ABOVE  # not decoded: it may say something itself
+    told = tell(dialect, exchange.path, exchange.urgency, must)
+    if told.drops and exchange.metrics.priority_dropped(replica.id):
+        log_event(
+            logging.WARNING,
+            "a replica is not told priorities",
+            key=f"priority {replica.id}",
+            replica=replica.id,
+            engine=replica.engine,
+            path=exchange.path.decode("utf-8", "replace"),
+        )
+    return told
+
+
+def _asking_for_usage(
+    exchange: Exchange, replica: Replica, body: list[bytes]
+) -> list[bytes] | None:
+    """The body, made to ask for the stream's usage; None: it stays as it is."""
     if (
         not exchange.fields.stream
-        or body is None
         or exchange.path not in PATHS
         or exchange.body_bytes > SCAN_ABOVE  # not decoded: it may ask already
         or not exchange.asks_for_usage
     ):
         return None
-    asking = inject(body, exchange.stream_options, replica.engine)
-    if asking is None:
-        return None
-    lines = with_length(exchange.common, exchange.body_bytes, sum(map(len, asking)))
-    return None if lines is None else (lines, asking)
+    return inject(body, exchange.stream_options, replica.engine)

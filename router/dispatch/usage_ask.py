@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from router.dispatch.body_edit import with_length as with_length
 from router.dispatch.usage_shapes import Asked
 
 
@@ -111,11 +112,3 @@ def _replace(body: bytes, asked: bytes, options: bytes) -> list[bytes] | None:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
     return [changed] if bytes(found) == options else None  # it was another object's member
-
-
-def with_length(lines: bytes, old: int, new: int) -> bytes | None:
-    """The lines of a head, the last of which says Content-Length; None if it does not."""
-    last = b"\r\ncontent-length: %d" % old
-    if not lines.endswith(last):
-        return None
-    return b"%b\r\ncontent-length: %d" % (lines[: -len(last)], new)

@@ -262,6 +262,7 @@ class Fleet:
         if restarted(told, signals):  # however long it was silent meanwhile
             self.knowledge.restarted(replica)
             replica.health.begins_slowly(now)
+            replica.refuses_priority = False  # it may be another version
             self._on_event("restarted", replica)
         if signals.asleep != before.asleep:
             self._on_event("asleep" if signals.asleep else "awake", replica)

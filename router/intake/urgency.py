@@ -17,7 +17,7 @@ Must never: keep a view into a body, or believe a number that is none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
 from math import isfinite
@@ -52,6 +52,8 @@ _NAMES: Final = {
     for spelling in (name.encode(), b'"%b"' % name.encode())
 }
 _ALLOWED: Final = f"one of {', '.join(CLASSES)}, or a number, from 0 (critical) to 4 (batch)"
+
+SOURCES: Final = ("body", "header", "service_tier", "rule", "endpoint", "key", "default")
 
 # -- what a number of an existing client means ----------------------------------------------------
 
@@ -92,6 +94,8 @@ def number_in(dialect: str, number: float) -> float:
     """A client's finite number in our scale; `dialect` is one of DIALECTS."""
     return within(DIALECTS[dialect](number))
 
+
+UNSAID: Final = Urgency(float(NORMAL), "")  # of what is no inference: nobody asks
 
 # -- what a request says --------------------------------------------------------------------------
 
@@ -211,7 +215,7 @@ def _network(text: str) -> Callable[[str], bool]:
 
 
 class Judge:
-    """Says how urgent requests are, by one configuration. `clamped` counts ceilings that held."""
+    """Says how urgent requests are. `clamped`: how many said more than their ceiling, by where."""
 
     __slots__ = (
         "_ceiling",
@@ -227,21 +231,25 @@ class Judge:
     )
 
     def __init__(self, rules: Rules) -> None:
+        self.clamped = dict.fromkeys(SOURCES, 0)
+        # The usual ones are made once: [source][class].
+        self._shared = {
+            source: [Urgency(float(number), source) for number in range(len(CLASSES))]
+            for source in SOURCES
+        }
+        self.adopt(rules)
+
+    def adopt(self, rules: Rules) -> None:
+        """Other rules from now on."""
         self._dialect: str = rules.dialect
-        self._dialects: Mapping[str, str] = dict(rules.dialects)
+        self._dialects: dict[str, str] = {**rules.dialects}
         self._rules = [_Rule(rule) for rule in rules.rules]
         self._service_tiers = {word: NUMBERS[name] for word, name in rules.service_tier.items()}
         self._tiers = {tier: NUMBERS[name] for tier, name in rules.tiers.items()}
         self._ceiling = NUMBERS[rules.ceiling]
-        # The usual ones are made once: [source][class].
-        self._shared = {
-            source: [Urgency(float(number), source) for number in range(len(CLASSES))]
-            for source in ("body", "header", "service_tier", "rule", "endpoint", "key", "default")
-        }
         default = NUMBERS[rules.default]
         self._default = self._shared["default"][max(default, self._ceiling)]
         self._is_plain = not self._rules and not self._service_tiers
-        self.clamped = 0
 
     def ceiling_of(self, key: Key | None) -> int:
         """The most urgent class of a key's requests: its own, else its tier's, else anybody's."""
@@ -291,7 +299,8 @@ class Judge:
         ceiling = self.ceiling_of(key)
         if number < ceiling:
             number = clamped(number, ceiling)
-            self.clamped += 1
+            if source != "default":
+                self.clamped[source] += 1
         rank = int(number)
         return self._shared[source][rank] if rank == number else Urgency(number, source)
 

@@ -90,6 +90,7 @@ class Metrics:
         self.tokens: dict[str, list[int]] = {}  # model -> [prompt, output, cached]
         self.retries_by_cause: dict[Reason, int] = {}
         self.ejections_by_replica: dict[str, int] = {}
+        self.priority_dropped_by_replica: dict[str, int] = {}
         self._replicas: set[str] = set()
 
         # Connections.
@@ -101,6 +102,7 @@ class Metrics:
         # Decisions.
         self.policy_errors = 0
         self.retry_budget_exhausted = 0
+        self.priority_refused = 0  # answers by which an engine was found to know no priority
         self.streams_committed_early = 0
 
         # Configuration.
@@ -187,6 +189,13 @@ class Metrics:
         replica_id = self._known_replica(replica_id)
         self.ejections_by_replica[replica_id] = self.ejections_by_replica.get(replica_id, 0) + 1
 
+    def priority_dropped(self, replica_id: str) -> bool:
+        """Count an attempt whose replica was not told its priority; whether it is its first."""
+        replica_id = self._known_replica(replica_id)
+        count = self.priority_dropped_by_replica.get(replica_id, 0)
+        self.priority_dropped_by_replica[replica_id] = count + 1
+        return not count
+
     def reloaded(self, ok: bool, config_hash: str | None = None) -> None:
         """Count one reload; `config_hash` is that of the configuration now in force."""
         self.last_reload_ok = ok
@@ -203,6 +212,7 @@ class Metrics:
             return
         self._replicas.remove(replica_id)
         self.ejections_by_replica.pop(replica_id, None)
+        self.priority_dropped_by_replica.pop(replica_id, None)
         for key in [key for key in self.attempts if key[0] == replica_id]:
             del self.attempts[key]
 
