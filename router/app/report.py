@@ -37,6 +37,8 @@ def census(parts: Parts) -> dict[str, int]:
         "replica_waiting": sum(r.pool.waiting for r in replicas),
         "held_bytes": parts.front.held_bytes,
         "retries": parts.dispatcher.budget.retries,
+        "flows": len(parts.dispatcher.tenants.pending),
+        "granted": parts.dispatcher.tenants.under_way,
         "probes": parts.prober.running,
         "polls": parts.poller.running + (parts.kv_watcher.running if parts.kv_watcher else 0),
         "questions": parts.tokens.running if parts.tokens is not None else 0,

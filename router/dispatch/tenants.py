@@ -111,6 +111,11 @@ class Tenants:
                 accounts[name] = Account(*limits, now)
         self._accounts = accounts
 
+    @property
+    def under_way(self) -> int:
+        """Requests that hold something of their tenants' limits."""
+        return sum(account.under_way for account in self._accounts.values())
+
     def identify(self, head: RequestHead) -> Key | None:
         """The key of a request. Raises RouterError (KEY_REQUIRED)."""
         key = self._keys.find(head.authorization, head.api_key)

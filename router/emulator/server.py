@@ -110,7 +110,7 @@ class _Plain:
         """The core's own counters, for tests and benches. No real engine has this.
 
         Tokens, blocks and requests since the start or the last restart; `served` ended by
-        themselves, `submitted` came at all.
+        themselves, `submitted` came at all. `priorities` are what the last ones said, as they did.
         """
         core, settings = self._engine.core, self._engine.settings
         answer: dict[str, Any] = {
@@ -136,6 +136,7 @@ class _Plain:
             "kv_blocks_cached": core.kv.cached,
             "kv_evictions": core.kv.evictions,
             "max_num_seqs": settings.max_num_seqs,
+            "priorities": list(self._engine.priorities),
         }
         return json_value(answer)
 
