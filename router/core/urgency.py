@@ -21,7 +21,7 @@ BATCH: Final = 4
 
 HALF: Final = 0.5  # from a class's number to its end
 # Requests of one flow before this one that take it half of the way to its class's end.
-_STEPS_HALFWAY: Final = 4.0
+_STEPS_HALFWAY: Final = 3.0
 
 
 class Urgency:
@@ -65,7 +65,7 @@ def stepped(number: float, steps: int) -> float:
     """A number that many steps less urgent, and still of the same class.
 
     Each step is smaller than the one before, so that any two counts of steps differ and none ever
-    reaches the class's end: `steps / (steps + 4)` of what is left of the class.
+    reaches the class's end: `steps / (steps + 3)` of what is left of the class.
     """
     if steps <= 0:
         return number

@@ -17,8 +17,9 @@ there already, the top level is written anew from its raw members, so that of se
 one name none is left. What cannot be read so (a body too large to have been looked at, or in a
 coding) still gets the appended one, which counts for every engine since it is the last.
 
-An engine that refuses the field is found out by its words (`refuses`), asked again without it, and
-spared it from then on.
+An engine that refuses the field is found out by its words (`refuses`) and asked again without. If
+that goes well it is spared it from then on; if not, it was something else (a client can make an
+engine say anything).
 
 Pure: bytes in, bytes out.
 """
@@ -194,8 +195,8 @@ def without(body: list[bytes]) -> list[bytes] | None:
 
 # TensorRT-LLM before 1.3, vLLM's V0 and its first V1, SGLang --abort-on-priority-when-disabled.
 _REFUSALS: Final = re.compile(
-    rb"(?is)(?:extra inputs|extra_forbidden).{0,200}\bpriority\b"
-    rb"|\bpriority\b.{0,200}(?:extra inputs|extra_forbidden)"
+    rb"(?is)(?:extra inputs|extra_forbidden).{0,200}(?:\b|\\n)priority\b"
+    rb"|(?:\b|\\n)priority\b.{0,200}(?:extra inputs|extra_forbidden)"
     rb"|priority scheduling is not enabled|does not support priority"
     rb"|using priority is disabled"
 )

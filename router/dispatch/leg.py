@@ -148,6 +148,8 @@ class Leg:
         exchange.life.headed(self.attempt)
         self.is_encoded = head.is_sse and _is_encoded(head.lines)
         contested = self._race.is_contested(self)
+        if head.status == 200 and self._race.untold is self.replica:
+            self._race.went_without_priority(self.replica)
         if head.status == self.refusal:
             self._holds = True  # what it says decides whether it is asked again without
             return True

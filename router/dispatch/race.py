@@ -45,6 +45,7 @@ class Race:
         "aside_said",
         "legs",
         "life",
+        "untold",
     )
 
     def __init__(self, exchange: Exchange, dispatcher: Dispatcher) -> None:
@@ -55,6 +56,7 @@ class Race:
         self._budgeted = False  # one retry of the budget is ours
         self._alarm: asyncio.TimerHandle | None = None  # until a hedge, or until a retry
         self._cause = Reason.OK  # of the retry that the alarm is for
+        self.untold: Replica | None = None  # it seems to know no priority, and is told none
         # What the attempt said that was put aside, and who said it.
         self.aside_said: ResponseReader | None = None
         self.aside_replica: Replica | None = None
@@ -197,11 +199,21 @@ class Race:
         return True
 
     def ask_without_priority(self, leg: Leg) -> bool:
-        """A replica answers that it knows no priority: from now on it is told none.
-
-        True: this request goes to it once more, without; False: the answer stands.
-        """
+        """A replica seems to know no priority. True: this request goes to it once more, without;
+        False: its answer stands."""
         replica = leg.replica
+        if self.is_contested(leg) or not self._can_send_here(replica):
+            return False
+        self.untold = replica
+        leg.finish()
+        self._end_attempt(leg, Reason.REPLICA_REFUSED, reused=False, received=True)
+        self._d.metrics.retries(Reason.REPLICA_REFUSED)
+        self.begin(replica)
+        return True
+
+    def went_without_priority(self, replica: Replica) -> None:
+        """It takes the same request without: that was it."""
+        self.untold = None
         replica.refuses_priority = True
         self._d.metrics.priority_refused += 1
         log_event(
@@ -210,13 +222,6 @@ class Race:
             key=f"no priority {replica.id}",
             replica=replica.id,
         )
-        if self.is_contested(leg) or not self._can_send_here(replica):
-            return False
-        leg.finish()
-        self._end_attempt(leg, Reason.REPLICA_REFUSED, reused=False, received=True)
-        self._d.metrics.retries(Reason.REPLICA_REFUSED)
-        self.begin(replica)
-        return True
 
     def _can_send_here(self, replica: Replica) -> bool:
         return self._x.body is not None and not replica.removed and not self._d.closing

@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from router.dispatch.body_edit import size_of, with_length
-from router.dispatch.engine_priority import Told, dialect_of, tell, write
+from router.dispatch.engine_priority import NONE, Told, dialect_of, tell, write
 from router.dispatch.leg import Leg
 from router.dispatch.upstream_head import attempt_head
 from router.dispatch.usage_ask import PATHS, inject
@@ -59,7 +59,7 @@ def send(exchange: Exchange, leg: Leg, conn: ReplicaConnection) -> None:
 def _tell_priority(exchange: Exchange, leg: Leg) -> Told:
     """What the replica is told of the request's urgency."""
     replica = leg.replica
-    dialect = dialect_of(replica)
+    dialect = NONE if exchange.race.untold is replica else dialect_of(replica)
     must = exchange.body_bytes > SCAN_ABOVE  # not decoded: it may say something itself
     told = tell(dialect, exchange.path, exchange.urgency, must)
     if told.drops and exchange.metrics.priority_dropped(replica.id):
