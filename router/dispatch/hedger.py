@@ -26,7 +26,7 @@ class Hedger:
         streamed: bool,
         now: float,
     ) -> float:
-        return NEVER
+        return now + 0.05 if hedgeable else NEVER
 
     def backup(
         self,

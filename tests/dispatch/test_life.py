@@ -70,11 +70,14 @@ class Lives(RuleBasedStateMachine):
         assert self.life.begin("r0", self.holders[0], self.tick()).kind is Kind.PRIMARY
 
     @precondition(lambda self: not self.life.over and len(self.life.attempts) < 12)
-    @rule(replica=st.integers(0, 3))
-    def begin(self, replica: int) -> None:
-        attempt = self.life.begin(f"r{replica}", self.holders[replica], self.tick())
-        assert attempt.kind is Kind.RETRY
+    @rule(replica=st.integers(0, 3), hedge=st.booleans())
+    def begin(self, replica: int, hedge: bool) -> None:
+        reached = self.life.reached
+        holder = self.holders[replica]
+        attempt = self.life.begin(f"r{replica}", holder, self.tick(), hedge=hedge)
+        assert attempt.kind is (Kind.HEDGE if hedge else Kind.RETRY)
         assert attempt.index == len(self.life.attempts) - 1
+        assert self.life.reached == reached + (not hedge)
 
     @rule(data=st.data())
     def sent(self, data: st.DataObject) -> None:
@@ -95,6 +98,27 @@ class Lives(RuleBasedStateMachine):
         won = self.life.content(attempt)
         assert won == (was_alive and self.life.winner is attempt)
 
+    @precondition(lambda self: self.life.winner is not None)
+    @rule()
+    def outrun(self) -> None:
+        alive = self.life.alive
+        losers = self.life.outrun(self.tick())
+        assert losers == [a for a in alive if a is not self.life.winner]
+        assert all(a.reason is Reason.HEDGE_LOST for a in losers)
+        self.cancel(losers)
+
+    @precondition(lambda self: self.life.commit != Commit.CONTENT and len(self.life.alive) > 1)
+    @rule(data=st.data(), reason=REASONS)
+    def aside(self, data: st.DataObject, reason: Reason) -> None:
+        """An error to tell comes while another copy lives."""
+        life = self.life
+        attempt = data.draw(st.sampled_from(life.alive))
+        before = life.put_aside
+        is_kept = life.aside(attempt, reason, self.tick())
+        assert is_kept == (before is None or attempt.index < before.index)
+        assert life.put_aside is (attempt if is_kept else before)
+        self.cancel([attempt])
+
     @rule(data=st.data(), reason=REASONS)
     def failed(self, data: st.DataObject, reason: Reason) -> None:
         attempt = self.any_attempt(data)
@@ -112,8 +136,16 @@ class Lives(RuleBasedStateMachine):
             assert life.winner is attempt
         if life.commit == Commit.CONTENT:
             assert step in (Step.NOTHING, Step.TRUNCATE)
-        if step in (Step.HERE, Step.ELSEWHERE, Step.BUDGET, Step.ANSWER):
+        if step in (Step.HERE, Step.ELSEWHERE, Step.BUDGET, Step.ANSWER, Step.ASIDE):
             assert all(a.phase == Phase.ENDED for a in life.attempts)
+        assert (step == Step.ASIDE) <= (life.put_aside is not None)
+        if step in (Step.ELSEWHERE, Step.BUDGET, Step.ANSWER):
+            assert life.put_aside is None, "what was put aside is the answer"
+        if step == Step.ASIDE:
+            kept = life.put_aside
+            life.told()
+            assert life.over
+            assert life.winner is kept
         if step in (Step.ELSEWHERE, Step.BUDGET):
             assert len(life.attempts) < MOST_CONNECTS
 
@@ -272,6 +304,55 @@ def test_while_another_is_alive_a_failure_changes_nothing() -> None:
     first, _ = life.begin("a", Holder(), 0.0), life.begin("b", Holder(), 0.0)
     flags = {"reused": False, "received": False, "repeatable": True, "known_dead": False}
     assert life.failed(first, Reason.CONNECT_FAILED, 1.0, **flags) == Step.NOTHING
+
+
+NEW = {"reused": False, "received": True, "repeatable": True, "known_dead": False}
+
+
+def test_both_copies_failing_is_the_first_ones_failure() -> None:
+    life = Life(3)
+    first = life.begin("a", Holder(), 0.0)
+    hedge = life.begin("b", Holder(), 0.1, hedge=True)
+    assert life.failed(hedge, Reason.BAD_RESPONSE, 1.0, **NEW) == Step.NOTHING
+    assert life.failed(first, Reason.TTFT_TIMEOUT, 2.0, **NEW) == Step.ANSWER
+    assert life.blame is Reason.TTFT_TIMEOUT
+
+
+def test_the_hedge_alone_is_to_blame_where_the_first_never_got_there() -> None:
+    life = Life(3)
+    first = life.begin("a", Holder(), 0.0)
+    hedge = life.begin("b", Holder(), 0.1, hedge=True)
+    assert life.failed(first, Reason.CONNECT_TIMEOUT, 1.0, **NEW) == Step.NOTHING
+    assert life.failed(hedge, Reason.TTFT_TIMEOUT, 2.0, **NEW) == Step.ANSWER
+    assert life.blame is Reason.TTFT_TIMEOUT
+
+
+def test_what_kills_both_copies_is_not_tried_on_a_third() -> None:
+    life = Life(10)
+    first = life.begin("a", Holder(), 0.0)
+    hedge = life.begin("b", Holder(), 0.1, hedge=True)
+    assert life.failed(first, Reason.REPLICA_RESET, 1.0, **NEW) == Step.NOTHING
+    assert life.failed(hedge, Reason.REPLICA_RESET, 2.0, **NEW) == Step.ANSWER
+    assert life.blame is Reason.REPLICA_RESET
+
+
+def test_what_was_put_aside_is_told_when_the_other_fails() -> None:
+    life = Life(3)
+    first = life.begin("a", Holder(), 0.0)
+    hedge = life.begin("b", Holder(), 0.1, hedge=True)
+    assert life.aside(first, Reason.SERVER_ERROR, 1.0)
+    assert life.failed(hedge, Reason.REPLICA_RESET, 2.0, **NEW) == Step.ASIDE
+    life.told()
+    assert life.winner is first
+
+
+def test_what_was_put_aside_is_forgotten_when_the_other_wins() -> None:
+    life = Life(3)
+    first = life.begin("a", Holder(), 0.0)
+    hedge = life.begin("b", Holder(), 0.1, hedge=True)
+    assert life.aside(first, Reason.SERVER_ERROR, 1.0)
+    assert life.content(hedge)
+    assert life.failed(hedge, Reason.REPLICA_RESET, 2.0, **NEW) == Step.TRUNCATE
 
 
 def test_a_late_completion_ends_nothing() -> None:
