@@ -116,6 +116,8 @@ class Dispatcher:
     # -- Handler ------------------------------------------------------------------------------
 
     def check_head(self, head: RequestHead) -> None:
+        if self.tenants.requires_keys:
+            self.tenants.identify(head)  # before its body is taken
         head.route = classify(head.method, head.target, self._allowed)
         if head.route[0].kind == "other":
             door, target = door_of(head.target)

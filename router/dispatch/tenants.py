@@ -77,11 +77,11 @@ class Tenants:
         "_header",
         "_keys",
         "_names_users",
-        "_required",
         "_steps",
         "forwards",
         "judge",
         "pending",
+        "requires_keys",
     )
 
     def __init__(self, config: Config, lines: Sequence[KeyLine], now: float) -> None:
@@ -94,7 +94,7 @@ class Tenants:
         """Another configuration, and the keys as its file has them now."""
         rules = config.keys
         self._keys = Keyring(lines)
-        self._required = rules.required
+        self.requires_keys = rules.required
         self._names_users = rules.names_users
         self._header = rules.user_header.lower().encode("ascii")
         self._steps = config.priority.steps
@@ -119,7 +119,7 @@ class Tenants:
     def identify(self, head: RequestHead) -> Key | None:
         """The key of a request. Raises RouterError (KEY_REQUIRED)."""
         key = self._keys.find(head.authorization, head.api_key)
-        if key is None and self._required:
+        if key is None and self.requires_keys:
             raise RouterError(
                 Reason.KEY_REQUIRED,
                 "a known API key is needed: Authorization: Bearer KEY, or x-api-key: KEY",

@@ -107,6 +107,19 @@ def test_where_keys_are_required(tmp_path: Path) -> None:
     story()
 
 
+def test_no_body_is_taken_from_whom_nobody_knows(tmp_path: Path) -> None:
+    @scenario
+    async def story() -> None:
+        keys = Keys(file=file_of(tmp_path, acme()), required=True)
+        async with running(json_ok, keys=keys) as router:
+            client = await router.client()
+            whole = chat()
+            await client.send(whole[: whole.index(b"\r\n\r\n") + 4])
+            assert_error(await client.recv_response("POST"), Reason.KEY_REQUIRED, 401)
+
+    story()
+
+
 def test_where_they_are_not_an_unknown_key_is_anybody(tmp_path: Path) -> None:
     @scenario
     async def story() -> None:
