@@ -21,6 +21,7 @@ examples:
   hedgerow serve --config hedgerow.yaml
   hedgerow serve --emulate 3          no GPU: three emulated engines
   hedgerow check hedgerow.yaml        say what is wrong with a configuration
+  hedgerow key --name acme --tier pro >> keys.jsonl    an API key and its line
   hedgerow replay access.log          the same traffic with other policies, simulated
 """
 _RELOAD = """\

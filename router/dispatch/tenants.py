@@ -96,7 +96,7 @@ class Tenants:
         self._keys = Keyring(lines)
         self.requires_keys = rules.required
         self._names_users = rules.names_users
-        self._header = rules.user_header.lower().encode("ascii")
+        self._header = b"\r\n%b:" % rules.user_header.lower().encode("ascii")
         self._steps = config.priority.steps
         self.forwards = rules.forward or not len(self._keys)  # the client's key goes on
         self.judge.adopt(config.priority)

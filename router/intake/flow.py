@@ -54,12 +54,13 @@ def flow_of(
     return name, xxh3_64_intdigest(user, _SEED) or 1
 
 
-def header_of(lines: bytes, name: bytes) -> bytes | None:
-    """The value of the field `name` (in lower case) among a head's lines, each behind its CRLF."""
-    at = lines.lower().find(b"\r\n%b:" % name)
+def header_of(lines: bytes, begins: bytes) -> bytes | None:
+    """The value of a field among a head's lines, each behind its CRLF. `begins`: how its line does,
+    in lower case: CRLF, name and colon."""
+    at = lines.lower().find(begins)
     if at < 0:
         return None
-    start = at + len(name) + 3
+    start = at + len(begins)
     end = lines.find(b"\r", start)
     return (lines[start:end] if end >= 0 else lines[start:]).strip(b" \t")
 

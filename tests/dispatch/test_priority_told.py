@@ -14,11 +14,12 @@ import pytest
 from router.config.model import Keys, Priority, PriorityRule
 from router.emulator.personas.trtllm import TrtLlm
 from router.intake.body import SCAN_ABOVE
+from tests.core.under import serving
 from tests.harness.behaviours import echo
 from tests.harness.emulated import emulated
 from tests.harness.messages import chat, chat_body, json_response, post_json
 from tests.harness.reading import Request, Response
-from tests.harness.replica import ReplicaConnection
+from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import Router, running, scenario
 
 CLASSES = ("critical", "high", "normal", "low", "batch")
@@ -349,6 +350,44 @@ async def test_the_fleet_says_who_is_told_what() -> None:
             {"dialect": "vllm", "honoured": None},
         ]
         assert first.engine == "tgi"
+
+
+def test_an_sglang_that_says_how_it_schedules_is_taken_at_its_word() -> None:
+    for settings, told, shown in (
+        ({"low_priority_values_first": True}, [-100], "sglang-low-first"),
+        ({}, [100], "sglang"),
+        ({"scheduling_policy": "fcfs"}, [None], "none"),
+    ):
+        learned(settings, told, shown)
+
+
+def learned(settings: dict[str, Any], told: list[Any], shown: str) -> None:
+    @scenario
+    async def story() -> None:
+        async with (
+            emulated("sglang", **settings) as engine,
+            running(engine.url, polling={"interval_s": 0.02}) as router,
+        ):
+            (replica,) = router.app.parts.fleet.replicas.values()
+            await eventually(lambda: replica.by_priority is not None, "it is known")
+            assert (await ask(router, priority="high")).status == 200
+            assert engine.told == told
+            (entry,) = router.app.replicas()
+            assert entry["priority"] == {"dialect": shown, "honoured": shown != "none"}
+
+    story()
+
+
+@scenario
+async def test_drops_and_ceilings_stand_in_the_metrics() -> None:
+    async with serving(echo, priority=Priority(ceiling="low")) as under:
+        data = post_json("/v1/chat/completions", chat_body(priority="high"))
+        assert (await under.ask(data)).status == 200
+        page = bytes((await under.admin("/metrics")).body).decode()
+        (name,) = under.app.parts.fleet.replicas
+        assert f'hedgerow_priority_dropped_total{{replica="{name}"}} 1.0' in page
+        assert 'hedgerow_priority_clamped_total{source="body"} 1.0' in page
+        assert "hedgerow_priority_refused_total 0.0" in page
 
 
 @scenario

@@ -75,7 +75,7 @@ def test_a_users_name_is_not_kept() -> None:
     ],
 )
 def test_the_users_header(lines: bytes, value: bytes | None) -> None:
-    assert header_of(lines, b"x-user-id") == value
+    assert header_of(lines, b"\r\nx-user-id:") == value
 
 
 # Steps.
