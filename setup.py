@@ -24,6 +24,7 @@ HOT = (
     "router/fleet/health.py",
     "router/fleet/table.py",
     "router/dispatch/*.py",
+    "router/dispatch/continuation/*.py",
     "router/observe/metrics.py",
     "router/observe/salt.py",
     "router/emulator/core.py",
@@ -37,6 +38,7 @@ NOT_HOT = {
     "router/wire/heads.py",
     "router/intake/fields.py",
     "router/dispatch/usage_shapes.py",
+    "router/dispatch/continuation/shapes.py",
 }
 
 

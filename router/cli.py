@@ -38,6 +38,7 @@ _COMMANDS = {
 _BENCHES = {
     "overhead": ("bench.overhead.cli", "CPU per request and per token, beside its peers"),
     "simulated": ("bench.fleet.simulated.cli", "policies in many scenarios, in virtual time"),
+    "hedging": ("bench.hedging.cli", "what the second copy of a request brings and costs"),
     "fleet": ("bench.fleet.cli", "time to first token of an emulated fleet, beside its peers"),
 }
 

@@ -65,7 +65,7 @@ class App:
         self.parts = parts = Parts(config, self.metrics, self._rng, open_files)
         self.metrics.config_hash = config_hash(config)
         gauges = report.gauges(parts, lambda: self.ready()[0], lambda: self.draining)
-        self._admin = Admin(self, Collector(self.metrics, gauges))
+        self._admin = Admin(self, Collector(self.metrics, gauges, parts.hedge_counts))
         try:
             if config.emulate.count:
                 await self._emulate(config)
@@ -138,6 +138,7 @@ class App:
         dispatcher.closing = True
         for exchange in list(dispatcher.exchanges):
             exchange.shut()
+        await parts.aborter.close()
         # What the answers above wrote is given a turn of the loop to leave.
         await asyncio.sleep(0)
         for client in list(parts.front.clients):
@@ -202,6 +203,9 @@ class App:
 
     def replicas(self) -> list[dict[str, Any]]:
         return report.replicas(self.parts)
+
+    def hedging(self) -> dict[str, Any]:
+        return report.hedging(self.parts)
 
     def census(self) -> dict[str, int]:
         """What is in use now; every number is 0 after `stop`."""

@@ -20,10 +20,12 @@ from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
 from router.config.tls import FileProblem, replica_context, upstream_token
 from router.core.errors import ConfigError
+from router.dispatch.abort import Aborter
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.hedger import Hedger
 from router.dispatch.token_ids import TokenIds
+from router.fleet.ask import Asker
 from router.fleet.knowledge import Knowledge
 from router.fleet.kv_events.watcher import KvWatcher
 from router.fleet.poller import Poller
@@ -113,6 +115,8 @@ class Parts:
         token, tls = self.upstream.token, self.upstream.tls
         self.prober = Prober(self.fleet, config, token, tls, rng, failed)
         self.poller = Poller(self.fleet, config, token, tls, rng, failed)
+        self.aborter = Aborter(config.aborts, Asker(config, token, tls))
+        self.dispatcher.aborter = self.aborter
         self.kv_watcher: KvWatcher | None = None
         self.tokens: TokenProvider | None = None
         if config.prefix.exact:

@@ -95,6 +95,8 @@ def _diff_fleet(
     token, tls = parts.upstream.token, parts.upstream.tls
     parts.prober.adopt(config, token, tls)
     parts.poller.adopt(config, token, tls)
+    parts.aborter.rules = config.aborts
+    parts.aborter.asker.adopt(config, token, tls)
     if parts.kv_watcher is not None:
         parts.kv_watcher.adopt(config, token, tls)
     fleet.rebuild()

@@ -11,11 +11,14 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from ipaddress import ip_network
 from pathlib import Path
+from typing import Any
 
-from policies.contract import PolicyConfigError, make_policy
+from policies.contract import make_policy
+from policies.hedging.contract import make_policy as make_hedging_policy
+from policies.registry import PolicyConfigError
 from router.config.address import ReplicaUrl, parse_host, parse_replica_url, split_host_port
 from router.config.keys import KeysProblem, read_keys
-from router.config.model import Config, PolicyChoice, Routing
+from router.config.model import Config, Hedging, PolicyChoice, Routing
 from router.config.problems import Problems
 from router.config.tls import FileProblem, listening_context, replica_context, upstream_token
 
@@ -60,6 +63,7 @@ def check(config: Config, problems: Problems) -> None:
     _check_listeners(config, problems)
     _check_replicas(config, problems)
     _check_routing(config, problems)
+    _check_policy("hedging", config.hedging, problems, make_hedging_policy)
     _check_exact(config, problems)
     _check_priority(config, problems)
     _check_keys(config, problems)
@@ -138,11 +142,16 @@ def _check_routing(config: Config, problems: Problems) -> None:
         _check_policy(f"routing.models.{model}", choice, problems)
 
 
-def _check_policy(path: str, choice: Routing | PolicyChoice, problems: Problems) -> None:
+def _check_policy(
+    path: str,
+    choice: Routing | PolicyChoice | Hedging,
+    problems: Problems,
+    make: Callable[[str, dict[str, Any]], object] = make_policy,
+) -> None:
     if problems.is_spoiled(path, f"{path}.policy", f"{path}.options"):
         return
     try:
-        make_policy(choice.policy, choice.options)
+        make(choice.policy, choice.options)
     except PolicyConfigError as err:
         where = f"{path}.policy" if err.option is None else f"{path}.options.{err.option}"
         problems.add(where, str(err))

@@ -222,6 +222,13 @@ class Continuation(Frozen, frozen=True):
     attempts: Count = 2  # continuations of one stream
 
 
+class Aborts(Frozen, frozen=True):
+    """Engines that go on when a connection closes (SGLang) are told to stop."""
+
+    enabled: bool = True  # gives such engines' requests a name (`rid`), if the client did not
+    timeout_s: Seconds = 1.0
+
+
 class Health(Frozen, frozen=True):
     interval_s: Seconds = 5.0  # active probe, jittered by 20 %
     timeout_s: Seconds = 5.0
@@ -289,6 +296,7 @@ class Config(Frozen, frozen=True):
     priority: Priority = Priority()
     keys: Keys = Keys()
     continuation: Continuation = Continuation()
+    aborts: Aborts = Aborts()
     health: Health = Health()
     polling: Polling = Polling()
     prefix: Prefix = Prefix()

@@ -23,9 +23,11 @@ import msgspec
 from router.config.keys import KeyLine
 from router.config.model import ClassTimeouts, Config, Timeouts
 from router.core.errors import Reason, RouterError
+from router.dispatch.abort import Aborter
 from router.dispatch.chooser import Chooser
+from router.dispatch.continuation.store import Store
 from router.dispatch.exchange import Exchange
-from router.dispatch.hedger import Hedger
+from router.dispatch.hedger import ASKED, Hedger
 from router.dispatch.ledger import Ledger
 from router.dispatch.messages import MESSAGES
 from router.dispatch.retry import Budget
@@ -80,6 +82,8 @@ class Dispatcher:
         self.exchanges: set[Exchange] = set()
         self.ledger = Ledger(metrics, log, fleet.knowledge, chooser)
         self.token_ids: TokenIds | None = None  # where KV events are asked for
+        self.aborter: Aborter | None = None
+        self.store = Store(config.continuation)  # of what streams have said
         self.closing = False  # nothing is begun any more
         self._sweeper = sweeper
         self._id_prefix = os.urandom(4).hex().encode("ascii")
@@ -96,6 +100,7 @@ class Dispatcher:
         self._authorization = authorization
         self._via = config.via.encode("ascii")
         self._proto = b"https" if config.tls is not None else b"http"
+        self.store.adopt(config.continuation)
         self._allowed = frozenset(path.encode() for path in config.allow_paths)
         self._is_trusted = _trust(config.trusted_proxies)
         self._timeouts_by_class = {
@@ -216,7 +221,7 @@ class Dispatcher:
     ) -> None:
         """What routing wants to know of a prompt: its prefix, its size, whose it is."""
         view = exchange.view
-        exchange.may_hedge = self._may_hedge(exchange, head, fields, body_bytes)
+        exchange.hedges_as = self._hedges_as(exchange, head, fields, body_bytes)
         if body_bytes < self._prefix.block_bytes:
             view.prompt_tokens = body_bytes // 4  # no block is full, and little depends on it
         elif self._prefix.enabled:
@@ -237,24 +242,25 @@ class Dispatcher:
         else:
             view.session = fields.session
 
-    def _may_hedge(
+    def _hedges_as(
         self, exchange: Exchange, head: RequestHead, fields: Fields, body_bytes: int
-    ) -> bool:
-        """Whether a second copy of it would do no harm, and its client does not object."""
+    ) -> str:
+        """The class by which a second copy may go. "": it would do harm, or nobody wants it."""
         config = self.config
         rules = config.hedging
-        if not exchange.route.repeatable or body_bytes > config.limits.retry_body:
-            return False
-        if fields.n is not None and fields.n > 1 and not rules.choices:
-            return False
         asked = head.hedge
-        if asked is None:
-            return exchange.priority in rules.classes
-        if asked == b"off":
-            return False
-        if asked == b"on" and (rules.by_header or may_hedge(exchange.key)):
-            return True
-        return exchange.priority in rules.classes
+        if asked is None and exchange.priority not in rules.classes:
+            return ""
+        if asked == b"off" or not exchange.route.repeatable:
+            return ""
+        if body_bytes > config.limits.retry_body:
+            return ""  # it is not kept
+        if fields.n is not None and fields.n > 1 and not rules.choices:
+            return ""
+        if exchange.priority in rules.classes:
+            return exchange.priority
+        may_ask = rules.by_header or may_hedge(exchange.key)
+        return ASKED if asked == b"on" and may_ask else ""
 
     def _request_id(self, head: RequestHead | None) -> bytes:
         """The client's own id if it is usable, else a new one."""

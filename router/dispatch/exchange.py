@@ -17,7 +17,11 @@ from policies.contract import RequestView
 from router.config.model import Limits, Timeouts
 from router.core.errors import STATUS, Reason, RouterError
 from router.core.urgency import Urgency
+from router.dispatch.abort import Aborter, is_nameable
 from router.dispatch.attempts import Commit
+from router.dispatch.continuation.outcome import Outcome
+from router.dispatch.continuation.request import ENGINES, KINDS
+from router.dispatch.continuation.stream import Continuation
 from router.dispatch.leg import Leg, error_of
 from router.dispatch.messages import MESSAGES
 from router.dispatch.race import Race
@@ -27,6 +31,7 @@ from router.dispatch.usage import UNKNOWN, UsageTap
 from router.fleet.owners import response_id
 from router.fleet.replica import Replica
 from router.fleet.tokens.provider import Question
+from router.intake.body import SCAN_ABOVE
 from router.intake.fields import Fields
 from router.intake.keys import Key
 from router.intake.routes import Route
@@ -34,7 +39,7 @@ from router.observe.metrics import Metrics
 from router.wire import answers
 from router.wire.client import ClientConnection
 from router.wire.heads import RequestHead, ResponseHead
-from router.wire.replica import PAUSE_CLIENT
+from router.wire.replica import PAUSE_CLIENT, ReplicaConnection
 from router.wire.response_reader import ResponseReader
 from router.wire.sweep import NEVER
 
@@ -52,6 +57,7 @@ class Exchange:
         "_done",
         "_stall_due",
         "_total_due",
+        "aborter",
         "answered_by",
         "arrived",
         "asks_for_usage",
@@ -64,10 +70,10 @@ class Exchange:
         "first_at",
         "has_priority",
         "head",
+        "hedges_as",
         "key",
         "life",
         "limits",
-        "may_hedge",
         "metrics",
         "no_body",
         "path",
@@ -117,11 +123,12 @@ class Exchange:
         self.urgency = urgency
         # Its class by name; "": of what is no inference. A step never changes it.
         self.priority = urgency.name if urgency.source else ""
-        self.has_priority = fields.priority is not None  # its body has one, whatever it says
+        # Its body has one, whatever it says, and an engine would take it for itself.
+        self.has_priority = route.inference and fields.priority is not None
         self.key: Key | None = None  # its API key; None: none that we know
         self.entry: Entry | None = None  # what it holds of its tenant's
         self.timeouts: Timeouts = dispatcher.timeouts_of(self.priority)
-        self.may_hedge = False  # a second copy of it would do no harm
+        self.hedges_as = ""  # the class by which a second copy of it may go; "": none may
         self.pinned: Replica | None = None  # state at one replica: no other can answer
         self.question: Question | None = None  # for the token ids that it waits for
         self.common = b""
@@ -129,6 +136,10 @@ class Exchange:
         self.answered_by: Replica | None = None  # whose content went to the client
         self.usage = UNKNOWN  # how many tokens it took; known when it is over
         self.asks_for_usage: bool = dispatcher.config.usage.inject
+        # Names its attempts, so that their engines can be told to stop; None: it cannot be named.
+        self.aborter: Aborter | None = None
+        if dispatcher.aborter is not None and body_bytes <= SCAN_ABOVE:
+            self.aborter = dispatcher.aborter if is_nameable(path, fields) else None
         self.no_body = head.method == b"HEAD"
         options = fields.stream_options if fields.stream else None
         # A copy: the field is a view that keeps the whole body alive.
@@ -156,6 +167,11 @@ class Exchange:
         self.body = None
         self._client.release_body()
 
+    def abort(self, replica: Replica, rid: bytes, conn: ReplicaConnection) -> None:
+        """An attempt is given up that its engine may not give up by itself."""
+        assert self.aborter is not None, "nobody else gives names"
+        self.aborter.abort(replica, rid, conn, self.head.authorization)
+
     # -- from the replica to the client -------------------------------------------------------
 
     def interim(self, heads: list[ResponseHead]) -> None:
@@ -166,10 +182,12 @@ class Exchange:
         """A leg shows content: commit to it. Where its bytes go; None: nowhere."""
         if not self.life.content(leg.attempt):
             return None
-        self.first_at = now = monotonic()
+        now = monotonic()
         self.race.won(leg, now)
         reply = self.reply
-        self.answered_by = leg.replica
+        before, self.answered_by = self.answered_by, leg.replica
+        if before is None:
+            self.first_at = now
         reply.wait_due = now + reply.gap_s
         self._commit_due = NEVER
         # From here tokens move `wait_due` only; `on_deadline` lets `deadline` catch up.
@@ -191,13 +209,45 @@ class Exchange:
             self._tell_inside_stream(reader)
             return None
         if head.is_sse and not leg.is_encoded:
-            tap = UsageTap(
-                takes_out=leg.asks_for_usage, engine=leg.replica.engine, quiet=leg.quiet_events
-            )
-            reply.watch(tap)
+            self._watch(leg, before)
         if not has_begun:
             self._begin_reply(reader, leg.replica)
         return reply
+
+    def _watch(self, leg: Leg, before: Replica | None) -> None:
+        """A leg's stream of events goes to the client, behind what `before` said of it."""
+        d, reply = self._d, self.reply
+        stream = reply.continuation
+        replica = leg.replica
+        begins = (
+            d.config.continuation.enabled
+            and stream is None
+            and self.body is not None
+            and self.route.kind in KINDS
+            and replica.engine in ENGINES
+        )
+        tap = UsageTap(
+            takes_out=leg.asks_for_usage,
+            whole=begins or stream is not None,
+            engine=replica.engine,
+            quiet=leg.quiet_events,
+        )
+        if stream is not None and before is not None:
+            d.metrics.continuation(Outcome.CONTINUED)
+            d.chooser.finished(self.view, before, stream.tokens)
+            stream.resume(tap)
+            reply.watch(tap, stream)
+        elif begins:
+            reply.watch(tap, Continuation(self.route.kind, d.store, tap))
+        else:
+            reply.watch(tap)
+
+    def awaits_rest(self, now: float) -> None:
+        """The stream broke, and another replica was asked for its rest."""
+        self.reply.wait_due = now + self.timeouts.first_token_s
+        self.deadline = min(self.reply.wait_due, self._total_due, self.race.due())
+        if self._stall_due != NEVER:
+            self.deadline = min(self.deadline, self._stall_due)
 
     def _begin_reply(self, reader: ResponseReader, replica: Replica) -> None:
         head = reader.head
@@ -229,6 +279,10 @@ class Exchange:
         head = reader.head
         assert head is not None
         reply = self.reply
+        if reply.has_broken:
+            leg.finish()
+            self.race.failed(leg, Reason.STREAM_ERROR, reused=False, received=True)
+            return
         blames_replica = False
         reason = error_of(head.status)
         if reply.has_failed:
@@ -285,8 +339,12 @@ class Exchange:
         client.done(keep_alive)
 
     def truncate(self, reason: Reason) -> None:
-        client = self._client
-        may_close = self.reply.truncate(RouterError(reason, MESSAGES[reason]))
+        client, reply = self._client, self.reply
+        if reply.let_go():
+            self._finish(reason, monotonic(), is_whole=True)
+            client.done(reply.keep_alive and client.keeps_alive)
+            return
+        may_close = reply.truncate(RouterError(reason, MESSAGES[reason]))
         self._finish(reason, monotonic())
         if may_close:
             client.close_after_writing()
@@ -390,6 +448,8 @@ class Exchange:
         self._done = True
         if self.route.inference:
             self.usage = self.reply.usage(is_whole)
+        if self.reply.continuation is not None:
+            self.reply.continuation.close()
         self.body = None
         self._client.exchange = None
         self.race.close()

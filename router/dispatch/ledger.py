@@ -15,7 +15,7 @@ from router.dispatch.usage import UNKNOWN
 from router.fleet.knowledge import Knowledge
 from router.fleet.replica import Replica
 from router.observe.access_log import AccessLog, AttemptRecord, Record, milliseconds
-from router.observe.metrics import Metrics
+from router.observe.metrics import UNCLASSED, Metrics
 from router.wire.client import ClientConnection
 from router.wire.heads import RequestHead
 
@@ -48,7 +48,10 @@ class Ledger:
         model = exchange.fields.model
         bytes_out = reply.bytes_out
         body_bytes = exchange.body_bytes
-        metrics.finished(kind, reason, status, now - arrived, ttft, body_bytes, bytes_out, model)
+        urgency = exchange.priority or UNCLASSED if exchange.route.inference else ""
+        metrics.finished(
+            kind, reason, status, now - arrived, ttft, body_bytes, bytes_out, model, urgency
+        )
         winner = exchange.life.winner
         replica = exchange.answered_by
         if replica is not None:
@@ -131,6 +134,7 @@ class Ledger:
             self.metrics.counted_tokens(view.model, prompt, output, cached)
             if is_exact and view.blocks:  # a shorter prompt is mostly chat template
                 self._knowledge.counted(view.model, view.prompt_bytes, prompt)
-            if exchange.fields.stream and output is not None and output > 1:
+            is_one = exchange.life.continuations == 0  # of two, the seam is no pace of either
+            if exchange.fields.stream and is_one and output is not None and output > 1:
                 replica.paced((now - exchange.first_at) / (output - 1))
         self._chooser.finished(view, replica, usage.output_tokens)

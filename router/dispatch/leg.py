@@ -54,6 +54,7 @@ class Leg:
         "overdue_due",
         "refusal",
         "replica",
+        "rest",
     )
 
     def __init__(self, exchange: Exchange, race: Race, attempt: Attempt, replica: Replica) -> None:
@@ -71,6 +72,7 @@ class Leg:
         self._reply: Reply | None = None  # where the response goes, once it is committed to
         self.refusal = 0  # the status of an engine that does not know the priority it is told
         self.asks_for_usage = False  # and its client did not: the answer to that is ours
+        self.rest: list[bytes] | None = None  # the body that asks for a broken stream's rest
         self.is_encoded = False  # a compressed stream: its bytes say nothing to us
         self._scanner: FirstContent | None = None
         self._looked = 0  # parts of the body that were looked at
@@ -89,7 +91,11 @@ class Leg:
             self._waiting = False
             self.replica.pool.cancel(self)
         conn, self.conn = self.conn, None
-        if conn is not None:
+        if conn is None:
+            return
+        if self.attempt.rid and conn.reader.state != COMPLETE:
+            self._exchange.abort(self.replica, self.attempt.rid, conn)
+        else:
             conn.cancel()
 
     def finish(self) -> None:
@@ -147,12 +153,17 @@ class Leg:
         assert head is not None
         exchange.life.headed(self.attempt)
         self.is_encoded = head.is_sse and _is_encoded(head.lines)
+        if self.rest is not None and (head.status != 200 or not head.is_sse or self.is_encoded):
+            reason = error_of(head.status)  # whatever it is, it does not go on in the stream
+            return self._give_up(Reason.BAD_RESPONSE if reason is Reason.OK else reason)
         contested = self._race.is_contested(self)
         if head.status == 200 and self._race.untold is self.replica:
             self._race.went_without_priority(self.replica)
         if head.status == self.refusal:
             self._holds = True  # what it says decides whether it is asked again without
             return True
+        if head.status in BUSY:
+            self._race.refused(self, head.retry_after)
         if head.status in BUSY and not contested and self._race.replace(self, Reason.REPLICA_BUSY):
             return False
         if not exchange.route.inference:
@@ -185,6 +196,8 @@ class Leg:
         too_much = self._holds_too_much(parts)
         if verdict == Verdict.BUSY or verdict == Verdict.ERROR:
             busy = verdict == Verdict.BUSY
+            if busy:
+                self._race.refused(self, None)
             return self._may_tell(Reason.REPLICA_BUSY if busy else Reason.STREAM_ERROR)
         if verdict:
             return True
@@ -202,8 +215,11 @@ class Leg:
         if head.status != 200:
             reason = error_of(head.status)
             if whole:
-                if head.status == self.refusal and self._is_refused(reader):
-                    return False
+                if head.status == self.refusal:
+                    if self._is_refused(reader):
+                        return False
+                    if head.status in BUSY:
+                        self._race.refused(self, head.retry_after)
                 return reason is Reason.OK or self._may_tell(reason)
         elif whole and self._race.is_contested(self) and not _is_sound(reader.parts):
             reason = Reason.BAD_RESPONSE
@@ -211,6 +227,10 @@ class Leg:
             return True
         if not self._race.is_contested(self):
             return True
+        return self._give_up(reason)
+
+    def _give_up(self, reason: Reason) -> bool:
+        """What the replica says is of no use: the attempt has failed. False, for its callers."""
         self.cancel()
         self._race.failed(self, reason, reused=False, received=True)
         return False
@@ -223,6 +243,8 @@ class Leg:
         """Whether an error that a replica answered is for the client: not while another copy
         lives, and not where another replica may do it."""
         race = self._race
+        if self.rest is not None:
+            return self._give_up(reason)
         if race.is_contested(self):
             race.put_aside(self, reason)
             return False

@@ -15,10 +15,13 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from router.core.errors import Reason, RouterError
 from router.dispatch.attempts import Attempt, Commit, Life, Step
+from router.dispatch.continuation.outcome import Outcome
+from router.dispatch.continuation.request import ENGINES
+from router.dispatch.continuation.stream import Continuation
 from router.dispatch.leg import Leg
 from router.dispatch.sending import send
 from router.fleet.replica import Replica
@@ -30,6 +33,21 @@ from router.wire.sweep import NEVER
 if TYPE_CHECKING:
     from router.dispatch.dispatcher import Dispatcher
     from router.dispatch.exchange import Exchange
+
+# How a stream breaks that another replica may go on with, and how it may fail to.
+_BREAKS: Final = frozenset(
+    {
+        Reason.REPLICA_RESET,
+        Reason.BAD_RESPONSE,
+        Reason.TOKEN_GAP_TIMEOUT,
+        Reason.STREAM_ERROR,
+        Reason.EMPTY_STREAM,
+        Reason.SERVER_ERROR,
+        Reason.REPLICA_BUSY,
+        Reason.CONNECT_FAILED,
+        Reason.CONNECT_TIMEOUT,
+    }
+)
 
 
 class Race:
@@ -74,8 +92,8 @@ class Race:
                 x.view,
                 attempt,
                 replica,
-                x.priority,
-                x.may_hedge,
+                x.hedges_as,
+                bool(x.hedges_as),
                 bool(x.fields.stream),
                 attempt.began,
             )
@@ -83,12 +101,14 @@ class Race:
         if due != NEVER:
             self._await_hedge(due, attempt.began)
 
-    def _enter(self, replica: Replica, now: float, hedge: bool) -> Leg:
+    def _enter(self, replica: Replica, now: float, hedge: bool, continues: bool = False) -> Leg:
         """Another attempt: its lease is taken, its prefix is promised."""
         x = self._x
         streamed = bool(x.fields.stream)
         tokens, held = self._d.chooser.dispatched(x.view, replica)
-        attempt = self.life.begin(replica.id, replica, now, tokens, held, streamed, hedge=hedge)
+        attempt = self.life.begin(
+            replica.id, replica, now, tokens, held, streamed, hedge=hedge, continues=continues
+        )
         x.view.attempts = attempt.index + 1
         leg = Leg(x, self, attempt, replica)
         if streamed:
@@ -125,8 +145,11 @@ class Race:
         x, d = self._x, self._d
         leg = self.legs[0]
         now = monotonic()
-        others = d.hedger.backup(x.view, leg.attempt, leg.replica, x.priority, self._others(), now)
+        others = d.hedger.backup(x.view, leg.attempt, leg.replica, x.hedges_as, self._others(), now)
         if not others:
+            again = d.hedger.again(leg.attempt, now)
+            if again != NEVER:
+                self._alarm = d.loop.call_later(again - now, self._hedge)
             return
         replica = d.chooser.choose(x.view, others)
         hedge = self._enter(replica, now, True)
@@ -178,6 +201,10 @@ class Race:
         self._d.fleet.released(leg.replica)
 
     # -- failing ------------------------------------------------------------------------------
+
+    def refused(self, leg: Leg, retry_after: bytes | None) -> None:
+        """A replica answers that it is busy: it is spared for a while, whoever else is asked."""
+        self._d.fleet.busy(leg.replica, retry_after, monotonic())
 
     def replace(self, leg: Leg, reason: Reason) -> bool:
         """A replica answers that it is busy or has failed, and no content is out yet.
@@ -235,7 +262,9 @@ class Race:
         if step == Step.NOTHING:
             return
         if step == Step.TRUNCATE:
-            x.truncate(reason)
+            if not self._continue(leg, reason):
+                winner = self.life.winner
+                x.truncate(reason if winner is None else winner.reason)
             return
         if step == Step.ASIDE:
             x.tell_aside()
@@ -332,6 +361,45 @@ class Race:
     def _go_on(self, others: Sequence[Replica], cause: Reason) -> None:
         self._d.metrics.retries(cause)
         self.begin(self._d.chooser.choose(self._x.view, others))
+
+    # -- continuing ---------------------------------------------------------------------------
+
+    def _continue(self, leg: Leg, reason: Reason) -> bool:
+        """The client's stream broke with this leg. Another replica may go on, where that is on."""
+        x, d = self._x, self._d
+        stream = x.reply.continuation
+        if stream is None or d.closing:
+            return False
+        has_begun = leg.attempt is self.life.winner  # else it is a continuation that failed
+        if reason not in _BREAKS:
+            if not has_begun:
+                d.metrics.continuation(Outcome.FAILED)
+            return False
+        others = [replica for replica in self._others() if replica.engine in ENGINES]
+        rest = self._rest(stream, bool(others))
+        if isinstance(rest, Outcome):
+            d.metrics.continuation(rest if has_begun else Outcome.FAILED)
+            return False
+        now = monotonic()
+        replica = d.chooser.choose(x.view, others)
+        following = self._enter(replica, now, False, True)
+        following.rest = rest
+        x.awaits_rest(now)
+        following.start(True)
+        return True
+
+    def _rest(self, stream: Continuation, has_others: bool) -> list[bytes] | Outcome:
+        """What to ask another replica; or why none is asked."""
+        life = self.life
+        # A request that kills replicas must not tour the fleet: two, never three.
+        if life.continuations >= self._d.config.continuation.attempts or life.lost > 1:
+            return Outcome.BUDGET
+        rest = stream.rest(self._x.body or [])
+        if isinstance(rest, Outcome):
+            return rest
+        if not has_others:
+            return Outcome.NO_REPLICA
+        return rest if self._take_budget() else Outcome.BUDGET
 
     # -- deadlines ----------------------------------------------------------------------------
 

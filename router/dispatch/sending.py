@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from router.dispatch.body_edit import size_of, with_length
-from router.dispatch.engine_priority import NONE, Told, dialect_of, tell, write
+from router.dispatch.body_edit import append, size_of, with_length
+from router.dispatch.engine_priority import NONE, NOTHING, Told, dialect_of, tell, write
 from router.dispatch.leg import Leg
 from router.dispatch.upstream_head import attempt_head
 from router.dispatch.usage_ask import PATHS, inject
@@ -29,22 +29,24 @@ def send(exchange: Exchange, leg: Leg, conn: ReplicaConnection) -> None:
     replica = leg.replica
     body = exchange.body or []
     common = exchange.common
-    if body and exchange.route.inference:
-        edited = body
-        told = _tell_priority(exchange, leg)
-        if told.member or exchange.has_priority:
-            edited = write(edited, told.member, exchange.has_priority) or edited
-        asking = _asking_for_usage(exchange, replica, edited)
-        lines: bytes | None = common
-        if asking is not None:
-            edited = asking
-        if edited is not body:
-            lines = with_length(common, exchange.body_bytes, size_of(edited))
+    edited = leg.rest  # the body of a continuation, or as the client wrote it
+    told = _tell_priority(exchange, leg) if body and exchange.route.inference else NOTHING
+    if told.member or exchange.has_priority:
+        edited = write(edited or body, told.member, exchange.has_priority) or edited
+    asking = _asking_for_usage(exchange, edited or body, replica)
+    edited = asking or edited
+    rid = exchange.aborter.name(replica) if exchange.aborter is not None else b""
+    named = append(edited or body, b'"rid":"%b"' % rid) if rid else None
+    edited = named or edited
+    if edited is not None:
+        lines = with_length(common, exchange.body_bytes, size_of(edited))
+        assert lines is not None or leg.rest is None, "a whole body would say everything again"
         if lines is not None:
-            body = edited
-            common = lines + told.header
+            common, body = lines, edited
             leg.asks_for_usage = asking is not None
             leg.refusal = told.refusal
+            leg.attempt.rid = rid if named is not None else b""
+    common += told.header
     head = attempt_head(
         exchange.head,
         replica.base_path,
@@ -75,9 +77,9 @@ def _tell_priority(exchange: Exchange, leg: Leg) -> Told:
 
 
 def _asking_for_usage(
-    exchange: Exchange, replica: Replica, body: list[bytes]
+    exchange: Exchange, body: list[bytes], replica: Replica
 ) -> list[bytes] | None:
-    """The body, made to ask for the stream's usage; None: it stays as it is."""
+    """The body, made to ask for the stream's usage; None: as it is."""
     if (
         not exchange.fields.stream
         or exchange.path not in PATHS

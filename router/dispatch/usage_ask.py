@@ -17,7 +17,6 @@ from typing import Final, NamedTuple
 import msgspec
 
 from router.dispatch.body_edit import append
-from router.dispatch.body_edit import with_length as with_length
 from router.dispatch.usage_shapes import Asked
 
 

@@ -100,6 +100,13 @@ class Engine:
         if self._timer is None:
             self._arm()
 
+    def late_s(self, jobs: Sequence[Job], faults: Faults) -> float:
+        """How long a straggler's jobs are kept from the queue: as much longer than its prefill
+        takes here alone as the fault says. 0 for what does not straggle."""
+        if faults.straggle == 1.0 or not jobs:
+            return 0.0
+        return (faults.straggle - 1.0) * max(self.core.alone_s(job) for job in jobs)
+
     def abort(self, job: Job) -> None:
         """Its client left, or nobody needs the rest. Nothing happens if it has ended.
 

@@ -16,6 +16,7 @@ from router.config.model import Health as HealthRules
 from router.config.model import Replica as Config
 from router.fleet.health import Health
 from router.fleet.signals import NO_SIGNALS
+from router.fleet.utilisation import LearnedCapacity
 from router.wire.pool import Pool
 from router.wire.sweep import NEVER
 
@@ -36,6 +37,7 @@ class Replica(Candidate):
         "foreign_waiting",
         "health",
         "host_line",
+        "learned",
         "limit",
         "low_first",
         "max_inflight",
@@ -89,6 +91,7 @@ class Replica(Candidate):
         self.refuses_priority = False  # it has said that it knows none
         self.told = NO_SIGNALS  # the same, kept when it is too old to be believed
         self.ttft_tokens = 0.0  # uncached prompt tokens behind `ttft_s`, smoothed as it is
+        self.learned = LearnedCapacity()
 
     def adopt(self, config: Config, rules: HealthRules) -> None:
         """The same replica with other settings; what is known of it stays."""
@@ -102,6 +105,11 @@ class Replica(Candidate):
         if config.models is not None:
             self.models = frozenset(config.models)
         self.health.rules = rules
+
+    @property
+    def configured_slots(self) -> int | None:
+        """Requests that it was configured to take at once; None: any number."""
+        return self.config.max_inflight
 
     def close_idle(self) -> None:
         """Connections that nobody uses may be stale."""

@@ -34,6 +34,7 @@ _RAWS: Final = (
     "priority",
     "service_tier",
     "stream_options",
+    "rid",
 )
 _COUNTS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n")
 

@@ -52,6 +52,7 @@ class Fields(msgspec.Struct, gc=False):
     priority: MaybeRaw = None
     service_tier: MaybeRaw = None
     stream_options: MaybeRaw = None
+    rid: MaybeRaw = None
 
     @property
     def session(self) -> str | None:
@@ -77,7 +78,7 @@ class Fields(msgspec.Struct, gc=False):
         """Let go of every view into the body."""
         self.messages = self.prompt = self.input = self.instructions = self.system = None
         self.tools = self.cache_salt = self.priority = self.service_tier = None
-        self.stream_options = None
+        self.stream_options = self.rid = None
         self.session_id = self.prompt_cache_key = self.user = None
 
 

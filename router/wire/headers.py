@@ -35,6 +35,7 @@ LOAD: Final = 19
 PRIORITY: Final = 20
 HEDGE: Final = 21
 API_KEY: Final = 22
+RETRY_AFTER: Final = 23
 
 _REQUEST: Final[dict[bytes, int]] = {
     b"host": HOST,
@@ -80,6 +81,7 @@ _RESPONSE: Final[dict[bytes, int]] = {
     b"content-type": CONTENT_TYPE,
     b"date": DATE,
     b"endpoint-load-metrics": LOAD,
+    b"retry-after": RETRY_AFTER,
     b"keep-alive": DROP,
     b"proxy-connection": DROP,
     b"proxy-authenticate": DROP,

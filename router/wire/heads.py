@@ -60,4 +60,5 @@ class ResponseHead(msgspec.Struct, gc=False):
     is_sse: bool = False
     has_date: bool = False
     load: bytes | None = None  # endpoint-load-metrics: what the engine says of itself by the way
+    retry_after: bytes | None = None  # when it wants to be asked again
     keep_alive: bool = True

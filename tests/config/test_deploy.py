@@ -13,7 +13,14 @@ import pytest
 
 from router.config.keys import KeyLine, hash_of, line_of
 from router.config.load import load, parse
-from router.config.model import Config
+from router.config.model import (
+    Aborts,
+    ClassTimeouts,
+    Config,
+    Continuation,
+    Hedging,
+    Retry,
+)
 
 TOP = Path(__file__).parent.parent.parent
 EXAMPLE = TOP / "deploy" / "hedgerow.yaml"
@@ -52,8 +59,18 @@ def test_commented_keys_of_the_example_exist_and_show_defaults(tmp_path: Path) -
     assert config.allow_paths == ("/metrics",)
     assert config.keys.file is not None
     default = Config()
-    for section in ("timeouts", "limits", "retry", "drain", "access_log"):
+    sections = ("timeouts", "limits", "retry", "drain", "access_log")
+    for section in (*sections, "hedging", "continuation", "aborts"):
         assert getattr(config, section) == getattr(default, section)
+    assert config.classes["critical"].timeouts.first_token_s == 30.0
+    assert (config.replicas[1].node, config.replicas[1].zone) == ("", "")
+
+
+def test_every_field_of_these_sections_is_shown() -> None:
+    text = EXAMPLE.read_text()
+    for section in (Retry, Hedging, Continuation, Aborts, ClassTimeouts):
+        for field in section.__struct_fields__:
+            assert re.search(rf"\b{field}\b", text), f"{section.__name__}.{field}"
 
 
 # The systemd unit.

@@ -136,6 +136,23 @@ allow_paths: [metrics]
             "routing: {models: {m: {policy: p2c, options: {depth: 1}}}}",
             "routing.models.m.options.depth: no option of p2c (known: it has none)",
         ),
+        (
+            "hedging: {policy: adaptiv}",
+            "hedging.policy: unknown policy 'adaptiv'; did you mean adaptive? (known: adaptive, ",
+        ),
+        (
+            "hedging: {options: {delay_s: 1}}",
+            "hedging.options.delay_s: no option of adaptive (known: least_s, margin, price)",
+        ),
+        (
+            "hedging: {policy: fixed, options: {delay_s: soon}}",
+            "hedging.options.delay_s: fixed: Expected `float`, got `str`",
+        ),
+        (
+            "hedging: {policy: immediate, options: {utilisation: 2}}",
+            "hedging.options.utilisation: utilisation is a share, 0 to 1",
+        ),
+        ("hedging: {budget: 1.5}", "hedging.budget: must be at most 1"),
         ("routing: {models: [m]}", "routing.models: must be a mapping, not a list"),
         (
             "prefix: {tokenizers: {m: /no/such/folder}}",

@@ -12,6 +12,7 @@ import pytest
 from router.config.keys import KeyLine, hash_of, line_of
 from router.config.model import Config, Keys, Prefix, Priority
 from router.core.errors import ConfigError, Reason
+from router.dispatch.hedger import ASKED
 from tests.core.under import serving
 from tests.harness.behaviours import echo, json_ok
 from tests.harness.messages import chat, chat_body, completion, post_json, request
@@ -352,13 +353,13 @@ def test_a_key_may_ask_for_a_second_copy(tmp_path: Path) -> None:
                 await client.send(chat(line, "x-hedge: on"))
                 await eventually(lambda: len(exchanges) == 1, "it is under way")
                 (exchange,) = exchanges
-                found[line] = exchange.may_hedge
+                found[line] = exchange.hedges_as
                 gate.set()
                 assert (await client.recv_response("POST")).status == 200
                 client.close()
                 await router.quiet()
                 gate.clear()
-            assert found == {BEARER: True, OTHER: False}
+            assert found == {BEARER: ASKED, OTHER: ""}
 
     story()
 

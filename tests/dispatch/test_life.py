@@ -79,6 +79,14 @@ class Lives(RuleBasedStateMachine):
         assert attempt.index == len(self.life.attempts) - 1
         assert self.life.reached == reached + (not hedge)
 
+    @precondition(lambda self: can_continue(self.life) and len(self.life.attempts) < 12)
+    @rule(replica=st.integers(0, 3))
+    def go_on(self, replica: int) -> None:
+        """The winner ended before its response did."""
+        holder = self.holders[replica]
+        attempt = self.life.begin(f"r{replica}", holder, self.tick(), continues=True)
+        assert attempt.kind is Kind.CONTINUATION
+
     @rule(data=st.data())
     def sent(self, data: st.DataObject) -> None:
         self.life.sent(self.any_attempt(data))
@@ -94,9 +102,20 @@ class Lives(RuleBasedStateMachine):
     @rule(data=st.data())
     def content(self, data: st.DataObject) -> None:
         attempt = self.any_attempt(data)
-        was_alive = attempt.phase != Phase.ENDED and not self.life.over
+        life = self.life
+        was_alive = attempt.phase != Phase.ENDED and not life.over
+        before = life.winner
+        may_succeed = (
+            before is not None and before.phase == Phase.ENDED and attempt.kind is Kind.CONTINUATION
+        )
         won = self.life.content(attempt)
-        assert won == (was_alive and self.life.winner is attempt)
+        assert won == (was_alive and life.winner is attempt)
+        if before is not None and life.winner is not before:
+            assert won
+            assert may_succeed, "only a continuation succeeds a winner, and only one that has ended"
+            self.winner = attempt
+        elif was_alive and may_succeed:
+            assert won
 
     @precondition(lambda self: self.life.winner is not None)
     @rule()
@@ -133,7 +152,7 @@ class Lives(RuleBasedStateMachine):
         if was_ended or was_over:
             assert step == Step.NOTHING
         if step == Step.TRUNCATE:
-            assert life.winner is attempt
+            assert life.winner is attempt or attempt.kind is Kind.CONTINUATION
         if life.commit == Commit.CONTENT:
             assert step in (Step.NOTHING, Step.TRUNCATE)
         if step in (Step.HERE, Step.ELSEWHERE, Step.BUDGET, Step.ANSWER, Step.ASIDE):
@@ -178,7 +197,7 @@ class Lives(RuleBasedStateMachine):
         self.commit = self.life.commit
 
     @invariant()
-    def the_winner_is_unique_and_stays(self) -> None:
+    def the_winner_is_unique_and_stays_unless_it_is_succeeded(self) -> None:
         if self.winner is not None:
             assert self.life.winner is self.winner
         self.winner = self.life.winner
@@ -209,6 +228,12 @@ class Lives(RuleBasedStateMachine):
 
 Lives.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
 TestLives = Lives.TestCase
+
+
+def can_continue(life: Life) -> bool:
+    """Content is out, the one who said it has ended, and nobody else is speaking."""
+    winner = life.winner
+    return winner is not None and winner.phase == Phase.ENDED and not life.over and not life.alive
 
 
 # -- one by one ---------------------------------------------------------------------------------
@@ -280,6 +305,44 @@ def test_after_content_a_failure_truncates() -> None:
     assert life.content(attempt)
     flags = {"reused": True, "received": False, "repeatable": True, "known_dead": True}
     assert life.failed(attempt, Reason.REPLICA_RESET, 1.0, **flags) == Step.TRUNCATE
+
+
+def test_a_continuation_succeeds_a_winner_that_has_ended() -> None:
+    life = Life(3)
+    first = life.begin("a", Holder(), 0.0)
+    assert life.content(first)
+    flags = {"reused": False, "received": True, "repeatable": True, "known_dead": False}
+    assert life.failed(first, Reason.REPLICA_RESET, 1.0, **flags) == Step.TRUNCATE
+    busy = life.begin("b", Holder(), 1.0, continues=True)
+    assert life.failed(busy, Reason.REPLICA_BUSY, 2.0, **flags) == Step.TRUNCATE
+    assert life.winner is first
+    second = life.begin("c", Holder(), 2.0, continues=True)
+    assert life.content(second)
+    assert life.winner is second
+    assert (life.continuations, life.commit) == (2, Commit.CONTENT)
+    assert not life.content(busy)
+    life.completed(second, 3.0)
+    assert life.over
+
+
+def test_nothing_else_does() -> None:
+    life = Life(3)
+    first = life.begin("a", Holder(), 0.0)
+    late = life.begin("b", Holder(), 0.0, hedge=True)
+    assert life.content(first)
+    flags = {"reused": False, "received": True, "repeatable": True, "known_dead": False}
+    assert life.failed(first, Reason.REPLICA_RESET, 1.0, **flags) == Step.TRUNCATE
+    assert not life.content(late)
+    assert life.winner is first
+
+
+def test_a_continuation_waits_until_the_winner_has_ended() -> None:
+    life = Life(3)
+    first = life.begin("a", Holder(), 0.0)
+    assert life.content(first)
+    early = life.begin("b", Holder(), 0.0, continues=True)
+    assert not life.content(early)
+    assert life.winner is first
 
 
 def test_after_a_status_another_attempt_may_follow() -> None:
