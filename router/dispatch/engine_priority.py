@@ -14,8 +14,8 @@ together: numbers of one class differ by 8 at most, those of two classes by 92 a
 A client's own `priority` never passes as it came: it is replaced where the dialect has the field,
 and taken out where not. Members are appended, which costs a few bytes; only where the field is
 there already, the top level is written anew from its raw members, so that of several members with
-one name none is left. What cannot be read so (a body too large to have been looked at, or in a
-coding) still gets the appended one, which counts for every engine since it is the last.
+one name none is left. A body too large to have been looked at gets the appended one in any case: of
+two the last counts. A compressed body stays as it is; no engine here reads one.
 
 An engine that refuses the field is found out by its words (`refuses`) and asked again without. If
 that goes well it is spared it from then on; if not, it was something else (a client can make an
