@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from router.config.model import Health
 from router.config.model import Replica as ReplicaConfig
-from router.core.urgency import CLASSES, Urgency, class_of, stepped
+from router.core.urgency import Urgency, class_of, stepped
 from router.dispatch.engine_priority import (
     NONE,
     PATHS,
@@ -283,7 +283,3 @@ def test_engines_that_know_no_priority_say_so(answer: bytes) -> None:
 )
 def test_other_refusals_are_the_clients_own(answer: bytes) -> None:
     assert not refuses(answer)
-
-
-def test_the_classes_are_all_there() -> None:
-    assert len(CLASSES) == 5

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from router.config.keys import KeyLine, hash_of, line_of
-from router.config.model import Config, Keys, Prefix, Priority
+from router.config.model import Keys, Prefix, Priority
 from router.core.errors import ConfigError, Reason
 from router.dispatch.hedger import ASKED
 from tests.core.under import serving
@@ -375,7 +375,3 @@ def test_a_tenant_is_held_to_its_ceiling(tmp_path: Path) -> None:
             assert [line["class"] for line in await router.log(2)] == ["low", "high"]
 
     story()
-
-
-def test_the_defaults_ask_for_no_key() -> None:
-    assert Config().keys == Keys(file=None, required=False)
