@@ -16,6 +16,7 @@ import msgspec
 
 from policies.contract import RoutingPolicy
 from router.config.address import parse_replica_url
+from router.config.keys import KeyLine, KeysProblem, read_keys
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
 from router.config.tls import FileProblem, replica_context, upstream_token
@@ -99,6 +100,7 @@ class Parts:
             metrics,
             self.log,
             self.upstream.authorization,
+            keys_of(config),
             self.hedger,
             self.loop,
             rng,
@@ -204,6 +206,16 @@ class Parts:
         if what == "ejected":
             self.metrics.ejections(replica.id)
         log_event(logging.WARNING, f"replica {what}", key=replica.id, replica=replica.id)
+
+
+def keys_of(config: Config) -> tuple[KeyLine, ...]:
+    """The API keys. Raises ConfigError."""
+    if config.keys.file is None:
+        return ()
+    try:
+        return read_keys(config.keys.file)
+    except KeysProblem as err:
+        raise ConfigError([f"keys.file: {err}"]) from None
 
 
 def open_log(config: Config) -> AccessLog:

@@ -7,6 +7,7 @@ from time import monotonic
 from typing import Any
 
 from router.app.parts import Parts
+from router.dispatch.engine_priority import dialect_of, is_honoured
 from router.fleet.health import BREAKERS
 from router.fleet.utilisation import utilisation
 from router.observe.collector import Gauges, Reading
@@ -40,6 +41,8 @@ def census(parts: Parts) -> dict[str, int]:
         "replica_waiting": sum(r.pool.waiting for r in replicas),
         "held_bytes": parts.front.held_bytes,
         "retries": parts.dispatcher.budget.retries,
+        "flows": len(parts.dispatcher.tenants.pending),
+        "granted": parts.dispatcher.tenants.under_way,
         "aborts": parts.aborter.running,
         "kept_text": parts.dispatcher.store.held,
         "probes": parts.prober.running,
@@ -60,6 +63,7 @@ def replicas(parts: Parts) -> list[dict[str, Any]]:
             "state": r.state(now),
             "breaker": r.health.breaker(now),
             "engine": r.engine,
+            "priority": {"dialect": dialect_of(r), "honoured": is_honoured(r)},
             "models": sorted(r.models) if r.models is not None else None,
             "inflight": r.inflight,
             "max_inflight": r.config.max_inflight,
@@ -195,6 +199,12 @@ def _readings(parts: Parts) -> Iterator[Reading]:
     yield Reading("polls_failed", help_text, "problem", failed, is_counter=True)
     help_text = "Figures in engines' metrics that could not be believed, by name."
     yield Reading("signals_odd", help_text, "figure", parts.poller.odd, is_counter=True)
+    help_text = "Attempts whose replica was not told that they are more or less urgent."
+    dropped = {r: float(n) for r, n in parts.metrics.priority_dropped_by_replica.items()}
+    yield Reading("priority_dropped", help_text, "replica", dropped, is_counter=True)
+    help_text = "Requests that said they were more urgent than their ceiling, by where they did."
+    clamped = {s: float(n) for s, n in parts.dispatcher.tenants.judge.clamped.items() if n}
+    yield Reading("priority_clamped", help_text, "source", clamped, is_counter=True)
     stats = parts.knowledge.prefixes.stats
     help_text = "What the prefix index did."
     totals = {"lookups": stats.lookups, "hits": stats.hits, "evictions": stats.evictions}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from router.core.errors import STATUS, Reason, RouterError
 from router.dispatch.chooser import Chooser
+from router.dispatch.tenants import tenant_of
 from router.dispatch.usage import UNKNOWN
 from router.fleet.knowledge import Knowledge
 from router.fleet.replica import Replica
@@ -66,6 +67,7 @@ class Ledger:
         salter = log.salter
         head, view, usage = exchange.head, exchange.view, exchange.usage
         session = view.session
+        tenant = tenant_of(exchange.key, head)
         log.write(
             Record(
                 time() - (now - arrived),
@@ -85,7 +87,7 @@ class Ledger:
                 body_bytes,
                 bytes_out,
                 exchange.priority,
-                "" if head.authorization is None else salter.name(head.authorization),
+                salter.name(tenant) if tenant else "",
                 "" if session is None else salter.name(session.encode("utf-8", "replace")),
                 usage.prompt_tokens,
                 usage.output_tokens,

@@ -270,6 +270,8 @@ class RequestReader:
                 keep.append(line)
             elif action == h.AUTHORIZATION:
                 head.authorization = line
+            elif action == h.API_KEY:
+                head.api_key = line
             elif action == h.REQUEST_ID:
                 head.request_id = value
             elif action == h.FORWARDED_FOR:
@@ -298,8 +300,7 @@ class RequestReader:
                 head.session = value
                 keep.append(line)
             elif action == h.PRIORITY:
-                head.priority = value
-                keep.append(line)
+                head.priority = value  # a router behind us would take it as it came
             elif action == h.HEDGE:
                 head.hedge = value.lower()
         if head.http_1_0:

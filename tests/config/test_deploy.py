@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from router.config.keys import KeyLine, hash_of, line_of
 from router.config.load import load, parse
 from router.config.model import (
     Aborts,
@@ -44,11 +45,13 @@ def test_commented_keys_of_the_example_exist_and_show_defaults(tmp_path: Path) -
     text = "\n".join(re.sub(r"^( *)# ?((?:  )?[a-z_]+:)", r"\1\2", line) for line in lines)
     data = Path(__file__).parent / "data"
     (tmp_path / "token").write_text("sk-1")
+    (tmp_path / "keys").write_text(line_of(KeyLine(name="acme", hash=hash_of(b"k"), tier="pro")))
     for name, path in (
         ("tls.pem", data / "one.pem"),
         ("tls.key", data / "one.key"),
         ("ca.pem", data / "one.pem"),
         ("token", tmp_path / "token"),
+        ("keys.jsonl", tmp_path / "keys"),
     ):
         text = text.replace(f"/etc/hedgerow/{name}", str(path))
     text = text.replace("/var/lib/hedgerow", str(tmp_path))
@@ -57,6 +60,7 @@ def test_commented_keys_of_the_example_exist_and_show_defaults(tmp_path: Path) -
     assert config.upstream.ca_file is not None
     assert config.replicas[1].max_inflight == 256
     assert config.allow_paths == ("/metrics",)
+    assert config.keys.file is not None
     default = Config()
     assert config.batches == msgspec.structs.replace(
         default.batches, enabled=True, folder=str(tmp_path / "batches")
