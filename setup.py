@@ -15,6 +15,8 @@ from setuptools import setup
 
 HOT = (
     "router/core/lease.py",
+    "router/core/urgency.py",
+    "router/admission/limits.py",
     "router/wire/*.py",
     "router/intake/*.py",
     "router/fleet/prefix.py",

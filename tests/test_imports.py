@@ -16,6 +16,7 @@ MAY_IMPORT = {
     "policies": set(),
     "core": set(),
     "config": {"core", "policies"},
+    "admission": {"core"},
     "wire": {"core", "config"},
     "intake": {"core", "config", "policies"},
     "fleet": {"core", "config", "policies", "wire"},
@@ -24,10 +25,13 @@ MAY_IMPORT = {
     "simulator": {
         *("core", "config", "policies", "intake", "fleet", "observe", "dispatch", "emulator"),
     },
-    "dispatch": {"core", "config", "policies", "wire", "intake", "fleet", "observe"},
+    "dispatch": {
+        *("core", "config", "policies", "admission", "wire", "intake", "fleet", "observe"),
+    },
+    "batches": {"core", "config", "intake", "observe"},
     "app": {
-        *("core", "config", "policies", "wire", "intake", "fleet"),
-        *("observe", "dispatch", "emulator"),
+        *("core", "config", "policies", "admission", "wire", "intake", "fleet"),
+        *("observe", "dispatch", "emulator", "batches"),
     },
     "cli": {"core", "config", "emulator", "app", "simulator"},
     "__main__": {"cli"},

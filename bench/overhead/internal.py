@@ -195,6 +195,7 @@ class Bench:
             metrics,
             self._log,
             None,
+            (),
             Hedger(config.hedging, fleet, HedgeCounts()),
             loop,
             rng,

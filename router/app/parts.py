@@ -10,11 +10,13 @@ import hashlib
 import logging
 import ssl
 from random import Random
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from policies.contract import RoutingPolicy
 from router.config.address import parse_replica_url
+from router.config.keys import KeyLine, KeysProblem, read_keys
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
 from router.config.tls import FileProblem, replica_context, upstream_token
@@ -41,6 +43,9 @@ from router.wire.client import Front
 from router.wire.outbox import Outbox
 from router.wire.pool import Address, Pool
 from router.wire.sweep import Sweeper
+
+if TYPE_CHECKING:
+    from router.batches.door import Door
 
 
 class Upstream:
@@ -95,10 +100,16 @@ class Parts:
             metrics,
             self.log,
             self.upstream.authorization,
+            keys_of(config),
             self.hedger,
             self.loop,
             rng,
         )
+        self.door: Door | None = None
+        if config.batches.enabled:
+            from router.batches.door import Door  # SQLite, for those who want it
+
+            self.door = self.dispatcher.door = Door(config.batches)
         self.front = Front(
             self.dispatcher,
             self.sweeper,
@@ -195,6 +206,16 @@ class Parts:
         if what == "ejected":
             self.metrics.ejections(replica.id)
         log_event(logging.WARNING, f"replica {what}", key=replica.id, replica=replica.id)
+
+
+def keys_of(config: Config) -> tuple[KeyLine, ...]:
+    """The API keys. Raises ConfigError."""
+    if config.keys.file is None:
+        return ()
+    try:
+        return read_keys(config.keys.file)
+    except KeysProblem as err:
+        raise ConfigError([f"keys.file: {err}"]) from None
 
 
 def open_log(config: Config) -> AccessLog:

@@ -7,6 +7,7 @@ from time import monotonic
 from typing import Any
 
 from router.app.parts import Parts
+from router.dispatch.engine_priority import dialect_of, is_honoured
 from router.fleet.health import BREAKERS
 from router.fleet.utilisation import utilisation
 from router.observe.collector import Gauges, Reading
@@ -32,12 +33,16 @@ def census(parts: Parts) -> dict[str, int]:
         "leases": sum(r.inflight for r in replicas),
         "clients": len(parts.front.clients),
         "exchanges": len(parts.dispatcher.exchanges),
+        "tunnels": len(parts.dispatcher.tunnels),
+        "batch_lines": parts.door.lines if parts.door is not None else 0,
         "replica_busy": open_ - idle,
         "replica_idle": idle,
         "replica_connecting": sum(r.pool.connecting for r in replicas),
         "replica_waiting": sum(r.pool.waiting for r in replicas),
         "held_bytes": parts.front.held_bytes,
         "retries": parts.dispatcher.budget.retries,
+        "flows": len(parts.dispatcher.tenants.pending),
+        "granted": parts.dispatcher.tenants.under_way,
         "aborts": parts.aborter.running,
         "kept_text": parts.dispatcher.store.held,
         "probes": parts.prober.running,
@@ -58,6 +63,7 @@ def replicas(parts: Parts) -> list[dict[str, Any]]:
             "state": r.state(now),
             "breaker": r.health.breaker(now),
             "engine": r.engine,
+            "priority": {"dialect": dialect_of(r), "honoured": is_honoured(r)},
             "models": sorted(r.models) if r.models is not None else None,
             "inflight": r.inflight,
             "max_inflight": r.config.max_inflight,
@@ -193,10 +199,24 @@ def _readings(parts: Parts) -> Iterator[Reading]:
     yield Reading("polls_failed", help_text, "problem", failed, is_counter=True)
     help_text = "Figures in engines' metrics that could not be believed, by name."
     yield Reading("signals_odd", help_text, "figure", parts.poller.odd, is_counter=True)
+    help_text = "Attempts whose replica was not told that they are more or less urgent."
+    dropped = {r: float(n) for r, n in parts.metrics.priority_dropped_by_replica.items()}
+    yield Reading("priority_dropped", help_text, "replica", dropped, is_counter=True)
+    help_text = "Requests that said they were more urgent than their ceiling, by where they did."
+    clamped = {s: float(n) for s, n in parts.dispatcher.tenants.judge.clamped.items() if n}
+    yield Reading("priority_clamped", help_text, "source", clamped, is_counter=True)
     stats = parts.knowledge.prefixes.stats
     help_text = "What the prefix index did."
     totals = {"lookups": stats.lookups, "hits": stats.hits, "evictions": stats.evictions}
     yield Reading("prefix_index", help_text, "event", totals, is_counter=True)
+    if parts.door is not None and parts.door.runner is not None:
+        runner = parts.door.runner
+        help_text = "Batches that are not over, and lines of them under way."
+        held = {"batches": float(runner.running), "lines": float(runner.under_way)}
+        yield Reading("batches_under_way", help_text, "what", held)
+        help_text = "Attempts at lines of batches, by what the answer meant."
+        ended = {name: float(n) for name, n in runner.ended.items()}
+        yield Reading("batch_attempts", help_text, "verdict", ended, is_counter=True)
     if parts.kv_watcher is not None and parts.tokens is not None:
         yield Reading(
             "kv_events",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from policies.contract import RequestView
 from router.config.model import Limits, Timeouts
 from router.core.errors import STATUS, Reason, RouterError
+from router.core.urgency import Urgency
 from router.dispatch.abort import Aborter, is_nameable
 from router.dispatch.attempts import Commit
 from router.dispatch.continuation.outcome import Outcome
@@ -25,13 +26,16 @@ from router.dispatch.leg import Leg, error_of
 from router.dispatch.messages import MESSAGES
 from router.dispatch.race import Race
 from router.dispatch.reply import Reply
+from router.dispatch.tenants import Entry
 from router.dispatch.usage import UNKNOWN, UsageTap
 from router.fleet.owners import response_id
 from router.fleet.replica import Replica
 from router.fleet.tokens.provider import Question
 from router.intake.body import SCAN_ABOVE
 from router.intake.fields import Fields
+from router.intake.keys import Key
 from router.intake.routes import Route
+from router.observe.metrics import Metrics
 from router.wire import answers
 from router.wire.client import ClientConnection
 from router.wire.heads import RequestHead, ResponseHead
@@ -61,12 +65,16 @@ class Exchange:
         "body_bytes",
         "common",
         "deadline",
+        "entry",
         "fields",
         "first_at",
+        "has_priority",
         "head",
         "hedges_as",
+        "key",
         "life",
         "limits",
+        "metrics",
         "no_body",
         "path",
         "pinned",
@@ -78,6 +86,7 @@ class Exchange:
         "route",
         "stream_options",
         "timeouts",
+        "urgency",
         "usage",
         "view",
     )
@@ -94,7 +103,7 @@ class Exchange:
         fields: Fields,
         request_id: bytes,
         arrived: float,
-        priority: str,
+        urgency: Urgency,
     ) -> None:
         self._d = dispatcher
         self._client = client
@@ -107,11 +116,18 @@ class Exchange:
         self.request_id = request_id
         self.arrived = arrived
         self.limits: Limits = dispatcher.config.limits
+        self.metrics: Metrics = dispatcher.metrics
         self.view = RequestView(route.kind, fields.model, bool(fields.stream), body_bytes)
         self.race = Race(self, dispatcher)
         self.life = self.race.life
-        self.priority = priority  # its class by name, as the client says; "": it does not
-        self.timeouts: Timeouts = dispatcher.timeouts_of(priority)
+        self.urgency = urgency
+        # Its class by name; "": of what is no inference. A step never changes it.
+        self.priority = urgency.name if urgency.source else ""
+        # Its body has one, whatever it says, and an engine would take it for itself.
+        self.has_priority = route.inference and fields.priority is not None
+        self.key: Key | None = None  # its API key; None: none that we know
+        self.entry: Entry | None = None  # what it holds of its tenant's
+        self.timeouts: Timeouts = dispatcher.timeouts_of(self.priority)
         self.hedges_as = ""  # the class by which a second copy of it may go; "": none may
         self.pinned: Replica | None = None  # state at one replica: no other can answer
         self.question: Question | None = None  # for the token ids that it waits for

@@ -31,7 +31,8 @@ from router.fleet.utilisation import utilisation
 from router.observe.hedge_counts import HedgeCounts, Refusal
 from router.wire.sweep import NEVER
 
-# The class of a request that names none and asks by `x-hedge: on`; `hedging.by_header` allows it.
+# The class of a request of none of these that asks by `x-hedge: on`, and may: `hedging.by_header`
+# allows it to all, `may_hedge` to a key's.
 ASKED: Final = "asked"
 TICK_S: Final = 1.0
 AGAIN_S: Final = 0.02  # between two questions for the same copy, at least
@@ -62,9 +63,7 @@ class Hedger:
         self._policy: HedgingPolicy = policy
         self._rules = rules
         self._idle = policy.idle
-        classes = frozenset(rules.classes)
-        if rules.by_header:
-            classes |= {ASKED}
+        classes = frozenset(rules.classes) | {ASKED}
         if policy.only is not None:
             classes &= policy.only
         self._classes = classes

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from router.core.errors import Reason
 from router.dispatch.attempts import Attempt, Commit
+from router.dispatch.engine_priority import refuses
 from router.fleet.replica import Replica
 from router.wire.replica import ReplicaConnection
 from router.wire.response_reader import COMPLETE, ResponseReader
@@ -51,6 +52,7 @@ class Leg:
         "is_encoded",
         "is_overdue",
         "overdue_due",
+        "refusal",
         "replica",
         "rest",
     )
@@ -68,6 +70,7 @@ class Leg:
         self._seen_head = False
         self._holds = False
         self._reply: Reply | None = None  # where the response goes, once it is committed to
+        self.refusal = 0  # the status of an engine that does not know the priority it is told
         self.asks_for_usage = False  # and its client did not: the answer to that is ours
         self.rest: list[bytes] | None = None  # the body that asks for a broken stream's rest
         self.is_encoded = False  # a compressed stream: its bytes say nothing to us
@@ -154,6 +157,11 @@ class Leg:
             reason = error_of(head.status)  # whatever it is, it does not go on in the stream
             return self._give_up(Reason.BAD_RESPONSE if reason is Reason.OK else reason)
         contested = self._race.is_contested(self)
+        if head.status == 200 and self._race.untold is self.replica:
+            self._race.went_without_priority(self.replica)
+        if head.status == self.refusal:
+            self._holds = True  # what it says decides whether it is asked again without
+            return True
         if head.status in BUSY:
             self._race.refused(self, head.retry_after)
         if head.status in BUSY and not contested and self._race.replace(self, Reason.REPLICA_BUSY):
@@ -207,6 +215,11 @@ class Leg:
         if head.status != 200:
             reason = error_of(head.status)
             if whole:
+                if head.status == self.refusal:
+                    if self._is_refused(reader):
+                        return False
+                    if head.status in BUSY:
+                        self._race.refused(self, head.retry_after)
                 return reason is Reason.OK or self._may_tell(reason)
         elif whole and self._race.is_contested(self) and not _is_sound(reader.parts):
             reason = Reason.BAD_RESPONSE
@@ -221,6 +234,10 @@ class Leg:
         self.cancel()
         self._race.failed(self, reason, reused=False, received=True)
         return False
+
+    def _is_refused(self, reader: ResponseReader) -> bool:
+        """Whether the engine knows no priority, and is asked again without."""
+        return refuses(b"".join(reader.parts)) and self._race.ask_without_priority(self)
 
     def _may_tell(self, reason: Reason) -> bool:
         """Whether an error that a replica answered is for the client: not while another copy

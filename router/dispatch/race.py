@@ -12,6 +12,7 @@ behind: whatever ends a request ends in `cancel` or with the last attempt.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Final
@@ -24,6 +25,7 @@ from router.dispatch.continuation.stream import Continuation
 from router.dispatch.leg import Leg
 from router.dispatch.sending import send
 from router.fleet.replica import Replica
+from router.observe.events import log_event
 from router.wire.replica import ReplicaConnection
 from router.wire.response_reader import COMPLETE, ResponseReader
 from router.wire.sweep import NEVER
@@ -61,6 +63,7 @@ class Race:
         "aside_said",
         "legs",
         "life",
+        "untold",
     )
 
     def __init__(self, exchange: Exchange, dispatcher: Dispatcher) -> None:
@@ -71,6 +74,7 @@ class Race:
         self._budgeted = False  # one retry of the budget is ours
         self._alarm: asyncio.TimerHandle | None = None  # until a hedge, or until a retry
         self._cause = Reason.OK  # of the retry that the alarm is for
+        self.untold: Replica | None = None  # it seems to know no priority, and is told none
         # What the attempt said that was put aside, and who said it.
         self.aside_said: ResponseReader | None = None
         self.aside_replica: Replica | None = None
@@ -220,6 +224,34 @@ class Race:
         self._end_attempt(leg, reason, reused=False, received=True)
         self._retry(reason)
         return True
+
+    def ask_without_priority(self, leg: Leg) -> bool:
+        """A replica seems to know no priority. True: this request goes to it once more, without;
+        False: its answer stands."""
+        replica = leg.replica
+        if self.is_contested(leg) or not self._can_send_here(replica):
+            return False
+        self.untold = replica
+        leg.finish()
+        self._end_attempt(leg, Reason.REPLICA_REFUSED, reused=False, received=True)
+        self._d.metrics.retries(Reason.REPLICA_REFUSED)
+        self.begin(replica)
+        return True
+
+    def went_without_priority(self, replica: Replica) -> None:
+        """It takes the same request without: that was it."""
+        self.untold = None
+        replica.refuses_priority = True
+        self._d.metrics.priority_refused += 1
+        log_event(
+            logging.WARNING,
+            "a replica knows no priority",
+            key=f"no priority {replica.id}",
+            replica=replica.id,
+        )
+
+    def _can_send_here(self, replica: Replica) -> bool:
+        return self._x.body is not None and not replica.removed and not self._d.closing
 
     def failed(self, leg: Leg, reason: Reason, *, reused: bool, received: bool) -> None:
         """A leg ended without a whole response."""

@@ -143,6 +143,8 @@ class Generation:
         return decode(raw, type)
 
     def rank(self, request: web.Request, body: Body) -> int:
+        header = request.headers.get("x-vllm-priority")
+        self.engine.priorities.append(body.priority if header is None else header)
         return self.persona.rank(request.headers, body.priority)
 
     def jobs(self, request: web.Request, body: Body, prompt: bytes) -> list[Job]:

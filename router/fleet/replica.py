@@ -30,6 +30,7 @@ class Replica(Candidate):
     __slots__ = (
         "address",
         "base_path",
+        "by_priority",
         "config",
         "engine",
         "foreign_load",
@@ -38,12 +39,14 @@ class Replica(Candidate):
         "host_line",
         "learned",
         "limit",
+        "low_first",
         "max_inflight",
         "models",
         "objects",
         "polls",
         "polls_seen",
         "pool",
+        "refuses_priority",
         "removed",
         "served",
         "signals",
@@ -82,6 +85,10 @@ class Replica(Candidate):
         self.engine: str | None = config.engine  # None: not detected yet
         self.signals = NO_SIGNALS
         self.signals_at = 0.0
+        # Of its engine's scheduling; None: it does not tell.
+        self.by_priority: bool | None = None  # it goes by priorities, ...
+        self.low_first: bool | None = None  # ... lower numbers first
+        self.refuses_priority = False  # it has said that it knows none
         self.told = NO_SIGNALS  # the same, kept when it is too old to be believed
         self.ttft_tokens = 0.0  # uncached prompt tokens behind `ttft_s`, smoothed as it is
         self.learned = LearnedCapacity()
@@ -90,6 +97,8 @@ class Replica(Candidate):
         """The same replica with other settings; what is known of it stays."""
         if config.engine is not None:
             self.engine = config.engine
+        if config.priority != self.config.priority:
+            self.refuses_priority = False  # whoever changed that knows better
         self.config = config
         self.weight = config.weight
         self.max_inflight = UNLIMITED if config.max_inflight is None else config.max_inflight

@@ -310,6 +310,7 @@ class Fleet:
             self.knowledge.restarted(replica)
             replica.learned.forget()
             replica.health.begins_slowly(now)
+            replica.refuses_priority = False  # it may be another version
             self._on_event("restarted", replica)
         if signals.asleep != before.asleep:
             self._on_event("asleep" if signals.asleep else "awake", replica)

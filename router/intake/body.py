@@ -32,6 +32,7 @@ _RAWS: Final = (
     "prompt_cache_key",
     "user",
     "priority",
+    "service_tier",
     "stream_options",
     "rid",
 )

@@ -280,6 +280,11 @@ class Collector(CollectorBase):
                 metrics.retry_budget_exhausted,
             ),
             (
+                "priority_refused",
+                "Answers by which an engine was found to know no priority.",
+                metrics.priority_refused,
+            ),
+            (
                 "streams_committed_early",
                 "Streams that got 200 and comments before any content.",
                 metrics.streams_committed_early,

@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from router.core.errors import Reason
-from router.intake.priority import CLASSES
+from router.core.urgency import CLASSES
 from router.intake.routes import KINDS
 
 ATTEMPT_KINDS = ("primary", "retry", "hedge", "continuation", "other")
@@ -94,6 +94,7 @@ class Metrics:
         self.retries_by_cause: dict[Reason, int] = {}
         self.continuations: dict[str, int] = {}  # by outcome, a closed set
         self.ejections_by_replica: dict[str, int] = {}
+        self.priority_dropped_by_replica: dict[str, int] = {}
         self._replicas: set[str] = set()
 
         # Connections.
@@ -105,6 +106,7 @@ class Metrics:
         # Decisions.
         self.policy_errors = 0
         self.retry_budget_exhausted = 0
+        self.priority_refused = 0  # answers by which an engine was found to know no priority
         self.streams_committed_early = 0
 
         # Configuration.
@@ -202,6 +204,13 @@ class Metrics:
         replica_id = self._known_replica(replica_id)
         self.ejections_by_replica[replica_id] = self.ejections_by_replica.get(replica_id, 0) + 1
 
+    def priority_dropped(self, replica_id: str) -> bool:
+        """Count an attempt whose replica was not told its priority; whether it is its first."""
+        replica_id = self._known_replica(replica_id)
+        count = self.priority_dropped_by_replica.get(replica_id, 0)
+        self.priority_dropped_by_replica[replica_id] = count + 1
+        return not count
+
     def reloaded(self, ok: bool, config_hash: str | None = None) -> None:
         """Count one reload; `config_hash` is that of the configuration now in force."""
         self.last_reload_ok = ok
@@ -218,6 +227,7 @@ class Metrics:
             return
         self._replicas.remove(replica_id)
         self.ejections_by_replica.pop(replica_id, None)
+        self.priority_dropped_by_replica.pop(replica_id, None)
         for key in [key for key in self.attempts if key[0] == replica_id]:
             del self.attempts[key]
 

@@ -110,6 +110,22 @@ def test_hedging_is_judged_against_the_same_without_and_the_best_of_the_others()
     assert not missed.met
 
 
+def test_what_went_wrong_with_the_best_of_the_others_is_said() -> None:
+    here = rows("slow-requests", adaptive=0.3, off=1.0, haproxy=0.2)
+    here[2].problems.append("5 × status 504")
+    best = judge(here)[1]
+    assert not best.met and "haproxy: 5 × status 504" in best.words()
+
+
+def test_alone_hedging_is_not_judged_against_nobody() -> None:
+    alone = judge(rows("slow-requests", adaptive=0.3))
+    assert [v.note for v in alone if v.value is None] == [
+        "nothing to compare",
+        "no others",
+        "nothing to compare",
+    ]
+
+
 def test_a_freeze_is_judged_by_the_slowest_against_before() -> None:
     slowest = judge(rows("frozen", adaptive=1.0, off=1.0))[0]
     assert slowest.value == pytest.approx(1.5) and slowest.met

@@ -133,7 +133,7 @@ async def test_a_prediction_and_a_time_to_ask() -> None:
 
 
 @pytest.mark.parametrize(
-    ("urgency", "hedgeable"), [("", True), ("normal", True), ("high", False), (ASKED, True)]
+    ("urgency", "hedgeable"), [("", True), ("normal", True), ("high", False), (ASKED, False)]
 )
 @scenario
 async def test_who_may_not_be_hedged_is_never_asked_for(urgency: str, hedgeable: bool) -> None:

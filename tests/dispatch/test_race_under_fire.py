@@ -197,6 +197,7 @@ class Fire(RuleBasedStateMachine):
             metrics,
             AccessLog(""),
             None,
+            (),
             self.hedger,
             as_loop,
             rng,

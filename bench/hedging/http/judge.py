@@ -66,7 +66,9 @@ def _best_other(name: str, p99: float | None, here: dict[str, Row]) -> Verdict:
     if not others:
         return Verdict(f"{name}, p99 TTFT", "the best of the others'", 1.0, None, "no others")
     best = min(others, key=lambda who: others[who])
-    return goals.times(f"{name}, p99 TTFT", p99, others[best], 1.0, f"{best}'s")
+    troubles = "; ".join(p for row in here.values() if row.name == best for p in row.problems)
+    note = f"{best}: {troubles}" if troubles else ""
+    return goals.times(f"{name}, p99 TTFT", p99, others[best], 1.0, f"{best}'s", note)
 
 
 def _figures(row: Row | None) -> Figures | None:
@@ -74,13 +76,17 @@ def _figures(row: Row | None) -> Figures | None:
 
 
 def _note(here: dict[str, Row]) -> str:
-    mine = [here[key] for key in (WITHOUT, WITH) if key in here]
+    if WITHOUT not in here:
+        return ""
+    mine = [here[WITHOUT], here[WITH]]
     problems = [f"{row.name}: {problem}" for row in mine for problem in row.problems]
     return "; ".join(filter(None, [_chance(here, "urgent"), *problems]))
 
 
 def _chance(here: dict[str, Row], side: str) -> str:
     """Between what the p99 of each side would lie in 95 of 100 such runs."""
+    if WITHOUT not in here:
+        return ""
     words = []
     for key in (WITHOUT, WITH):
         seen = _figures(here.get(key))

@@ -7,10 +7,16 @@ for several (`stream_interval`); where the events tell the counts themselves
 (`continuous_usage_stats`), those count. Tokens behind the last text, such as the first bytes of a
 character that is not whole, are made again and so do not count.
 
+Most events of a stream are one and the same but for their text. So an event is read as a whole only
+if it differs from the last one that was, in anything but one JSON string.
+
 Pure. Must never guess: what is not understood makes the stream one that is not continued.
 """
 
 from __future__ import annotations
+
+import re
+from typing import Final
 
 import msgspec
 
@@ -19,12 +25,23 @@ from router.dispatch.continuation.shapes import Choice, Chunk, Names
 
 _chunk = msgspec.json.Decoder(Chunk).decode
 _names = msgspec.json.Decoder(Names).decode
+_string = msgspec.json.Decoder(str).decode
+_TEXT: Final = re.compile(rb'"(?:content|text)":("(?:[^"\\]|\\.)*")')
 
 
 class Transcript:
     """One stream so far."""
 
-    __slots__ = ("_behind", "is_done", "names", "obstacle", "prompt_tokens", "text", "tokens")
+    __slots__ = (
+        "_after",
+        "_before",
+        "_behind",
+        "names",
+        "obstacle",
+        "prompt_tokens",
+        "text",
+        "tokens",
+    )
 
     def __init__(self) -> None:
         self.text = bytearray()  # UTF-8
@@ -32,14 +49,22 @@ class Transcript:
         self.prompt_tokens: int | None = None  # where the stream has told it
         self.names: Names | None = None  # of the first chunk; copies
         self.obstacle: Outcome | None = None  # why it cannot be continued
-        self.is_done = False  # [DONE] was said
         self._behind = 0  # tokens since the last text
+        self._before = self._after = b""  # what stands around the text of the usual event
 
     def add(self, events: bytes) -> None:
         """More of it: whole events."""
         for event in events.split(b"\n\n"):
             if self.obstacle is not None and self.obstacle is not Outcome.FINISHED:
                 return
+            if self._before and event.startswith(self._before) and event.endswith(self._after):
+                try:
+                    said = _string(event[len(self._before) : -len(self._after)])
+                except (msgspec.DecodeError, UnicodeDecodeError):
+                    pass  # more than its text differs
+                else:
+                    self._say(said, None)
+                    continue
             event = event.strip(b"\n")
             if event and not event.startswith(b":"):
                 self._event(event)
@@ -54,7 +79,6 @@ class Transcript:
             self.obstacle = Outcome.STREAM
             return
         if data == b"[DONE]":
-            self.is_done = True
             self.obstacle = Outcome.FINISHED
             return
         try:
@@ -71,6 +95,15 @@ class Transcript:
             self.obstacle = Outcome.STREAM
         elif chunk.choices:
             self._choice(chunk.choices[0], None if usage is None else usage.completion_tokens)
+            if usage is None and self.obstacle is None and chunk.choices[0].said:
+                self._remember(event, chunk.choices[0].said)
+
+    def _remember(self, event: bytes, said: str) -> None:
+        """An event that says this and nothing else that matters."""
+        places = [*_TEXT.finditer(event)]
+        if len(places) == 1 and _string(places[0][1]) == said:
+            self._before = event[: places[0].start(1)]
+            self._after = event[places[0].end(1) :]
 
     def _choice(self, choice: Choice, told: int | None) -> None:
         delta = choice.delta
@@ -85,8 +118,11 @@ class Transcript:
             self.obstacle = Outcome.FINISHED
         if choice.is_role_only:
             return
+        self._say(choice.said, told)
+
+    def _say(self, said: str, told: int | None) -> None:
+        """A token, or the first of several; `told`: how many there were, by the engine's count."""
         self._behind += 1
-        said = choice.said
         if said:
             self.text += said.encode()
             self.tokens = self.tokens + self._behind if told is None else told
