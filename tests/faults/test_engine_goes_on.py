@@ -32,7 +32,7 @@ from tests.harness.reading import Request
 from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection, eventually
 from tests.harness.running import Router, running, scenario
 
-SGLANG = {"engine": "sglang"}
+SGLANG = {"engine": "sglang", "priority": "none"}  # told nothing else by us
 LONG = {"max_tokens": 1500, "ignore_eos": True}
 
 
