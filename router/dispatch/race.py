@@ -65,6 +65,7 @@ class Race:
         "life",
         "untold",
     )
+    __deletable__ = ("_x",)  # for the compiler
 
     def __init__(self, exchange: Exchange, dispatcher: Dispatcher) -> None:
         self._x = exchange
@@ -464,6 +465,7 @@ class Race:
         if self._budgeted:
             self._budgeted = False
             self._d.budget.give()
+        del self._x  # the two hold each other: nobody shall have to look for such circles
 
     def _quiet(self) -> None:
         """No hedge and no retry any more."""
