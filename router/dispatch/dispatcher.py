@@ -106,6 +106,8 @@ class Dispatcher:
         self.store.adopt(config.continuation)
         self._allowed = frozenset(path.encode() for path in config.allow_paths)
         self._is_trusted = _trust(config.trusted_proxies)
+        self.timeouts = config.timeouts  # of classes that have none of their own
+        self._hedged = frozenset(config.hedging.classes)
         self._timeouts_by_class = {
             name: timeouts_of(config.timeouts, rules.timeouts)
             for name, rules in config.classes.items()
@@ -113,7 +115,9 @@ class Dispatcher:
 
     def timeouts_of(self, priority: str) -> Timeouts:
         """What a request of this class (by name, "" for none) may take."""
-        return self._timeouts_by_class.get(priority or "normal", self.config.timeouts)
+        if not self._timeouts_by_class:
+            return self.timeouts
+        return self._timeouts_by_class.get(priority or "normal", self.timeouts)
 
     def backoff_s(self, attempts: int) -> float:
         """The pause before another attempt: full jitter over a time that doubles (Envoy's)."""
@@ -269,18 +273,19 @@ class Dispatcher:
         self, exchange: Exchange, head: RequestHead, fields: Fields, body_bytes: int
     ) -> str:
         """The class by which a second copy may go. "": it would do harm, or nobody wants it."""
+        asked = head.hedge
+        is_urgent = exchange.priority in self._hedged
+        if asked is None and not is_urgent:
+            return ""
         config = self.config
         rules = config.hedging
-        asked = head.hedge
-        if asked is None and exchange.priority not in rules.classes:
-            return ""
         if asked == b"off" or not exchange.route.repeatable:
             return ""
         if body_bytes > config.limits.retry_body:
             return ""  # it is not kept
         if fields.n is not None and fields.n > 1 and not rules.choices:
             return ""
-        if exchange.priority in rules.classes:
+        if is_urgent:
             return exchange.priority
         may_ask = rules.by_header or may_hedge(exchange.key)
         return ASKED if asked == b"on" and may_ask else ""

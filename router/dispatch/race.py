@@ -114,7 +114,7 @@ class Race:
         leg = Leg(x, self, attempt, replica)
         if streamed:
             leg.overdue_due = now + replica.patience_s(tokens)
-        if x.timeouts.connect_s != self._d.config.timeouts.connect_s:
+        if x.timeouts is not self._d.timeouts:
             leg.connect_due = now + x.timeouts.connect_s  # its class is in more of a hurry
         x.deadline = min(x.deadline, leg.overdue_due, leg.connect_due)
         self.legs.append(leg)
