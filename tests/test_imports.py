@@ -19,14 +19,18 @@ MAY_IMPORT = {
     "wire": {"core", "config"},
     "intake": {"core", "config", "policies"},
     "fleet": {"core", "config", "policies", "wire"},
+    "admission": {"core", "config", "policies"},
     "observe": {"core", "config", "intake", "fleet"},
     "emulator": {"core"},
     "simulator": {
-        *("core", "config", "policies", "intake", "fleet", "observe", "dispatch", "emulator"),
+        *("core", "config", "policies", "intake", "admission", "fleet", "observe", "dispatch"),
+        "emulator",
     },
-    "dispatch": {"core", "config", "policies", "wire", "intake", "fleet", "observe"},
+    "dispatch": {
+        *("core", "config", "policies", "wire", "intake", "admission", "fleet", "observe"),
+    },
     "app": {
-        *("core", "config", "policies", "wire", "intake", "fleet"),
+        *("core", "config", "policies", "wire", "intake", "admission", "fleet"),
         *("observe", "dispatch", "emulator"),
     },
     "cli": {"core", "config", "emulator", "app", "simulator"},

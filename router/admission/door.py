@@ -1,0 +1,121 @@
+"""Who may enter a replica now: its gate's last answer, kept until its facts change.
+
+All facts change by events that the queue is told of, so that an arrival need not look at every
+replica: where no door is closed to its class, it may go anywhere.
+
+Must never: be asked between a change of the facts and `look`.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Final
+
+from policies.queueing.ticket import CLASSES
+from router.admission.gate import open_to
+from router.admission.learned import LearnedLimit
+from router.admission.place import Place, Pool
+from router.admission.rules import NORMAL, ClassRules
+
+ALL: Final = (1 << CLASSES) - 1
+
+
+class Door:
+    """Of one replica."""
+
+    __slots__ = (
+        "extra",
+        "extra_tokens",
+        "learned",
+        "mask",
+        "peak",
+        "place",
+        "poll_at",
+        "poll_s",
+        "used",
+    )
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.mask = ALL  # the classes it is open to, as bits
+        self.extra = 0  # granted since the last look: they may have no lease yet
+        self.extra_tokens = 0
+        self.learned: LearnedLimit | None = None  # of a replica that tells nothing
+        self.poll_at = -inf  # not before then another early poll is asked for, ...
+        self.poll_s = 0.0  # ... which was so long after the one before; 0: there was none
+        self.used = 0  # tokens of what was sent there and has not ended, as far as it is counted
+        self.peak = 0  # the most there were when it took no more
+
+
+class Doors:
+    """Of all replicas that the queue has heard of."""
+
+    __slots__ = ("_classes", "_pool", "by_place", "closed")
+
+    def __init__(self, pool: Pool, classes: list[ClassRules]) -> None:
+        self._pool = pool
+        self._classes = classes
+        self.by_place: dict[Place, Door] = {}
+        # By class: the replicas that are closed to it.
+        self.closed: list[set[Place]] = [set() for _ in range(CLASSES)]
+
+    def adopt(self, classes: list[ClassRules]) -> None:
+        self._classes = classes
+        for door in self.by_place.values():
+            self.look(door)
+
+    def of(self, place: Place) -> Door:
+        door = self.by_place.get(place)
+        if door is None:
+            door = self.by_place[place] = Door(place)
+            self.look(door)
+        return door
+
+    def look(self, door: Door) -> None:
+        """The facts have changed: all leases that were granted are taken."""
+        door.extra = door.extra_tokens = 0
+        if self._pool.is_blind(door.place):
+            if door.learned is None:
+                door.learned = LearnedLimit()
+        else:
+            door.learned = None
+        self.grant(door, 0, 0)
+
+    def grant(self, door: Door, requests: int, tokens: int) -> None:
+        """So many more were granted, and have no lease yet."""
+        door.extra += requests
+        door.extra_tokens += tokens
+        learned = door.learned
+        limit = 0 if learned is None else learned.allowed()
+        mask = open_to(door.place, self._classes, door.extra, door.extra_tokens, limit)
+        changed = mask ^ door.mask
+        if changed:
+            door.mask = mask
+            for urgency in range(CLASSES):
+                if changed & (1 << urgency):
+                    if mask & (1 << urgency):
+                        self.closed[urgency].discard(door.place)
+                    else:
+                        self.closed[urgency].add(door.place)
+
+    def capacity(self) -> float:
+        """Tokens that fit into all of them: their KV caches, or what they were seen to bear. Of
+        whom neither is known is taken to be like the others; 0: of nobody."""
+        known = 0.0
+        count = 0
+        for door in self.by_place.values():
+            tokens = door.place.kv_tokens
+            if tokens is None or tokens <= 0:
+                if not door.mask & (1 << NORMAL):
+                    door.peak = max(door.peak, door.used)
+                tokens = door.peak
+            if tokens > 0:
+                known += tokens
+                count += 1
+        return known / count * len(self.by_place) if count else 0.0
+
+    def forget(self, place: Place) -> None:
+        """It has left the fleet."""
+        if self.by_place.pop(place, None) is not None:
+            for closed in self.closed:
+                closed.discard(place)
