@@ -132,13 +132,8 @@ class _KeyNode(Node):
         self.by_name: dict[str, _UserNode] = {}
 
     def place(self, node: _UserNode) -> None:
-        key = self.line.book.tariff.key(node.account.counter)
-        entry = node.entry
-        if entry is not None:
-            if entry[0] == key:
-                return
-            self.users.remove(node)
-        self.users.add(node, key, node.account.number)
+        account = node.account
+        self.users.move(node, self.line.book.tariff.key(account.counter), account.number)
 
     def moved(self) -> None:
         self.line.place(self)
@@ -156,13 +151,8 @@ class FlowLine:
 
     def place(self, node: _KeyNode) -> None:
         """The key's counter has moved, or it is new here."""
-        key = self.book.tariff.key(node.account.counter)
-        entry = node.entry
-        if entry is not None:
-            if entry[0] == key:
-                return
-            self._keys.remove(node)
-        self._keys.add(node, key, node.account.number)
+        account = node.account
+        self._keys.move(node, self.book.tariff.key(account.counter), account.number)
 
     def push(self, ticket: Ticket, now: float) -> None:
         book = self.book

@@ -51,6 +51,20 @@ class Ranked:
                 heappush(heap, spilled)
             del front[FRONT:]
 
+    def move(self, item: Item, key: float, order: int) -> None:
+        """Another key for one that is in here, or that is not yet."""
+        entry = item.entry
+        if entry is not None:
+            if entry[0] == key:
+                return
+            if self.count == 1:
+                entry = (key, order, item)
+                item.entry = entry
+                self._front[0] = entry
+                return
+            self.remove(item)
+        self.add(item, key, order)
+
     def remove(self, item: Item) -> None:
         """The item must be in here."""
         entry = item.entry

@@ -45,6 +45,7 @@ class Ticket(Item):
         "counted",
         "deadline",
         "excluded",
+        "flow",
         "key",
         "known",
         "known_at",
@@ -133,6 +134,7 @@ class Ticket(Item):
         self.shown = False
         self.preempting = False  # it was asked back, and has not come yet
         self.preempted = 0  # how often it was put back
+        self.flow: Any = None  # what is counted of its key and user
         self.counted = False  # among its flow's pending ones
         self.reserved = 0  # tokens counted as its class's
         self.priced = False  # the order policy has charged it

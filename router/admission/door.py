@@ -12,7 +12,7 @@ from math import inf
 from typing import Final
 
 from policies.queueing.ticket import CLASSES
-from router.admission.gate import open_to
+from router.admission.gate import Facts, open_to
 from router.admission.learned import LearnedLimit
 from router.admission.place import Place, Pool
 from router.admission.rules import NORMAL, ClassRules
@@ -26,17 +26,21 @@ class Door:
     __slots__ = (
         "extra",
         "extra_tokens",
+        "facts",
         "learned",
         "mask",
         "peak",
         "place",
         "poll_at",
         "poll_s",
+        "polls",
         "used",
     )
 
     def __init__(self, place: Place) -> None:
         self.place = place
+        self.facts = Facts()
+        self.polls = -1  # begun when it was last asked whether the engine tells anything
         self.mask = ALL  # the classes it is open to, as bits
         self.extra = 0  # granted since the last look: they may have no lease yet
         self.extra_tokens = 0
@@ -73,12 +77,15 @@ class Doors:
 
     def look(self, door: Door) -> None:
         """The facts have changed: all leases that were granted are taken."""
+        place = door.place
         door.extra = door.extra_tokens = 0
-        if self._pool.is_blind(door.place):
-            if door.learned is None:
+        door.facts.read(place)
+        if place.polls != door.polls:  # whether it tells anything changes with a poll only
+            door.polls = place.polls
+            if not self._pool.is_blind(place):
+                door.learned = None
+            elif door.learned is None:
                 door.learned = LearnedLimit()
-        else:
-            door.learned = None
         self.grant(door, 0, 0)
 
     def grant(self, door: Door, requests: int, tokens: int) -> None:
@@ -87,7 +94,7 @@ class Doors:
         door.extra_tokens += tokens
         learned = door.learned
         limit = 0 if learned is None else learned.allowed()
-        mask = open_to(door.place, self._classes, door.extra, door.extra_tokens, limit)
+        mask = open_to(door.facts, self._classes, door.extra, door.extra_tokens, limit)
         changed = mask ^ door.mask
         if changed:
             door.mask = mask

@@ -27,30 +27,73 @@ from router.admission.place import Place
 from router.admission.rules import ClassRules
 
 LEAST: Final = 64.0  # tokens
+UNLIMITED: Final = 1 << 60
+
+
+class Facts:
+    """What a place said when it was last looked at: read once, judged as often as need be."""
+
+    __slots__ = (
+        "foreign",
+        "inflight",
+        "kv_usage",
+        "limit",
+        "load",
+        "slots",
+        "tokens",
+        "tpot_s",
+        "waiting",
+        "whole",
+    )
+
+    def __init__(self) -> None:
+        self.inflight = 0
+        self.limit = 0
+        self.waiting = 0
+        self.load = 0
+        self.tokens = 0
+        self.foreign = 0
+        self.whole = 0  # of those that wait: they show nothing until they are whole
+        self.slots = UNLIMITED
+        self.kv_usage = 0.0
+        self.tpot_s = 0.0
+
+    def read(self, place: Place) -> None:
+        """An unknown fact becomes one that closes nothing."""
+        self.inflight = place.inflight
+        self.limit = place.limit
+        self.waiting = place.waiting
+        self.load = place.load
+        self.tokens = place.pending_tokens
+        self.foreign = place.foreign_waiting
+        self.whole = place.whole_fresh + place.whole_older
+        slots = place.slots
+        self.slots = UNLIMITED if slots is None else slots
+        kv_usage = place.kv_usage
+        self.kv_usage = -1.0 if kv_usage is None else kv_usage
+        tpot_s = place.tpot_s
+        self.tpot_s = -1.0 if tpot_s is None else tpot_s
 
 
 def open_to(
-    place: Place, classes: list[ClassRules], extra: int, extra_tokens: int, learned: int
+    facts: Facts, classes: list[ClassRules], extra: int, extra_tokens: int, learned: int
 ) -> int:
-    """The classes that may send one more here, as bits: 1 << class.
+    """The classes that may send one more there, as bits: 1 << class.
 
-    `learned`: the learned limit of a replica that tells nothing; 0: it tells.
+    `extra`, `extra_tokens`: granted since, beyond what the facts say. `learned`: the learned limit
+    of a replica that tells nothing; 0: it tells.
     """
-    inflight = place.inflight + extra
-    if inflight >= place.limit:
+    inflight = facts.inflight + extra
+    if inflight >= facts.limit:
         return 0
-    waiting = place.waiting + extra
+    waiting = facts.waiting + extra
     if learned:
         if inflight >= learned:
             return 0
-        waiting -= place.whole_fresh + place.whole_older
-    load = place.load + extra
-    kv_usage = place.kv_usage
-    tpot_s = place.tpot_s
-    slots = place.slots
-    is_full = slots is not None and load >= slots
-    tokens = float(place.pending_tokens + extra_tokens)
-    foreign = float(place.foreign_waiting)
+        waiting -= facts.whole
+    load = facts.load + extra
+    is_full = load >= facts.slots
+    tokens = float(facts.tokens + extra_tokens)
     found = 0
     for urgency in range(CLASSES):
         rules = classes[urgency]
@@ -58,14 +101,12 @@ def open_to(
             batch = rules.prefill_tokens
             if is_full or batch <= 0.0:
                 continue
-            if tokens + foreign * batch / rules.waiting >= batch or waiting * LEAST >= batch:
+            tokens_of_all = tokens + facts.foreign * batch / rules.waiting
+            if tokens_of_all >= batch or waiting * LEAST >= batch:
                 continue
-        if load > 0:
-            if rules.idle:
-                continue
-            if kv_usage is not None and kv_usage >= rules.kv_usage:
-                continue
-            if tpot_s is not None and tpot_s >= rules.tpot_s:
-                continue
+        if load > 0 and (
+            rules.idle or facts.kv_usage >= rules.kv_usage or facts.tpot_s >= rules.tpot_s
+        ):
+            continue
         found |= 1 << urgency
     return found

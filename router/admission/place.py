@@ -21,6 +21,7 @@ class Place(Protocol):
     whole_fresh: int  # of `waiting`: our attempts that show nothing until they are whole ...
     whole_older: int
     limit: int  # attempts at once
+    polls: int  # begun so far
     kv_usage: float | None  # share of the KV cache in use
     kv_tokens: int | None  # tokens that fit into it
     slots: int | None  # requests the engine runs at once
@@ -37,4 +38,5 @@ class Pool(Protocol):
         """Whether the place is among them. Asked for every lane that waits: quick."""
 
     def is_blind(self, place: Place) -> bool:
-        """Whether its engine tells nothing, or nothing that is new enough to be believed."""
+        """Whether its engine tells nothing, or nothing that is new enough to be believed. Asked
+        again after every poll, whether it told anything or not."""

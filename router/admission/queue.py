@@ -180,17 +180,19 @@ class Queue:
         ticket.counted = True
 
     def _flow(self, ticket: Ticket) -> Flow:
+        """The flow of one that begins to be counted."""
         name = (ticket.key, ticket.user)
         flow = self._flows.get(name)
         if flow is None:
             flow = self._flows[name] = Flow()
+        ticket.flow = flow
         return flow
 
     def _unpend(self, ticket: Ticket) -> None:
         """It is over, whichever way."""
         if ticket.counted:
             ticket.counted = False
-            flow = self._flow(ticket)
+            flow: Flow = ticket.flow
             flow.pending -= 1
             self._tidy(ticket, flow)
 
@@ -275,7 +277,7 @@ class Queue:
         self._choice.turns.ends(urgency)
         if self._rules.reservations:
             self._reservations.left(urgency, ticket.reserved)
-        flow = self._flow(ticket)
+        flow: Flow = ticket.flow
         flow.waiting -= 1
         self._tidy(ticket, flow)
 

@@ -172,8 +172,7 @@ def test_early_polls_are_asked_for_only_where_they_help_and_ever_more_rarely() -
 def test_a_replica_that_tells_nothing_is_used_up_to_a_learned_limit() -> None:
     spot = Spot("a", slots=None)
     world = World([spot])
-    world.pool.blind.add(spot)
-    world.free(spot)
+    world.blinded(spot)
     for _ in range(2000):
         world.come(tokens=50, output=50, streamed=False)
     assert spot.inflight == 16
@@ -191,7 +190,6 @@ def test_signals_that_are_lost_stop_nothing() -> None:
     for _ in range(50):
         world.come(tokens=50, output=50)
     spot.kv_usage = spot.slots = spot.tpot_s = None
-    world.pool.blind.add(spot)
-    world.free(spot)
+    world.blinded(spot)
     world.run(60.0)
     assert len(world.done) == 50

@@ -309,6 +309,12 @@ class World:
         poll_counted(spot, number, spot.running, waiting)
         self.free(spot)
 
+    def blinded(self, spot: Spot) -> None:
+        """From now on polls of it fail."""
+        self.pool.blind.add(spot)
+        poll_begins(spot)
+        self.free(spot)
+
     def poll_every(self, seconds: float) -> None:
         for spot in self.pool.spots:
             self.poll(spot)
