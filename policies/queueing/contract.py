@@ -48,9 +48,9 @@ class Line(Protocol):
     def first(self, now: float) -> Ticket | None:
         """Who goes next; None of nobody."""
 
-    def rank(self, now: float) -> tuple[float, float]:
-        """Of the first, to compare with the first of other lines of this policy: lower goes first.
-        There has to be one."""
+    def rank(self, now: float) -> tuple[float, ...]:
+        """Of the first, to compare with the first of other lines of this policy: lower goes first,
+        ties by arrival. There has to be one."""
 
     def band(self, most: int, now: float) -> list[Ticket]:
         """The first and those, at most `most` in all, any of which may go in its place without

@@ -212,7 +212,7 @@ class FlowLine:
         ticket: Ticket = node.tickets.first()
         return ticket
 
-    def rank(self, now: float) -> tuple[float, float]:
+    def rank(self, now: float) -> tuple[float, ...]:
         above: _KeyNode = self._keys.first()
         return self._keys.first_key(), float(above.account.number)
 

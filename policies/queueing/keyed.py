@@ -32,7 +32,7 @@ class KeyedLine:
         found: Ticket | None = self._tickets.first()
         return found
 
-    def rank(self, now: float) -> tuple[float, float]:
+    def rank(self, now: float) -> tuple[float, ...]:
         tickets = self._tickets
         return tickets.first_key(), float(tickets.first_order())
 

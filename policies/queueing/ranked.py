@@ -106,8 +106,10 @@ class Ranked:
         return order
 
     def leading(self, most: int, key: float) -> list[Any]:
-        """Items from the first on whose key is at most `key`; at most `most`, or `FRONT` or so."""
+        """Items from the first on whose key is at most `key`; at most `most`, or `FRONT`."""
         found: list[Any] = []
+        if len(self._front) < most and self._heap:
+            self._refill()
         for entry in self._front:
             if entry[0] > key or len(found) >= most:
                 break

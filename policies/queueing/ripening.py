@@ -57,7 +57,7 @@ class RipeningLine:
         found: Ticket | None = self._ripe.first() if self._ripe.count else self._unripe.first()
         return found
 
-    def rank(self, now: float) -> tuple[float, float]:
+    def rank(self, now: float) -> tuple[float, ...]:
         self._ripen(now)
         row = self._ripe
         if row.count:

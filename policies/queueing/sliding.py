@@ -149,9 +149,9 @@ class SlidingLine:
         found: Ticket | None = self._row(now)[1].first()
         return found
 
-    def rank(self, now: float) -> tuple[float, float]:
+    def rank(self, now: float) -> tuple[float, ...]:
         group, row = self._row(now)
-        return float(group), row.first_key()
+        return float(group), row.first_key(), float(row.first_order())
 
     def band(self, most: int, now: float) -> list[Ticket]:
         row = self._row(now)[1]

@@ -3,8 +3,8 @@
 1. Of each class, the lines whose tickets may go there now: the replica serves their lane, its gate
    is open to the class as its eldest has aged it, and the class's reservation allows it.
 2. Among classes: critical first; then a class whose eldest starves, though at most every other time
-   while somebody else could go; then by weight and turn. Or strictly by class, or as the order
-   policy compares lines of all classes.
+   while somebody else could go, and several of them in turn; then by weight and turn. Or strictly
+   by class, or as the order policy compares lines of all classes.
 3. Within the line: the order policy's first, or one of its band whose prefix the replica holds
    better. A starving ticket goes itself where the policy might pass it over for ever.
 
@@ -38,7 +38,9 @@ class Choice:
         "_reservations",
         "_rows",
         "_rules",
+        "_starved_turns",
         "_starving",
+        "_turn",
         "_was_starving",
         "turns",
     )
@@ -51,7 +53,9 @@ class Choice:
         self.turns = Turns(rules.classes)
         self._rows: list[Row | None] = [None] * CLASSES  # of each class the line that goes first
         self._levels = [0.0] * CLASSES  # ... and the class as its eldest has aged it
-        self._starving: Row | None = None  # whose eldest starves, the one due first
+        self._starving: Row | None = None  # whose eldest starves, the one whose turn it is
+        self._turn = 0  # places given to those who starve ...
+        self._starved_turns = [0] * CLASSES  # ... and the last of them each class had
         self._was_starving = False  # the last place went to a starving class
         self.adopt(rules, order)
 
@@ -87,7 +91,7 @@ class Choice:
         for urgency in range(CLASSES):
             rows[urgency] = None
         self._starving = None
-        due = inf
+        since = inf
         mask = door.mask
         rules, reservations = self._rules, self._reservations
         for lane in lanes.values():
@@ -114,9 +118,15 @@ class Choice:
                     if row.line.rank(now) < other.line.rank(now):
                         rows[urgency] = row
                 if eldest.starved and urgency != CRITICAL:
-                    eldest_due = eldest.arrival + rules.classes[urgency].bound_s
-                    if eldest_due < due:
-                        due = eldest_due
+                    # Not by due time: a class that is always late would have all of these turns.
+                    turn = self._starved_turns[urgency]
+                    starving = self._starving
+                    if (
+                        starving is None
+                        or turn < self._starved_turns[starving.urgency]
+                        or (urgency == starving.urgency and eldest.arrival < since)
+                    ):
+                        since = eldest.arrival
                         self._starving = row
 
     def _row(self, now: float) -> Row | None:
@@ -128,6 +138,8 @@ class Choice:
         starving = self._starving
         if starving is not None and not self._was_starving:
             self._was_starving = True
+            self._turn += 1
+            self._starved_turns[starving.urgency] = self._turn
             return starving
         found: Row | None = None
         if mode == TOGETHER:
@@ -142,7 +154,8 @@ class Choice:
                 if row is not None and measure[urgency] < least:
                     least = measure[urgency]
                     found = row
-        self._was_starving = False
+        if found is not None:  # a look that finds nobody is nobody's turn
+            self._was_starving = False
         self._starving = None
         return found
 

@@ -223,11 +223,6 @@ class Queue:
                 retry_after_s=self._drain.retry_after_s(urgency, ahead + 1, now),
             )
         self.counts.queued[urgency] += 1
-        if ticket.deadline < ticket.arrival + rules.classes[urgency].timeout_s:
-            if len(self._deadlines) > 64 + 2 * self.waiting:
-                self._deadlines = [e for e in self._deadlines if e[2].state == WAITING]
-                heapify(self._deadlines)
-            heappush(self._deadlines, (ticket.deadline, ticket.order, ticket))
         self._wait(ticket, flow, now)
 
     def _wait(self, ticket: Ticket, flow: Flow, now: float) -> None:
@@ -256,6 +251,11 @@ class Queue:
         ticket.reserved = ticket.prompt + ticket.output
         if self._rules.reservations:
             self._reservations.waits(urgency, ticket.reserved, now)
+        if ticket.deadline < ticket.arrival + self._rules.classes[urgency].timeout_s:
+            if len(self._deadlines) > 64 + 2 * self.waiting:
+                self._deadlines = [e for e in self._deadlines if e[2].state == WAITING]
+                heapify(self._deadlines)
+            heappush(self._deadlines, (ticket.deadline, ticket.order, ticket))
         row.enter(ticket, now)
 
     def _unwait(self, ticket: Ticket, state: int) -> None:
@@ -555,7 +555,7 @@ class Queue:
             if level > HIGH:
                 # The next half step, beyond which its gate is another class's.
                 half = int(level + 0.5) - 0.5
-                at = eldest.arrival + (row.urgency - half) / rules.aging
+                at = eldest.arrival + (row.urgency - half) / rules.aging + _MOMENT_S
                 if at > now:
                     due = min(due, at)
         return due
@@ -705,6 +705,7 @@ class Queue:
 
 
 _SOON_S: Final = 0.1
+_MOMENT_S: Final = 1e-3  # beyond a boundary, on which nobody can stand exactly
 _SELDOM_S: Final = 1.0  # between two early polls of a replica, at most
 _LANES: Final = 64  # kept though nobody waits in them; models and pins come and go
 _LOOK_S: Final = 1.0  # between two looks at what reservations allow

@@ -32,6 +32,7 @@ class Row:
         self.count += 1
         if ticket.look is not None:
             self.looking += 1
+        ticket.starved = False  # one that was put back is promoted again
         young = self._young
         if young and ticket.order < young[-1].order:
             self._put_back(ticket)
@@ -41,7 +42,6 @@ class Row:
 
     def _put_back(self, ticket: Ticket) -> None:
         """An old one comes again, before all that came later. Rare, so it may look through them."""
-        ticket.starved = False
         place = 0
         for other in self._young:
             if other.order >= ticket.order:
