@@ -103,7 +103,7 @@ class Registry(Generic[T]):
         return self.classes[name]
 
     def _entry_points(self) -> dict[str, Any]:
-        # Imported here because it is slow to import and almost never needed: 15 ms of a 60 ms start.
+        # Imported here because it is slow to import and almost never needed: 15 of 60 ms.
         from importlib.metadata import entry_points
 
         return {point.name: point for point in entry_points(group=self.group)}

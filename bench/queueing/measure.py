@@ -43,8 +43,8 @@ def dispatch_us(
             running.pop()
             lease.release()
             over_all.append(over)
-            for granted in queue.freed(over.place, now):
-                running.append((granted, Lease(granted.place, granted.tokens)))
+            granted = queue.freed(over.place, now)
+            running.extend([(each, Lease(each.place, each.tokens)) for each in granted])
 
     others: list[tuple[Ticket, Lease]] = []
     spare = Replica(0)

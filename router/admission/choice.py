@@ -90,7 +90,7 @@ class Choice:
         rows, levels = self._rows, self._levels
         for urgency in range(CLASSES):
             rows[urgency] = None
-        self._starving = None
+        starving: Row | None = None
         since = inf
         mask = door.mask
         rules, reservations = self._rules, self._reservations
@@ -120,14 +120,14 @@ class Choice:
                 if eldest.starved and urgency != CRITICAL:
                     # Not by due time: a class that is always late would have all of these turns.
                     turn = self._starved_turns[urgency]
-                    starving = self._starving
                     if (
                         starving is None
                         or turn < self._starved_turns[starving.urgency]
                         or (urgency == starving.urgency and eldest.arrival < since)
                     ):
                         since = eldest.arrival
-                        self._starving = row
+                        starving = row
+        self._starving = starving
 
     def _row(self, now: float) -> Row | None:
         rows = self._rows

@@ -5,6 +5,9 @@ the least, and its client notices nothing, because it is put back at its old pla
 streamed shows nothing before its end; it may be asked back for some seconds after its dispatch, for
 what it has decoded is lost.
 
+What a replica lacks may be its KV cache, and that it is free again is known with the next poll
+only: so at one replica nobody gives way again within `_ROUND_S`.
+
 A budget bounds it: every dispatch pays in a share of one preemption, up to `_BURST`. Nobody is
 asked back more often than a few times.
 
@@ -21,19 +24,21 @@ from router.admission.place import Place, Pool
 from router.admission.rules import HIGH, Rules
 
 _BURST: Final = 10.0
+_ROUND_S: Final = 1.0
 _LOOKS: Final = 64  # at tickets, for one victim
 
 
 class Preemption:
     """Of one queue."""
 
-    __slots__ = ("_budget", "_rules", "_running", "asked")
+    __slots__ = ("_budget", "_last", "_rules", "_running", "asked")
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self._budget = 1.0
         # By class, in the order of their dispatch: those that may give way.
         self._running: list[dict[Ticket, None]] = [{} for _ in range(CLASSES)]
+        self._last: dict[Place, float] = {}  # when somebody gave way there last, within a round
         self.asked = 0  # to give way, and not back yet
 
     def adopt(self, rules: Rules) -> None:
@@ -73,6 +78,8 @@ class Preemption:
         """
         if self._budget < 1.0:
             return None
+        if self._last:
+            self._last = {p: at for p, at in self._last.items() if now < at + _ROUND_S}
         looks = _LOOKS
         for other in range(CLASSES - 1, urgency + self._rules.preempt_gap - 1, -1):
             for ticket in self._newest(other):
@@ -82,6 +89,10 @@ class Preemption:
                 place: Place = ticket.place
                 if not self._may(ticket, now) or not pool.serves(place, lane):
                     continue
+                last = self._last.get(place, now)
+                if last != now and now < last + _ROUND_S:
+                    continue
+                self._last[place] = now
                 self._forget(ticket)
                 self._budget -= 1.0
                 ticket.preempting = True

@@ -48,7 +48,7 @@ def test_commented_keys_of_the_example_exist_and_show_defaults(tmp_path: Path) -
     assert config.replicas[1].max_inflight == 256
     assert config.allow_paths == ("/metrics",)
     default = Config()
-    for section in ("timeouts", "limits", "retry", "drain", "access_log"):
+    for section in ("timeouts", "limits", "retry", "drain", "access_log", "queue"):
         assert getattr(config, section) == getattr(default, section)
 
 
