@@ -52,6 +52,7 @@ class Ticket(Item):
         "lane",
         "level",
         "look",
+        "model",
         "most",
         "node",
         "number",
@@ -62,6 +63,7 @@ class Ticket(Item):
         "preempting",
         "priced",
         "prompt",
+        "queue",
         "request",
         "reserved",
         "running",
@@ -81,7 +83,8 @@ class Ticket(Item):
         self,
         request: object = None,
         *,
-        lane: str = "",
+        model: str = "",
+        lane: str | None = None,
         number: float = 2.0,
         key: str = "",
         user: str = "",
@@ -99,9 +102,10 @@ class Ticket(Item):
     ) -> None:
         super().__init__()
         self.request = request  # the driver's own; the queue hands it back and never looks
-        # Tickets of one lane may go to the same replicas: the model's name, as a rule. What may
-        # go to others than the rest of its model (a stored response) has a lane of its own.
-        self.lane = lane
+        self.model = model  # decides the queue; "": it names none
+        # Tickets of one lane may go to the same replicas: the model's name, as a rule (None). What
+        # may go to others than the rest of its model (a stored response) has a lane of its own.
+        self.lane = model if lane is None else lane
         self.number = number  # urgency: 0 critical to 4 batch, lower first, fractions allowed
         self.urgency = max(0, min(CLASSES - 1, int(number + 0.5)))  # the class it belongs to
         self.key = key  # whose it is ...
@@ -121,6 +125,7 @@ class Ticket(Item):
         self.excluded = excluded  # replicas of its lane it must not go to, such as tried ones
 
         # The queue's.
+        self.queue: Any = None  # the one that counts it
         self.state: int = NEW
         self.order = 0  # the order of arrival, from the first to wait
         self.level = number  # the number with the steps of its flow, frozen at arrival

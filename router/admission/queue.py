@@ -5,7 +5,7 @@ Must never: do I/O, look at a clock, or call back whoever drives it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Any, Final
@@ -57,6 +57,15 @@ class Ticked:
         self.polls: list[Place] = []  # poll them now: somebody waits for what they would say
 
 
+class Orders:
+    """The order of arrival, shared by queues between which tickets may move."""
+
+    __slots__ = ("last",)
+
+    def __init__(self) -> None:
+        self.last = 0
+
+
 class Flow:
     """One user of one key, while he has something pending."""
 
@@ -72,7 +81,6 @@ class Queue:
 
     __slots__ = (
         "_active",
-        "_arrivals",
         "_choice",
         "_deadlines",
         "_dirty",
@@ -82,6 +90,7 @@ class Queue:
         "_known",
         "_lanes",
         "_order",
+        "_orders",
         "_outputs",
         "_pool",
         "_preemption",
@@ -96,7 +105,9 @@ class Queue:
         "waiting",
     )
 
-    def __init__(self, config: Config, pool: Pool, *, steps: bool = False) -> None:
+    def __init__(
+        self, config: Config, pool: Pool, *, steps: bool = False, orders: Orders | None = None
+    ) -> None:
         """`steps`: a user's further pending requests step back within their class, where the order
         does not share by flow. Raises PolicyConfigError."""
         self.config = config
@@ -107,7 +118,7 @@ class Queue:
         self.body_bytes = 0  # held by those that wait
         self._pool = pool
         self._steps = steps
-        self._arrivals = 0
+        self._orders = Orders() if orders is None else orders
         self._known = 0  # replicas, as the order policy was told
         self._dirty = False  # what a class may have has changed: a place may be free anywhere
         self._lanes: dict[str, Lane] = {}  # with somebody that waits, or that did a moment ago
@@ -139,8 +150,10 @@ class Queue:
         """
         urgency = ticket.urgency
         rules = self._rules
-        self._arrivals += 1
-        ticket.order = self._arrivals
+        orders = self._orders
+        orders.last += 1
+        ticket.order = orders.last
+        ticket.queue = self
         if rules.step > 0.0:
             self._step(ticket)
         lane = self._active.get(ticket.lane)
@@ -459,9 +472,12 @@ class Queue:
             self._unpend(ticket)
         return False
 
-    def requeue(self, ticket: Ticket, now: float) -> bool:
+    def requeue(self, ticket: Ticket, now: float, into: Queue | None = None) -> bool:
         """One that was sent comes back to its old place, however full the queue is; its lease is
-        released, and `freed` comes next. False: it has ended meanwhile, and stays so."""
+        released, and `freed` comes next. False: it has ended meanwhile, and stays so.
+
+        `into`: the queue it waits in from now on, if that is another one.
+        """
         if ticket.state != SENT:
             return False
         if ticket.preempting:
@@ -472,7 +488,11 @@ class Queue:
             ticket.priced = False
             self._order.refunded(ticket)
         ticket.place = None
-        self._wait(ticket, self._flow(ticket), now)
+        if into is None or into is self:
+            self._wait(ticket, self._flow(ticket), now)
+        else:
+            self._unpend(ticket)
+            into.receive(ticket, now)
         return True
 
     def told(self, ticket: Ticket, now: float) -> float:
@@ -641,6 +661,32 @@ class Queue:
         """It has left the fleet; what was sent there is settled as usual."""
         self._doors.forget(place)
         self._dirty = True
+
+    def places(self) -> list[Place]:
+        """The replicas it has heard of."""
+        return list(self._doors.by_place)
+
+    def waiting_of(self, models: Container[str]) -> int:
+        """How many wait for these models."""
+        return sum(1 for ticket in self.tickets() if ticket.model in models)
+
+    def parted(self, queues: Mapping[str, Queue]) -> list[Ticket]:
+        """Those that wait for models that have another queue now; they wait here no longer."""
+        found = [t for t in self.tickets() if queues.get(t.model, self) is not self]
+        for ticket in found:
+            self._line_drops(ticket)
+            self._unwait(ticket, NEW)
+            self._unpend(ticket)
+        return found
+
+    def receive(self, ticket: Ticket, now: float) -> None:
+        """One that waited elsewhere waits here, however full it is."""
+        ticket.queue = self
+        flow = self._flow(ticket)
+        if self._rules.step > 0.0:
+            flow.pending += 1
+            ticket.counted = True
+        self._wait(ticket, flow, now)
 
     def adopt(self, config: Config) -> None:
         """Other rules; who waits keeps his place in time. `tick` comes next.
