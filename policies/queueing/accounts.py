@@ -8,8 +8,9 @@ it can save up nothing. When nobody waits nobody is deprived, so with the last t
 are forgotten.
 
 An account that waits for nothing and is not above the virtual time is worth nothing, because a new
-one would be the same; it is dropped. So what is kept is bounded by who waits and who was served
-more than others a moment ago, and in any case by `IDLE_MAX`.
+one would be the same. Beyond a few, kept to save making them again, such accounts are dropped; so
+what is kept is bounded by who waits and who was served more than others a moment ago, and in any
+case by `IDLE_MAX`.
 
 Must never: know in what it is charged.
 """
@@ -22,6 +23,7 @@ from typing import Any, Final
 from policies.queueing.ticket import Item
 
 IDLE_MAX: Final = 4096
+IDLE_KEPT: Final = 64  # whatever they are worth
 
 
 class Account:
@@ -92,9 +94,9 @@ class Accounts:
         if found is None:
             self._number += 1
             found = self.by_name[name] = Account(name, weight, self._number, self)
+        found.weight = weight
+        if found.counter < self.time:
             found.counter = self.time
-        elif found.weight != weight:
-            found.weight = weight
         return found
 
     def begins(self, account: Account) -> None:
@@ -103,9 +105,8 @@ class Accounts:
         if account.waiting == 1:
             if not self._backlogged:
                 self.time = max(self.time, self.peak)
+                account.counter = max(account.counter, self.time)
             self._backlogged += 1
-            if account.counter < self.time:
-                account.counter = self.time
 
     def ends(self, account: Account) -> None:
         """One less waits. Call it after charging."""
@@ -115,11 +116,12 @@ class Accounts:
             self.idles(account)
 
     def idles(self, account: Account) -> None:
-        """It waits for nothing: it is dropped as soon as it is worth nothing."""
+        """It waits for nothing: it may be dropped as soon as it is worth nothing."""
         if not account.idle:
             account.idle = True
             heappush(self._idle, (account.counter, account.number, account))
-        self._prune()
+        if len(self._idle) > IDLE_KEPT:
+            self._prune()
 
     def correct(self, account: Account, amount: float) -> None:
         """It was charged too little by `amount`, or too much; it may have been dropped since."""
@@ -137,7 +139,7 @@ class Accounts:
     def _prune(self) -> None:
         idle = self._idle
         worthless = self.time if self._backlogged else max(self.time, self.peak)
-        while idle:
+        while len(idle) > IDLE_KEPT:
             counter, number, account = idle[0]
             if counter > worthless and len(idle) <= IDLE_MAX:
                 return

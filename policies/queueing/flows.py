@@ -21,6 +21,7 @@ from policies.queueing.accounts import Account, Accounts, Node
 from policies.queueing.ranked import FRONT, Ranked
 from policies.queueing.ticket import Ticket
 
+_EMPTY: Final = 32  # nodes that are kept though nobody waits in them, to save making them again
 _ROUNDING: Final = 1e-9  # of a counter: sums of shares of a turn
 
 
@@ -162,11 +163,15 @@ class FlowLine:
         above = self._by_name.get(ticket.key)
         if above is None:
             above = self._by_name[ticket.key] = _KeyNode(key_account, self)
+        if above.entry is None:
+            above.account = key_account  # an empty one may be of an account that was dropped
             key_account.nodes.append(above)
             self.place(above)
         node = above.by_name.get(ticket.user)
         if node is None:
             node = above.by_name[ticket.user] = _UserNode(account, above)
+        if node.entry is None:
+            node.account = account
             account.nodes.append(node)
             above.place(node)
         ticket.node = node
@@ -193,12 +198,14 @@ class FlowLine:
         node.tickets.remove(ticket)
         if not node.tickets.count:
             above.users.remove(node)
-            del above.by_name[user.name]
             user.nodes.remove(node)
+            if len(above.by_name) > _EMPTY:
+                del above.by_name[user.name]
             if not above.users.count:
                 self._keys.remove(above)
-                del self._by_name[key.name]
                 key.nodes.remove(above)
+                if len(self._by_name) > _EMPTY:
+                    del self._by_name[key.name]
         if is_served:
             self.book.charge(ticket, key, user)
         user.within.ends(user)

@@ -210,7 +210,7 @@ class Queue:
             self._tidy(ticket, flow)
 
     def _tidy(self, ticket: Ticket, flow: Flow) -> None:
-        if not flow.waiting and not flow.pending:
+        if not flow.waiting and not flow.pending and len(self._flows) > _FLOWS:
             del self._flows[(ticket.key, ticket.user)]
 
     def _enter(self, ticket: Ticket, now: float) -> None:
@@ -753,6 +753,7 @@ class Queue:
 _SOON_S: Final = 0.1
 _MOMENT_S: Final = 1e-3  # beyond a boundary, on which nobody can stand exactly
 _SELDOM_S: Final = 1.0  # between two early polls of a replica, at most
+_FLOWS: Final = 256  # kept though nothing of them is pending, to save making them again
 _LANES: Final = 64  # kept though nobody waits in them; models and pins come and go
 _LOOK_S: Final = 1.0  # between two looks at what reservations allow
 _FULL: Final = {
