@@ -49,6 +49,8 @@ The parts, from what decides least to what decides most
     affinity       of the first few, whose prefix does this replica hold?
     choice         all of these: who gets this place
     preemption     who gives way to somebody more urgent
+    room           who waits, where, and how many may
+    clockwork      what time alone changes
     drain          when will there be room (Retry-After)
     outputs        how long will the answer be
     queue          the calls above

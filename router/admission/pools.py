@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from policies.queueing.ticket import Ticket
+from router.admission.clockwork import Ticked
 from router.admission.place import Place, Pool
-from router.admission.queue import DONE, Orders, Queue, Ticked
+from router.admission.queue import DONE, Queue
+from router.admission.room import Orders
 from router.config.model import Queue as Config
 
 ANY = ""  # the model of requests that name none
@@ -156,6 +158,7 @@ class Pools:
         for queue in self.queues:
             if queue.waiting:
                 ticked = queue.tick(now)
+                found.next_at = min(found.next_at, queue.next_at)
                 found.expired += ticked.expired
                 found.granted += ticked.granted
                 found.preempt += ticked.preempt

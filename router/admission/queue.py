@@ -6,13 +6,13 @@ Must never: do I/O, look at a clock, or call back whoever drives it.
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from heapq import heapify, heappop, heappush
 from math import inf
-from typing import Any, Final
+from typing import Final
 
 from policies.queueing.contract import OrderPolicy, make_order
-from policies.queueing.ticket import CLASSES, ENDED, NEW, SENT, WAITING, Ticket
+from policies.queueing.ticket import ENDED, NEW, SENT, WAITING, Ticket
 from router.admission.choice import Choice, cost
+from router.admission.clockwork import Clockwork, Ticked
 from router.admission.counts import QueueCounts
 from router.admission.door import Door, Doors
 from router.admission.drain import Drain
@@ -20,8 +20,8 @@ from router.admission.outputs import Outputs
 from router.admission.place import Place, Pool
 from router.admission.preemption import Preemption
 from router.admission.reservations import Reservations
-from router.admission.row import Lane, Row
-from router.admission.rules import HIGH, NAMES, Rules
+from router.admission.room import Orders, Room
+from router.admission.rules import NAMES, Rules
 from router.config.model import Queue as Config
 from router.core.errors import Reason, RouterError
 
@@ -30,79 +30,33 @@ DONE: Final = 0
 CANCELLED: Final = 1  # its output is not what it would have been
 REFUSED: Final = 2  # the replica had no room, or its time was over
 
-_AT_ONCE: Final = 1024  # promotions or expiries of one row in one tick: the rest comes in the next
 _NOBODY: Final[tuple[Place, ...]] = ()
 _NONE: Final[list[Ticket]] = []
-
-
-class Expired:
-    """A ticket whose time was over while it waited, and what its client is told."""
-
-    __slots__ = ("error", "ticket")
-
-    def __init__(self, ticket: Ticket, error: RouterError) -> None:
-        self.ticket = ticket
-        self.error = error
-
-
-class Ticked:
-    """What a tick wants done, in this order."""
-
-    __slots__ = ("expired", "granted", "polls", "preempt")
-
-    def __init__(self) -> None:
-        self.expired: list[Expired] = []  # answer them; nothing else happens to them
-        self.granted: list[Ticket] = []  # each has its `place`: as from `freed`
-        self.preempt: list[Ticket] = []  # cancel them at their `place`, then `requeue` or `settle`
-        self.polls: list[Place] = []  # poll them now: somebody waits for what they would say
-
-
-class Orders:
-    """The order of arrival, shared by queues between which tickets may move."""
-
-    __slots__ = ("last",)
-
-    def __init__(self) -> None:
-        self.last = 0
-
-
-class Flow:
-    """One user of one key, while he has something pending."""
-
-    __slots__ = ("pending", "waiting")
-
-    def __init__(self) -> None:
-        self.waiting = 0
-        self.pending = 0  # waiting or sent, counted only where there are steps
 
 
 class Queue:
     """One queue: tickets in, places out."""
 
     __slots__ = (
-        "_active",
         "_choice",
-        "_deadlines",
+        "_clockwork",
         "_dirty",
         "_doors",
         "_drain",
-        "_flows",
         "_known",
-        "_lanes",
         "_order",
         "_orders",
         "_outputs",
         "_pool",
         "_preemption",
         "_reservations",
+        "_room",
         "_rules",
         "_steps",
-        "body_bytes",
+        "_weighed_at",
         "config",
         "counts",
-        "depth",
         "next_at",
-        "waiting",
     )
 
     def __init__(
@@ -112,19 +66,13 @@ class Queue:
         does not share by flow. Raises PolicyConfigError."""
         self.config = config
         self.counts = QueueCounts()
-        self.waiting = 0
         self.next_at = inf  # when to tick at the latest; infinity: nothing waits
-        self.depth = [0] * CLASSES  # that wait, by class
-        self.body_bytes = 0  # held by those that wait
         self._pool = pool
         self._steps = steps
         self._orders = Orders() if orders is None else orders
+        self._weighed_at = -inf
         self._known = 0  # replicas, as the order policy was told
         self._dirty = False  # what a class may have has changed: a place may be free anywhere
-        self._lanes: dict[str, Lane] = {}  # with somebody that waits, or that did a moment ago
-        self._active: dict[str, Lane] = {}  # with somebody that waits
-        self._flows: dict[tuple[str, str], Flow] = {}
-        self._deadlines: list[Any] = []  # heap of (deadline, order, ticket), dead ones too
         self._outputs = Outputs()
         self._drain = Drain()
         self._order: OrderPolicy = make_order(config.policy, config.options)
@@ -136,9 +84,34 @@ class Queue:
         )
         self._preemption = Preemption(self._rules)
         self._choice = Choice(self._rules, self._order, pool, self._reservations)
+        self._room = Room(self._rules, self._order, self._choice.turns, self._reservations)
+        self._clockwork = Clockwork(
+            self._rules,
+            pool,
+            self._room,
+            self._doors,
+            self._preemption,
+            self._drain,
+            self.counts,
+        )
 
     def _has_steps(self) -> bool:
         return self._steps and not self._order.is_fair
+
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return self._room.count
+
+    @property
+    def depth(self) -> list[int]:
+        """How many wait, by class."""
+        return list(self._room.depth)
+
+    @property
+    def body_bytes(self) -> int:
+        """Held by those that wait."""
+        return self._room.body_bytes
 
     # -- arrivals -----------------------------------------------------------------------------
 
@@ -155,9 +128,8 @@ class Queue:
         ticket.order = orders.last
         ticket.queue = self
         if rules.step > 0.0:
-            self._step(ticket)
-        lane = self._active.get(ticket.lane)
-        if lane is None or not self._has_row(lane, urgency):
+            self._room.step(ticket)
+        if not self._room.has(ticket.lane, urgency):
             places = self._pool.eligible(ticket.lane)
             closed = self._doors.closed[urgency]
             if closed or ticket.excluded:
@@ -171,10 +143,6 @@ class Queue:
         self._enter(ticket, now)
         return _NOBODY
 
-    def _has_row(self, lane: Lane, urgency: int) -> bool:
-        row = lane.rows[urgency]
-        return row is not None and row.count > 0
-
     def _may_borrow(self, ticket: Ticket) -> bool:
         self._predict(ticket)
         return self._reservations.allows(ticket.urgency, ticket.prompt + ticket.output)
@@ -183,121 +151,29 @@ class Queue:
         if ticket.output < 0:
             ticket.output = self._outputs.predict(ticket.key, ticket.user)
 
-    def _step(self, ticket: Ticket) -> None:
-        """The k-th pending request of a flow is k - 1 steps less urgent, within its class."""
-        flow = self._flow(ticket)
-        behind = ticket.urgency + 0.49
-        stepped = ticket.number + self._rules.step * flow.pending
-        ticket.level = max(ticket.number, min(stepped, behind))
-        flow.pending += 1
-        ticket.counted = True
-
-    def _flow(self, ticket: Ticket) -> Flow:
-        """The flow of one that begins to be counted."""
-        name = (ticket.key, ticket.user)
-        flow = self._flows.get(name)
-        if flow is None:
-            flow = self._flows[name] = Flow()
-        ticket.flow = flow
-        return flow
-
-    def _unpend(self, ticket: Ticket) -> None:
-        """It is over, whichever way."""
-        if ticket.counted:
-            ticket.counted = False
-            flow: Flow = ticket.flow
-            flow.pending -= 1
-            self._tidy(ticket, flow)
-
-    def _tidy(self, ticket: Ticket, flow: Flow) -> None:
-        if not flow.waiting and not flow.pending and len(self._flows) > _FLOWS:
-            del self._flows[(ticket.key, ticket.user)]
-
     def _enter(self, ticket: Ticket, now: float) -> None:
-        rules = self._rules
         urgency = ticket.urgency
-        flow = self._flow(ticket)
-        reason: Reason | None = None
-        if self.depth[urgency] >= rules.classes[urgency].depth:
-            reason = Reason.QUEUE_FULL
-        elif flow.waiting >= rules.flow_depth:
-            reason = Reason.QUEUE_FLOW_FULL
-        elif self.body_bytes + ticket.body_bytes > rules.bytes:
-            reason = Reason.QUEUE_BYTES_FULL
+        room = self._room
+        reason = room.refuses(ticket)
         if reason is not None:
             ticket.state = ENDED
             self.counts.full[urgency] += 1
-            ahead = flow.waiting if reason is Reason.QUEUE_FLOW_FULL else self.depth[urgency]
-            self._tidy(ticket, flow)
-            self._unpend(ticket)
             raise RouterError(
                 reason,
                 f"{_FULL[reason]} (class {NAMES[urgency]})",
-                retry_after_s=self._drain.retry_after_s(urgency, ahead + 1, now),
+                retry_after_s=self._drain.retry_after_s(
+                    urgency, room.ahead(ticket, reason) + 1, now
+                ),
             )
         self.counts.queued[urgency] += 1
-        self._wait(ticket, flow, now)
+        self._wait(ticket, now)
 
-    def _wait(self, ticket: Ticket, flow: Flow, now: float) -> None:
+    def _wait(self, ticket: Ticket, now: float) -> None:
         self._predict(ticket)
-        urgency = ticket.urgency
-        ticket.state = WAITING
-        ticket.skips = 0
-        lane = self._lanes.get(ticket.lane)
-        if lane is None:
-            lane = self._lanes[ticket.lane] = Lane(ticket.lane)
-        row = lane.rows[urgency]
-        if row is None:
-            row = lane.rows[urgency] = Row(urgency, self._order.line(urgency))
-        if not lane.count:
-            self._active[ticket.lane] = lane
-            lane.absent_since = -1.0
         # The first that waits may be waiting for a poll; the tick says what comes after.
-        soon_s = _SOON_S if self.waiting else self._rules.poll_early_s
+        soon_s = _SOON_S if self._room.count else self._rules.poll_early_s
         self.next_at = min(self.next_at, now + soon_s)
-        lane.count += 1
-        self.waiting += 1
-        self.depth[urgency] += 1
-        self.body_bytes += ticket.body_bytes
-        flow.waiting += 1
-        self._choice.turns.begins(urgency)
-        ticket.reserved = ticket.prompt + ticket.output
-        if self._rules.reservations:
-            self._reservations.waits(urgency, ticket.reserved, now)
-        if ticket.deadline < ticket.arrival + self._rules.classes[urgency].timeout_s:
-            if len(self._deadlines) > 64 + 2 * self.waiting:
-                self._deadlines = [e for e in self._deadlines if e[2].state == WAITING]
-                heapify(self._deadlines)
-            heappush(self._deadlines, (ticket.deadline, ticket.order, ticket))
-        row.enter(ticket, now)
-
-    def _unwait(self, ticket: Ticket, state: int) -> None:
-        """It waits no longer; its line knows it already. It becomes `state`."""
-        urgency = ticket.urgency
-        ticket.state = state
-        lane = self._lanes[ticket.lane]
-        row = lane.rows[urgency]
-        if row is not None:
-            row.left(ticket)
-        lane.count -= 1
-        if not lane.count:
-            del self._active[ticket.lane]
-            if len(self._lanes) > _LANES:
-                del self._lanes[ticket.lane]
-        self.waiting -= 1
-        self.depth[urgency] -= 1
-        self.body_bytes -= ticket.body_bytes
-        self._choice.turns.ends(urgency)
-        if self._rules.reservations:
-            self._reservations.left(urgency, ticket.reserved)
-        flow: Flow = ticket.flow
-        flow.waiting -= 1
-        self._tidy(ticket, flow)
-
-    def _line_drops(self, ticket: Ticket) -> None:
-        row = self._lanes[ticket.lane].rows[ticket.urgency]
-        if row is not None:
-            row.line.drop(ticket)
+        self._room.enter(ticket, now)
 
     # -- dispatches ---------------------------------------------------------------------------
 
@@ -306,7 +182,7 @@ class Queue:
         if ticket.state != NEW:
             return
         self.counts.passed[ticket.urgency] += 1
-        if self.waiting:
+        if self._room.count:
             self._predict(ticket)
             self._order.passed(ticket, now)
             ticket.priced = True
@@ -352,7 +228,9 @@ class Queue:
         doors = self._doors
         door = doors.of(place)
         doors.look(door)
-        if not self.waiting:
+        if self._rules.reservations and now >= self._weighed_at + _LOOK_S:
+            self._weigh(now)
+        if not self._room.count:
             return _NONE
         if self._dirty and self._rules.reservations:
             self._dirty = False
@@ -360,19 +238,25 @@ class Queue:
         if not door.mask:
             return _NONE
         granted: list[Ticket] = []
-        while self.waiting and door.mask:
+        while self._room.count and door.mask:
             ticket = self._grant(door, now)
             if ticket is None:
                 break
             granted.append(ticket)
         return granted
 
+    def _weigh(self, now: float) -> None:
+        """What the pool can bear, and which demand is still new enough to be held for."""
+        self._weighed_at = now
+        self._reservations.tick(now)
+        self._reservations.capacity = self._doors.capacity()
+
     def _fill_all(self, now: float) -> list[Ticket]:
         """A place each in turn, the emptiest replica first."""
         granted: list[Ticket] = []
         doors = [door for door in self._doors.by_place.values() if door.mask]
         doors.sort(key=_load)
-        while doors and self.waiting:
+        while doors and self._room.count:
             still: list[Door] = []
             for door in doors:
                 ticket = self._grant(door, now) if door.mask else None
@@ -383,18 +267,17 @@ class Queue:
         return granted
 
     def _grant(self, door: Door, now: float) -> Ticket | None:
-        if not self.waiting:
+        if not self._room.count:
             return None
-        ticket = self._choice.next_for(door, self._active, now)
+        ticket = self._choice.next_for(door, self._room.active, now)
         if ticket is None:
             return None
-        row = self._lanes[ticket.lane].rows[ticket.urgency]
-        if row is not None:
-            if row.looking and row.line.first(now) is not ticket:
-                self.counts.skipped += 1
-            row.line.take(ticket, now)
+        row = self._room.row(ticket)
+        if row.looking and row.line.first(now) is not ticket:
+            self.counts.skipped += 1
+        row.line.take(ticket, now)
         ticket.priced = True
-        self._unwait(ticket, SENT)
+        self._room.left(ticket, SENT)
         self._begin(ticket, door, now)
         self.counts.granted[ticket.urgency] += 1
         door.poll_s = 0.0  # something came of it
@@ -439,7 +322,7 @@ class Queue:
             return
         ticket.state = ENDED
         self._end(ticket)
-        self._unpend(ticket)
+        self._room.over(ticket)
         if end == DONE and output >= 0:
             self._outputs.learn(ticket.key, ticket.user, output)
         if ticket.priced:
@@ -461,15 +344,13 @@ class Queue:
         """Its client is gone. True: it waited, and is forgotten. False: it had ended, or it was
         sent and has to be settled."""
         if ticket.state == WAITING:
-            self._line_drops(ticket)
-            self._unwait(ticket, ENDED)
-            self._unpend(ticket)
+            self._room.drop(ticket, ENDED)
             self.counts.left[ticket.urgency] += 1
             self._dirty = True
             return True
         if ticket.state == NEW:
             ticket.state = ENDED
-            self._unpend(ticket)
+            self._room.over(ticket)
         return False
 
     def requeue(self, ticket: Ticket, now: float, into: Queue | None = None) -> bool:
@@ -489,9 +370,9 @@ class Queue:
             self._order.refunded(ticket)
         ticket.place = None
         if into is None or into is self:
-            self._wait(ticket, self._flow(ticket), now)
+            self._wait(ticket, now)
         else:
-            self._unpend(ticket)
+            self._room.over(ticket)
             into.receive(ticket, now)
         return True
 
@@ -506,14 +387,12 @@ class Queue:
         earlier."""
         ticked = Ticked()
         self.next_at = inf
-        if not self.waiting:
+        room, clockwork = self._room, self._clockwork
+        if not room.count:
             return ticked
         if self._rules.reservations:
-            self._reservations.tick(now)
-            self._reservations.capacity = self._doors.capacity()
-        for lane in list(self._active.values()):
-            self._tick_lane(lane, ticked, now)
-        self._tick_deadlines(ticked, now)
+            self._weigh(now)
+        clockwork.age(ticked, now)
         for door in self._doors.by_place.values():
             self._doors.look(door)
         if len(self._doors.by_place) != self._known:
@@ -521,139 +400,12 @@ class Queue:
             self._order.sized(self._known)
         self._dirty = False
         ticked.granted = self._fill_all(now)
-        if not self.waiting:
-            self.next_at = inf
-            return ticked
-        if self._rules.reservations:
-            self.next_at = min(self.next_at, now + _LOOK_S)
-        if self._rules.preemption:
-            self._preempt(ticked, now)
-        self._poll_early(ticked, now)
+        if room.count:
+            if self._rules.reservations:
+                ticked.next_at = min(ticked.next_at, now + _LOOK_S)
+            clockwork.urge(ticked, now)
+            self.next_at = ticked.next_at
         return ticked
-
-    def _tick_lane(self, lane: Lane, ticked: Ticked, now: float) -> None:
-        rules = self._rules
-        places = self._pool.eligible(lane.name)
-        for place in places:
-            self._doors.of(place)
-        is_absent = not places
-        if not is_absent:
-            lane.absent_since = -1.0
-        elif lane.absent_since < 0.0:
-            lane.absent_since = now
-        gone = is_absent and now >= lane.absent_since + rules.absent_s
-        if is_absent and not gone:
-            self.next_at = min(self.next_at, lane.absent_since + rules.absent_s)
-        for row in lane.rows:
-            if row is None or not row.count:
-                continue
-            own = rules.classes[row.urgency]
-            many = _AT_ONCE
-            eldest = row.eldest()
-            while eldest is not None and many and (gone or now >= eldest.arrival + own.timeout_s):
-                reason = Reason.NO_REPLICA if gone else Reason.QUEUE_TIMEOUT
-                self._expire(eldest, reason, ticked, now)
-                many -= 1
-                eldest = row.eldest()
-            if eldest is None:
-                continue
-            promoted = row.promote(now, own.promote_s, _AT_ONCE)
-            self.counts.promoted[row.urgency] += promoted
-            due = now if not many or promoted == _AT_ONCE else self._due(row, eldest, now)
-            self.next_at = min(self.next_at, due)
-
-    def _due(self, row: Row, eldest: Ticket, now: float) -> float:
-        """When time alone changes something for a row."""
-        rules = self._rules
-        own = rules.classes[row.urgency]
-        due = eldest.arrival + own.timeout_s
-        young = row.eldest_young()
-        if young is not None:
-            due = min(due, max(now, young.arrival + own.promote_s))
-        if row.urgency > HIGH and rules.aging > 0.0:
-            level = rules.aged(float(row.urgency), now - eldest.arrival)
-            if level > HIGH:
-                # The next half step, beyond which its gate is another class's.
-                half = int(level + 0.5) - 0.5
-                at = eldest.arrival + (row.urgency - half) / rules.aging + _MOMENT_S
-                if at > now:
-                    due = min(due, at)
-        return due
-
-    def _tick_deadlines(self, ticked: Ticked, now: float) -> None:
-        deadlines = self._deadlines
-        while deadlines:
-            deadline, _, ticket = deadlines[0]
-            if ticket.state == WAITING and deadline > now:
-                self.next_at = min(self.next_at, deadline)
-                return
-            heappop(deadlines)
-            if ticket.state == WAITING:
-                self._expire(ticket, Reason.DEADLINE_PASSED, ticked, now)
-
-    def _expire(self, ticket: Ticket, reason: Reason, ticked: Ticked, now: float) -> None:
-        urgency = ticket.urgency
-        ahead = self.depth[urgency]
-        self._line_drops(ticket)
-        self._unwait(ticket, ENDED)
-        self._unpend(ticket)
-        self.counts.expired[urgency] += 1
-        error = RouterError(
-            reason,
-            f"{_OVER[reason]} (class {NAMES[urgency]}, {now - ticket.arrival:.1f} s)",
-            retry_after_s=self._drain.retry_after_s(urgency, ahead, now),
-        )
-        ticked.expired.append(Expired(ticket, error))
-
-    def _preempt(self, ticked: Ticked, now: float) -> None:
-        """For each urgent one that has waited long enough, somebody gives way."""
-        preemption = self._preemption
-        after_s = self._rules.preempt_after_s
-        wanted = preemption.asked
-        for lane in self._active.values():
-            for row in lane.rows:
-                if row is None or not row.count or not preemption.wants(row.urgency):
-                    continue
-                eldest = row.eldest()
-                if eldest is None:
-                    continue
-                if now < eldest.arrival + after_s:
-                    self.next_at = min(self.next_at, eldest.arrival + after_s)
-                    continue
-                # Who was asked already makes room for as many.
-                missing = row.count - wanted
-                wanted = max(0, wanted - row.count)
-                while missing > 0:
-                    victim = preemption.victim(row.urgency, lane.name, self._pool, now)
-                    if victim is None:
-                        self.next_at = min(self.next_at, now + _SOON_S)
-                        return
-                    ticked.preempt.append(victim)
-                    missing -= 1
-
-    def _poll_early(self, ticked: Ticked, now: float) -> None:
-        """A replica that is closed by what only a poll can take away is polled at once."""
-        wanting = self._wanting()
-        for door in self._doors.by_place.values():
-            place = door.place
-            if not wanting & ~door.mask:
-                continue
-            if place.whole_older + place.whole_fresh + place.foreign_waiting <= 0:
-                continue
-            if now >= door.poll_at:
-                # As long as nothing comes of it, ever more rarely.
-                door.poll_s = min(_SELDOM_S, max(self._rules.poll_early_s, 2.0 * door.poll_s))
-                door.poll_at = now + door.poll_s
-                ticked.polls.append(place)
-            self.next_at = min(self.next_at, door.poll_at)
-
-    def _wanting(self) -> int:
-        """The classes somebody waits in, as bits."""
-        found = 0
-        for urgency in range(CLASSES):
-            if self.depth[urgency]:
-                found |= 1 << urgency
-        return found
 
     # -- the fleet, and reloads ---------------------------------------------------------------
 
@@ -668,25 +420,21 @@ class Queue:
 
     def waiting_of(self, models: Container[str]) -> int:
         """How many wait for these models."""
-        return sum(1 for ticket in self.tickets() if ticket.model in models)
+        return sum(1 for ticket in self._room.tickets() if ticket.model in models)
 
     def parted(self, queues: Mapping[str, Queue]) -> list[Ticket]:
         """Those that wait for models that have another queue now; they wait here no longer."""
-        found = [t for t in self.tickets() if queues.get(t.model, self) is not self]
+        found = [t for t in self._room.tickets() if queues.get(t.model, self) is not self]
         for ticket in found:
-            self._line_drops(ticket)
-            self._unwait(ticket, NEW)
-            self._unpend(ticket)
+            self._room.drop(ticket, NEW)
         return found
 
     def receive(self, ticket: Ticket, now: float) -> None:
         """One that waited elsewhere waits here, however full it is."""
         ticket.queue = self
-        flow = self._flow(ticket)
         if self._rules.step > 0.0:
-            flow.pending += 1
-            ticket.counted = True
-        self._wait(ticket, flow, now)
+            self._room.pends(ticket)
+        self._wait(ticket, now)
 
     def adopt(self, config: Config) -> None:
         """Other rules; who waits keeps his place in time. `tick` comes next.
@@ -707,36 +455,21 @@ class Queue:
         self._reservations.adopt(rules.classes, rules.reservations, rules.reserved_strictly)
         self._preemption.adopt(rules)
         self._choice.adopt(rules, order)
-        if not is_other:
-            return
-        self._known = 0
-        self._lanes = dict(self._active)
-        for lane in self._active.values():
-            for urgency, row in enumerate(lane.rows):
-                if row is None or not row.count:
-                    lane.rows[urgency] = None
-                    continue
-                tickets = sorted(row.tickets(), key=_order)
-                for ticket in tickets:
-                    row.line.drop(ticket)
-                row.line = order.line(row.urgency)
-                for ticket in tickets:
-                    row.line.push(ticket, ticket.arrival)
+        self._room.adopt(rules, order)
+        self._clockwork.adopt(rules)
+        if is_other:
+            self._known = 0
+            self._room.reline()
 
     # -- for those who look -------------------------------------------------------------------
 
     def flows(self) -> dict[tuple[str, str], int]:
         """How many wait, by key and user."""
-        return {name: flow.waiting for name, flow in self._flows.items() if flow.waiting}
+        return self._room.waiting_by_flow()
 
     def tickets(self) -> list[Ticket]:
         """All that wait, in no order that means anything."""
-        found: list[Ticket] = []
-        for lane in self._active.values():
-            for row in lane.rows:
-                if row is not None:
-                    found.extend(row.tickets())
-        return found
+        return self._room.tickets()
 
     def held_tokens(self, urgency: int) -> float:
         """Tokens that are kept for the class now, beyond those it uses."""
@@ -751,26 +484,13 @@ class Queue:
 
 
 _SOON_S: Final = 0.1
-_MOMENT_S: Final = 1e-3  # beyond a boundary, on which nobody can stand exactly
-_SELDOM_S: Final = 1.0  # between two early polls of a replica, at most
-_FLOWS: Final = 256  # kept though nothing of them is pending, to save making them again
-_LANES: Final = 64  # kept though nobody waits in them; models and pins come and go
 _LOOK_S: Final = 1.0  # between two looks at what reservations allow
 _FULL: Final = {
     Reason.QUEUE_FULL: "as many requests wait as may",
     Reason.QUEUE_FLOW_FULL: "as many of your requests wait as may",
     Reason.QUEUE_BYTES_FULL: "what waits takes as much memory as it may",
 }
-_OVER: Final = {
-    Reason.QUEUE_TIMEOUT: "no replica had room in time",
-    Reason.DEADLINE_PASSED: "the deadline has passed while the request waited",
-    Reason.NO_REPLICA: "no replica came up in time",
-}
 
 
 def _load(door: Door) -> int:
     return door.place.load
-
-
-def _order(ticket: Ticket) -> int:
-    return ticket.order

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from random import Random
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policies.queueing.contract import order_names
 from tests.admission.world import Spot, World, config
 
 BATCH = {"number": 4.0}
@@ -181,6 +186,47 @@ def test_a_replica_that_tells_nothing_is_used_up_to_a_learned_limit() -> None:
     assert 40 <= spot.inflight <= 300
     world.run(200.0)
     assert len(world.done) == 2000
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from((1, 3, 7)), st.sampled_from(order_names()))
+def test_no_gate_is_ever_passed_by_more_than_its_target(seed: int, target: int, name: str) -> None:
+    """What waits at a replica, granted or sent, whatever comes, ends, leaves and is polled; and
+    between two events nobody waits whom a replica could take."""
+    rng = Random(seed)
+    spots = [Spot(name, slots=rng.choice((2, 8, None))) for name in "abc"]
+    rules = config(
+        policy=name,
+        gates={"waiting": target, "prefill_tokens": 0},
+        classes={"critical": {"waiting": target}},
+    )
+    world = World(spots, rules)
+    world.poll_every(1.0)
+    came = []
+    for _ in range(200):
+        act = rng.random()
+        if act < 0.8:
+            came.append(
+                world.come(
+                    number=rng.uniform(0.0, 4.4),
+                    key=f"k{rng.randrange(4)}",
+                    tokens=rng.randrange(5000),
+                    output=rng.randrange(100),
+                    streamed=rng.random() < 0.8,
+                )
+            )
+        elif act < 0.9 and came:
+            world.leave(rng.choice(came))
+        else:
+            spot = rng.choice(spots)
+            spot.foreign_waiting, before = rng.choice((0, 0, 2)), spot.foreign_waiting
+            spot.waiting += spot.foreign_waiting - before
+            world.free(spot)
+        for spot in spots:
+            assert spot.waiting - spot.foreign_waiting <= target
+            if spot.waiting < target and spot.kv_usage is None:
+                assert not any(world.queue.depth[:4])
+        world.run(rng.choice((0.0, 0.05, 0.5)))
 
 
 def test_signals_that_are_lost_stop_nothing() -> None:

@@ -36,16 +36,8 @@ def reserved(*, strict: bool = False, kv_tokens: int = CAPACITY, **fields: objec
             **fields,
         ),
     )
-    world.come(tokens=1, output=0)
-    for _ in range(40):  # so many must wait that the capacity is looked at
-        world.come(tokens=1, output=0)
-    spot.prefills, was = True, spot.prefills
-    for _ in range(200):
-        world.come(tokens=1, output=0)
-    spot.prefills = was
-    world._serve(spot)
-    world.run(5.0)
-    assert not world.queue.waiting
+    world.free(spot)
+    assert world.queue._reservations.capacity == kv_tokens
     return world
 
 

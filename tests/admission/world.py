@@ -16,8 +16,9 @@ from typing import Any
 import msgspec
 
 from policies.queueing.ticket import ENDED, NEW, WAITING, Ticket
+from router.admission.clockwork import Expired
 from router.admission.place import Place
-from router.admission.queue import CANCELLED, Expired, Queue
+from router.admission.queue import CANCELLED, Queue
 from router.config.model import Queue as Config
 from router.core.errors import RouterError
 from router.core.lease import Lease, poll_begins, poll_counted
