@@ -233,7 +233,10 @@ class FlowLine:
             users: Ranked = above.users
             for node in users.leading(FRONT, users.first_key() + width):
                 tickets: Ranked = node.tickets
-                found.extend(tickets.leading(most - len(found), tickets.first_key()))
+                if tickets.count == 1:
+                    found.append(tickets.first())
+                else:
+                    found.extend(tickets.leading(most - len(found), tickets.first_key()))
                 if len(found) >= most:
                     return found
         return found

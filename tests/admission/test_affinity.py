@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from policies.queueing.contract import order_names
 from policies.queueing.ticket import Ticket
-from router.admission.affinity import REFRESH_S
+from router.admission.affinity import NEW_ASKED, OLD_ASKED, REFRESH_S
 from tests.admission.world import Spot, World, config, holds
 
 NARROW = {"prefill_tokens": 0}
@@ -113,24 +114,26 @@ def test_a_prefix_does_not_pass_a_more_urgent_class_nor_a_poorer_flow() -> None:
     assert free_one(world, spot) is poor
 
 
-def test_what_is_held_is_asked_again_after_a_while_and_not_for_every_place() -> None:
+def test_what_is_held_is_asked_again_after_a_while_and_of_a_few_at_a_time() -> None:
     spot = Spot("one")
     world = closed(spot)
-    asked = 0
+    asked: list[int] = []
 
-    def look() -> Mapping[Any, int]:
-        nonlocal asked
-        asked += 1
+    def look(number: int) -> Mapping[Any, int]:
+        asked.append(number)
         return {}
 
-    for _ in range(10):
-        world.come(tokens=1000, output=10, look=look)
-    for _ in range(4):
-        free_one(world, spot)
-    assert asked == 10
+    for number in range(2 * NEW_ASKED):
+        world.come(tokens=1000, output=10, look=partial(look, number))
+    free_one(world, spot)
+    assert asked == list(range(NEW_ASKED))
+    free_one(world, spot)
+    assert asked == list(range(2 * NEW_ASKED))
+    free_one(world, spot)
+    assert len(asked) == 2 * NEW_ASKED  # all is told, and new enough
     world.run(REFRESH_S)
     free_one(world, spot)
-    assert asked == 16
+    assert asked[2 * NEW_ASKED :] == list(range(3, 3 + OLD_ASKED))
 
 
 @pytest.mark.parametrize("name", order_names())
