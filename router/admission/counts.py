@@ -15,6 +15,7 @@ class QueueCounts:
         "expired",
         "full",
         "granted",
+        "inverted",
         "left",
         "passed",
         "preempted",
@@ -27,6 +28,7 @@ class QueueCounts:
         self.passed = [0] * CLASSES  # sent without having waited
         self.queued = [0] * CLASSES  # began to wait
         self.granted = [0] * CLASSES  # sent after having waited
+        self.inverted = [0] * CLASSES  # ... of these, while somebody more urgent waited
         self.expired = [0] * CLASSES  # their time was over while they waited
         self.left = [0] * CLASSES  # their clients went while they waited
         self.full = [0] * CLASSES  # refused, because too much waited

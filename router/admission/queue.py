@@ -280,6 +280,10 @@ class Queue:
         self._room.left(ticket, SENT)
         self._begin(ticket, door, now)
         self.counts.granted[ticket.urgency] += 1
+        for urgency in range(ticket.urgency):
+            if self._room.depth[urgency]:
+                self.counts.inverted[ticket.urgency] += 1
+                break
         door.poll_s = 0.0  # something came of it
         door.poll_at = min(door.poll_at, now + self._rules.poll_early_s)
         self._doors.grant(door, 1, self._uncached(ticket))
@@ -466,6 +470,10 @@ class Queue:
     def flows(self) -> dict[tuple[str, str], int]:
         """How many wait, by key and user."""
         return self._room.waiting_by_flow()
+
+    def ages_s(self, now: float) -> list[float]:
+        """How long the eldest of each class has waited; 0: nobody waits."""
+        return self._room.ages_s(now)
 
     def tickets(self) -> list[Ticket]:
         """All that wait, in no order that means anything."""

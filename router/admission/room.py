@@ -236,6 +236,17 @@ class Room:
     def waiting_by_flow(self) -> dict[tuple[str, str], int]:
         return {name: flow.waiting for name, flow in self._flows.items() if flow.waiting}
 
+    def ages_s(self, now: float) -> list[float]:
+        """How long the eldest of each class has waited; 0: nobody waits."""
+        ages = [0.0] * CLASSES
+        for lane in self.active.values():
+            for row in lane.rows:
+                eldest = row.eldest() if row is not None else None
+                if eldest is not None:
+                    age_s = now - eldest.arrival
+                    ages[eldest.urgency] = max(ages[eldest.urgency], age_s)
+        return ages
+
     def tickets(self) -> list[Ticket]:
         """All that wait, in no order that means anything."""
         found: list[Ticket] = []

@@ -179,3 +179,25 @@ def test_what_an_engine_is_told_is_the_aged_level() -> None:
     assert world.queue.told(normal, normal.arrival + 5.0) == 1.5
     assert world.queue.told(normal, normal.arrival + 500.0) == 1.0
     assert world.queue.told(critical, critical.arrival + 500.0) == 0.0
+
+
+def test_what_waits_longest_and_who_was_passed_are_told() -> None:
+    world = World([Spot("a", slots=1)], config(gates=NARROW))
+    world.pool.spots[0].prefills = True
+    for _ in range(4):
+        world.come(number=0.0, tokens=10, output=1)
+    world.come(number=2.0, tokens=10, output=1)
+    world.run(3.0)
+    world.come(number=1.0, tokens=10, output=1)
+    world.run(2.0)
+    assert world.queue.ages_s(world.now) == pytest.approx([0.0, 2.0, 5.0, 0.0, 0.0])
+    assert world.queue.counts.inverted == [0] * 5
+    world.pool.spots[0].prefills = False
+    for _ in range(20):
+        world.come(number=1.0, tokens=100, output=1)
+        world.come(number=2.0, tokens=100, output=1)
+    world._serve(world.pool.spots[0])
+    world.run(20.0)
+    assert world.queue.counts.inverted[2] > 0  # its turn came while high ones waited
+    assert world.queue.counts.inverted[0] == world.queue.counts.inverted[1] == 0
+    assert world.queue.ages_s(world.now) == [0.0] * 5
