@@ -97,10 +97,10 @@ class OrderPolicy:
 
 
 QUEUEING: Registry[OrderPolicy] = Registry("queueing", "policies.queueing", "hedgerow.queueing")
-O = TypeVar("O", bound=type[OrderPolicy])  # noqa: E741
+P = TypeVar("P", bound=type[OrderPolicy])
 
 
-def order_policy(name: str) -> Callable[[O], O]:
+def order_policy(name: str) -> Callable[[P], P]:
     """Register an order policy class under `name`; stands above `@dataclass(slots=True)`."""
     return QUEUEING.register(name)
 

@@ -1,9 +1,10 @@
 """How many requests at once a replica bears that tells nothing of itself: learned from its answers.
 
 Additive increase, multiplicative decrease (AIMD; as in TCP, and in Netflix's concurrency limits):
-answers that come at their usual pace while the limit is used up raise it by one per round, one that
-took several times as long as the best lately, or failed for want of room, lowers it by a tenth, at
-most once per round. The best is forgotten after a while, since it may have been of shorter work.
+answers that come at their usual pace while the limit is used up raise it by one per round, and
+until the first that does not by one each (slow start). One that took several times as long as the
+best lately, or failed for want of room, lowers it by a tenth, at most once per round. The best is
+forgotten after a while, since it may have been of shorter work.
 
 Must never: fall below `LEAST`, so that dispatch never stops for lack of metrics.
 """
@@ -46,7 +47,8 @@ class LearnedLimit:
         if pace_s > _SLOW * min(self._best_s, self._last_best_s):
             self.failed(sent_at, now)
         elif inflight + 1 >= int(self.limit):
-            self.limit = min(MOST, self.limit + 1.0 / self.limit)
+            step = 1.0 if self._cut_at == -inf else 1.0 / self.limit
+            self.limit = min(MOST, self.limit + step)
 
     def failed(self, sent_at: float, now: float) -> None:
         """It was refused or timed out, or came far too late. Those that were sent before the last

@@ -18,8 +18,16 @@ from tests.admission.world import config
 # Learned limits.
 
 
-def test_a_limit_that_is_used_up_grows_by_one_a_round() -> None:
+def test_a_limit_that_is_used_up_doubles_a_round_until_the_first_cut() -> None:
     limit = LearnedLimit()
+    for _ in range(16):
+        limit.answered(0.0, 1.0, 1.0, 10**6)
+    assert limit.allowed() == 32
+
+
+def test_a_limit_that_is_used_up_grows_by_one_a_round_after_it() -> None:
+    limit = LearnedLimit()
+    limit.failed(-2.0, -1.0)
     before = limit.allowed()
     now = 0.0
     for _ in range(before):
