@@ -47,8 +47,9 @@ def main() -> int:
         for depth in DEPTHS:
             cost, _ = measure.dispatch_us(DEFAULT, depth, blocks, prefixes=True)
             rows.setdefault(f"{DEFAULT}, prefixes", {})[depth] = cost
-    offers, passes = {}, {}
+    offers, passes, besides = {}, {}, {}
     for replicas in (8, 64):
+        besides[replicas] = measure.beside_us(blocks, replicas=replicas)
         offers[replicas], passes[replicas] = measure.pass_us(blocks, replicas=replicas)
     file = router.admission.queue.__file__ or ""
     results: dict[str, Any] = {
@@ -58,6 +59,7 @@ def main() -> int:
         "dispatch_us": rows,
         "settle_us": settles,
         "offer_us": offers,
+        "offer_beside_us": besides,
         "pass_us": passes,
     }
     results["goals"] = _goals(results)
@@ -112,6 +114,8 @@ def _table(results: dict[str, Any]) -> str:
         rows.append([f"settling, {name}", *(f"{line[depth]:.1f}" for depth in DEPTHS)])
     rows.append(["when nobody waits, replicas:", *(str(n) for n in results["offer_us"])])
     rows.append(["offer", *(f"{cost:.2f}" for cost in results["offer_us"].values())])
+    costs = results["offer_beside_us"].values()
+    rows.append(["offer, one of them is full", *(f"{cost:.2f}" for cost in costs)])
     rows.append(["offer to end", *(f"{cost:.2f}" for cost in results["pass_us"].values())])
     for goal in results["goals"]:
         ratio = goal["reached"] / goal["most"]

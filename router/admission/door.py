@@ -8,6 +8,7 @@ Must never: be asked between a change of the facts and `look`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 from typing import Final
 
@@ -51,10 +52,21 @@ class Door:
         self.peak = 0  # the most there were when it took no more
 
 
+class Opened:
+    """Of some replicas those that were open to a class, as long as no door has moved."""
+
+    __slots__ = ("found", "moves", "places")
+
+    def __init__(self) -> None:
+        self.places: Sequence[Place] = ()
+        self.moves = -1
+        self.found: Sequence[Place] = ()
+
+
 class Doors:
     """Of all replicas that the queue has heard of."""
 
-    __slots__ = ("_classes", "_pool", "by_place", "closed")
+    __slots__ = ("_classes", "_moves", "_opened", "_pool", "by_place", "closed")
 
     def __init__(self, pool: Pool, classes: list[ClassRules]) -> None:
         self._pool = pool
@@ -62,6 +74,8 @@ class Doors:
         self.by_place: dict[Place, Door] = {}
         # By class: the replicas that are closed to it.
         self.closed: list[set[Place]] = [set() for _ in range(CLASSES)]
+        self._moves = 0  # of any door, open or shut
+        self._opened = [Opened() for _ in range(CLASSES)]
 
     def adopt(self, classes: list[ClassRules]) -> None:
         self._classes = classes
@@ -98,12 +112,27 @@ class Doors:
         changed = mask ^ door.mask
         if changed:
             door.mask = mask
+            self._moves += 1
             for urgency in range(CLASSES):
                 if changed & (1 << urgency):
                     if mask & (1 << urgency):
                         self.closed[urgency].discard(door.place)
                     else:
                         self.closed[urgency].add(door.place)
+
+    def open_of(self, places: Sequence[Place], urgency: int) -> Sequence[Place]:
+        """Those of `places` that are open to a class. One that nobody told of is taken to be."""
+        closed = self.closed[urgency]
+        if not closed:
+            return places
+        if len(closed) == len(self.by_place):
+            return ()
+        opened = self._opened[urgency]
+        if opened.places is not places or opened.moves != self._moves:
+            opened.places = places
+            opened.moves = self._moves
+            opened.found = tuple([place for place in places if place not in closed])
+        return opened.found
 
     def capacity(self) -> float:
         """Tokens that fit into all of them: their KV caches, or what they were seen to bear. Of
@@ -124,5 +153,6 @@ class Doors:
     def forget(self, place: Place) -> None:
         """It has left the fleet."""
         if self.by_place.pop(place, None) is not None:
+            self._moves += 1
             for closed in self.closed:
                 closed.discard(place)

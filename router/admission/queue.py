@@ -130,14 +130,9 @@ class Queue:
         if rules.step > 0.0:
             self._room.step(ticket)
         if not self._room.has(ticket.lane, urgency):
-            places = self._pool.eligible(ticket.lane)
-            closed = self._doors.closed[urgency]
-            if closed or ticket.excluded:
-                excluded = ticket.excluded
-                if len(closed) == len(self._doors.by_place):
-                    places = _NOBODY
-                else:
-                    places = [p for p in places if p not in closed and p not in excluded]
+            places = self._doors.open_of(self._pool.eligible(ticket.lane), urgency)
+            if ticket.excluded:
+                places = [place for place in places if place not in ticket.excluded]
             if places and (not rules.reservations or self._may_borrow(ticket)):
                 return places
         self._enter(ticket, now)

@@ -12,6 +12,7 @@ from policies.queueing.contract import order_names
 from tests.admission.world import Spot, World, config
 
 BATCH = {"number": 4.0}
+NARROW = {"prefill_tokens": 0}
 
 
 def test_an_idle_replica_is_open_to_all_and_nobody_waits() -> None:
@@ -239,3 +240,27 @@ def test_signals_that_are_lost_stop_nothing() -> None:
     world.blinded(spot)
     world.run(60.0)
     assert len(world.done) == 50
+
+
+def test_who_is_open_is_remembered_only_as_long_as_no_door_moves() -> None:
+    one, two, three = Spot("one"), Spot("two"), Spot("three")
+    world = World([one, two, three], config(gates=NARROW))
+    doors = world.queue._doors
+    everybody = (one, two, three)
+    assert doors.open_of(everybody, 2) is everybody
+    one.waiting = 3
+    world.free(one)
+    found = doors.open_of(everybody, 2)
+    assert found == (two, three)
+    assert doors.open_of(everybody, 2) is found
+    assert doors.open_of((one, three), 2) == (three,)
+    assert doors.open_of(everybody, 0) is everybody  # four may wait for a critical one
+    two.waiting = 3
+    world.free(two)
+    assert doors.open_of(everybody, 2) == (three,)
+    world.queue.gone(three)
+    assert doors.open_of(everybody, 2) == ()
+    one.waiting = two.waiting = 0
+    world.free(one)
+    world.free(two)
+    assert doors.open_of(everybody, 2) is everybody
