@@ -33,4 +33,3 @@ def test_a_dispatch_is_measured_for_every_policy(policy: str, prefixes: bool) ->
 def test_what_does_not_wait_is_measured_too() -> None:
     _, pass_us = measure.pass_us(2)
     assert pass_us > 0.0
-    measure.beside_us(2)
