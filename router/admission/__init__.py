@@ -19,8 +19,8 @@ How it is driven
 4. What was sent ends once: `settle(ticket, tokens, output, now)` with its true cost, however it
    ended, after its lease is released and before `freed`. `shown(ticket)` at its first content,
    `moved` when a retry takes it elsewhere, `requeue` instead of `settle` if it was preempted.
-5. Its client goes away: `leave(ticket)`, at any time. If it waited it is gone in that call. One that
-   was offered replicas and is not sent after all leaves, too.
+5. Its client goes away: `leave(ticket)`, at any time. If it waited it is gone in that call. One
+   that was offered replicas and is not sent after all leaves, too.
 6. A replica leaves the fleet: `gone(replica)`. A reload: `adopt(config)`.
 
 Every ticket comes to exactly one end: refused, expired, left while it waited, or settled. The state
