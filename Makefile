@@ -1,4 +1,4 @@
-# Seven commands; each works on a fresh machine with Python 3.11+ and make.
+# Eight commands; each works on a fresh machine with Python 3.11+ and make.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -6,7 +6,7 @@ COMPILED := build/compiled
 IN_COMPILED := cd $(COMPILED) && PYTHONPATH=$(CURDIR)/$(COMPILED)
 SOURCES := $(shell find router policies bench tests -name '*.py')
 
-.PHONY: run test test-compiled check test-engine bench-overhead bench-fleet clean
+.PHONY: run test test-compiled check test-engine bench-overhead bench-fleet bench-hedging clean
 
 run: $(VENV)/.installed  ## a router in front of three emulated engines
 	$(BIN)/hedgerow serve --emulate 3
@@ -30,6 +30,10 @@ bench-overhead: $(COMPILED)/.built  ## CPU per request and per token, beside eve
 
 bench-fleet: $(COMPILED)/.built  ## time to first token of an emulated fleet, beside every peer found
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench fleet
+
+bench-hedging: $(COMPILED)/.built  ## what second copies bring and cost, simulated and over HTTP
+	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench hedging \
+	    --html $(CURDIR)/build/bench-hedging.html
 
 # A checkout runs its sources as they are. What a wheel holds, the hot path in C, is built in a copy,
 # so that no edited source ever lies beside an older binary of it.

@@ -15,6 +15,7 @@ from setuptools import setup
 
 HOT = (
     "router/core/lease.py",
+    "router/core/urgency.py",
     "router/wire/*.py",
     "router/intake/*.py",
     "router/admission/*.py",
@@ -30,6 +31,7 @@ HOT = (
     "router/fleet/health.py",
     "router/fleet/table.py",
     "router/dispatch/*.py",
+    "router/dispatch/continuation/*.py",
     "router/observe/metrics.py",
     "router/observe/salt.py",
     "router/emulator/core.py",
@@ -43,6 +45,7 @@ NOT_HOT = {
     "router/wire/heads.py",
     "router/intake/fields.py",
     "router/dispatch/usage_shapes.py",
+    "router/dispatch/continuation/shapes.py",
 }
 
 

@@ -18,12 +18,12 @@ name is the policy's name. One that cannot be imported harms nobody but who asks
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import Any, ClassVar, Generic, TypeVar, get_type_hints
+from typing import Any, ClassVar, Generic, TypeVar
 
-import msgspec
+from policies.registry import PolicyConfigError as PolicyConfigError
+from policies.registry import Registry
 
 
 class RequestView:
@@ -182,36 +182,18 @@ class RoutingPolicy:
         """The replicas that exist now; drop whatever is kept for others."""
 
 
-class PolicyConfigError(ValueError):
-    """A policy that cannot be made; the message says why, `option` which option is to blame."""
-
-    def __init__(self, message: str, option: str | None = None) -> None:
-        super().__init__(message)
-        self.option = option
-
-
-ENTRY_POINT_GROUP = "hedgerow.policies"
-
-_registry: dict[str, type[RoutingPolicy]] = {}
+ROUTING: Registry[RoutingPolicy] = Registry("routing", "policies.routing", "hedgerow.policies")
 P = TypeVar("P", bound=type[RoutingPolicy])
 
 
 def policy(name: str) -> Callable[[P], P]:
     """Register a routing policy class under `name`; stands above `@dataclass(slots=True)`."""
-
-    def register(cls: P) -> P:
-        if name in _registry:
-            raise ValueError(f"two routing policies are called {name!r}")
-        _registry[name] = cls
-        return cls
-
-    return register
+    return ROUTING.register(name)
 
 
 def policy_names() -> list[str]:
     """Names to ask `make_policy` for, sorted. Third parties' are listed without being imported."""
-    _load_built_in()
-    return sorted({*_registry, *_entry_points()})
+    return ROUTING.names()
 
 
 def make_policy(name: str, options: Mapping[str, Any] | None = None) -> RoutingPolicy:
@@ -219,62 +201,4 @@ def make_policy(name: str, options: Mapping[str, Any] | None = None) -> RoutingP
 
     Raises PolicyConfigError for an unknown name, an unknown option or a bad value.
     """
-    cls = _find(name)
-    kinds = _option_types(cls)
-    values: dict[str, Any] = {}
-    for option, value in (options or {}).items():
-        if option not in kinds:
-            known = ", ".join(sorted(kinds)) or "it has none"
-            raise PolicyConfigError(f"no option of {name} (known: {known})", option)
-        try:
-            values[option] = msgspec.convert(value, kinds[option])
-        except msgspec.ValidationError as err:
-            raise PolicyConfigError(f"{name}: {err}", option) from None
-    try:
-        return cls(**values)
-    except PolicyConfigError:
-        raise
-    except Exception as err:  # a stranger's constructor; a reload must survive it
-        raise PolicyConfigError(f"{name}: {type(err).__name__}: {err}") from err
-
-
-def _find(name: str) -> type[RoutingPolicy]:
-    _load_built_in()
-    if name not in _registry and (point := _entry_points().get(name)) is not None:
-        try:
-            point.load()
-        except (Exception, SystemExit) as err:  # whatever a stranger's module does when imported
-            _registry.pop(name, None)
-            raise PolicyConfigError(
-                f"policy {name!r} cannot be imported from {point.value}: "
-                f"{type(err).__name__}: {err}"
-            ) from err
-        if name not in _registry:
-            raise PolicyConfigError(f"{point.value} registers no policy called {name!r}")
-    if name not in _registry:
-        from difflib import get_close_matches
-
-        known = policy_names()
-        near = get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise PolicyConfigError(f"unknown policy {name!r}; {hint}(known: {', '.join(known)})")
-    return _registry[name]
-
-
-def _option_types(cls: type) -> dict[str, Any]:
-    """The options of a policy class and their types; a class that is no dataclass has none."""
-    if not dataclasses.is_dataclass(cls):
-        return {}
-    hints = get_type_hints(cls, include_extras=True)
-    return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.init}
-
-
-def _load_built_in() -> None:
-    import policies.routing  # noqa: F401  (registers them)
-
-
-def _entry_points() -> dict[str, Any]:
-    # Imported here because it is slow to import and almost never needed: 15 ms of a 60 ms start.
-    from importlib.metadata import entry_points
-
-    return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+    return ROUTING.make(name, options)

@@ -21,6 +21,7 @@ examples:
   hedgerow serve --config hedgerow.yaml
   hedgerow serve --emulate 3          no GPU: three emulated engines
   hedgerow check hedgerow.yaml        say what is wrong with a configuration
+  hedgerow key --name acme --tier pro >> keys.jsonl    an API key and its line
   hedgerow replay access.log          the same traffic with other policies, simulated
 """
 _RELOAD = """\
@@ -29,6 +30,7 @@ SIGTERM drains and exits, a second SIGTERM exits at once.
 """
 # Modules of commands that live elsewhere; each has add_arguments(parser) and main(args) -> int.
 _COMMANDS = {
+    "key": ("router.config.keys_command", "make an API key and its line for the file of keys"),
     "emulate": ("router.emulator.command", "run emulated engines, without a router"),
     "replay": ("router.simulator.command", "try policies and fleet sizes on recorded traffic"),
     "audit": ("router.simulator.audit.command", "say who delays whom, from an access log"),
@@ -36,6 +38,7 @@ _COMMANDS = {
 _BENCHES = {
     "overhead": ("bench.overhead.cli", "CPU per request and per token, beside its peers"),
     "simulated": ("bench.fleet.simulated.cli", "policies in many scenarios, in virtual time"),
+    "hedging": ("bench.hedging.cli", "what the second copy of a request brings and costs"),
     "fleet": ("bench.fleet.cli", "time to first token of an emulated fleet, beside its peers"),
 }
 

@@ -27,11 +27,12 @@ MAY_IMPORT = {
         "emulator",
     },
     "dispatch": {
-        *("core", "config", "policies", "wire", "intake", "admission", "fleet", "observe"),
+        *("core", "config", "policies", "admission", "wire", "intake", "fleet", "observe"),
     },
+    "batches": {"core", "config", "intake", "observe"},
     "app": {
-        *("core", "config", "policies", "wire", "intake", "admission", "fleet"),
-        *("observe", "dispatch", "emulator"),
+        *("core", "config", "policies", "admission", "wire", "intake", "fleet"),
+        *("observe", "dispatch", "emulator", "batches"),
     },
     "cli": {"core", "config", "emulator", "app", "simulator"},
     "__main__": {"cli"},

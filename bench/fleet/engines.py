@@ -35,6 +35,8 @@ class Spec:
 
     count: int = COUNT
     groups: int = GROUPS  # prefixes whose KV makes up KV_SHARE of the fleet's
+    speed: float = SPEED  # times the profile's
+    more: tuple[str, ...] = ()  # further options, as on `hedgerow emulate`
 
     @property
     def blocks(self) -> int:
@@ -43,25 +45,26 @@ class Spec:
         return round(tokens / BLOCK_TOKENS)
 
     def engine(self) -> Engine:
-        timing = PROFILES[PROFILE].scaled(1 / SPEED)
+        timing = PROFILES[PROFILE].scaled(1 / self.speed)
         return Engine(timing, self.blocks * BLOCK_TOKENS, MAX_NUM_SEQS)
 
     def words(self) -> str:
         share = self.groups * PREFIX_TOKENS / (self.count * self.blocks * BLOCK_TOKENS)
         return (
-            f"{self.count} emulated engines, timing profile {PROFILE} at {SPEED:g} times its speed,"
-            f" {self.blocks * BLOCK_TOKENS} tokens of KV cache each; all shared prefixes together "
-            f"need {share:.0%} of the fleet's."
+            f"{self.count} emulated engines, timing profile {PROFILE} at {self.speed:g} times its "
+            f"speed, {self.blocks * BLOCK_TOKENS} tokens of KV cache each; all shared prefixes "
+            f"together need {share:.0%} of the fleet's."
         )
 
     def options(self) -> list[str]:
         """As on `hedgerow emulate`."""
         return [
-            *("--profile", PROFILE, "--speed", str(SPEED)),
+            *("--profile", PROFILE, "--speed", str(self.speed)),
             *("--num-blocks", str(self.blocks), "--block-size", str(BLOCK_TOKENS)),
             *("--max-model-len", str(self.blocks * BLOCK_TOKENS)),
             *("--max-num-seqs", str(MAX_NUM_SEQS)),
             *("--scheduling-policy", "fcfs"),
+            *self.more,
         ]
 
 

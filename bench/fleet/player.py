@@ -31,6 +31,7 @@ class Record(msgspec.Struct):
     output_tokens: int  # that came
     measured: bool
     error: str = ""
+    urgency: str = ""  # its conversation's
 
 
 class Played(msgspec.Struct):
@@ -117,14 +118,18 @@ class Player:
                 return
             await self._until(due)
             messages.append({"role": "user", "content": turn.text})
-            answer = await self._ask(messages, turn.output_tokens, due)
+            answer = await self._ask(messages, turn.output_tokens, due, conversation)
             if answer is None:
                 return
             messages.append({"role": "assistant", "content": answer})
             due = perf_counter() - self._begin
 
     async def _ask(
-        self, messages: list[dict[str, str]], output_tokens: int, due: float
+        self,
+        messages: list[dict[str, str]],
+        output_tokens: int,
+        due: float,
+        conversation: Conversation,
     ) -> str | None:
         """The answer's text; None if it was not whole."""
         script = self._script
@@ -137,10 +142,12 @@ class Player:
             0,
             script.measure_from <= due < script.until,
             "unanswered",
+            conversation.urgency,
         )
         self._records.append(record)
         body = stream.body(self._model, messages, output_tokens)
-        request = b"%bContent-Length: %d\r\n\r\n%b" % (self._head, len(body), body)
+        head = self._head + _more(conversation)
+        request = b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def on_end(_: stream.Link) -> None:
@@ -190,3 +197,9 @@ class Player:
             stream.Link, self._host, self._port
         )
         return made
+
+
+def _more(conversation: Conversation) -> bytes:
+    """Header lines that only this conversation's requests have."""
+    fields = {"x-priority": conversation.urgency, "x-emulate-key": conversation.key}
+    return "".join(f"{name}: {value}\r\n" for name, value in fields.items() if value).encode()

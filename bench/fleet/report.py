@@ -103,7 +103,7 @@ def _tables(report: Report) -> list[tuple[str, list[list[str]], int]]:
         ]
         found.append(("Hotspots", [["", "requests", "hotspot", "by replica"], *cells], 1))
     if report.verdicts:
-        cells = [[v.name, v.goal, _number(v.value, 2), v.words()] for v in report.verdicts]
+        cells = [[v.name, v.goal, v.here, v.words()] for v in report.verdicts]
         found.append(("Goals", [["goal", "", "here", ""], *cells], 4))
     return found
 

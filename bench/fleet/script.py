@@ -24,6 +24,8 @@ class Conversation(msgspec.Struct, frozen=True):
     at: float  # seconds after the run's begin
     system: str
     turns: tuple[Turn, ...]
+    urgency: str = ""  # x-priority of its requests; "": they have none
+    key: str = ""  # x-emulate-key of its requests, whose luck then is the same in every run
 
 
 class Script(msgspec.Struct, frozen=True):

@@ -24,6 +24,14 @@ class Verdict:
     limit: float
     value: float | None
     note: str = ""
+    reached: str = ""  # the value in words, where the bare number says little
+
+    @property
+    def here(self) -> str:
+        """What was reached, for a table."""
+        if self.value is None:
+            return "-"
+        return self.reached or f"{self.value:.2f}"
 
     @property
     def met(self) -> bool:

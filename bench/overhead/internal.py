@@ -34,11 +34,13 @@ from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.dispatcher import Dispatcher
+from router.dispatch.hedger import Hedger
 from router.fleet.knowledge import Knowledge
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.intake.body import read_fields
 from router.observe.access_log import AccessLog
+from router.observe.hedge_counts import HedgeCounts
 from router.observe.metrics import Metrics
 from router.wire.client import ClientConnection, Front, Handler
 from router.wire.heads import RequestHead
@@ -186,7 +188,17 @@ class Bench:
         policies = Policies.of(config.routing)
         chooser = Chooser(policies, config.routing.sample, knowledge, metrics, rng)
         self._dispatcher = Dispatcher(
-            config, fleet, chooser, self._sweeper, metrics, self._log, None
+            config,
+            fleet,
+            chooser,
+            self._sweeper,
+            metrics,
+            self._log,
+            None,
+            (),
+            Hedger(config.hedging, fleet, HedgeCounts()),
+            loop,
+            rng,
         )
         self._timed = Timed(self._dispatcher)
         front = Front(

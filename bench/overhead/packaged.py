@@ -34,6 +34,10 @@ class Envoy(Packaged):
     settings = "--concurrency 1, access log to a file, LEAST_REQUEST, no route timeout"
     package = install.ENVOY
 
+    def routes(self) -> list[dict[str, object]]:
+        """Of all requests, the first that fits."""
+        return [{"match": {"prefix": "/"}, "route": {"cluster": "fleet", "timeout": "0s"}}]
+
     def command(self) -> list[str]:
         def address(port: int) -> dict[str, object]:
             return {"socket_address": {"address": "127.0.0.1", "port_value": port}}
@@ -59,22 +63,12 @@ class Envoy(Packaged):
                 }
             ],
             "route_config": {
-                "virtual_hosts": [
-                    {
-                        "name": "all",
-                        "domains": ["*"],
-                        "routes": [
-                            {
-                                "match": {"prefix": "/"},
-                                "route": {"cluster": "fleet", "timeout": "0s"},
-                            }
-                        ],
-                    }
-                ]
+                "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": self.routes()}]
             },
         }
         most = 100_000  # its circuit breaker's default, 1,024, would refuse the idle streams
-        limits = dict.fromkeys(("max_connections", "max_pending_requests", "max_requests"), most)
+        kinds = ("max_connections", "max_pending_requests", "max_requests", "max_retries")
+        limits = dict.fromkeys(kinds, most)
         cluster = {
             "name": "fleet",
             "type": "STATIC",

@@ -196,6 +196,14 @@ class Haproxy(Peer):
     settings = "option http-no-delay, option httplog to a syslog socket, nbthread 1, leastconn"
     logs = True
 
+    def more_global(self) -> str:
+        """Further lines of its section `global`."""
+        return ""
+
+    def more_backend(self) -> str:
+        """Further lines of the fleet's section."""
+        return ""
+
     def version(self) -> str:
         text = subprocess.run([on_path("haproxy"), "-v"], capture_output=True, text=True).stdout
         return text.split()[2]
@@ -213,11 +221,11 @@ class Haproxy(Peer):
         log_use = "  log global\n  option httplog\n" if self.logs else ""
         config = self.site.folder / "haproxy.cfg"
         config.write_text(
-            f"global\n  maxconn 8000\n  nbthread 1\n{log_target}"
+            f"global\n  maxconn 8000\n  nbthread 1\n{log_target}{self.more_global()}"
             f"defaults\n  mode http\n{log_use}  option http-no-delay\n  http-reuse always\n"
             "  timeout connect 5s\n  timeout client 10m\n  timeout server 10m\n"
             f"frontend f\n  bind 127.0.0.1:{self.port}\n  default_backend b\n"
-            f"backend b\n  balance leastconn\n{servers}\n"
+            f"backend b\n  balance leastconn\n{self.more_backend()}{servers}\n"
         )
         return [on_path("haproxy"), "-db", "-f", str(config)]
 

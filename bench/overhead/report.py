@@ -93,10 +93,7 @@ def _cells(rows: Sequence[Row]) -> list[list[str]]:
 def _goal_cells(verdicts: Sequence[Verdict]) -> list[list[str]]:
     return [
         ["goal", "", "here", ""],
-        *(
-            [v.name, v.goal, "-" if v.value is None else f"{v.value:.2f}", v.words()]
-            for v in verdicts
-        ),
+        *([v.name, v.goal, v.here, v.words()] for v in verdicts),
     ]
 
 

@@ -40,6 +40,7 @@ What holds at all times
 
 The parts, from what decides least to what decides most
 -------------------------------------------------------
+    limits         what a tenant may have at all, before any queue
     place          what the queue sees of a replica and of the fleet
     rules          the configuration as plain numbers
     gate, door     may a replica take one more, and whose? (backpressure)

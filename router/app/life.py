@@ -65,7 +65,7 @@ class App:
         self.parts = parts = Parts(config, self.metrics, self._rng, open_files)
         self.metrics.config_hash = config_hash(config)
         gauges = report.gauges(parts, lambda: self.ready()[0], lambda: self.draining)
-        self._admin = Admin(self, Collector(self.metrics, gauges))
+        self._admin = Admin(self, Collector(self.metrics, gauges, parts.hedge_counts))
         try:
             if config.emulate.count:
                 await self._emulate(config)
@@ -105,6 +105,9 @@ class App:
                 self._tls = listening_context(config.tls)
             except FileProblem as err:
                 raise ConfigError([f"tls.{err.field}: {err}"]) from None
+        door = self.parts.door
+        if door is not None:
+            await door.open()
         host, port = split_host_port(config.admin)
         await self._admin.start(host, port)
         self.admin_port = self._admin.addresses[0][1]
@@ -120,6 +123,15 @@ class App:
             backlog=BACKLOG,
         )
         self.port = self._server.sockets[0].getsockname()[1]
+        if door is not None:
+            await door.run(self._own_url())
+
+    def _own_url(self) -> str:
+        """The data port as this machine reaches it."""
+        host, _ = split_host_port(self.config.listen)
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     # -- stop ---------------------------------------------------------------------------------
 
@@ -133,11 +145,14 @@ class App:
         if self._server is not None:
             self._server.close()
         parts = self.parts
+        if parts.door is not None:
+            await parts.door.stop()
         await parts.stop_watching()
         dispatcher = parts.dispatcher
         dispatcher.closing = True
         for exchange in list(dispatcher.exchanges):
             exchange.shut()
+        await parts.aborter.close()
         # What the answers above wrote is given a turn of the loop to leave.
         await asyncio.sleep(0)
         for client in list(parts.front.clients):
@@ -175,6 +190,8 @@ class App:
         drain = self.config.drain
         # Whoever balances over us needs time to see readyz: the port still accepts.
         await asyncio.sleep(drain.lame_duck_s)
+        if self.parts.door is not None:
+            self.parts.door.rest()
         if self._server is not None:
             self._server.close()
         front = self.parts.front
@@ -202,6 +219,9 @@ class App:
 
     def replicas(self) -> list[dict[str, Any]]:
         return report.replicas(self.parts)
+
+    def hedging(self) -> dict[str, Any]:
+        return report.hedging(self.parts)
 
     def census(self) -> dict[str, int]:
         """What is in use now; every number is 0 after `stop`."""

@@ -10,18 +10,23 @@ import hashlib
 import logging
 import ssl
 from random import Random
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from policies.contract import RoutingPolicy
 from router.config.address import parse_replica_url
+from router.config.keys import KeyLine, KeysProblem, read_keys
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
 from router.config.tls import FileProblem, replica_context, upstream_token
 from router.core.errors import ConfigError
+from router.dispatch.abort import Aborter
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.dispatcher import Dispatcher
+from router.dispatch.hedger import Hedger
 from router.dispatch.token_ids import TokenIds
+from router.fleet.ask import Asker
 from router.fleet.knowledge import Knowledge
 from router.fleet.kv_events.watcher import KvWatcher
 from router.fleet.poller import Poller
@@ -32,11 +37,15 @@ from router.fleet.table import Fleet
 from router.fleet.tokens.provider import TokenProvider
 from router.observe.access_log import AccessLog
 from router.observe.events import log_event
+from router.observe.hedge_counts import HedgeCounts
 from router.observe.metrics import Metrics
 from router.wire.client import Front
 from router.wire.outbox import Outbox
 from router.wire.pool import Address, Pool
 from router.wire.sweep import Sweeper
+
+if TYPE_CHECKING:
+    from router.batches.door import Door
 
 
 class Upstream:
@@ -81,6 +90,8 @@ class Parts:
         self.chooser = Chooser(
             self.policies, config.routing.sample, self.knowledge, self.metrics, rng
         )
+        self.hedge_counts = HedgeCounts()
+        self.hedger = Hedger(config.hedging, self.fleet, self.hedge_counts)
         self.dispatcher = Dispatcher(
             config,
             self.fleet,
@@ -89,7 +100,16 @@ class Parts:
             metrics,
             self.log,
             self.upstream.authorization,
+            keys_of(config),
+            self.hedger,
+            self.loop,
+            rng,
         )
+        self.door: Door | None = None
+        if config.batches.enabled:
+            from router.batches.door import Door  # SQLite, for those who want it
+
+            self.door = self.dispatcher.door = Door(config.batches)
         self.front = Front(
             self.dispatcher,
             self.sweeper,
@@ -104,6 +124,8 @@ class Parts:
         token, tls = self.upstream.token, self.upstream.tls
         self.prober = Prober(self.fleet, config, token, tls, rng, failed)
         self.poller = Poller(self.fleet, config, token, tls, rng, failed)
+        self.aborter = Aborter(config.aborts, Asker(config, token, tls))
+        self.dispatcher.aborter = self.aborter
         self.kv_watcher: KvWatcher | None = None
         self.tokens: TokenProvider | None = None
         if config.prefix.exact:
@@ -184,6 +206,16 @@ class Parts:
         if what == "ejected":
             self.metrics.ejections(replica.id)
         log_event(logging.WARNING, f"replica {what}", key=replica.id, replica=replica.id)
+
+
+def keys_of(config: Config) -> tuple[KeyLine, ...]:
+    """The API keys. Raises ConfigError."""
+    if config.keys.file is None:
+        return ()
+    try:
+        return read_keys(config.keys.file)
+    except KeysProblem as err:
+        raise ConfigError([f"keys.file: {err}"]) from None
 
 
 def open_log(config: Config) -> AccessLog:

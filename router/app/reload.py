@@ -9,7 +9,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterable
 
-from router.app.parts import Parts, Upstream, open_log
+from router.app.parts import Parts, Upstream, keys_of, open_log
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
 from router.config.tls import FileProblem, listening_context
@@ -17,7 +17,7 @@ from router.core.errors import ConfigError
 from router.dispatch.chooser import Policies
 from router.wire.plans import Plans
 
-_FIXED = ("listen", "admin", "emulate", "prefix")
+_FIXED = ("listen", "admin", "emulate", "prefix", "batches")
 
 
 def adopt(
@@ -34,6 +34,7 @@ def adopt(
     if config.routing != old.routing:
         policies = Policies.of(config.routing)
     upstream = Upstream(config)
+    keys = keys_of(config)
     if tls is not None and config.tls is not None:
         try:
             listening_context(config.tls)
@@ -59,7 +60,8 @@ def adopt(
     parts.fleet.rules = config.health
     parts.fleet.stale_s = config.polling.stale_s
     parts.chooser.adopt(policies, config.routing.sample)
-    parts.dispatcher.adopt(config, upstream.authorization)
+    parts.hedger.adopt(config.hedging)
+    parts.dispatcher.adopt(config, upstream.authorization, keys)
     _diff_fleet(parts, old, config, emulated)
     if policies is not old_policies:
         parts.fleet_changed(frozenset(parts.fleet.replicas))
@@ -93,6 +95,8 @@ def _diff_fleet(
     token, tls = parts.upstream.token, parts.upstream.tls
     parts.prober.adopt(config, token, tls)
     parts.poller.adopt(config, token, tls)
+    parts.aborter.rules = config.aborts
+    parts.aborter.asker.adopt(config, token, tls)
     if parts.kv_watcher is not None:
         parts.kv_watcher.adopt(config, token, tls)
     fleet.rebuild()

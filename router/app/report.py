@@ -7,6 +7,9 @@ from time import monotonic
 from typing import Any
 
 from router.app.parts import Parts
+from router.dispatch.engine_priority import dialect_of, is_honoured
+from router.fleet.health import BREAKERS
+from router.fleet.utilisation import utilisation
 from router.observe.collector import Gauges, Reading
 
 _OF_A_REPLICA = (
@@ -30,12 +33,18 @@ def census(parts: Parts) -> dict[str, int]:
         "leases": sum(r.inflight for r in replicas),
         "clients": len(parts.front.clients),
         "exchanges": len(parts.dispatcher.exchanges),
+        "tunnels": len(parts.dispatcher.tunnels),
+        "batch_lines": parts.door.lines if parts.door is not None else 0,
         "replica_busy": open_ - idle,
         "replica_idle": idle,
         "replica_connecting": sum(r.pool.connecting for r in replicas),
         "replica_waiting": sum(r.pool.waiting for r in replicas),
         "held_bytes": parts.front.held_bytes,
         "retries": parts.dispatcher.budget.retries,
+        "flows": len(parts.dispatcher.tenants.pending),
+        "granted": parts.dispatcher.tenants.under_way,
+        "aborts": parts.aborter.running,
+        "kept_text": parts.dispatcher.store.held,
         "probes": parts.prober.running,
         "polls": parts.poller.running + (parts.kv_watcher.running if parts.kv_watcher else 0),
         "questions": parts.tokens.running if parts.tokens is not None else 0,
@@ -52,7 +61,9 @@ def replicas(parts: Parts) -> list[dict[str, Any]]:
             "id": r.id,
             "url": r.config.url,
             "state": r.state(now),
+            "breaker": r.health.breaker(now),
             "engine": r.engine,
+            "priority": {"dialect": dialect_of(r), "honoured": is_honoured(r)},
             "models": sorted(r.models) if r.models is not None else None,
             "inflight": r.inflight,
             "max_inflight": r.config.max_inflight,
@@ -69,11 +80,64 @@ def replicas(parts: Parts) -> list[dict[str, Any]]:
             "weight": r.weight,
             "served": r.served,
             "failures_in_a_row": r.health.failures,
+            "races_lost_in_a_row": r.health.races_lost,
+            "busy_s": max(0.0, round(r.health.busy_until - now, 3)),
             "ejections": r.health.ejections,
             "connections": {"open": len(r.pool.all), "idle": r.pool.idle},
         }
         for r in (*parts.fleet.replicas.values(), *parts.fleet.leaving)
     ]
+
+
+# Prompts, in uncached tokens, whose time to first content GET /hedging predicts.
+_PREDICTED = (100, 1_000, 10_000, 100_000)
+
+
+def hedging(parts: Parts) -> dict[str, Any]:
+    """For people and scripts: GET /hedging. Unknown, and a delay that never ends, is null."""
+    rules, counts = parts.config.hedging, parts.hedge_counts
+    return {
+        "policy": rules.policy,
+        "options": rules.options,
+        "dry_run": rules.dry_run,
+        "classes": rules.classes,
+        "budget_share": rules.budget,
+        "budget_tokens": counts.budget_tokens,
+        "hedgeable_share": counts.hedgeable_share,
+        "quantile": counts.quantile,
+        "utilisation": utilisation(parts.fleet.ready),
+        "utilisation_limit": rules.utilisation,
+        "counts": {
+            "fired": counts.fired,
+            "won": counts.won,
+            "lost": counts.lost,
+            "failed": counts.failed,
+            "suppressed": {why: n for why, n in counts.suppressed.items() if n},
+            "tokens": counts.fired_tokens,
+            "wasted_tokens": counts.wasted_tokens,
+            "saved_s": counts.saved_s,
+            "suspects": counts.suspected,
+            "policy_errors": counts.policy_errors,
+            "dry_run": {
+                "fired": counts.would_fire,
+                "tokens": counts.would_fire_tokens,
+                "won": counts.would_win,
+                "saved_s": counts.would_save_s,
+            },
+        },
+        # A copy goes when both have passed: so many times what is predicted, so many seconds.
+        "models": [
+            {
+                "model": name or None,
+                "stream": streamed,
+                "is_warm": ttfts.curve is not None,
+                "delay_factor": ttfts.ratio,
+                "delay_s": ttfts.seconds,
+                "predicted_s": {str(n): ttfts.fit.predict(n) or None for n in _PREDICTED},
+            }
+            for name, streamed, ttfts in parts.hedger.plans()
+        ],
+    }
 
 
 def gauges(parts: Parts, ready: Callable[[], bool], draining: Callable[[], bool]) -> Gauges:
@@ -113,17 +177,46 @@ def _readings(parts: Parts) -> Iterator[Reading]:
     for attribute, name, help_text in _OF_A_REPLICA:
         values = {r.id: v for r in replicas if (v := getattr(r, attribute)) is not None}
         yield Reading(f"replica_{name}", help_text, "replica", values)
+    now = monotonic()
+    breakers = {r.id: r.health.breaker(now) for r in replicas}
+    help_text = "Circuit breaker: 0 closed, 1 suspect, 2 half open, 3 open."
+    numbers = {name: float(BREAKERS.index(word)) for name, word in breakers.items()}
+    yield Reading("replica_breaker", help_text, "replica", numbers)
+    counts = dict.fromkeys(BREAKERS, 0.0)
+    for word in breakers.values():
+        counts[word] += 1.0
+    yield Reading("breakers", "Replicas, by circuit breaker.", "state", counts)
+    busy = {r.id: max(0.0, r.health.busy_until - now) for r in replicas}
+    help_text = "How long a replica that said it is busy is still spared."
+    yield Reading("replica_spared_seconds", help_text, "replica", busy)
     held = {r.id: float(parts.knowledge.prefixes.holding(r)) for r in replicas}
     yield Reading("prefix_blocks", "Prefix blocks a replica is taken to hold.", "replica", held)
+    aborts = {name: float(getattr(parts.aborter, name)) for name in ("told", "failed", "skipped")}
+    help_text = "Engines told to stop an attempt that was given up, by what became of it."
+    yield Reading("engine_aborts", help_text, "outcome", aborts, is_counter=True)
     failed = parts.fleet.polls_failed
     help_text = "Polls of engine metrics that told nothing, by what was wrong."
     yield Reading("polls_failed", help_text, "problem", failed, is_counter=True)
     help_text = "Figures in engines' metrics that could not be believed, by name."
     yield Reading("signals_odd", help_text, "figure", parts.poller.odd, is_counter=True)
+    help_text = "Attempts whose replica was not told that they are more or less urgent."
+    dropped = {r: float(n) for r, n in parts.metrics.priority_dropped_by_replica.items()}
+    yield Reading("priority_dropped", help_text, "replica", dropped, is_counter=True)
+    help_text = "Requests that said they were more urgent than their ceiling, by where they did."
+    clamped = {s: float(n) for s, n in parts.dispatcher.tenants.judge.clamped.items() if n}
+    yield Reading("priority_clamped", help_text, "source", clamped, is_counter=True)
     stats = parts.knowledge.prefixes.stats
     help_text = "What the prefix index did."
     totals = {"lookups": stats.lookups, "hits": stats.hits, "evictions": stats.evictions}
     yield Reading("prefix_index", help_text, "event", totals, is_counter=True)
+    if parts.door is not None and parts.door.runner is not None:
+        runner = parts.door.runner
+        help_text = "Batches that are not over, and lines of them under way."
+        held = {"batches": float(runner.running), "lines": float(runner.under_way)}
+        yield Reading("batches_under_way", help_text, "what", held)
+        help_text = "Attempts at lines of batches, by what the answer meant."
+        ended = {name: float(n) for name, n in runner.ended.items()}
+        yield Reading("batch_attempts", help_text, "verdict", ended, is_counter=True)
     if parts.kv_watcher is not None and parts.tokens is not None:
         yield Reading(
             "kv_events",

@@ -11,12 +11,15 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from ipaddress import ip_network
 from pathlib import Path
+from typing import Any
 
-from policies.contract import PolicyConfigError, make_policy
-from policies.queueing.contract import PolicyConfigError as OrderConfigError
+from policies.contract import make_policy
+from policies.hedging.contract import make_policy as make_hedging_policy
 from policies.queueing.contract import make_order
+from policies.registry import PolicyConfigError
 from router.config.address import ReplicaUrl, parse_host, parse_replica_url, split_host_port
-from router.config.model import Config, PolicyChoice, Routing
+from router.config.keys import KeysProblem, read_keys
+from router.config.model import Config, Hedging, PolicyChoice, Routing
 from router.config.problems import Problems
 from router.config.tls import FileProblem, listening_context, replica_context, upstream_token
 
@@ -26,6 +29,33 @@ _ID = re.compile(r"[A-Za-z0-9._:/\[\]~@+-]{1,200}\Z")
 _TCP = re.compile(r"tcp://[^\s:/]+:\d{1,5}\Z|tcp://\[[0-9a-fA-F:]+\]:\d{1,5}\Z")
 _EXACT_NEEDS = ("zmq", "tokenizers", "jinja2")
 _VIA = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")  # a pseudonym of RFC 9110 section 7.6.3, kept plain
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^`|~-]{1,64}\Z")  # RFC 9110, less the underscore
+# Fields that end here, or that the router reads in another way.
+_NOT_SEEN = frozenset(
+    [
+        "host",
+        "connection",
+        "content-length",
+        "transfer-encoding",
+        "te",
+        "expect",
+        "via",
+        "keep-alive",
+        "upgrade",
+        "trailer",
+        "authorization",
+        "proxy-authorization",
+        "x-api-key",
+        "x-forwarded-for",
+        "x-forwarded-proto",
+        "x-forwarded-host",
+        "forwarded",
+        "x-request-id",
+        "x-router-model",
+        "x-priority",
+        "x-hedge",
+    ]
+)
 _VISIBLE = re.compile(r"/[!-~]*\Z")
 
 
@@ -34,8 +64,11 @@ def check(config: Config, problems: Problems) -> None:
     _check_listeners(config, problems)
     _check_replicas(config, problems)
     _check_routing(config, problems)
+    _check_policy("hedging", config.hedging, problems, make_hedging_policy)
     _check_queue(config, problems)
     _check_exact(config, problems)
+    _check_priority(config, problems)
+    _check_keys(config, problems)
     _check_order(config, problems)
     _check_files(config, problems)
     _check_texts(config, problems)
@@ -111,11 +144,16 @@ def _check_routing(config: Config, problems: Problems) -> None:
         _check_policy(f"routing.models.{model}", choice, problems)
 
 
-def _check_policy(path: str, choice: Routing | PolicyChoice, problems: Problems) -> None:
+def _check_policy(
+    path: str,
+    choice: Routing | PolicyChoice | Hedging,
+    problems: Problems,
+    make: Callable[[str, dict[str, Any]], object] = make_policy,
+) -> None:
     if problems.is_spoiled(path, f"{path}.policy", f"{path}.options"):
         return
     try:
-        make_policy(choice.policy, choice.options)
+        make(choice.policy, choice.options)
     except PolicyConfigError as err:
         where = f"{path}.policy" if err.option is None else f"{path}.options.{err.option}"
         problems.add(where, str(err))
@@ -128,7 +166,7 @@ def _check_queue(config: Config, problems: Problems) -> None:
     if not problems.is_spoiled("queue.policy", "queue.options"):
         try:
             make_order(queue.policy, queue.options)
-        except OrderConfigError as err:
+        except PolicyConfigError as err:
             where = "policy" if err.option is None else f"options.{err.option}"
             problems.add(f"queue.{where}", str(err))
     shares = 0.0
@@ -174,6 +212,54 @@ def _check_exact(config: Config, problems: Problems) -> None:
             problems.add(f"prefix.tokenizers.{model}", f"there is no {path!r}")
 
 
+def _check_priority(config: Config, problems: Problems) -> None:
+    for index, rule in enumerate(config.priority.rules):
+        path = f"priority.rules[{index}]"
+        if problems.is_spoiled(path):
+            continue
+        if not (rule.header or rule.model or rule.network):
+            problems.add(path, "names no header, model or network, so it fits everything")
+        if rule.value and not rule.header:
+            problems.add(f"{path}.value", "of which header?")
+        if rule.header:
+            _check_header(f"{path}.header", rule.header, problems)
+        if rule.network:
+            try:
+                ip_network(rule.network)
+            except ValueError as err:
+                problems.add(f"{path}.network", str(err))
+
+
+def _check_keys(config: Config, problems: Problems) -> None:
+    keys = config.keys
+    if problems.is_spoiled("keys"):
+        return
+    if not problems.is_spoiled("keys.user_header"):
+        _check_header("keys.user_header", keys.user_header, problems)
+    if keys.file is None:
+        if keys.required:
+            problems.add("keys.required", "needs keys.file: without it no key is known")
+        return
+    if problems.is_spoiled("keys.file"):
+        return
+    try:
+        lines = read_keys(keys.file)
+    except KeysProblem as err:
+        problems.add("keys.file", str(err))
+        return
+    tiers = {line.tier for line in lines if line.tier}
+    if not problems.is_spoiled("priority.tiers"):
+        for tier in sorted(tiers - set(config.priority.tiers)):
+            problems.add("keys.file", f"a key's tier {tier!r} is not among priority.tiers")
+
+
+def _check_header(path: str, name: str, problems: Problems) -> None:
+    if not _TOKEN.match(name):
+        problems.add(path, "is not the name of a header field")
+    elif name.lower() in _NOT_SEEN:
+        problems.add(path, f"{name} is the connection's or a secret: it cannot be looked at")
+
+
 def _check_order(config: Config, problems: Problems) -> None:
     """Pairs of which one must not exceed the other."""
     for section, larger, smaller, is_strict in (
@@ -207,6 +293,10 @@ def _check_files(config: Config, problems: Problems) -> None:
     tls = config.tls
     if tls is not None and not problems.is_spoiled("tls", "tls.cert", "tls.key"):
         _try("tls", lambda: listening_context(tls), problems)
+    if config.batches.enabled and not problems.is_spoiled("batches", "batches.folder"):
+        parent = Path(config.batches.folder).absolute().parent
+        if not parent.is_dir():
+            problems.add("batches.folder", f"there is no directory {str(parent)!r}")
     log = config.access_log.path
     if log not in ("", "-") and not problems.is_spoiled("access_log.path"):
         if Path(log).is_dir():

@@ -104,7 +104,7 @@ def _value(kind: Any, data: Any, path: str, problems: Problems) -> Any:
         return _struct(inner, data, path, problems)
     if get_origin(inner) is tuple:
         return _list(get_args(inner)[0], data, path, problems)
-    if get_origin(inner) is dict and _is_struct(get_args(inner)[1]):
+    if get_origin(inner) is dict and _has_places(get_args(inner)[1]):
         return _mapping(get_args(inner)[1], data, path, problems)
     if isinstance(data, float) and not math.isfinite(data):  # no range catches every NaN
         problems.add(path, "must be a finite number")
@@ -134,16 +134,22 @@ def _list(item_kind: Any, data: Any, path: str, problems: Problems) -> Any:
 
 
 def _mapping(item_kind: Any, data: Any, path: str, problems: Problems) -> Any:
-    """A mapping of free keys to structs."""
+    """A mapping of free keys to structs or words."""
     if data is None:
         return {}
     if not isinstance(data, dict):
         problems.add(path, f"must be a mapping, not {_kind(data)}")
         return _MISSING
-    return {
+    items = {
         str(key): _value(item_kind, item, join(path, str(key)), problems)
         for key, item in data.items()
     }
+    return {key: item for key, item in items.items() if item is not _MISSING}
+
+
+def _has_places(kind: Any) -> bool:
+    """Whether each value of a mapping is judged for itself, so that a complaint names its key."""
+    return _is_struct(kind) or get_origin(kind) is Literal
 
 
 def _is_struct(kind: Any) -> bool:

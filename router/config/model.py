@@ -34,6 +34,12 @@ class Frozen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 Engine = Literal["vllm", "sglang", "trtllm", "tgi", "llamacpp", "other"]
 
 
+# How a replica is told a priority; sglang-low-first: with --schedule-low-priority-values-first.
+EnginePriority = Literal["vllm", "sglang", "sglang-low-first", "trtllm", "none"]
+ClassName = Literal["critical", "high", "normal", "low", "batch"]  # from the most urgent on
+Dialect = Literal["hedgerow", "vllm", "sglang", "trtllm"]
+
+
 class KvEvents(Frozen, frozen=True):
     """Where an engine publishes its KV cache events (ZMQ, vLLM's and SGLang's framing)."""
 
@@ -52,6 +58,7 @@ class Replica(Frozen, frozen=True):
     max_inflight: Count | None = None  # attempts at once; None: unlimited
     engine: Engine | None = None  # None: detected from what it answers
     kv_events: KvEvents | None = None  # None: `prefix.exact` finds out, or it has none
+    priority: EnginePriority | None = None  # None: what its engine would understand
     node: str = ""  # the machine it runs on; copies of a request prefer another one ...
     zone: str = ""  # ... and another zone
 
@@ -167,6 +174,43 @@ class ClassTimeouts(Frozen, frozen=True):
 
 class ClassRules(Frozen, frozen=True):
     timeouts: ClassTimeouts = ClassTimeouts()
+
+
+class PriorityRule(Frozen, frozen=True):
+    """Requests that fit everything given here have this class."""
+
+    priority: ClassName
+    header: str = ""  # the name of a header field; "": any request
+    value: str = ""  # ... and its value; "": any; `batch-*`: any that begins so
+    model: str = ""  # `name`, or `name-*`
+    network: str = ""  # of the client, such as 10.0.0.0/8
+
+
+def _tiers() -> dict[str, ClassName]:
+    return {"enterprise": "high", "pro": "normal", "free": "low"}
+
+
+class Priority(Frozen, frozen=True):
+    """How urgent a request is that does not say so, and how that is read that does."""
+
+    default: ClassName = "normal"
+    ceiling: ClassName = "critical"  # the most urgent class, where no key has its own
+    dialect: Dialect = "hedgerow"  # what a number in a body means: ours, or an engine's
+    dialects: dict[str, Dialect] = {}  # the same, for the pool of one model
+    rules: tuple[PriorityRule, ...] = ()  # the first that fits
+    tiers: dict[str, ClassName] = msgspec.field(default_factory=_tiers)  # of API keys
+    service_tier: dict[str, ClassName] = {}  # what that field's words mean; empty: nothing
+    steps: bool = True  # a user's next request is less urgent while others of his are pending
+
+
+class Keys(Frozen, frozen=True):
+    """Who may ask for how much. A key is what stands in Authorization: Bearer, or in x-api-key."""
+
+    file: str | None = None  # lines made by `hedgerow key`; read again at every reload
+    required: bool = False  # a request without a known key is 401
+    forward: bool = False  # the client's key goes on to the replica
+    user_header: str = "x-user-id"  # names the user, where the key may; else the body's `user`
+    names_users: bool = False  # requests without a known key may name users, too
 
 
 class Continuation(Frozen, frozen=True):
@@ -293,6 +337,13 @@ class Queue(Frozen, frozen=True):
     preemption: Preemption = Preemption()
 
 
+class Aborts(Frozen, frozen=True):
+    """Engines that go on when a connection closes (SGLang) are told to stop."""
+
+    enabled: bool = True  # gives such engines' requests a name (`rid`), if the client did not
+    timeout_s: Seconds = 1.0
+
+
 class Health(Frozen, frozen=True):
     interval_s: Seconds = 5.0  # active probe, jittered by 20 %
     timeout_s: Seconds = 5.0
@@ -335,6 +386,22 @@ class AccessLog(Frozen, frozen=True):
     salt: str = ""  # of the hashes in it; "": drawn at the start
 
 
+class Batches(Frozen, frozen=True):
+    """OpenAI's /v1/files and /v1/batches, answered by the router itself."""
+
+    enabled: bool = False
+    folder: str = "batches"  # of one router alone; its parent must exist
+    file: Bytes = 512 * MiB  # of one uploaded file (OpenAI: 512 MB)
+    lines: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 50_000  # of one batch (OpenAI's)
+    line: Bytes = 16 * MiB  # of one line
+    result: Bytes = 64 * MiB  # of one line's answer
+    unfinished: Count = 100  # batches of one owner at once
+    concurrency: Count = 256  # lines under way at most; fewer while the router refuses any
+    attempts: Count = 5  # of a line whose request fails; a full fleet is waited for
+    retention_s: Seconds = 30 * 86400.0  # of files and of batches that are over
+    disk_free: BytesOrNone = 1024 * MiB  # left free on the disk, whoever wants to upload
+
+
 class Drain(Frozen, frozen=True):
     lame_duck_s: SecondsOrOff = 5.0  # readyz says 503, the port still accepts
     grace_s: SecondsOrOff = 600.0  # streams may finish
@@ -358,7 +425,10 @@ class Config(Frozen, frozen=True):
     hedging: Hedging = Hedging()
     classes: dict[str, ClassRules] = {}  # what differs by class of urgency
     queue: Queue = Queue()
+    priority: Priority = Priority()
+    keys: Keys = Keys()
     continuation: Continuation = Continuation()
+    aborts: Aborts = Aborts()
     health: Health = Health()
     polling: Polling = Polling()
     prefix: Prefix = Prefix()
@@ -366,6 +436,7 @@ class Config(Frozen, frozen=True):
     upstream: Upstream = Upstream()
     tls: Tls | None = None
     access_log: AccessLog = AccessLog()
+    batches: Batches = Batches()
     drain: Drain = Drain()
     emulate: Emulator = Emulator()
     allow_paths: tuple[str, ...] = ()  # control endpoints that are forwarded all the same

@@ -36,6 +36,12 @@ class Reason(StrEnum):
     BAD_JSON = "bad_json"
     BAD_MULTIPART = "bad_multipart"
     BAD_MODEL = "bad_model"  # not a string, empty or far too long
+    BAD_PRIORITY = "bad_priority"  # neither a name nor a number that we know
+    KEY_REQUIRED = "key_required"  # no API key, or none that we know
+    MODEL_NOT_ALLOWED = "model_not_allowed"  # not with this key
+    KEY_CONCURRENCY = "key_concurrency"  # its key has as many requests under way as it may
+    KEY_REQUESTS = "key_requests"  # ... has sent as many as it may
+    KEY_TOKENS = "key_tokens"  # ... has used as many tokens as it may
     MODEL_REQUIRED = "model_required"
     MODEL_NOT_FOUND = "model_not_found"
     NOT_FOUND = "not_found"  # a path that is not served from this port
@@ -98,6 +104,12 @@ STATUS: dict[Reason, int] = {
     Reason.BAD_JSON: 400,
     Reason.BAD_MULTIPART: 400,
     Reason.BAD_MODEL: 400,
+    Reason.BAD_PRIORITY: 400,
+    Reason.KEY_REQUIRED: 401,
+    Reason.MODEL_NOT_ALLOWED: 403,
+    Reason.KEY_CONCURRENCY: 429,
+    Reason.KEY_REQUESTS: 429,
+    Reason.KEY_TOKENS: 429,
     Reason.MODEL_REQUIRED: 400,
     Reason.MODEL_NOT_FOUND: 404,
     Reason.NOT_FOUND: 404,

@@ -8,8 +8,11 @@ Rules:
    it said, which is told only if the others fail as well, the earliest one first.
 3. Nothing committed: a failed attempt may be followed by another. Status committed (the client has
    a 200 and comments): so it may, but a final error must be told inside the stream. Content
-   committed: never again; the client must see the truncation.
-4. The request is over once: by completion, by an answer of the router's own, by the client leaving.
+   committed: the client must see the truncation, or a continuation succeeds the winner.
+4. A continuation begins when the winner has ended before its response did, and says what the winner
+   left unsaid. It, and nothing else, becomes the winner after a winner, by its first content; until
+   then the one before it stays. It fails as a winner does: another may follow, or it is truncated.
+5. The request is over once: by completion, by an answer of the router's own, by the client leaving.
 
     attempt:  CONNECTING → SENT → HEADED → WON → ENDED      any phase may go to ENDED
     request:  NOTHING → STATUS → CONTENT                    commitment only grows
@@ -47,6 +50,7 @@ class Kind(StrEnum):
     PRIMARY = "primary"
     RETRY = "retry"
     HEDGE = "hedge"
+    CONTINUATION = "continuation"
 
 
 class Step(IntEnum):
@@ -57,7 +61,7 @@ class Step(IntEnum):
     ELSEWHERE = 2  # begin another attempt at another replica
     BUDGET = 3  # the same, if the retry budget allows; otherwise answer
     ANSWER = 4  # tell the client that it failed
-    TRUNCATE = 5  # content is out: make the client see that the rest is missing
+    TRUNCATE = 5  # content is out: continue it, or make the client see that the rest is missing
     ASIDE = 6  # pass on what the earliest attempt that was put aside has said
 
 
@@ -65,8 +69,10 @@ class Attempt:
     """One sending of a request to a replica. Times are monotonic seconds."""
 
     __slots__ = (
+        "ahead",
         "at",
         "began",
+        "copy_due",
         "ended",
         "held",
         "index",
@@ -76,6 +82,7 @@ class Attempt:
         "predicted_s",
         "reason",
         "replica_id",
+        "rid",
         "stale",
         "tokens",
     )
@@ -103,7 +110,12 @@ class Attempt:
         self.tokens = tokens  # uncached prompt tokens, estimated at the choice
         self.held = held  # leading blocks that the replica was taken to hold
         self.stale = False  # it met a pooled connection that was dead already
+        self.rid = b""  # by which its engine can be told to stop; b"": closing has to do
         self.predicted_s = 0.0  # from `began` to its first content; 0: nobody could tell
+        # Uncached prompt tokens, its own among them, that waited there when it left; -1: not seen.
+        self.ahead = -1
+        # When a copy would have answered that was only counted, not sent; 0: there was none.
+        self.copy_due = 0.0
 
 
 class Life:
@@ -134,6 +146,10 @@ class Life:
         return sum(1 for a in self.attempts if a.reason in LOST and not a.stale)
 
     @property
+    def continuations(self) -> int:
+        return sum(1 for a in self.attempts if a.kind is Kind.CONTINUATION)
+
+    @property
     def alive(self) -> list[Attempt]:
         return [a for a in self.attempts if a.phase != Phase.ENDED]
 
@@ -151,11 +167,14 @@ class Life:
         streamed: bool = True,
         *,
         hedge: bool = False,
+        continues: bool = False,
     ) -> Attempt:
         """A new attempt; takes its lease. `tokens` and `held` as in `Attempt`."""
         kind = Kind.RETRY if self.attempts else Kind.PRIMARY
         if hedge:
             kind = Kind.HEDGE
+        elif continues:
+            kind = Kind.CONTINUATION
         lease = Lease(slots, tokens, streamed)
         attempt = Attempt(len(self.attempts), kind, replica_id, slots, lease, now, tokens, held)
         self.attempts.append(attempt)
@@ -178,7 +197,8 @@ class Life:
         if attempt.phase == Phase.ENDED or self.over:
             return False
         attempt.lease.begun()
-        if self.winner is None:
+        winner = self.winner
+        if winner is None or (attempt.kind is Kind.CONTINUATION and winner.phase == Phase.ENDED):
             self.winner = attempt
             attempt.phase = Phase.WON
             self.commit = Commit.CONTENT
@@ -234,7 +254,8 @@ class Life:
         if self.over:
             return Step.NOTHING
         if self.commit == Commit.CONTENT:
-            return Step.TRUNCATE if self.winner is attempt else Step.NOTHING
+            speaks = self.winner is attempt or attempt.kind is Kind.CONTINUATION
+            return Step.TRUNCATE if speaks else Step.NOTHING
         if not self.is_alone(attempt):
             return Step.NOTHING
         if self.put_aside is not None:

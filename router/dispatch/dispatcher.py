@@ -7,24 +7,31 @@ the `Handler` that client connections talk to.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache, partial
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from random import Random
 from time import monotonic
 from urllib.parse import unquote
 
 import msgspec
 
-from router.config.model import Config
+from router.config.keys import KeyLine
+from router.config.model import ClassTimeouts, Config, Timeouts
 from router.core.errors import Reason, RouterError
+from router.dispatch.abort import Aborter
 from router.dispatch.chooser import Chooser
+from router.dispatch.continuation.store import Store
 from router.dispatch.exchange import Exchange
+from router.dispatch.hedger import ASKED, Hedger
 from router.dispatch.ledger import Ledger
 from router.dispatch.messages import MESSAGES
 from router.dispatch.retry import Budget
+from router.dispatch.tenants import Tenants, check_model, may_hedge, models_of, tenant_of
 from router.dispatch.token_ids import TokenIds
 from router.dispatch.upstream_head import common_lines
 from router.fleet.kv_events.chains import TokenChains
@@ -32,9 +39,9 @@ from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.intake.body import read_fields
 from router.intake.fields import MAX_SESSION, Fields
-from router.intake.priority import class_of
 from router.intake.prompt import prompt_blocks
-from router.intake.routes import MODELS, MODELS_PATH, STORED_PREFIX, classify
+from router.intake.routes import BATCHES, MODELS, MODELS_PATH, STORED_PREFIX, classify
+from router.intake.urgency import UNSAID, door_of
 from router.observe.access_log import AccessLog
 from router.observe.events import log_event
 from router.observe.metrics import Metrics
@@ -42,6 +49,7 @@ from router.wire import answers
 from router.wire.client import ClientConnection
 from router.wire.heads import RequestHead
 from router.wire.sweep import Sweeper
+from router.wire.tunnel import Door, Tunnel
 
 _SMALL = 4096  # bytes of a body that may be held on to
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
@@ -60,35 +68,90 @@ class Dispatcher:
         metrics: Metrics,
         log: AccessLog,
         authorization: bytes | None,
+        keys: Sequence[KeyLine],
+        hedger: Hedger,
+        loop: asyncio.AbstractEventLoop,
+        rng: Random,
     ) -> None:
         self.fleet = fleet
+        self.hedger = hedger
+        self.loop = loop
+        self._rng = rng
         self.chooser = chooser
         self.metrics = metrics
         self.budget = Budget(config.retry)
         self.exchanges: set[Exchange] = set()
         self.ledger = Ledger(metrics, log, fleet.knowledge, chooser)
         self.token_ids: TokenIds | None = None  # where KV events are asked for
+        self.aborter: Aborter | None = None
+        self.store = Store(config.continuation)  # of what streams have said
         self.closing = False  # nothing is begun any more
+        self.door: Door | None = None  # where files and batches go; None: to replicas, as any path
+        self.tunnels: set[Tunnel] = set()
         self._sweeper = sweeper
         self._id_prefix = os.urandom(4).hex().encode("ascii")
         self._id_count = 0
-        self.adopt(config, authorization)
+        self.tenants = Tenants(config, keys, monotonic())
+        self.adopt(config, authorization, keys)
 
-    def adopt(self, config: Config, authorization: bytes | None) -> None:
+    def adopt(self, config: Config, authorization: bytes | None, keys: Sequence[KeyLine]) -> None:
         """Take a new configuration; requests under way keep what they have."""
         self.config = config
+        self.tenants.adopt(config, keys, monotonic())
         self._prefix = config.prefix
         self.budget.adopt(config.retry)
         self._authorization = authorization
         self._via = config.via.encode("ascii")
         self._proto = b"https" if config.tls is not None else b"http"
+        self.store.adopt(config.continuation)
         self._allowed = frozenset(path.encode() for path in config.allow_paths)
         self._is_trusted = _trust(config.trusted_proxies)
+        self._timeouts_by_class = {
+            name: timeouts_of(config.timeouts, rules.timeouts)
+            for name, rules in config.classes.items()
+        }
+
+    def timeouts_of(self, priority: str) -> Timeouts:
+        """What a request of this class (by name, "" for none) may take."""
+        return self._timeouts_by_class.get(priority or "normal", self.config.timeouts)
+
+    def backoff_s(self, attempts: int) -> float:
+        """The pause before another attempt: full jitter over a time that doubles (Envoy's)."""
+        rules = self.config.retry
+        longest = min(rules.backoff_s * (2.0**attempts - 1.0), rules.backoff_max_s)
+        return self._rng.random() * longest
 
     # -- Handler ------------------------------------------------------------------------------
 
     def check_head(self, head: RequestHead) -> None:
-        head.route = classify(head.method, head.target, self._allowed)
+        if self.tenants.requires_keys:
+            self.tenants.identify(head)  # before its body is taken
+        head.route = found = classify(head.method, head.target, self._allowed)
+        if found[0].kind == "other":
+            door, target = door_of(head.target)
+            if door >= 0:
+                head.door, head.target = door, target
+                head.route = classify(head.method, target, self._allowed)
+        if found[0] is BATCHES and self._has_door():
+            if self.closing:
+                raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
+            head.passes = True
+
+    def _has_door(self) -> bool:
+        return self.door is not None
+
+    def hand_over(self, client: ClientConnection, head: RequestHead, early: bytes) -> None:
+        door = self.door
+        assert door is not None
+        name, timeouts = self._request_id(head), self.config.timeouts
+        tunnel = Tunnel(client, head, name, early, self, self._sweeper, timeouts)
+        self.tunnels.add(tunnel)
+        tunnel.start(door)
+
+    def passed(self, tunnel: Tunnel, reason: Reason) -> None:
+        """A tunnel is over."""
+        self.tunnels.discard(tunnel)
+        self.ledger.passed(tunnel, reason)
 
     def start(
         self, client: ClientConnection, head: RequestHead, body: list[bytes], size: int
@@ -108,17 +171,31 @@ class Dispatcher:
             )
         if fields.model is None and head.model is not None:
             fields.model = head.model.decode("utf-8", "replace")[:256]
+        tenants = self.tenants
+        key = tenants.identify(head)
+        is_inference = route.inference and head.method == b"POST"
+        urgency = UNSAID
+        if is_inference:
+            urgency = tenants.urgency(fields, head, client.peer, key)
+        if key is not None and (is_inference or (route.kind == "other" and head.has_body)):
+            check_model(key, fields.model)
         exchange = Exchange(
-            self, client, head, body, size, route, path, fields, request_id, arrived
+            self, client, head, body, size, route, path, fields, request_id, arrived, urgency
         )
+        exchange.key = key
         client.exchange = exchange
         self.exchanges.add(exchange)
         self.budget.requests += 1
-        if route.inference and head.method == b"POST":
+        if is_inference:
             self._measure(exchange, head, fields, size)
         try:
             if self.closing:
                 raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
+            if is_inference:
+                tokens = exchange.view.prompt_tokens
+                exchange.entry = entry = tenants.enter(key, fields, head, tokens, arrived)
+                if entry is not None:
+                    exchange.urgency = tenants.stepped(urgency, entry)
             if route is MODELS and self._answer_models(exchange, client, path):
                 return
         except RouterError as err:
@@ -133,6 +210,7 @@ class Dispatcher:
             proto=self._proto,
             via=self._via,
             authorization=self._authorization,
+            forwards_key=tenants.forwards,
         )
         self._sweeper.add(exchange)
         view = exchange.view
@@ -159,21 +237,20 @@ class Dispatcher:
         except RouterError as err:
             exchange.answer(err)
             return
-        exchange.begin(replica)
+        exchange.race.begin(replica)
 
     def _measure(
         self, exchange: Exchange, head: RequestHead, fields: Fields, body_bytes: int
     ) -> None:
         """What routing wants to know of a prompt: its prefix, its size, whose it is."""
         view = exchange.view
-        if fields.priority is not None or head.priority is not None:
-            exchange.priority = class_of(fields.priority, head.priority)
+        exchange.hedges_as = self._hedges_as(exchange, head, fields, body_bytes)
         if body_bytes < self._prefix.block_bytes:
             view.prompt_tokens = body_bytes // 4  # no block is full, and little depends on it
         elif self._prefix.enabled:
             tenant = b""
-            if self._prefix.isolate_tenants and head.authorization is not None:
-                tenant = head.authorization
+            if self._prefix.isolate_tenants:
+                tenant = tenant_of(exchange.key, head)
             blocks, prompt_bytes = prompt_blocks(
                 view.kind,
                 fields,
@@ -187,6 +264,26 @@ class Dispatcher:
             view.session = head.session.decode("utf-8", "replace")[:MAX_SESSION]
         else:
             view.session = fields.session
+
+    def _hedges_as(
+        self, exchange: Exchange, head: RequestHead, fields: Fields, body_bytes: int
+    ) -> str:
+        """The class by which a second copy may go. "": it would do harm, or nobody wants it."""
+        config = self.config
+        rules = config.hedging
+        asked = head.hedge
+        if asked is None and exchange.priority not in rules.classes:
+            return ""
+        if asked == b"off" or not exchange.route.repeatable:
+            return ""
+        if body_bytes > config.limits.retry_body:
+            return ""  # it is not kept
+        if fields.n is not None and fields.n > 1 and not rules.choices:
+            return ""
+        if exchange.priority in rules.classes:
+            return exchange.priority
+        may_ask = rules.by_header or may_hedge(exchange.key)
+        return ASKED if asked == b"on" and may_ask else ""
 
     def _request_id(self, head: RequestHead | None) -> bytes:
         """The client's own id if it is usable, else a new one."""
@@ -206,6 +303,9 @@ class Dispatcher:
 
     def finished(self, exchange: Exchange) -> None:
         """A request is over: forget it."""
+        entry = exchange.entry
+        if entry is not None:
+            entry.leave(exchange.usage, exchange.answered_by is not None, monotonic())
         self.exchanges.discard(exchange)
         self._sweeper.discard(exchange)
         self.budget.requests -= 1
@@ -240,12 +340,19 @@ class Dispatcher:
         entries = self.fleet.model_objects()
         if not entries:
             return False
+        allowed = models_of(exchange.key)
+        if allowed is not None:
+            entries = [entry for entry in entries if entry["id"] in allowed]
         if path == MODELS_PATH:
             body = _encode({"object": "list", "data": entries})
         else:
             name = unquote(path[len(MODELS_PATH) + 1 :].decode("utf-8", "replace"))
             found = next((e for e in entries if e["id"] == name), None)
             if found is None:
+                if allowed is not None and name not in allowed:
+                    raise RouterError(
+                        Reason.MODEL_NOT_FOUND, f"the model `{name}` does not exist", param="model"
+                    )
                 self.fleet.eligible(name)  # says which way it is missing
                 return False
             body = _encode(found)
@@ -264,6 +371,12 @@ class Dispatcher:
         exchange.end()
         client.done(keep_alive)
         return True
+
+
+def timeouts_of(usual: Timeouts, own: ClassTimeouts) -> Timeouts:
+    """The timeouts of a class: its own where it has any, else the usual ones."""
+    fields = msgspec.structs.asdict(own)
+    return msgspec.structs.replace(usual, **{k: v for k, v in fields.items() if v is not None})
 
 
 def _trust(networks: Sequence[str]) -> Callable[[str], bool]:

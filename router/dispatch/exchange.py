@@ -1,9 +1,8 @@
-"""One request from the moment it is whole to the moment its answer is: the only place where a
-client's connection and a replica's meet.
+"""One request from the moment it is whole to the moment its answer is: what its client sees of it.
 
-It asks the state machine (`attempts`) what an event means, and does it or has it done: begin an
-attempt, relay, answer, truncate. Every callback may be the one in which the client leaves, the
-replica dies or the configuration changes; all of them end in `_finish`, which runs once and gives
+Its `Race` has the attempts and tells it of content, ends and failures; the exchange commits,
+relays, answers, truncates. Every callback may be the one in which the client leaves, the replica
+dies or the configuration changes; all of them end in `_finish`, which runs once and gives
 everything back.
 
 What the client is sent, byte by byte, is its `Reply`'s; the exchange says what and when.
@@ -11,26 +10,32 @@ What the client is sent, byte by byte, is its `Reply`'s; the exchange says what 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from policies.contract import RequestView
-from router.config.model import Limits
+from router.config.model import Limits, Timeouts
 from router.core.errors import STATUS, Reason, RouterError
-from router.dispatch.attempts import Commit, Life, Step
-from router.dispatch.leg import BUSY, Leg
+from router.core.urgency import Urgency
+from router.dispatch.abort import Aborter, is_nameable
+from router.dispatch.attempts import Commit
+from router.dispatch.continuation.outcome import Outcome
+from router.dispatch.continuation.request import ENGINES, KINDS
+from router.dispatch.continuation.stream import Continuation
+from router.dispatch.leg import Leg, error_of
 from router.dispatch.messages import MESSAGES
+from router.dispatch.race import Race
 from router.dispatch.reply import Reply
-from router.dispatch.upstream_head import attempt_head
+from router.dispatch.tenants import Entry
 from router.dispatch.usage import UNKNOWN, UsageTap
-from router.dispatch.usage_ask import PATHS, inject, with_length
 from router.fleet.owners import response_id
 from router.fleet.replica import Replica
 from router.fleet.tokens.provider import Question
 from router.intake.body import SCAN_ABOVE
 from router.intake.fields import Fields
+from router.intake.keys import Key
 from router.intake.routes import Route
+from router.observe.metrics import Metrics
 from router.wire import answers
 from router.wire.client import ClientConnection
 from router.wire.heads import RequestHead, ResponseHead
@@ -46,35 +51,42 @@ class Exchange:
     """A request under way. Times are monotonic seconds."""
 
     __slots__ = (
-        "_budgeted",
         "_client",
         "_commit_due",
         "_d",
         "_done",
-        "_leg",
-        "_no_body",
-        "_options",
-        "_overdue_due",
         "_stall_due",
         "_total_due",
+        "aborter",
         "answered_by",
         "arrived",
+        "asks_for_usage",
         "body",
         "body_bytes",
         "common",
         "deadline",
+        "entry",
         "fields",
         "first_at",
+        "has_priority",
         "head",
+        "hedges_as",
+        "key",
         "life",
         "limits",
+        "metrics",
+        "no_body",
         "path",
         "pinned",
         "priority",
         "question",
+        "race",
         "reply",
         "request_id",
         "route",
+        "stream_options",
+        "timeouts",
+        "urgency",
         "usage",
         "view",
     )
@@ -91,6 +103,7 @@ class Exchange:
         fields: Fields,
         request_id: bytes,
         arrived: float,
+        urgency: Urgency,
     ) -> None:
         self._d = dispatcher
         self._client = client
@@ -103,28 +116,41 @@ class Exchange:
         self.request_id = request_id
         self.arrived = arrived
         self.limits: Limits = dispatcher.config.limits
+        self.metrics: Metrics = dispatcher.metrics
         self.view = RequestView(route.kind, fields.model, bool(fields.stream), body_bytes)
-        self.life = Life(dispatcher.config.retry.attempts)
-        self.priority = ""  # its class by name, as the client says
+        self.race = Race(self, dispatcher)
+        self.life = self.race.life
+        self.urgency = urgency
+        # Its class by name; "": of what is no inference. A step never changes it.
+        self.priority = urgency.name if urgency.source else ""
+        # Its body has one, whatever it says, and an engine would take it for itself.
+        self.has_priority = route.inference and fields.priority is not None
+        self.key: Key | None = None  # its API key; None: none that we know
+        self.entry: Entry | None = None  # what it holds of its tenant's
+        self.timeouts: Timeouts = dispatcher.timeouts_of(self.priority)
+        self.hedges_as = ""  # the class by which a second copy of it may go; "": none may
         self.pinned: Replica | None = None  # state at one replica: no other can answer
         self.question: Question | None = None  # for the token ids that it waits for
         self.common = b""
         self.first_at = 0.0
         self.answered_by: Replica | None = None  # whose content went to the client
         self.usage = UNKNOWN  # how many tokens it took; known when it is over
-        self._leg: Leg | None = None
-        self._no_body = head.method == b"HEAD"
+        self.asks_for_usage: bool = dispatcher.config.usage.inject
+        # Names its attempts, so that their engines can be told to stop; None: it cannot be named.
+        self.aborter: Aborter | None = None
+        if dispatcher.aborter is not None and body_bytes <= SCAN_ABOVE:
+            self.aborter = dispatcher.aborter if is_nameable(path, fields) else None
+        self.no_body = head.method == b"HEAD"
         options = fields.stream_options if fields.stream else None
         # A copy: the field is a view that keeps the whole body alive.
-        self._options = None if options is None else bytes(options)
-        self._budgeted = False  # one retry of the budget is ours
+        self.stream_options = None if options is None else bytes(options)
         self._done = False
-        timeouts = dispatcher.config.timeouts
+        timeouts = self.timeouts
         wait_due = arrived + timeouts.first_token_s
         self.reply = Reply(
             client,
             request_id,
-            no_body=self._no_body,
+            no_body=self.no_body,
             http_1_0=head.http_1_0,
             gap_s=timeouts.token_gap_s,
             wait_due=wait_due,
@@ -134,157 +160,17 @@ class Exchange:
         if fields.stream and route.inference and timeouts.commit_after_s:
             self._commit_due = arrived + timeouts.commit_after_s
         self._stall_due = NEVER
-        self._overdue_due = NEVER  # then the first token is so late that the replica is suspect
         self.deadline = min(wait_due, self._total_due, self._commit_due)
 
-    # -- attempts -----------------------------------------------------------------------------
+    def release_body(self) -> None:
+        """It is too large to be kept for another attempt."""
+        self.body = None
+        self._client.release_body()
 
-    def begin(self, replica: Replica, *, fresh: bool = False) -> None:
-        """Send the request to a replica (`fresh`: over a new connection)."""
-        now = monotonic()
-        streamed = bool(self.fields.stream)
-        tokens, held = self._d.chooser.dispatched(self.view, replica)
-        attempt = self.life.begin(replica.id, replica, now, tokens, held, streamed)
-        self.view.attempts = attempt.index + 1
-        if streamed:
-            self._overdue_due = now + replica.patience_s(tokens)
-            self.deadline = min(self.deadline, self._overdue_due)
-        self._leg = leg = Leg(self, attempt, replica)
-        leg.start(fresh)
-
-    def send(self, leg: Leg, conn: ReplicaConnection) -> None:
-        """A leg has its connection."""
-        leg.conn = conn
-        self.life.sent(leg.attempt)
-        replica = leg.replica
-        body = self.body or []
-        common = self.common
-        asking = self._asking_for_usage(replica)
-        if asking is not None:
-            common, body = asking
-            leg.asks_for_usage = True
-        head = attempt_head(
-            self.head,
-            replica.base_path,
-            replica.host_line,
-            common,
-            self.request_id,
-            leg.attempt.index,
-        )
-        conn.send(leg, head, body, for_head=self._no_body)
-        if self.body_bytes > self.limits.retry_body:
-            self.body = None  # too large to keep for another attempt
-            self._client.release_body()
-
-    def _asking_for_usage(self, replica: Replica) -> tuple[bytes, list[bytes]] | None:
-        """The common lines and the body, made to ask for the stream's usage; None: as they are."""
-        if (
-            not self.fields.stream
-            or self.body is None
-            or self.path not in PATHS
-            or self.body_bytes > SCAN_ABOVE  # not decoded: it may ask already
-            or not self._d.config.usage.inject
-        ):
-            return None
-        body = inject(self.body, self._options, replica.engine)
-        if body is None:
-            return None
-        lines = with_length(self.common, self.body_bytes, sum(map(len, body)))
-        return None if lines is None else (lines, body)
-
-    def replace(self, leg: Leg, reason: Reason) -> bool:
-        """A replica answers that it is busy or has failed, and no content is out yet.
-
-        True: another one is tried; False: the answer stands and is passed on.
-        """
-        if not self._can_send_again() or self.life.reached >= self.life.most:
-            return False
-        if reason is Reason.STREAM_ERROR and not (self.route.repeatable and not self.life.lost):
-            return False
-        others = self._others()
-        if not others or not self._take_budget():
-            return False
-        conn, leg.conn = leg.conn, None
-        if conn is not None:
-            conn.cancel()
-        self._end_attempt(leg, reason, reused=False, received=True)
-        self._go_on(others, reason)
-        return True
-
-    def failed(self, leg: Leg, reason: Reason, *, reused: bool, received: bool) -> None:
-        """A leg ended without a whole response."""
-        if self._done:
-            return
-        step = self._end_attempt(leg, reason, reused=reused, received=received)
-        if step == Step.NOTHING:
-            return
-        if step == Step.TRUNCATE:
-            self._truncate(reason)
-            return
-        if step == Step.HERE and self.body is not None and not leg.replica.removed:
-            self._d.metrics.connections_stale += 1
-            self._d.metrics.retries(reason)
-            self.begin(leg.replica, fresh=True)
-            return
-        if step in (Step.HERE, Step.ELSEWHERE, Step.BUDGET) and self._can_send_again():
-            others = self._others()
-            if others and (step != Step.BUDGET or self._take_budget()):
-                self._go_on(others, reason)
-                return
-        self._answer_failure(reason)
-
-    def _end_attempt(self, leg: Leg, reason: Reason, *, reused: bool, received: bool) -> Step:
-        replica = leg.replica
-        self._leg = None
-        self._forget_prefix(leg)
-        self._d.fleet.failed(replica, reason, was_overdue=leg.is_overdue)
-        step = self.life.failed(
-            leg.attempt,
-            reason,
-            monotonic(),
-            reused=reused,
-            received=received,
-            repeatable=self.route.repeatable,
-            known_dead=replica.health.known_dead,
-        )
-        self._d.fleet.released(replica)
-        return step
-
-    def _forget_prefix(self, leg: Leg) -> None:
-        """An attempt ends. If it showed nothing, the replica holds nothing of it for sure.
-
-        The end of the one that answered is the ledger's to tell, with its tokens.
-        """
-        if self.life.winner is not leg.attempt:
-            chooser = self._d.chooser
-            chooser.withdrawn(self.view, leg.replica, leg.attempt.held)
-            chooser.finished(self.view, leg.replica, None)
-
-    def _can_send_again(self) -> bool:
-        return (
-            self.body is not None
-            and self.pinned is None
-            and self.life.commit != Commit.CONTENT
-            and not self._d.closing
-        )
-
-    def _others(self) -> Sequence[Replica]:
-        tried = [attempt.at for attempt in self.life.attempts]
-        try:
-            return self._d.candidates(self, tried)
-        except RouterError:
-            return []
-
-    def _take_budget(self) -> bool:
-        if not self._budgeted:
-            self._budgeted = self._d.budget.take()
-            if not self._budgeted:
-                self._d.metrics.retry_budget_exhausted += 1
-        return self._budgeted
-
-    def _go_on(self, others: Sequence[Replica], cause: Reason) -> None:
-        self._d.metrics.retries(cause)
-        self.begin(self._d.chooser.choose(self.view, others))
+    def abort(self, replica: Replica, rid: bytes, conn: ReplicaConnection) -> None:
+        """An attempt is given up that its engine may not give up by itself."""
+        assert self.aborter is not None, "nobody else gives names"
+        self.aborter.abort(replica, rid, conn, self.head.authorization)
 
     # -- from the replica to the client -------------------------------------------------------
 
@@ -296,9 +182,12 @@ class Exchange:
         """A leg shows content: commit to it. Where its bytes go; None: nowhere."""
         if not self.life.content(leg.attempt):
             return None
+        now = monotonic()
+        self.race.won(leg, now)
         reply = self.reply
-        self.answered_by = leg.replica
-        self.first_at = now = monotonic()
+        before, self.answered_by = self.answered_by, leg.replica
+        if before is None:
+            self.first_at = now
         reply.wait_due = now + reply.gap_s
         self._commit_due = NEVER
         # From here tokens move `wait_due` only; `on_deadline` lets `deadline` catch up.
@@ -316,25 +205,65 @@ class Exchange:
         has_begun = reply.status != 0
         if has_begun and not (head.is_sse and head.status == 200):
             # The client has its 200 already; only a stream can follow it.
-            self._tell_inside_stream(leg, reader)
+            self.race.completed(leg, error_of(head.status), now)
+            self._tell_inside_stream(reader)
             return None
         if head.is_sse and not leg.is_encoded:
-            tap = UsageTap(
-                takes_out=leg.asks_for_usage, engine=leg.replica.engine, quiet=leg.quiet_events
-            )
-            reply.watch(tap)
+            self._watch(leg, before)
         if not has_begun:
-            shown = leg.replica.id if self._d.config.debug_headers else None
-            reply.begin(reader, shown, counts_tokens=self.route.inference and head.status == 200)
+            self._begin_reply(reader, leg.replica)
         return reply
+
+    def _watch(self, leg: Leg, before: Replica | None) -> None:
+        """A leg's stream of events goes to the client, behind what `before` said of it."""
+        d, reply = self._d, self.reply
+        stream = reply.continuation
+        replica = leg.replica
+        begins = (
+            d.config.continuation.enabled
+            and stream is None
+            and self.body is not None
+            and self.route.kind in KINDS
+            and replica.engine in ENGINES
+        )
+        tap = UsageTap(
+            takes_out=leg.asks_for_usage,
+            whole=begins or stream is not None,
+            engine=replica.engine,
+            quiet=leg.quiet_events,
+        )
+        if stream is not None and before is not None:
+            d.metrics.continuation(Outcome.CONTINUED)
+            d.chooser.finished(self.view, before, stream.tokens)
+            stream.resume(tap)
+            reply.watch(tap, stream)
+        elif begins:
+            reply.watch(tap, Continuation(self.route.kind, d.store, tap))
+        else:
+            reply.watch(tap)
+
+    def awaits_rest(self, now: float) -> None:
+        """The stream broke, and another replica was asked for its rest."""
+        self.reply.wait_due = now + self.timeouts.first_token_s
+        self.deadline = min(self.reply.wait_due, self._total_due, self.race.due())
+        if self._stall_due != NEVER:
+            self.deadline = min(self.deadline, self._stall_due)
+
+    def _begin_reply(self, reader: ResponseReader, replica: Replica) -> None:
+        head = reader.head
+        assert head is not None
+        shown = replica.id if self._d.config.debug_headers else None
+        counts = self.route.inference and head.status == 200
+        self.reply.begin(reader, shown, counts_tokens=counts)
 
     def _shown(self, leg: Leg, head: ResponseHead, now: float) -> None:
         """Learn from an attempt's first content: what the replica holds, how long it took."""
-        self._overdue_due = NEVER
         d = self._d
         replica, attempt = leg.replica, leg.attempt
+        leg.overdue_due = NEVER
         if head.status != 200:
             d.chooser.withdrawn(self.view, replica, attempt.held)  # refused: nothing was prefilled
+            d.hedger.failed(self.view, attempt, replica, now)
             return
         if head.load is not None:
             d.fleet.told_by_the_way(replica, head.load)
@@ -343,35 +272,53 @@ class Exchange:
             ttft_s = now - attempt.began
         d.fleet.showed_content(replica, now, attempt.began, ttft_s, attempt.tokens)
         d.chooser.shown(self.view, replica, attempt.held, ttft_s)
+        d.hedger.shown(self.view, attempt, replica, bool(self.fields.stream), now)
 
     def completed(self, leg: Leg, reader: ResponseReader) -> None:
         """A leg's response is whole, and all of it was relayed."""
         head = reader.head
         assert head is not None
         reply = self.reply
+        if reply.has_broken:
+            leg.finish()
+            self.race.failed(leg, Reason.STREAM_ERROR, reused=False, received=True)
+            return
         blames_replica = False
-        reason = _reason_of(head.status)
+        reason = error_of(head.status)
         if reply.has_failed:
             reason = Reason.STREAM_ERROR
             blames_replica = reply.blames_replica
         now = monotonic()
-        self.life.completed(leg.attempt, now, reason)
-        self._leg = None
-        leg.finish()
+        self.race.completed(leg, reason, now)
         fleet = self._d.fleet
         if reason is Reason.SERVER_ERROR or blames_replica:
             fleet.failed(leg.replica, reason)
         elif reason is Reason.OK:
             fleet.succeeded(leg.replica, leg.attempt.began, content=self.route.inference)
-        if leg.replica.removed:
-            fleet.released(leg.replica)
         client = self._client
         self._finish(reason, now, is_whole=True)
         client.done(reply.keep_alive and client.keeps_alive)
 
     # -- answers of our own -------------------------------------------------------------------
 
-    def _answer_failure(self, reason: Reason) -> None:
+    def tell_aside(self) -> None:
+        """Every attempt failed, and the earliest of those that said how is passed on."""
+        reader, replica = self.race.aside_said, self.race.aside_replica
+        assert reader is not None and reader.head is not None and replica is not None
+        self.life.told()
+        reply, client = self.reply, self._client
+        if reply.status:
+            self._tell_inside_stream(reader)
+            return
+        self._begin_reply(reader, replica)
+        reply.relay(reader)
+        reason = error_of(reader.head.status)
+        if reason is Reason.OK:  # it was the stream that told of an error
+            reason = Reason.STREAM_ERROR
+        self._finish(reason, monotonic(), is_whole=True)
+        client.done(reply.keep_alive and client.keeps_alive)
+
+    def answer_failure(self, reason: Reason) -> None:
         retry_after = 2 if STATUS[reason] == 503 else None
         self.answer(RouterError(reason, MESSAGES[reason], retry_after_s=retry_after))
 
@@ -379,7 +326,7 @@ class Exchange:
         """End the request with an error of the router's own, in whatever form is still possible."""
         if self._done:
             return
-        self._cancel_all(err.reason)
+        self._cancel(err.reason)
         client = self._client
         now = monotonic()
         if self.life.commit == Commit.STATUS:
@@ -391,9 +338,13 @@ class Exchange:
         self._finish(err.reason, now)
         client.done(keep_alive)
 
-    def _truncate(self, reason: Reason) -> None:
-        client = self._client
-        may_close = self.reply.truncate(RouterError(reason, MESSAGES[reason]))
+    def truncate(self, reason: Reason) -> None:
+        client, reply = self._client, self.reply
+        if reply.let_go():
+            self._finish(reason, monotonic(), is_whole=True)
+            client.done(reply.keep_alive and client.keeps_alive)
+            return
+        may_close = reply.truncate(RouterError(reason, MESSAGES[reason]))
         self._finish(reason, monotonic())
         if may_close:
             client.close_after_writing()
@@ -401,27 +352,23 @@ class Exchange:
             client.exchange = None
             client.abort(reason)
 
-    def _tell_inside_stream(self, leg: Leg, reader: ResponseReader) -> None:
+    def _tell_inside_stream(self, reader: ResponseReader) -> None:
         """A stream has begun with our own 200, and then the engine answers something else."""
         body = b"".join(reader.parts)
         reader.parts.clear()
         head = reader.head
         assert head is not None
+        reason = error_of(head.status)
         if b'"error"' in body and b"\n" not in body.strip():
             event = b"data: " + body.strip() + b"\n\n"
         else:
-            reason = Reason.BAD_RESPONSE if head.status == 200 else _reason_of(head.status)
+            told = Reason.BAD_RESPONSE if head.status == 200 else reason
             event = answers.error_event(
-                RouterError(reason, f"the replica answered {head.status}", status=head.status)
+                RouterError(told, f"the replica answered {head.status}", status=head.status)
             )
         self.reply.event(event)
-        now = monotonic()
-        self.life.completed(leg.attempt, now, _reason_of(head.status))
-        self._leg = None
-        leg.finish()
-        self._d.fleet.released(leg.replica)
         client = self._client
-        self._finish(_reason_of(head.status), now)
+        self._finish(reason, monotonic())
         client.close_after_writing()
 
     def _commit_status(self) -> None:
@@ -435,65 +382,53 @@ class Exchange:
     def client_gone(self, reason: Reason) -> None:
         """In the same callback in which it left: the engine must not work for nobody."""
         if not self._done:
-            self._cancel_all(reason)
+            self._cancel(reason)
             self._finish(reason, monotonic())
 
     def client_paused(self) -> None:
         self._stall_due = monotonic() + self._d.config.timeouts.write_stall_s
         self.deadline = min(self.deadline, self._stall_due)
-        if self._leg is not None and self._leg.conn is not None:
-            self._leg.conn.pause(PAUSE_CLIENT)
+        for leg in self.race.legs:
+            if leg.conn is not None:
+                leg.conn.pause(PAUSE_CLIENT)
 
     def client_resumed(self) -> None:
         self._stall_due = NEVER
         reply = self.reply
         reply.wait_due = max(reply.wait_due, monotonic() + reply.gap_s)
-        if self._leg is not None and self._leg.conn is not None:
-            self._leg.conn.resume(PAUSE_CLIENT)
+        for leg in self.race.legs:
+            if leg.conn is not None:
+                leg.conn.resume(PAUSE_CLIENT)
 
     def on_deadline(self, now: float) -> None:
         # Tokens move `wait_due` only; `deadline` catches up here, a few times a minute.
         wait_due = self.reply.wait_due
         if self._total_due <= now:
-            self._timed_out(Reason.TOTAL_TIMEOUT)
+            self.race.timed_out(Reason.TOTAL_TIMEOUT)
         elif self._stall_due <= now:
             self._client.abort(Reason.WRITE_TIMEOUT)
         elif wait_due <= now and self._stall_due == NEVER:
             committed = self.life.commit == Commit.CONTENT
-            self._timed_out(Reason.TOKEN_GAP_TIMEOUT if committed else Reason.TTFT_TIMEOUT)
+            self.race.timed_out(Reason.TOKEN_GAP_TIMEOUT if committed else Reason.TTFT_TIMEOUT)
         else:
-            if self._overdue_due <= now:
-                self._overdue_due = NEVER
-                self._token_is_overdue(now)
+            self.race.look(now)
+            if self._done:
+                return
             if self._commit_due <= now:
                 self._commit_due = now + self._d.config.timeouts.commit_after_s
                 self._commit_status()
             wait = wait_due if self._stall_due == NEVER else NEVER
             self.deadline = min(
-                wait, self._total_due, self._commit_due, self._stall_due, self._overdue_due
+                wait, self._total_due, self._commit_due, self._stall_due, self.race.due()
             )
-
-    def _token_is_overdue(self, now: float) -> None:
-        leg = self._leg
-        if leg is not None:
-            leg.is_overdue = True
-            self._d.fleet.overdue(leg.replica, now)
-
-    def _timed_out(self, reason: Reason) -> None:
-        leg = self._leg
-        if leg is not None:
-            leg.cancel()
-            self.failed(leg, reason, reused=False, received=True)
-        else:
-            self._answer_failure(reason)
 
     # -- the end ------------------------------------------------------------------------------
 
     def shut(self) -> None:
         """The router stops: end this request in whatever form is still possible."""
         if self.life.commit == Commit.CONTENT and not self._done:
-            self._cancel_all(Reason.DRAINING)
-            self._truncate(Reason.DRAINING)
+            self._cancel(Reason.DRAINING)
+            self.truncate(Reason.DRAINING)
         else:
             self.answer(RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1))
 
@@ -501,17 +436,11 @@ class Exchange:
         """The router has answered it well by itself."""
         self._finish(Reason.OK, monotonic())
 
-    def _cancel_all(self, reason: Reason) -> None:
+    def _cancel(self, reason: Reason) -> None:
         question, self.question = self.question, None
         if question is not None:
             question.cancel()
-        leg, self._leg = self._leg, None
-        if leg is not None:
-            leg.cancel()
-            self._forget_prefix(leg)
-        self.life.end(reason, monotonic())
-        if leg is not None:
-            self._d.fleet.released(leg.replica)
+        self.race.cancel(reason)
 
     def _finish(self, reason: Reason, now: float, *, is_whole: bool = False) -> None:
         if self._done:
@@ -519,19 +448,10 @@ class Exchange:
         self._done = True
         if self.route.inference:
             self.usage = self.reply.usage(is_whole)
+        if self.reply.continuation is not None:
+            self.reply.continuation.close()
         self.body = None
         self._client.exchange = None
-        if self._budgeted:
-            self._budgeted = False
-            self._d.budget.give()
+        self.race.close()
         self._d.finished(self)
         self._d.ledger.close(self, self._client, reason, now)
-
-
-def _reason_of(status: int) -> Reason:
-    """How an engine's own status counts."""
-    if status < 400:
-        return Reason.OK
-    if status in BUSY:
-        return Reason.REPLICA_BUSY
-    return Reason.SERVER_ERROR if status >= 500 else Reason.REPLICA_REFUSED

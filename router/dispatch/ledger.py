@@ -5,18 +5,20 @@ Called once per request, whatever ended it. Must never: raise, do I/O, or keep t
 
 from __future__ import annotations
 
-from time import time
+from time import monotonic, time
 from typing import TYPE_CHECKING
 
 from router.core.errors import STATUS, Reason, RouterError
 from router.dispatch.chooser import Chooser
+from router.dispatch.tenants import tenant_of
 from router.dispatch.usage import UNKNOWN
 from router.fleet.knowledge import Knowledge
 from router.fleet.replica import Replica
 from router.observe.access_log import AccessLog, AttemptRecord, Record, milliseconds
-from router.observe.metrics import Metrics
+from router.observe.metrics import UNCLASSED, Metrics
 from router.wire.client import ClientConnection
 from router.wire.heads import RequestHead
+from router.wire.tunnel import Tunnel
 
 if TYPE_CHECKING:
     from router.dispatch.exchange import Exchange
@@ -47,7 +49,10 @@ class Ledger:
         model = exchange.fields.model
         bytes_out = reply.bytes_out
         body_bytes = exchange.body_bytes
-        metrics.finished(kind, reason, status, now - arrived, ttft, body_bytes, bytes_out, model)
+        urgency = exchange.priority or UNCLASSED if exchange.route.inference else ""
+        metrics.finished(
+            kind, reason, status, now - arrived, ttft, body_bytes, bytes_out, model, urgency
+        )
         winner = exchange.life.winner
         replica = exchange.answered_by
         if replica is not None:
@@ -62,6 +67,7 @@ class Ledger:
         salter = log.salter
         head, view, usage = exchange.head, exchange.view, exchange.usage
         session = view.session
+        tenant = tenant_of(exchange.key, head)
         log.write(
             Record(
                 time() - (now - arrived),
@@ -81,7 +87,7 @@ class Ledger:
                 body_bytes,
                 bytes_out,
                 exchange.priority,
-                "" if head.authorization is None else salter.name(head.authorization),
+                salter.name(tenant) if tenant else "",
                 "" if session is None else salter.name(session.encode("utf-8", "replace")),
                 usage.prompt_tokens,
                 usage.output_tokens,
@@ -120,6 +126,34 @@ class Ledger:
                 )
             )
 
+    def passed(self, tunnel: Tunnel, reason: Reason) -> None:
+        """A request that passed by through a tunnel."""
+        took_s = monotonic() - tunnel.arrived
+        head = tunnel.head
+        route, path = head.route
+        status = tunnel.status or STATUS[reason]
+        sizes = tunnel.bytes_in, tunnel.bytes_out
+        self.metrics.finished(route.kind, reason, status, took_s, None, *sizes)
+        log = self.log
+        if log.enabled:
+            tenant = head.authorization
+            log.write(
+                Record(
+                    time() - took_s,
+                    tunnel.request_id.decode("ascii"),
+                    tunnel.client.peer,
+                    head.method.decode("ascii"),
+                    path.decode("utf-8", "replace"),
+                    route.kind,
+                    status=status,
+                    reason=reason,
+                    duration_ms=milliseconds(took_s),
+                    bytes_in=sizes[0],
+                    bytes_out=sizes[1],
+                    tenant="" if tenant is None else log.salter.name(tenant),
+                )
+            )
+
     def _count_tokens(self, exchange: Exchange, replica: Replica, now: float) -> None:
         """What an engine told of the tokens of a request, or what was counted of them."""
         usage = exchange.usage
@@ -129,6 +163,7 @@ class Ledger:
             self.metrics.counted_tokens(view.model, prompt, output, cached)
             if is_exact and view.blocks:  # a shorter prompt is mostly chat template
                 self._knowledge.counted(view.model, view.prompt_bytes, prompt)
-            if exchange.fields.stream and output is not None and output > 1:
+            is_one = exchange.life.continuations == 0  # of two, the seam is no pace of either
+            if exchange.fields.stream and is_one and output is not None and output > 1:
                 replica.paced((now - exchange.first_at) / (output - 1))
         self._chooser.finished(view, replica, usage.output_tokens)

@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING, Final
 
 from router.core.errors import Reason
 from router.dispatch.attempts import Attempt, Commit
+from router.dispatch.engine_priority import refuses
 from router.fleet.replica import Replica
 from router.wire.replica import ReplicaConnection
-from router.wire.response_reader import COMPLETE
+from router.wire.response_reader import COMPLETE, ResponseReader
 from router.wire.sse import FirstContent, Verdict
+from router.wire.sweep import NEVER
 
 if TYPE_CHECKING:
     from router.dispatch.exchange import Exchange
+    from router.dispatch.race import Race
     from router.dispatch.reply import Reply
 
 BUSY: Final = frozenset({429, 503})
@@ -37,6 +40,7 @@ class Leg:
         "_held",
         "_holds",
         "_looked",
+        "_race",
         "_reply",
         "_scanner",
         "_seen_head",
@@ -44,22 +48,31 @@ class Leg:
         "asks_for_usage",
         "attempt",
         "conn",
+        "connect_due",
         "is_encoded",
         "is_overdue",
+        "overdue_due",
+        "refusal",
         "replica",
+        "rest",
     )
 
-    def __init__(self, exchange: Exchange, attempt: Attempt, replica: Replica) -> None:
+    def __init__(self, exchange: Exchange, race: Race, attempt: Attempt, replica: Replica) -> None:
         self._exchange = exchange
+        self._race = race
         self.attempt = attempt
         self.replica = replica
         self.conn: ReplicaConnection | None = None
-        self.is_overdue = False  # its first token is, and the fleet was told
+        self.overdue_due = NEVER  # then its first token is so late that the replica is suspect
+        self.is_overdue = False  # it is, and the fleet was told
+        self.connect_due = NEVER  # where its class has less patience than the pool
         self._waiting = False
         self._seen_head = False
         self._holds = False
         self._reply: Reply | None = None  # where the response goes, once it is committed to
+        self.refusal = 0  # the status of an engine that does not know the priority it is told
         self.asks_for_usage = False  # and its client did not: the answer to that is ours
+        self.rest: list[bytes] | None = None  # the body that asks for a broken stream's rest
         self.is_encoded = False  # a compressed stream: its bytes say nothing to us
         self._scanner: FirstContent | None = None
         self._looked = 0  # parts of the body that were looked at
@@ -70,7 +83,7 @@ class Leg:
         if conn is None:
             self._waiting = True
         else:
-            self._exchange.send(self, conn)
+            self._race.send(self, conn)
 
     def cancel(self) -> None:
         """Give up whatever is held; nothing is heard any more."""
@@ -78,7 +91,11 @@ class Leg:
             self._waiting = False
             self.replica.pool.cancel(self)
         conn, self.conn = self.conn, None
-        if conn is not None:
+        if conn is None:
+            return
+        if self.attempt.rid and conn.reader.state != COMPLETE:
+            self._exchange.abort(self.replica, self.attempt.rid, conn)
+        else:
             conn.cancel()
 
     def finish(self) -> None:
@@ -91,15 +108,15 @@ class Leg:
 
     def on_connected(self, conn: ReplicaConnection) -> None:
         self._waiting = False
-        self._exchange.send(self, conn)
+        self._race.send(self, conn)
 
     def on_connect_failed(self, reason: Reason, detail: str) -> None:
         self._waiting = False
-        self._exchange.failed(self, reason, reused=False, received=False)
+        self._race.failed(self, reason, reused=False, received=False)
 
     def on_lost(self, conn: ReplicaConnection, reason: Reason, detail: str) -> None:
         self.conn = None
-        self._exchange.failed(self, reason, reused=conn.reused, received=conn.received)
+        self._race.failed(self, reason, reused=conn.reused, received=conn.received)
 
     def on_data(self, conn: ReplicaConnection) -> None:
         reader = conn.reader
@@ -136,11 +153,24 @@ class Leg:
         assert head is not None
         exchange.life.headed(self.attempt)
         self.is_encoded = head.is_sse and _is_encoded(head.lines)
-        if head.status in BUSY and exchange.replace(self, Reason.REPLICA_BUSY):
+        if self.rest is not None and (head.status != 200 or not head.is_sse or self.is_encoded):
+            reason = error_of(head.status)  # whatever it is, it does not go on in the stream
+            return self._give_up(Reason.BAD_RESPONSE if reason is Reason.OK else reason)
+        contested = self._race.is_contested(self)
+        if head.status == 200 and self._race.untold is self.replica:
+            self._race.went_without_priority(self.replica)
+        if head.status == self.refusal:
+            self._holds = True  # what it says decides whether it is asked again without
+            return True
+        if head.status in BUSY:
+            self._race.refused(self, head.retry_after)
+        if head.status in BUSY and not contested and self._race.replace(self, Reason.REPLICA_BUSY):
             return False
         if not exchange.route.inference:
             return True
-        if exchange.life.commit == Commit.STATUS and not (head.is_sse and head.status == 200):
+        if contested and head.status != 200:
+            self._holds = True  # another copy may still do better
+        elif exchange.life.commit == Commit.STATUS and not (head.is_sse and head.status == 200):
             self._holds = True  # has to be told inside a stream that has begun
         elif head.status == 200:
             self._holds = True
@@ -151,35 +181,96 @@ class Leg:
     def _may_commit(self, conn: ReplicaConnection) -> bool:
         """Whether what is held says enough to go to the client."""
         reader = conn.reader
-        exchange = self._exchange
         parts = reader.parts
         whole = reader.state == COMPLETE
         scanner = self._scanner
         if scanner is None:
-            return whole or self._holds_too_much(parts)
+            if not (whole or self._holds_too_much(parts)):
+                return False
+            return self._may_commit_whole(reader, whole)
         verdict = Verdict.NOTHING
         for part in parts[self._looked :]:
             verdict = scanner.feed(part)
             if verdict:
                 break
         too_much = self._holds_too_much(parts)
-        if verdict == Verdict.BUSY and exchange.replace(self, Reason.REPLICA_BUSY):
-            return False
-        if verdict == Verdict.ERROR and exchange.replace(self, Reason.STREAM_ERROR):
-            return False
+        if verdict == Verdict.BUSY or verdict == Verdict.ERROR:
+            busy = verdict == Verdict.BUSY
+            if busy:
+                self._race.refused(self, None)
+            return self._may_tell(Reason.REPLICA_BUSY if busy else Reason.STREAM_ERROR)
         if verdict:
             return True
         if whole:
             self.conn = None
             conn.release()
-            exchange.failed(self, Reason.EMPTY_STREAM, reused=conn.reused, received=True)
+            self._race.failed(self, Reason.EMPTY_STREAM, reused=conn.reused, received=True)
             return False
         return too_much
+
+    def _may_commit_whole(self, reader: ResponseReader, whole: bool) -> bool:
+        """The same of what is no stream, and here as a whole or too large to be held."""
+        head = reader.head
+        assert head is not None
+        if head.status != 200:
+            reason = error_of(head.status)
+            if whole:
+                if head.status == self.refusal:
+                    if self._is_refused(reader):
+                        return False
+                    if head.status in BUSY:
+                        self._race.refused(self, head.retry_after)
+                return reason is Reason.OK or self._may_tell(reason)
+        elif whole and self._race.is_contested(self) and not _is_sound(reader.parts):
+            reason = Reason.BAD_RESPONSE
+        else:
+            return True
+        if not self._race.is_contested(self):
+            return True
+        return self._give_up(reason)
+
+    def _give_up(self, reason: Reason) -> bool:
+        """What the replica says is of no use: the attempt has failed. False, for its callers."""
+        self.cancel()
+        self._race.failed(self, reason, reused=False, received=True)
+        return False
+
+    def _is_refused(self, reader: ResponseReader) -> bool:
+        """Whether the engine knows no priority, and is asked again without."""
+        return refuses(b"".join(reader.parts)) and self._race.ask_without_priority(self)
+
+    def _may_tell(self, reason: Reason) -> bool:
+        """Whether an error that a replica answered is for the client: not while another copy
+        lives, and not where another replica may do it."""
+        race = self._race
+        if self.rest is not None:
+            return self._give_up(reason)
+        if race.is_contested(self):
+            race.put_aside(self, reason)
+            return False
+        if reason is Reason.REPLICA_BUSY or reason is Reason.STREAM_ERROR:
+            return not race.replace(self, reason)
+        return True
 
     def _holds_too_much(self, parts: list[bytes]) -> bool:
         self._held += sum(map(len, parts[self._looked :]))
         self._looked = len(parts)
         return self._held > self._exchange.limits.response_hold
+
+
+def error_of(status: int) -> Reason:
+    """How an engine's own status counts."""
+    if status < 400:
+        return Reason.OK
+    if status in BUSY:
+        return Reason.REPLICA_BUSY
+    return Reason.SERVER_ERROR if status >= 500 else Reason.REPLICA_REFUSED
+
+
+def _is_sound(parts: list[bytes]) -> bool:
+    """Whether a whole answer can be one: it says something, and JSON does not end in the middle."""
+    body = b"".join(parts).strip()
+    return bool(body) and (body[:1] != b"{" or body[-1:] == b"}")
 
 
 def _is_encoded(lines: list[bytes]) -> bool:

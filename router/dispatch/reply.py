@@ -16,6 +16,7 @@ from time import monotonic
 from typing import Final
 
 from router.core.errors import RouterError
+from router.dispatch.continuation.stream import Continuation
 from router.dispatch.response_head import interim_head, response_head, stream_head
 from router.dispatch.usage import UNKNOWN, BodyEnd, Usage, UsageTap, usage_of
 from router.wire import answers
@@ -33,6 +34,7 @@ class Reply:
         "_chunked",
         "_client",
         "_end",
+        "_has_ended",
         "_http_1_0",
         "_is_sse",
         "_look",
@@ -41,6 +43,7 @@ class Reply:
         "_tap",
         "_whole",
         "bytes_out",
+        "continuation",
         "gap_s",
         "keep_alive",
         "status",
@@ -73,6 +76,8 @@ class Reply:
         self._tap: UsageTap | None = None
         self._end: BodyEnd | None = None
         self._whole: Usage | None = None  # of an answer that came in one piece
+        self.continuation: Continuation | None = None  # around the tap, where there may be one
+        self._has_ended = False  # the replica's response has, in words that were withheld
 
     # -- from the replica ---------------------------------------------------------------------
 
@@ -93,7 +98,7 @@ class Reply:
         self.status = head.status
         self._is_sse = head.is_sse
         length = head.content_length
-        if self._tap is not None and self._tap.takes_out:
+        if self.continuation is not None or (self._tap is not None and self._tap.takes_out):
             length = None  # what it will be is not known yet
         whole = reader.state == COMPLETE
         if length is None and whole and not head.is_sse and head.status >= 200:
@@ -127,10 +132,15 @@ class Reply:
             self._look = self._end.feed
         self._client.write(lines)
 
-    def watch(self, tap: UsageTap) -> None:
-        """The response is a stream of events; before `begin`, if it has not begun."""
+    def watch(self, tap: UsageTap, continuation: Continuation | None = None) -> None:
+        """The response is a stream of events; before `begin`, if it has not begun.
+
+        A `continuation` is made around the tap, and more than one tap may follow the other in it.
+        """
         self._tap = tap
-        self._look = tap.feed
+        self.continuation = continuation
+        self._has_ended = False
+        self._look = tap.feed if continuation is None else continuation.feed
 
     def relay(self, reader: ResponseReader) -> bool:
         """Pass on what has come; True if that was all. This is the path of a token."""
@@ -158,7 +168,15 @@ class Reply:
 
     def _finish(self, body: bytes) -> None:
         """The last bytes of a whole response."""
-        if self._tap is not None:
+        stream = self.continuation
+        if stream is not None:
+            body += stream.flush()
+            if stream.is_broken:
+                self._has_ended = True
+                if body:
+                    self.event(body)
+                return
+        elif self._tap is not None:
             body += self._tap.flush()
         size = len(body)
         self.bytes_out += size
@@ -169,6 +187,26 @@ class Reply:
             self._client.write(b"%x\r\n%b\r\n0\r\n\r\n" % (size, body))
         else:
             self._client.write(b"0\r\n\r\n")
+
+    @property
+    def has_broken(self) -> bool:
+        """The stream told that the engine failed, and that was withheld."""
+        return self.continuation is not None and self.continuation.is_broken
+
+    def let_go(self) -> bool:
+        """Nobody goes on with a broken stream: what its engine said of it goes to the client.
+
+        True: with that the response is whole.
+        """
+        stream = self.continuation
+        if stream is None or not stream.is_broken:
+            return False
+        said = stream.let_go()
+        if self._has_ended:
+            self._finish(said)
+            return True
+        self.event(said)
+        return False
 
     @property
     def has_failed(self) -> bool:
@@ -182,6 +220,8 @@ class Reply:
 
     def usage(self, is_whole: bool) -> Usage:
         """What is known of the tokens; `is_whole`: the response came to its end."""
+        if self.continuation is not None:
+            return self.continuation.usage(is_whole)
         if self._tap is not None:
             return self._tap.result(is_whole)
         if self._end is not None:

@@ -19,13 +19,20 @@ def common_lines(
     proto: bytes,
     via: bytes,
     authorization: bytes | None,
+    forwards_key: bool = True,
 ) -> bytes:
     """Every field that is the same for all attempts, each with its CRLF before it.
 
     `authorization` is a finished line that replaces the client's; None passes the client's on.
+    `forwards_key`: the client's own key is for the replica, not for us.
     """
     joined = head.joined
-    auth = authorization or head.authorization
+    auth = authorization
+    if forwards_key:
+        if auth is None:
+            auth = head.authorization
+        if head.api_key is not None:
+            joined += b"\r\n" + head.api_key
     host = head.host
     forwarded = peer
     if peer_is_trusted:

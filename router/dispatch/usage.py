@@ -139,7 +139,8 @@ class UsageTap:
     """One stream of events on its way to the client.
 
     Given every read in order, it gives back what to relay: the same bytes, or with `takes_out`
-    without the usage event. Only then is anything held back: an event's beginning, until its end.
+    without the usage event. Only then, or with `whole`, is anything held back: an event's
+    beginning, until its end.
     """
 
     __slots__ = (
@@ -154,21 +155,28 @@ class UsageTap:
         "_needle",
         "_quiet",
         "_takes_out",
+        "_whole",
         "errors",
     )
 
     def __init__(
-        self, *, takes_out: bool = False, engine: str | None = None, quiet: int = 0
+        self,
+        *,
+        takes_out: bool = False,
+        whole: bool = False,
+        engine: str | None = None,
+        quiet: int = 0,
     ) -> None:
         """`quiet`: events of this stream that are known to come before any content."""
         self.errors = ErrorWatch()
         self._takes_out = takes_out
+        self._whole = whole
         self._needle = NEEDLES.get(engine or "", _NEEDLE)
         self._quiet = quiet
         self._events = 0  # ended so far
         self._is_aligned = True  # the last read ended where an event did
         self._event = bytearray()  # the unfinished event; only its end, once it was relayed
-        self._is_withheld = takes_out  # what is in `_event` was not relayed
+        self._is_withheld = takes_out or whole  # what is in `_event` was not relayed
         self._drops_lf = False  # the blank line of what was taken out may end in the next read
         self._first = b""  # the first usage, the last one, and how many events it came after
         self._last = b""
@@ -203,7 +211,12 @@ class UsageTap:
     @property
     def ends_between_events(self) -> bool:
         """Whether what was relayed ends with a whole event."""
-        return self._events > 0 and (self._is_withheld or not self._event.strip(b"\r\n"))
+        return self._events > 0 and not self.has_cut_event
+
+    @property
+    def has_cut_event(self) -> bool:
+        """Whether what was relayed ends inside an event."""
+        return not self._is_withheld and bool(self._event.strip(b"\r\n"))
 
     def result(self, is_whole: bool) -> Usage:
         """What is known now; `is_whole`: the stream has ended as it should."""
@@ -257,13 +270,13 @@ class UsageTap:
             if self._takes_out:
                 out = self._without_usage(out)
         event.clear()
-        self._is_withheld = self._takes_out
+        self._is_withheld = self._takes_out or self._whole
         if not is_cut:
             self._is_aligned = not self._drops_lf
             return out
         self._is_aligned = self._drops_lf = False
         event += data[end:]
-        if self._takes_out:
+        if self._is_withheld:
             return out if len(event) <= _HELD else out + self._release(b"")
         self._trim()
         return out + data[end:] if was_withheld else data

@@ -3,7 +3,7 @@
 A field is added only for an engine that is known to know it, and only if the answer to it is an
 event of its own, so that it can be taken out of the stream again. (One trace stays: vLLM puts its
 `system_fingerprint` into the last event, so it goes with it.) What the client has asked for, and
-what the engine would refuse, stays as it is. The body is not encoded anew: a member is inserted, or
+what the engine would refuse, stays as it is. The body is not encoded anew: a member is added, or
 the value of `stream_options` replaced, and every other byte is the client's.
 
 Pure: bytes in, bytes out. Must never guess where in a body a field stands.
@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from router.dispatch.body_edit import append
 from router.dispatch.usage_shapes import Asked
 
 
@@ -40,7 +41,6 @@ DIALECTS: Final = {
 }
 PATHS: Final = frozenset({b"/v1/chat/completions", b"/v1/completions"})
 
-_OPENING: Final = re.compile(rb"[ \t\r\n]*\{")
 _KEY: Final = re.compile(rb'"stream_options"[ \t\r\n]*:[ \t\r\n]*')
 _NO: Final = (None, b"false", b"null")
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -52,27 +52,17 @@ _body = msgspec.json.Decoder(Asked).decode
 def inject(body: list[bytes], asked: bytes | None, engine: str | None) -> list[bytes] | None:
     """The body of a streaming request in pieces, made to ask `engine` for its usage.
 
-    `body` is a JSON object with at least one member; `asked` is its `stream_options` as written,
-    None where there is none. None: it stays as it is, because the engine is not known to know the
-    field, the client asks itself, or what it wrote is the engine's to judge.
+    `body` is a JSON object; `asked` is its `stream_options` as written, None where there is none.
+    None: it stays as it is, because the engine is not known to know the field, the client asks
+    itself, or what it wrote is the engine's to judge.
     """
     dialect = DIALECTS.get(engine or "")
     if dialect is None or not body:
         return None
     if asked is None:
-        return _insert(body, b'"stream_options":' + dialect.options + b",")
+        return append(body, b'"stream_options":' + dialect.options)
     options = _merge(asked, dialect)
     return None if options is None else _replace(b"".join(body), asked, options)
-
-
-def _insert(body: list[bytes], member: bytes) -> list[bytes] | None:
-    """A member becomes the first of an object that has others."""
-    first = body[0]
-    opening = _OPENING.match(first)
-    if opening is None:
-        return _insert([b"".join(body)], member) if len(body) > 1 else None
-    at = opening.end()
-    return [first[:at] + member + first[at:], *body[1:]]
 
 
 def _merge(asked: bytes, dialect: Dialect) -> bytes | None:
@@ -111,11 +101,3 @@ def _replace(body: bytes, asked: bytes, options: bytes) -> list[bytes] | None:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
     return [changed] if bytes(found) == options else None  # it was another object's member
-
-
-def with_length(lines: bytes, old: int, new: int) -> bytes | None:
-    """The lines of a head, the last of which says Content-Length; None if it does not."""
-    last = b"\r\ncontent-length: %d" % old
-    if not lines.endswith(last):
-        return None
-    return b"%b\r\ncontent-length: %d" % (lines[: -len(last)], new)

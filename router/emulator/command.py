@@ -75,6 +75,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="SGLang only: lower numbers first, as vLLM has it",
     )
+    add(
+        "--forget-leavers",
+        action="store_true",
+        help="SGLang only: a stream whose client left goes on to its end, and an abort that comes "
+        "later finds nothing, as in 0.5.14 to 0.5.19",
+    )
     add("--no-prefix-caching", action="store_true")
     add(
         "--wait-first-token",
@@ -133,6 +139,7 @@ def settings_from(args: argparse.Namespace) -> list[EngineSettings]:
                 max_queued_requests=args.max_queued_requests,
                 scheduling_policy=args.scheduling_policy,
                 low_priority_values_first=args.schedule_low_priority_values_first,
+                forgets_leavers=args.forget_leavers,
                 prefix_caching=not args.no_prefix_caching,
                 wait_first_token=args.wait_first_token,
                 keep_alive_s=args.sse_keep_alive_interval,

@@ -138,6 +138,13 @@ class EngineCore(Generic[R]):
             total += tokens - size * len(hits)
         return total
 
+    def alone_s(self, request: R) -> float:
+        """Seconds to its first token, prefilled here in one step with nothing else in it, behind
+        what the cache holds of its prompt at this moment."""
+        tokens, size = request.prompt_tokens, self.kv.block_size
+        hits = self.kv.match(request.block_hashes, (tokens - 1) // size)
+        return self.slowdown * self.timing.prefill_alone_s(tokens, size * len(hits))
+
     def rows(self) -> list[R]:
         """What runs, in order of admission of its kind: prefilling, then decoding."""
         return self._scheduler.batch.rows()

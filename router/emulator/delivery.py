@@ -43,6 +43,8 @@ class Delivery:
         cut = faults.die_after if faults.error_after is None else faults.error_after
         for job in shape.jobs:
             job.cut_after = cut
+            self._engine.stats.asked += 1
+            self._engine.stats.asked_tokens += job.prompt_tokens
         self._live[shape.id] = shape.jobs
         began = monotonic()
         try:
@@ -103,6 +105,9 @@ class Delivery:
     ) -> web.StreamResponse:
         if faults.hang:
             await forever()
+        late_s = self._engine.late_s(shape.jobs, faults)
+        if late_s:
+            await asyncio.sleep(late_s)
         for job in shape.jobs:
             self._engine.submit(job)
         finished = await asyncio.gather(*(job.done for job in shape.jobs))
@@ -147,6 +152,9 @@ class Delivery:
             for choice, job in enumerate(shape.jobs):
                 _attach(job, choice, shape, stream, open_up)
                 job.done.add_done_callback(lambda _: begin())
+            late_s = self._engine.late_s(shape.jobs, faults)
+            if late_s:
+                await asyncio.sleep(late_s)
             for job in shape.jobs:
                 self._engine.submit(job)
             ends = asyncio.gather(*(job.done for job in shape.jobs))

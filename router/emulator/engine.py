@@ -8,15 +8,18 @@ sockets on it, keep their cadence even when modelled time is zero.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Protocol
+from typing import Any, Protocol
 
 from router.emulator.core import FINISHED, FIRST_TOKEN, EngineCore, Request
 from router.emulator.faults import FaultPlan, Faults
 from router.emulator.kv_events import KvEvent
 from router.emulator.settings import EngineSettings
 from router.emulator.statistics import Statistics
+
+PRIORITIES_KEPT = 1000
 
 
 class Job(Request):
@@ -81,6 +84,8 @@ class Engine:
         self.core: EngineCore[Job] = EngineCore(settings.core_config(), settings.timing())
         self.faults = FaultPlan(settings.name, settings.seed)
         self.stats = Statistics()
+        # What the last requests said of their priority, as they said it; None: nothing.
+        self.priorities: deque[Any] = deque(maxlen=PRIORITIES_KEPT)
         self.sleep_level = 0  # 0: awake; 1: weights offloaded; 2: all discarded
         self.on_step: Callable[[], None] | None = None  # after each step boundary
         self.on_finished: Callable[[Job], None] | None = None
@@ -94,6 +99,13 @@ class Engine:
         self.core.submit(job, monotonic())
         if self._timer is None:
             self._arm()
+
+    def late_s(self, jobs: Sequence[Job], faults: Faults) -> float:
+        """How long a straggler's jobs are kept from the queue: as much longer than its prefill
+        takes here alone as the fault says. 0 for what does not straggle."""
+        if faults.straggle == 1.0 or not jobs:
+            return 0.0
+        return (faults.straggle - 1.0) * max(self.core.alone_s(job) for job in jobs)
 
     def abort(self, job: Job) -> None:
         """Its client left, or nobody needs the rest. Nothing happens if it has ended.

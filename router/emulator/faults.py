@@ -5,7 +5,7 @@ probability=0.1"`, a JSON object posted to /emulator/faults, and the header `x-e
 request. With `replica` set it concerns that emulated engine only, so that a header that is passed
 on may fail one attempt and spare the next.
 
-Only decides and describes; `server` and `sse` do the damage.
+Only decides and describes; the server's handlers and `sse` do the damage.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from __future__ import annotations
 from random import Random
 
 import msgspec
+
+from router.emulator.luck import OF_PROCESS, Luck
 
 
 class FaultError(ValueError):
@@ -30,6 +32,9 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     # Of the requests that generate, each with this probability.
     probability: float = 1.0
     delay_s: float = 0.0  # before anything else happens, the response head included
+    # Straggler by attempt: its first token takes this many times as long as on an idle engine,
+    # because it reaches the queue that much later. Drawn anew for each attempt, wherever it goes.
+    straggle: float = 1.0
     reset: bool = False  # RST instead of an answer
     status: int = 0  # answer this error; 0: do not
     retry_after_s: int | None = None  # Retry-After with it
@@ -45,6 +50,8 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError("probability must be within 0 and 1")
         if not 0 <= self.delay_s < float("inf"):
             raise ValueError("delay_s must be at least 0")
+        if not 1 <= self.straggle < float("inf"):
+            raise ValueError("straggle must be at least 1")
         for name in ("status", "health"):
             value = getattr(self, name)
             if value != 0 and not 200 <= value <= 599:
@@ -84,10 +91,11 @@ def _checked(fields: object) -> Faults:
 class FaultPlan:
     """The faults of one engine at this moment. Deterministic for its seed."""
 
-    def __init__(self, replica: str, seed: int = 0) -> None:
+    def __init__(self, replica: str, seed: int = 0, luck: Luck = OF_PROCESS) -> None:
         self.replica = replica
         self.current = NONE
         self._rng = Random(seed)
+        self._luck = luck
 
     def set(self, faults: Faults) -> bool:
         """Replace what holds for all requests. False: it concerns another engine."""
@@ -96,10 +104,11 @@ class FaultPlan:
         self.current = faults
         return True
 
-    def roll(self, header: str | None = None) -> Faults:
+    def roll(self, header: str | None = None, key: str | None = None) -> Faults:
         """What goes wrong with the next request: its own header's faults, or everybody's.
 
-        Raises FaultError for a header that is not understood.
+        With a `key` its luck is its own (`luck`). Raises FaultError for a header that is not
+        understood.
         """
         faults = self.current
         if header is not None:
@@ -109,6 +118,8 @@ class FaultPlan:
                     raise FaultError(f"{name} concerns the whole engine: POST /emulator/faults")
             if faults.replica not in (None, self.replica):
                 return NONE
-        if faults.probability < 1 and self._rng.random() >= faults.probability:
-            return NONE
+        if faults.probability < 1:
+            drawn = self._rng.random() if key is None else self._luck.draw(key)
+            if drawn >= faults.probability:
+                return NONE
         return faults

@@ -117,7 +117,9 @@ class Generation:
     async def begin(self, request: web.Request) -> Faults:
         """Let go wrong what goes wrong before the body is even looked at."""
         try:
-            faults = self.engine.faults.roll(request.headers.get("x-emulate-fault"))
+            faults = self.engine.faults.roll(
+                request.headers.get("x-emulate-fault"), request.headers.get("x-emulate-key")
+            )
         except FaultError as err:
             raise Refusal(400, f"x-emulate-fault: {err}", "BadRequestError") from None
         if faults.delay_s:
@@ -141,6 +143,8 @@ class Generation:
         return decode(raw, type)
 
     def rank(self, request: web.Request, body: Body) -> int:
+        header = request.headers.get("x-vllm-priority")
+        self.engine.priorities.append(body.priority if header is None else header)
         return self.persona.rank(request.headers, body.priority)
 
     def jobs(self, request: web.Request, body: Body, prompt: bytes) -> list[Job]:

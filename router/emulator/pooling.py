@@ -100,6 +100,9 @@ class Pooling:
             await forever()
         if faults.die_after is not None:
             await Stream(request).die()
+        late_s = self._engine.late_s(jobs, faults)
+        if late_s:
+            await asyncio.sleep(late_s)
         try:
             for job in jobs:
                 self._engine.submit(job)

@@ -110,15 +110,18 @@ class _Plain:
         """The core's own counters, for tests and benches. No real engine has this.
 
         Tokens, blocks and requests since the start or the last restart; `served` ended by
-        themselves, `submitted` came at all.
+        themselves, `submitted` came to the queue, `asked` came at all. `priorities` are what the
+        last ones said, as they did.
         """
-        core, settings = self._engine.core, self._engine.settings
+        core, settings, stats = self._engine.core, self._engine.settings, self._engine.stats
         answer: dict[str, Any] = {
             "replica": settings.name,
             "persona": settings.persona,
             "running": core.running,
             "waiting": core.waiting,
             "peak_waiting": core.peak_waiting,
+            "asked": stats.asked,
+            "asked_tokens": stats.asked_tokens,
             "submitted": core.submitted,
             "served": core.finished,
             "finished": core.finished,
@@ -136,6 +139,7 @@ class _Plain:
             "kv_blocks_cached": core.kv.cached,
             "kv_evictions": core.kv.evictions,
             "max_num_seqs": settings.max_num_seqs,
+            "priorities": list(self._engine.priorities),
         }
         return json_value(answer)
 

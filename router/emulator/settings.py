@@ -34,6 +34,7 @@ class EngineSettings:
     max_queued_requests: int | None = None  # more are refused; None: the queue has no end
     scheduling_policy: str = "priority"  # or "fcfs", which is every engine's own default
     low_priority_values_first: bool = False  # SGLang only: turns its order round
+    forgets_leavers: bool = False  # SGLang only: goes on with streams that nobody reads
     prefix_caching: bool = True
     wait_first_token: bool = False  # stream heads come with the first token, as SGLang's do
     keep_alive_s: float | None = None  # silence before an SSE comment; None: as the persona does

@@ -38,6 +38,8 @@ class Statistics:
         self.whole = Histogram(_REQUEST_BUCKETS)
         self.ended = {"stop": 0, "length": 0, "abort": 0, "error": 0}
         self.rejected = 0  # because the queue was full
+        self.asked = 0  # requests that came to generate, also those that left before the queue ...
+        self.asked_tokens = 0  # ... and their prompt tokens
         self.last_token_s = 0.0  # the newest step's length
 
     def first_token(self, seconds: float) -> None:

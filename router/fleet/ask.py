@@ -1,4 +1,5 @@
-"""Puts questions to replicas: one GET, bounded in time and size, over connections of its own.
+"""Puts questions to replicas: one GET, bounded in time and size, over connections of its own. Also
+tells them something, by one POST.
 
 These never are the data plane's connections, so a replica that hangs here delays no request. An
 answer is read in pieces and given to a sink; between pieces the event loop has its turn, so that
@@ -90,6 +91,43 @@ class Asker:
                 except NoAnswer:
                     response.close()  # whatever is still to come
                     raise
+                return response.status
+        except TimeoutError:
+            raise NoAnswer("timeout") from None
+        except (aiohttp.ClientConnectionError, OSError):
+            raise NoAnswer("refused") from None
+        except (aiohttp.ClientError, ValueError):
+            raise NoAnswer("garbage") from None
+
+    async def post(
+        self,
+        replica: Replica,
+        path: str,
+        body: bytes,
+        timeout_s: float,
+        authorization: bytes | None = None,
+    ) -> int:
+        """The status of a POST of JSON, over a connection of its own; its answer is not read.
+
+        `authorization`: a line of a head, where no token is configured. Raises NoAnswer.
+        """
+        import aiohttp
+
+        session = self._sessions.get(False) or self._open(False)
+        headers = {**self._headers, "content-type": "application/json"}
+        if authorization is not None:
+            _, _, value = authorization.partition(b":")
+            headers.setdefault("authorization", value.strip().decode("latin-1"))
+        try:
+            async with session.post(
+                replica.config.url.rstrip("/") + path,
+                data=body,
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=timeout_s),
+                allow_redirects=False,
+                ssl=self._tls,
+                server_hostname=self._server_name if replica.address.is_tls else None,
+            ) as response:
                 return response.status
         except TimeoutError:
             raise NoAnswer("timeout") from None

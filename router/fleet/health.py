@@ -7,10 +7,17 @@ ends an ejection: `/health` answers 200 while generation hangs.
 
 429, other 4xx and what the client caused never count: they say nothing about the replica.
 
+*Busy*: a replica that answers 429 or 503 is spared for as long as it asks (`Retry-After`), or for a
+short while that doubles each time. That is no opinion of its fitness: nothing is ejected for it.
+
 *Zombies* answer probes and take requests, and generate nothing. The first token that is overdue
 (`is_overdue`) makes a replica suspect at once; a second one, or the failure of the attempt that was
 overdue, ejects it. Its probe does not clear it and whole answers that generate nothing do not,
-only content does.
+only content does. Where copies race (hedging), an attempt rarely lives until it is overdue; so
+races lost in a row by the attempt that was there first, without any content in between, make a
+replica suspect, too, and one lost when that has worn off ejects it.
+
+All of it in one word, as a circuit breaker's (`breaker`): closed, suspect, open or half_open.
 
 *Slow start*: a replica that came up, or back from an ejection, is cold; `factor` is the share of
 its weight that it should get (Envoy's slow start, aggression 1).
@@ -21,6 +28,7 @@ Must never: look at a clock, or draw a random number that was not passed in.
 from __future__ import annotations
 
 from random import Random
+from typing import Final
 
 from router.config.model import Health as Rules
 from router.core.errors import Reason
@@ -46,6 +54,16 @@ KNOWN_DEAD = 3
 
 COLDEST = 0.1  # the least share of its weight that a replica gets (Envoy: 10 %)
 
+# Lost by chance, a race is lost against a replica that is as good; three in a row hardly are.
+RACES: Final = 3
+
+# How long a replica is spared that says it is busy and not for how long: the first time, at most.
+PAUSE_S: Final = 0.1
+PAUSE_MAX_S: Final = 2.0
+
+# What a circuit breaker can be, the better the earlier; their places are the metric's numbers.
+BREAKERS: Final = ("closed", "suspect", "half_open", "open")
+
 
 def is_overdue(
     waited_s: float, usual_s: float | None, suspect_factor: float, suspect_min_s: float
@@ -64,12 +82,16 @@ class Health:
     """The state of one replica's fitness. `now` is monotonic seconds."""
 
     __slots__ = (
+        "busy_since",
+        "busy_until",
         "ejected_until",
         "ejections",
         "ended",
         "failures",
         "half_open",
         "probe_streak",
+        "races_lost",
+        "refusals",
         "rules",
         "suspected_at",
         "up",
@@ -89,6 +111,10 @@ class Health:
         self.suspected_at: float | None = None  # a first token is overdue; content clears it
         self.zombie = False  # ejected for that: its trial has to show content
         self.warm_since: float | None = None  # when its slow start began; None: it is warm
+        self.races_lost = 0  # in a row by attempts that were there first, and no content since
+        self.busy_since = 0.0  # when it was last found to be busy, ...
+        self.busy_until = 0.0  # ... and until when it is spared for that
+        self.refusals = 0  # pauses in a row of a length that was ours to choose, for the doubling
 
     @property
     def known_dead(self) -> bool:
@@ -105,6 +131,18 @@ class Health:
         """
         since = self.suspected_at
         return since is not None and now - since < self.rules.eject_base_s
+
+    def is_busy(self, now: float) -> bool:
+        """Whether it said that it takes nothing for now."""
+        return self.busy_until > now
+
+    def breaker(self, now: float) -> str:
+        """What it amounts to, one of `BREAKERS`."""
+        if self.is_ejected(now):
+            return "open"
+        if self.half_open:
+            return "half_open"
+        return "suspect" if self.is_suspect(now) else "closed"
 
     def factor(self, now: float) -> float:
         """The share of its weight that the replica should get: from 0.1 to 1 in its slow start."""
@@ -138,6 +176,7 @@ class Health:
         replica that is taken for one that generates nothing. `dispatched`: as in `showed_content`.
         """
         ends = content and self.showed_content(now, dispatched)
+        self.took(dispatched)
         self.failures = 0
         if self.half_open and not self.zombie:
             self._reopen(now)
@@ -151,6 +190,8 @@ class Health:
         attempt was; what was sent before the trial is no trial.
         """
         self.suspected_at = None
+        self.races_lost = 0
+        self.took(dispatched)
         is_trial = self.half_open and (dispatched is None or dispatched >= self.ended)
         if not (self.zombie and is_trial):
             return False
@@ -158,6 +199,11 @@ class Health:
         self.failures = 0
         self._reopen(now)
         return True
+
+    def took(self, dispatched: float | None) -> None:
+        """It has taken a request, and answered it well; `dispatched` as in `showed_content`."""
+        if dispatched is None or dispatched >= self.busy_since:
+            self.refusals = 0
 
     def begins_slowly(self, now: float) -> None:
         """It is up and cold: its engine was started anew, or it has just been added."""
@@ -174,6 +220,37 @@ class Health:
             self._eject(now, rng, zombie=True)
             return True
         return False
+
+    def outrun(self, now: float, rng: Random, may_eject: bool) -> bool:
+        """An attempt that was there first lost to its copy; True if that ejects the replica, now.
+
+        Three in a row make it suspect. Those that were under way by then may lose as well, so the
+        next one counts only once the suspicion has worn off: it was tried again, for nothing.
+        """
+        self.races_lost += 1
+        if self.races_lost < RACES or self.is_ejected(now) or self.is_suspect(now):
+            return False
+        if may_eject and (self.half_open or self.suspected_at is not None):
+            self._eject(now, rng, zombie=True)
+            return True
+        self.suspected_at = now
+        return False
+
+    def refused(self, now: float, rng: Random, told_s: float | None) -> bool:
+        """It answered that it is busy; True if that begins a pause.
+
+        `told_s`: for how long, by its own word; None: it does not say.
+        """
+        is_busy = self.is_busy(now)
+        if told_s is None:
+            if is_busy:
+                return False  # sent before it was found to be: one burst, one pause
+            told_s = min(PAUSE_S * 2.0 ** min(self.refusals, 30), PAUSE_MAX_S)
+            told_s *= rng.uniform(0.8, 1.2)
+            self.refusals += 1
+        self.busy_since = now
+        self.busy_until = max(self.busy_until, now + told_s)
+        return not is_busy and self.is_busy(now)
 
     def failed(
         self, now: float, rng: Random, may_eject: bool, *, was_overdue: bool = False

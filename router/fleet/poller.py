@@ -299,6 +299,8 @@ class Poller:
             return
         if body is not None and (facts := engine.facts.parse(body)) != NO_FACTS:
             turn.facts = facts
+            turn.replica.by_priority = facts.by_priority
+            turn.replica.low_first = facts.low_first
 
 
 class _Turn:

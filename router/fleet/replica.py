@@ -16,6 +16,7 @@ from router.config.model import Health as HealthRules
 from router.config.model import Replica as Config
 from router.fleet.health import Health
 from router.fleet.signals import NO_SIGNALS
+from router.fleet.utilisation import LearnedCapacity
 from router.wire.pool import Pool
 from router.wire.sweep import NEVER
 
@@ -29,19 +30,23 @@ class Replica(Candidate):
     __slots__ = (
         "address",
         "base_path",
+        "by_priority",
         "config",
         "engine",
         "foreign_load",
         "foreign_waiting",
         "health",
         "host_line",
+        "learned",
         "limit",
+        "low_first",
         "max_inflight",
         "models",
         "objects",
         "polls",
         "polls_seen",
         "pool",
+        "refuses_priority",
         "removed",
         "served",
         "signals",
@@ -80,19 +85,31 @@ class Replica(Candidate):
         self.engine: str | None = config.engine  # None: not detected yet
         self.signals = NO_SIGNALS
         self.signals_at = 0.0
+        # Of its engine's scheduling; None: it does not tell.
+        self.by_priority: bool | None = None  # it goes by priorities, ...
+        self.low_first: bool | None = None  # ... lower numbers first
+        self.refuses_priority = False  # it has said that it knows none
         self.told = NO_SIGNALS  # the same, kept when it is too old to be believed
         self.ttft_tokens = 0.0  # uncached prompt tokens behind `ttft_s`, smoothed as it is
+        self.learned = LearnedCapacity()
 
     def adopt(self, config: Config, rules: HealthRules) -> None:
         """The same replica with other settings; what is known of it stays."""
         if config.engine is not None:
             self.engine = config.engine
+        if config.priority != self.config.priority:
+            self.refuses_priority = False  # whoever changed that knows better
         self.config = config
         self.weight = config.weight
         self.max_inflight = UNLIMITED if config.max_inflight is None else config.max_inflight
         if config.models is not None:
             self.models = frozenset(config.models)
         self.health.rules = rules
+
+    @property
+    def configured_slots(self) -> int | None:
+        """Requests that it was configured to take at once; None: any number."""
+        return self.config.max_inflight
 
     def close_idle(self) -> None:
         """Connections that nobody uses may be stale."""

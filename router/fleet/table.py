@@ -2,7 +2,10 @@
 
 Requests read two prepared structures, `ready` and the lists per model; whatever changes the fleet
 (a probe, a failure, a reload, a model list) rebuilds them. What comes back from requests re-enters
-only here: `succeeded`, `failed`, `released`.
+only here: `succeeded`, `failed`, `outrun`, `busy`, `released`.
+
+Who is fit is one question, who is preferred among them another, asked for each model: a replica
+that is suspect or busy is passed over as long as one that is neither serves the model.
 
 Must never: do I/O, or make a request wait.
 """
@@ -11,23 +14,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from random import Random
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
 from router.config.model import Health as HealthRules
 from router.core.errors import Reason, RouterError
 from router.core.lease import poll_counted, signals_lost
 from router.fleet.engines.vllm import read_load_header
-from router.fleet.health import BLAMED
+from router.fleet.health import BLAMED, RACES
 from router.fleet.knowledge import Knowledge
 from router.fleet.owners import Owners
 from router.fleet.replica import UNLIMITED, Replica
 from router.fleet.signals import NO_SIGNALS, Signals, restarted
+from router.wire.retry_after import seconds_of
 from router.wire.sweep import NEVER, Register
 
 RETRY_AFTER_S = 2  # a replica that was just lost is back, or ejected, within seconds
 SUSPICION_S = 1.0  # between two looks at a suspect, ...
 WARMING_S = 0.5  # ... and between two steps of a slow start
+LARGE = 64  # replicas; of a larger fleet the next tick passes over all that refused meanwhile
 _KNOWN_MAX = 10_000  # model names remembered through restarts
 
 
@@ -57,6 +62,8 @@ class Fleet:
         self.ready_ids: dict[str, Replica] = {}
         self._by_model: dict[str, tuple[Replica, ...]] = {}
         self._any_model: tuple[Replica, ...] = ()  # ready, and not known to serve only some models
+        # Fit and passed over, for when everybody else was tried; None: of the whole fleet.
+        self._passed_over: dict[str | None, tuple[Replica, ...]] = {}
         self._known_models: dict[str, None] = {}
         self._one_pool = True
         self._has_limits = False
@@ -117,6 +124,8 @@ class Fleet:
         found: Sequence[Replica] = self.serving(model)
         if tried:
             found = [r for r in found if r not in tried]
+            if not found and self._passed_over:
+                found = [r for r in self._passed_over.get(model, ()) if r not in tried]
         if not found:
             raise self._none_for(model)
         if self._has_limits:
@@ -173,7 +182,7 @@ class Fleet:
     def model_objects(self) -> list[dict[str, Any]]:
         """Entries for /v1/models: of each model the one its first ready replica shows."""
         found: dict[str, dict[str, Any]] = {}
-        for replica in self.ready:
+        for replica in self.ready_ids.values():
             for name, entry in replica.objects.items():
                 found.setdefault(name, entry)
             for name in sorted(replica.models or ()):
@@ -190,6 +199,8 @@ class Fleet:
         """An attempt at the replica went well; `content`: it was asked to generate something."""
         replica.served += 1
         health = replica.health
+        if health.refusals:
+            health.took(dispatched)
         if health.failures or health.half_open or health.suspected_at is not None:
             if health.succeeded(self._clock(), content=content, dispatched=dispatched):
                 self._on_event("recovered", replica)
@@ -206,6 +217,8 @@ class Fleet:
             if health.showed_content(now, dispatched):
                 self._on_event("recovered", replica)
             self.rebuild()
+        elif health.races_lost or health.refusals:
+            health.showed_content(now, dispatched)
 
     def overdue(self, replica: Replica, now: float) -> None:
         """The first token of an attempt at the replica is overdue."""
@@ -217,6 +230,39 @@ class Fleet:
         else:
             self._on_event("suspect", replica)
         self.rebuild()
+
+    def outrun(self, replica: Replica, now: float) -> bool:
+        """An attempt at the replica lost to its copy, which was sent later: only those are told.
+
+        True: that makes the replica suspect, or ejects it.
+        """
+        health = replica.health
+        if replica.removed:
+            return False
+        was_suspect = health.is_suspect(now)
+        may_eject = health.races_lost + 1 >= RACES and self._may_eject(replica, now)
+        if health.outrun(now, self._rng, may_eject):
+            self._on_event("ejected", replica)
+            replica.close_idle()
+        elif health.is_suspect(now) and not was_suspect:
+            self._on_event("suspect", replica)
+        else:
+            return False
+        self.rebuild()
+        return True
+
+    def busy(self, replica: Replica, retry_after: bytes | None, now: float) -> None:
+        """The replica answered 429 or 503, with this Retry-After: it is spared for a while."""
+        if replica.removed:
+            return
+        told_s = None if retry_after is None else seconds_of(retry_after, time())
+        if not replica.health.refused(now, self._rng, told_s):
+            return
+        if len(self.replicas) <= LARGE:
+            self.rebuild()
+        else:  # where all refuse, that would be hundreds of milliseconds a second
+            self.deadline = min(self.deadline, now)
+            self._sweeper.add(self)
 
     def failed(self, replica: Replica, reason: Reason, *, was_overdue: bool = False) -> None:
         """An attempt at the replica ended badly."""
@@ -259,13 +305,16 @@ class Fleet:
         replica.kv_usage = signals.kv_usage
         replica.slots = signals.slots
         poll_counted(replica, poll, signals.running, signals.waiting)
+        replica.learned.observed(signals.running, signals.waiting, signals.kv_usage)
         if signals.kv_tokens is not None:
             replica.kv_tokens = signals.kv_tokens
         self.knowledge.sized(replica)
         self.knowledge.tend()
         if restarted(told, signals):  # however long it was silent meanwhile
             self.knowledge.restarted(replica)
+            replica.learned.forget()
             replica.health.begins_slowly(now)
+            replica.refuses_priority = False  # it may be another version
             self._on_event("restarted", replica)
         if signals.asleep != before.asleep:
             self._on_event("asleep" if signals.asleep else "awake", replica)
@@ -307,43 +356,52 @@ class Fleet:
         """Prepare what requests read."""
         now = self._clock()
         up = [r for r in self.replicas.values() if r.health.up and not r.signals.asleep]
-        ready = [r for r in up if not r.health.is_ejected(now)]
-        if len(ready) < self.rules.panic_share * len(self.replicas):
+        fit = [r for r in up if not r.health.is_ejected(now)]
+        if len(fit) < self.rules.panic_share * len(self.replicas):
             # So much of the fleet is out that the few left would drown: rather ask them all.
-            ready = up
-        trusted = [r for r in ready if not r.health.is_suspect(now)]
-        if trusted:
-            ready = trusted
-        self.ready = tuple(ready)
-        self.ready_ids = {r.id: r for r in ready}
-        self._any_model = tuple(r for r in ready if r.models is None)
+            fit = up
+        self.ready_ids = {r.id: r for r in fit}
+        any_model = [r for r in fit if r.models is None]
         by_model: dict[str, list[Replica]] = {}
-        for replica in ready:
+        for replica in fit:
             for model in replica.models or ():
                 by_model.setdefault(model, []).append(replica)
-        if self._any_model:
+        if any_model:
             for found in by_model.values():
-                found.extend(self._any_model)
-        self._by_model = {model: tuple(found) for model, found in by_model.items()}
+                found.extend(any_model)
+        self._passed_over = {}
+        self.ready = self._prefer(None, fit, now)
+        self._any_model = tuple(_preferred(any_model, now))
+        self._by_model = {m: self._prefer(m, found, now) for m, found in by_model.items()}
         for replica in self.replicas.values():
             replica.weight = replica.config.weight * replica.health.factor(now)
             replica.limit = 1 if replica.health.half_open else replica.max_inflight
             for model in replica.models or ():
                 if len(self._known_models) < _KNOWN_MAX:
                     self._known_models[model] = None
-        self._has_limits = any(r.limit != UNLIMITED for r in ready)
+        self._has_limits = any(r.limit != UNLIMITED for r in fit)
         # Replicas whose models are not known yet are taken to be like the others.
         pools = {r.models for r in self.replicas.values() if r.models is not None}
         self._one_pool = len(pools) <= 1
         self._arm(now)
 
+    def _prefer(self, model: str | None, fit: list[Replica], now: float) -> tuple[Replica, ...]:
+        """Those of `fit` that are asked first; the others are kept for when all of them failed."""
+        preferred = _preferred(fit, now)
+        if len(preferred) < len(fit):
+            asked = set(preferred)
+            self._passed_over[model] = tuple(r for r in fit if r not in asked)
+        return tuple(preferred)
+
     def _arm(self, now: float) -> None:
-        """Look again when an ejection or a suspicion ends, and while a slow start goes on."""
+        """Look again when one of an ejection, a suspicion, a pause ends, and in a slow start."""
         due: list[float] = []
         for replica in self.replicas.values():
             health = replica.health
             if health.ejected_until:
                 due.append(health.ejected_until)
+            if health.is_busy(now):
+                due.append(health.busy_until)
             if health.is_suspect(now):
                 due.append(now + SUSPICION_S)
             if health.factor(now) < 1.0:
@@ -353,3 +411,9 @@ class Fleet:
             self._sweeper.add(self)
         else:
             self._sweeper.discard(self)
+
+
+def _preferred(fit: list[Replica], now: float) -> list[Replica]:
+    """Of fit replicas those that are neither suspect nor busy; rather busy ones than suspects."""
+    trusted = [r for r in fit if not r.health.is_suspect(now)] or fit
+    return [r for r in trusted if not r.health.is_busy(now)] or trusted

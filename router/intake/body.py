@@ -32,7 +32,9 @@ _RAWS: Final = (
     "prompt_cache_key",
     "user",
     "priority",
+    "service_tier",
     "stream_options",
+    "rid",
 )
 _COUNTS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n")
 

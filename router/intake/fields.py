@@ -50,7 +50,9 @@ class Fields(msgspec.Struct, gc=False):
     n: int | None = None
     # What the router may have to write anew.
     priority: MaybeRaw = None
+    service_tier: MaybeRaw = None
     stream_options: MaybeRaw = None
+    rid: MaybeRaw = None
 
     @property
     def session(self) -> str | None:
@@ -75,7 +77,8 @@ class Fields(msgspec.Struct, gc=False):
     def drop(self) -> None:
         """Let go of every view into the body."""
         self.messages = self.prompt = self.input = self.instructions = self.system = None
-        self.tools = self.cache_salt = self.priority = self.stream_options = None
+        self.tools = self.cache_salt = self.priority = self.service_tier = None
+        self.stream_options = self.rid = None
         self.session_id = self.prompt_cache_key = self.user = None
 
 

@@ -43,6 +43,7 @@ KINDS: Final = (
     "generate",
     "audio",
     "models",
+    "batches",
     "other",
 )
 
@@ -88,8 +89,12 @@ OTHER_SAFE: Final = Route("other", False, ANY, True)  # GET, HEAD, OPTIONS
 STORED: Final = Route("responses", False, ANY, True)  # GET /v1/responses/{id}
 STORED_CHANGE: Final = Route("responses", False, ANY, False)  # DELETE, POST …/cancel
 
+BATCHES: Final = Route("batches", False, ANY, False)  # files and batches of OpenAI's API
+
 STORED_PREFIX: Final = b"/v1/responses/"
 MODELS_PATH: Final = b"/v1/models"
+_BATCH_PATHS: Final = frozenset({b"/v1/files", b"/v1/batches"})
+_BATCHES_BELOW: Final = (b"/v1/files/", b"/v1/batches/")
 
 # Endpoints of vLLM, SGLang, TensorRT-LLM, TGI and llama.cpp that stop, change or show an engine.
 CONTROL: Final = frozenset(
@@ -191,6 +196,8 @@ def classify(method: bytes, target: bytes, allowed: frozenset[bytes]) -> tuple[R
     lower = plain.lower()
     if (lower in CONTROL or lower.startswith(CONTROL_BELOW)) and plain not in allowed:
         raise RouterError(Reason.NOT_FOUND, "this path is not served here")
+    if plain in _BATCH_PATHS or plain.startswith(_BATCHES_BELOW):
+        return BATCHES, plain
     if method == b"POST":
         route = POSTS.get(plain)
         if route is not None:

@@ -28,6 +28,9 @@ class AdminActions(Protocol):
     def replicas(self) -> Sequence[Mapping[str, Any]]:
         """One JSON-ready mapping per replica."""
 
+    def hedging(self) -> Mapping[str, Any]:
+        """How requests are hedged now, JSON-ready."""
+
     def reload(self) -> Awaitable[str]:
         """Read the configuration again; the hash of the one now in force.
 

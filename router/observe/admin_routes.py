@@ -31,6 +31,7 @@ GET  /metrics   Prometheus metrics
 GET  /livez     200 while the process runs
 GET  /readyz    200 if requests are welcome, else 503 and why
 GET  /replicas  the fleet, as JSON
+GET  /hedging   when second copies go, and what they bring, as JSON
 POST /reload    read the configuration again
 POST /drain     stop taking requests, finish those under way
 """
@@ -58,6 +59,9 @@ def build(actions: AdminActions, collector: Collector) -> web.Application:
     async def replicas(request: web.Request) -> web.Response:
         return _json(list(actions.replicas()))
 
+    async def hedging(request: web.Request) -> web.Response:
+        return _json(actions.hedging())
+
     async def reload(request: web.Request) -> web.Response:
         try:
             config_hash = await actions.reload()
@@ -80,6 +84,7 @@ def build(actions: AdminActions, collector: Collector) -> web.Application:
     app.router.add_get("/livez", livez)
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/replicas", replicas)
+    app.router.add_get("/hedging", hedging)
     app.router.add_post("/reload", reload)
     app.router.add_post("/drain", drain)
     return app

@@ -30,6 +30,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector as CollectorBase
 
 from router.observe.events import log_event
+from router.observe.hedge_counts import HedgeCounts
+from router.observe.hedge_families import hedging_families
 from router.observe.metrics import (
     OTHER,
     REPLICAS_MAX,
@@ -79,9 +81,15 @@ class Gauges:
 class Collector(CollectorBase):
     """A prometheus_client collector over `Metrics` and `Gauges`, alone in a registry of its own."""
 
-    def __init__(self, metrics: Metrics, gauges: Gauges | None = None) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        gauges: Gauges | None = None,
+        hedging: HedgeCounts | None = None,
+    ) -> None:
         self._metrics = metrics
         self._gauges = gauges or Gauges()
+        self._hedging = hedging
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
 
@@ -93,6 +101,8 @@ class Collector(CollectorBase):
         """Every family, each read at one instant."""
         yield from self._requests()
         yield from self._attempts()
+        if self._hedging is not None:
+            yield from hedging_families(self._hedging)
         yield from self._totals()
         yield from self._config()
         yield from self._read_gauges()
@@ -152,6 +162,17 @@ class Collector(CollectorBase):
                 _add_histogram(ttft, kind, counts.ttft)
         yield ttft
 
+        classes = HistogramMetricFamily(
+            "hedgerow_class_ttft_seconds",
+            "The same of requests that generate, by class of urgency; `none`: it names none.",
+            labels=("class",),
+            unit="seconds",
+        )
+        for name, histogram in self._metrics.ttft_by_class.items():
+            if any(histogram.counts):
+                _add_histogram(classes, name, histogram)
+        yield classes
+
         received = CounterMetricFamily(
             "hedgerow_request_body_bytes",
             "Body bytes received from clients.",
@@ -208,6 +229,14 @@ class Collector(CollectorBase):
         for cause, count in self._metrics.retries_by_cause.items():
             retries.add_metric((cause.value,), count)
         yield retries
+        continuations = CounterMetricFamily(
+            "hedgerow_continuations",
+            "Streams that broke after content, by whether another replica went on or why not.",
+            labels=("outcome",),
+        )
+        for outcome, count in self._metrics.continuations.items():
+            continuations.add_metric((outcome,), count)
+        yield continuations
         ejections = CounterMetricFamily(
             "hedgerow_replica_ejections",
             "Replicas taken out after failures in a row.",
@@ -249,6 +278,11 @@ class Collector(CollectorBase):
                 "retry_budget_exhausted",
                 "Retries not sent because too many were under way.",
                 metrics.retry_budget_exhausted,
+            ),
+            (
+                "priority_refused",
+                "Answers by which an engine was found to know no priority.",
+                metrics.priority_refused,
             ),
             (
                 "streams_committed_early",
@@ -381,12 +415,12 @@ def _merged(values: Mapping[str, float]) -> dict[str, float]:
     return merged
 
 
-def _add_histogram(family: HistogramMetricFamily, kind: str, histogram: Histogram) -> None:
+def _add_histogram(family: HistogramMetricFamily, label_value: str, histogram: Histogram) -> None:
     buckets = [
         ("+Inf" if bound == float("inf") else str(bound), count)
         for bound, count in histogram.cumulative()
     ]
-    family.add_metric((kind,), buckets, histogram.sum)
+    family.add_metric((label_value,), buckets, histogram.sum)
 
 
 def _process() -> Iterator[Metric]:

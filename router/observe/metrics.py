@@ -15,9 +15,10 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from router.core.errors import Reason
+from router.core.urgency import CLASSES
 from router.intake.routes import KINDS
 
-ATTEMPT_KINDS = ("primary", "retry", "other")
+ATTEMPT_KINDS = ("primary", "retry", "hedge", "continuation", "other")
 OTHER = "other"
 
 # Seconds. From a cached answer on loopback to the ten minutes of a long generation.
@@ -26,6 +27,7 @@ BOUNDS_S = (
     *(1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0),
 )
 
+UNCLASSED = "none"  # an inference request that names no class of urgency
 TOKEN_KINDS = ("prompt", "output", "cached")
 MODELS_MAX = 100  # label values for models; the rest is "other"
 REPLICAS_MAX = 1024  # label values for replicas; 1,024 x ~6 series x ~110 bytes < 1 MB
@@ -84,12 +86,15 @@ class Metrics:
         # Per request and attempt. All kinds exist from the start: no branch on the hot path.
         self.kinds = {kind: KindCounts() for kind in KINDS}
         self._other_kind = self.kinds[OTHER]
+        self.ttft_by_class = {name: Histogram() for name in (*CLASSES, UNCLASSED)}
         self.attempts: dict[tuple[str, str, Reason], int] = {}
         self.models: dict[str, int] = {}
         self.models_other = 0
         self.tokens: dict[str, list[int]] = {}  # model -> [prompt, output, cached]
         self.retries_by_cause: dict[Reason, int] = {}
+        self.continuations: dict[str, int] = {}  # by outcome, a closed set
         self.ejections_by_replica: dict[str, int] = {}
+        self.priority_dropped_by_replica: dict[str, int] = {}
         self._replicas: set[str] = set()
 
         # Connections.
@@ -101,6 +106,7 @@ class Metrics:
         # Decisions.
         self.policy_errors = 0
         self.retry_budget_exhausted = 0
+        self.priority_refused = 0  # answers by which an engine was found to know no priority
         self.streams_committed_early = 0
 
         # Configuration.
@@ -119,12 +125,14 @@ class Metrics:
         bytes_in: int,
         bytes_out: int,
         model: str | None = None,
+        urgency: str = "",
     ) -> None:
         """Count the end of one request, whatever ended it.
 
         `kind` is one of KINDS (anything else counts as other). `ttft_s` is None when no content
-        came. Bytes are body bytes from and to the client. `model` gets its own label only once a
-        request for it has ended well, so that a client's inventions cannot use up the labels.
+        came; it counts for `urgency`, too, if that is a class by name, or UNCLASSED. Bytes are body
+        bytes from and to the client. `model` gets its own label only once a request for it has
+        ended well, so that a client's inventions cannot use up the labels.
         """
         counts = self.kinds.get(kind, self._other_kind)
         end = (reason, status)
@@ -142,8 +150,13 @@ class Metrics:
             if not ttft_s >= 0.0:
                 ttft_s = 0.0
             ttft = counts.ttft
-            ttft.counts[bisect_left(BOUNDS_S, ttft_s)] += 1
+            bucket = bisect_left(BOUNDS_S, ttft_s)
+            ttft.counts[bucket] += 1
             ttft.sum += ttft_s
+            classed = self.ttft_by_class.get(urgency)
+            if classed is not None:
+                classed.counts[bucket] += 1
+                classed.sum += ttft_s
         counts.bytes_in += bytes_in
         counts.bytes_out += bytes_out
         if model is not None:
@@ -169,7 +182,7 @@ class Metrics:
         counts[2] += cached or 0
 
     def attempt(self, replica_id: str, kind: str, reason: Reason) -> None:
-        """Count the end of one attempt; `kind` is "primary" or "retry"."""
+        """Count the end of one attempt; `kind` is one of ATTEMPT_KINDS."""
         try:
             self.attempts[replica_id, kind, reason] += 1
         except KeyError:
@@ -182,10 +195,21 @@ class Metrics:
         """Count one retry; `cause` is how the attempt before it ended."""
         self.retries_by_cause[cause] = self.retries_by_cause.get(cause, 0) + 1
 
+    def continuation(self, outcome: str) -> None:
+        """Count one stream that broke where streams are continued, and what became of it."""
+        self.continuations[outcome] = self.continuations.get(outcome, 0) + 1
+
     def ejections(self, replica_id: str) -> None:
         """Count one passive ejection of a replica."""
         replica_id = self._known_replica(replica_id)
         self.ejections_by_replica[replica_id] = self.ejections_by_replica.get(replica_id, 0) + 1
+
+    def priority_dropped(self, replica_id: str) -> bool:
+        """Count an attempt whose replica was not told its priority; whether it is its first."""
+        replica_id = self._known_replica(replica_id)
+        count = self.priority_dropped_by_replica.get(replica_id, 0)
+        self.priority_dropped_by_replica[replica_id] = count + 1
+        return not count
 
     def reloaded(self, ok: bool, config_hash: str | None = None) -> None:
         """Count one reload; `config_hash` is that of the configuration now in force."""
@@ -203,6 +227,7 @@ class Metrics:
             return
         self._replicas.remove(replica_id)
         self.ejections_by_replica.pop(replica_id, None)
+        self.priority_dropped_by_replica.pop(replica_id, None)
         for key in [key for key in self.attempts if key[0] == replica_id]:
             del self.attempts[key]
 

@@ -28,6 +28,7 @@ def facts_of(
         ("engine", _engine(first.scenario)),
         ("engine model", f"{model_name}: {_timing(first.scenario.timing)}"),
         ("routers", _routers(jobs)),
+        ("hedging", _hedging(first.scenario)),
         (
             "SLO",
             f"first token within {first.slo.ttft_s:g} s, "
@@ -114,6 +115,16 @@ def _routers(jobs: Sequence[Job]) -> str:
         return f"{text}; engines are never polled"
     text += f"; engines polled every {polls.interval_s:g} s, {polls.delay_s * 1e3:g} ms late"
     return text + (f", {polls.loss:.1%} lost" if polls.loss else "")
+
+
+def _hedging(scenario: Scenario) -> str:
+    rules = scenario.hedging
+    if rules.policy == "off":
+        return "off"
+    return (
+        f"{rules.policy}, of the classes {' and '.join(rules.classes)}, for {rules.budget:.0%} of "
+        f"the prefill tokens at most, below a utilisation of {rules.utilisation:g}"
+    )
 
 
 def _fault(fault: Fault) -> str:

@@ -17,7 +17,7 @@ from router.emulator.core import FINISHED, CoreConfig, EngineCore
 from router.emulator.timing import Timing
 from router.fleet.signals import Signals
 from router.simulator.clock import Clock
-from router.simulator.scenario import Fault
+from router.simulator.scenario import Fault, Straggling
 
 if TYPE_CHECKING:
     from router.simulator.exchange import Leg
@@ -60,8 +60,11 @@ class SimulatedEngine:
         "_deaths",
         "_freezes",
         "_idle",
+        "_late",
         "_network_s",
+        "_seed",
         "_slows",
+        "_straggling",
         "_timing",
         "_wake",
         "core",
@@ -69,11 +72,22 @@ class SimulatedEngine:
         "started_at",
     )
 
-    def __init__(self, clock: Clock, config: CoreConfig, timing: Timing, network_s: float) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        config: CoreConfig,
+        timing: Timing,
+        network_s: float,
+        straggling: Straggling,
+        seed: int,
+    ) -> None:
         self._clock = clock
         self._config = config
         self._timing = timing
         self._network_s = network_s
+        self._straggling = straggling
+        self._seed = seed  # ... of who straggles
+        self._late: dict[str, Leg] = {}  # stragglers that are not in the queue yet, by id
         self.core: EngineCore[Leg] = EngineCore(config, timing)
         self.started_at = 0.0
         self.frozen_since: float | None = None  # None: it is not
@@ -95,9 +109,9 @@ class SimulatedEngine:
 
     @property
     def load(self) -> int:
-        """Requests here, running and waiting."""
+        """Requests here: running, waiting, and on their way into the queue."""
         core = self.core
-        return core.running + core.waiting
+        return core.running + core.waiting + len(self._late)
 
     def generated(self, leg: Leg) -> int:
         """Tokens that an attempt has made so far."""
@@ -156,6 +170,20 @@ class SimulatedEngine:
             self._clock.at(now + self._network_s, leg.not_connected)
             return
         leg.connected()
+        straggling = self._straggling
+        if straggling.strikes(self._seed, leg.exchange.arrival.number, leg.attempt.index):
+            self._late[leg.id] = leg
+            late_s = (straggling.factor - 1.0) * self.core.alone_s(leg)
+            self._clock.at(now + late_s, partial(self._is_here, leg))
+            return
+        self._submit(leg, now)
+
+    def _is_here(self, leg: Leg, now: float) -> None:
+        """A straggler comes to the queue, if it is still wanted."""
+        if self._late.pop(leg.id, None) is not None:
+            self._submit(leg, now)
+
+    def _submit(self, leg: Leg, now: float) -> None:
         try:
             self.core.submit(leg, now)
         except ValueError:  # it could never run here, say the core's own rules
@@ -166,6 +194,8 @@ class SimulatedEngine:
 
     def _is_dropped(self, leg: Leg, now: float) -> None:
         self._clock.holds -= 1
+        if self._late.pop(leg.id, None) is not None:
+            return
         self.core.abort(leg.id, now)
         self._look(now)
 
@@ -245,6 +275,9 @@ class SimulatedEngine:
         for leg in [*core.rows(), *core.queued()]:
             leg.made = core.generated(leg)
             self._clock.at(now + self._network_s, leg.lost)
+        for leg in self._late.values():
+            self._clock.at(now + self._network_s, leg.lost)
+        self._late.clear()
         self._before.add(core)
         if self._busy_since is not None:
             self._before.busy_s += now - self._busy_since

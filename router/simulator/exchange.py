@@ -1,5 +1,5 @@
-"""One request on its way through a simulated router: what `dispatch/exchange.py` and
-`dispatch/ledger.py` do around the fleet, the chooser and the attempts, without bytes.
+"""One request on its way through a simulated router: what `dispatch/exchange.py`, `race.py` and
+`ledger.py` do around the fleet, the chooser, the hedger and the attempts, without bytes.
 
 The state machine (`dispatch.attempts.Life`) says what an event means; here it is done. Whoever
 changes what the real exchange tells those objects, or when, changes it here, too.
@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from router.core.errors import STATUS, Reason, RouterError
-from router.dispatch.attempts import Attempt, Commit, Life, Step
+from router.dispatch.attempts import Attempt, Commit, Kind, Life, Step
 from router.emulator.request import Request
 from router.fleet.replica import Replica
 from router.intake.routes import POSTS
@@ -32,7 +32,16 @@ REPEATABLE: Final = frozenset(route.kind for route in POSTS.values() if route.re
 class Leg(Request):
     """One attempt: what the engine runs, and where what it says goes."""
 
-    __slots__ = ("attempt", "engine", "exchange", "is_overdue", "made", "replica", "streamed")
+    __slots__ = (
+        "attempt",
+        "engine",
+        "exchange",
+        "is_overdue",
+        "made",
+        "overdue_due",
+        "replica",
+        "streamed",
+    )
 
     def __init__(
         self,
@@ -55,7 +64,8 @@ class Leg(Request):
         self.replica = replica
         self.engine = engine
         self.streamed = streamed
-        self.is_overdue = False  # its first token is, and the fleet was told
+        self.overdue_due = inf  # then its first token is so late that the replica is suspect
+        self.is_overdue = False  # it is, and the fleet was told
         self.made = 0  # tokens it had when it was lost
 
     def connected(self) -> None:
@@ -89,8 +99,10 @@ class SimulatedExchange:
 
     __slots__ = (
         "_budgeted",
-        "_leg",
-        "_overdue_due",
+        "_cause",
+        "_hedge_due",
+        "_legs",
+        "_retry_due",
         "_router",
         "_streamed",
         "_timer",
@@ -111,35 +123,47 @@ class SimulatedExchange:
         self.view = router.view(arrival)
         # What generates nothing shows nothing before it is whole.
         self._streamed = arrival.stream and arrival.output_tokens > 0
-        self._leg: Leg | None = None
+        self._legs: list[Leg] = []  # that live: two while a copy races the first, else one
         self._budgeted = False  # one retry of the budget is ours
         self._wait_due = now + router.first_token_s
-        self._overdue_due = inf
+        self._hedge_due = inf  # then the hedger is asked whether a second copy goes
+        self._retry_due = inf  # then it is sent again ...
+        self._cause = Reason.OK  # ... because of this
         self._timer = inf  # when the router looks at our deadlines
 
     # -- attempts -----------------------------------------------------------------------------
 
     def start(self, now: float) -> None:
-        router = self._router
+        router, arrival = self._router, self.arrival
         try:
             candidates = router.fleet.eligible(self.view.model)
         except RouterError as err:
             self._finish(err.reason, now)
             return
-        self._begin(router.chooser.choose(self.view, candidates), now)
+        leg = self._begin(router.chooser.choose(self.view, candidates), now)
+        self._hedge_due = router.hedger.dispatched(
+            self.view,
+            leg.attempt,
+            leg.replica,
+            arrival.priority,
+            arrival.kind in REPEATABLE,
+            self._streamed,
+            now,
+        )
+        if self._hedge_due <= now:
+            self._hedge(now)
+        elif self._hedge_due < inf:
+            self._set_timer(self._hedge_due)
 
-    def _begin(self, replica: Replica, now: float) -> None:
-        router, view, outcome = self._router, self.view, self.outcome
+    def _begin(self, replica: Replica, now: float, *, hedge: bool = False) -> Leg:
+        router, view = self._router, self.view
         tokens, held = router.chooser.dispatched(view, replica)
-        attempt = self.life.begin(replica.id, replica, now, tokens, held, self._streamed)
+        attempt = self.life.begin(
+            replica.id, replica, now, tokens, held, self._streamed, hedge=hedge
+        )
         view.attempts = attempt.index + 1
-        outcome.replica = replica.id
-        outcome.dispatched = now
-        outcome.expected_tokens = int(held * view.block_tokens)
-        self._overdue_due = now + replica.patience_s(tokens) if self._streamed else inf
-        self._set_timer(min(self._wait_due, self._overdue_due))
         engine = router.engines[replica]
-        self._leg = leg = Leg(
+        leg = Leg(
             f"{router.number}.{self.number}.{attempt.index}",
             self,
             attempt,
@@ -147,20 +171,71 @@ class SimulatedExchange:
             engine,
             self._streamed,
         )
+        if self._streamed:
+            leg.overdue_due = now + replica.patience_s(tokens)
+        self._legs.append(leg)
+        self._tell_of(leg)
+        self._set_timer(min(self._wait_due, leg.overdue_due))
         engine.send(leg)
+        return leg
+
+    def _hedge(self, now: float) -> None:
+        """A second copy, if the hedger has it so."""
+        self._hedge_due = inf
+        router, view = self._router, self.view
+        (first,) = self._legs
+        others = router.hedger.backup(
+            view, first.attempt, first.replica, self.arrival.priority, self._others(), now
+        )
+        if others:
+            leg = self._begin(router.chooser.choose(view, others), now, hedge=True)
+            router.hedger.sent(view, leg.attempt, leg.replica, now)
+        else:
+            self._hedge_due = router.hedger.again(first.attempt, now)
+            self._set_timer(self._hedge_due)
+
+    def _tell_of(self, leg: Leg) -> None:
+        """The outcome is about this attempt, as long as there is no better one."""
+        outcome, attempt = self.outcome, leg.attempt
+        outcome.replica = attempt.replica_id
+        outcome.dispatched = attempt.began
+        outcome.expected_tokens = int(attempt.held * self.view.block_tokens)
 
     def failed(self, leg: Leg, reason: Reason, now: float) -> None:
         """An attempt ended without a whole response."""
-        if leg is not self._leg:
+        if leg not in self._legs:
             return
-        self._leg = None
-        if self.life.winner is not leg.attempt:
+        step = self._end_attempt(leg, reason, now)
+        if step == Step.NOTHING:
+            return  # the other copy goes on
+        if step == Step.TRUNCATE:
+            self._finish(reason, now, leg)  # what was shown of it is the answer
+            return
+        if step == Step.ASIDE:
+            self._tell_aside(now)
+            return
+        if step in (Step.ELSEWHERE, Step.BUDGET):
+            others = self._others()
+            if others and (step != Step.BUDGET or self._take_budget()):
+                if step == Step.BUDGET:
+                    self._retry(reason, now)
+                else:
+                    self._go_on(others, reason, now)
+                return
+        self._finish(self.life.blame, now)
+
+    def _end_attempt(self, leg: Leg, reason: Reason, now: float) -> Step:
+        router, replica, attempt = self._router, leg.replica, leg.attempt
+        self._legs.remove(leg)
+        if not self._legs:
+            self._hedge_due = inf
+        shows_nothing = self.life.winner is not attempt
+        if shows_nothing:
             self._forget_prefix(leg)
-        router, replica = self._router, leg.replica
         router.fleet.failed(replica, reason, was_overdue=leg.is_overdue)
         # Connections are never stale here, and vLLM sends its head at once.
         step = self.life.failed(
-            leg.attempt,
+            attempt,
             reason,
             now,
             reused=False,
@@ -168,17 +243,32 @@ class SimulatedExchange:
             repeatable=self.arrival.kind in REPEATABLE,
             known_dead=replica.health.known_dead,
         )
+        if shows_nothing:
+            router.hedger.failed(self.view, attempt, replica, now)
         router.fleet.released(replica)
-        if step == Step.TRUNCATE:
-            self._finish(reason, now, leg)  # what was shown of it is the answer
-            return
-        if step in (Step.ELSEWHERE, Step.BUDGET):
-            others = self._others()
-            if others and (step != Step.BUDGET or self._take_budget()):
-                router.metrics.retries(reason)
-                self._begin(router.chooser.choose(self.view, others), now)
-                return
-        self._finish(reason, now)
+        return step
+
+    def _retry(self, cause: Reason, now: float) -> None:
+        """Ask another replica, after a pause."""
+        pause_s = self._router.backoff_s(len(self.life.attempts))
+        self._cause = cause
+        self._retry_due = now + pause_s
+        if pause_s > 0.0:
+            self._set_timer(self._retry_due)
+        else:
+            self._retry_now(now)
+
+    def _retry_now(self, now: float) -> None:
+        self._retry_due = inf
+        others = self._others()
+        if others:
+            self._go_on(others, self._cause, now)
+        else:
+            self._finish(self._cause, now)
+
+    def _go_on(self, others: Sequence[Replica], cause: Reason, now: float) -> None:
+        self._router.metrics.retries(cause)
+        self._begin(self._router.chooser.choose(self.view, others), now)
 
     def _forget_prefix(self, leg: Leg) -> None:
         chooser = self._router.chooser
@@ -203,38 +293,83 @@ class SimulatedExchange:
 
     def content(self, leg: Leg, now: float) -> None:
         """An attempt shows its first token."""
-        if leg is not self._leg or not self.life.content(leg.attempt):
+        if leg not in self._legs or not self.life.content(leg.attempt):
             return
         router, attempt, replica = self._router, leg.attempt, leg.replica
+        self._won(leg, now)
         self.outcome.first = now
-        self._overdue_due = inf
         self._set_timer(now + router.token_gap_s)
         ttft_s = now - attempt.began if self._streamed else None
         router.fleet.showed_content(replica, now, attempt.began, ttft_s, attempt.tokens)
         router.chooser.shown(self.view, replica, attempt.held, ttft_s)
+        router.hedger.shown(self.view, attempt, replica, self._streamed, now)
+
+    def _won(self, leg: Leg, now: float) -> None:
+        """It was the first: all others are cancelled, at their engines too."""
+        self._tell_of(leg)
+        self._hedge_due = leg.overdue_due = inf
+        if len(self._legs) == 1:
+            return
+        router = self._router
+        losers = [other for other in self._legs if other is not leg]
+        self._legs = [leg]
+        for other in losers:
+            other.engine.cancel(other)
+        self.life.outrun(now)
+        for other in losers:
+            attempt = other.attempt
+            self._forget_prefix(other)
+            router.hedger.outrun(
+                self.view, attempt, leg.attempt, other.replica, self._streamed, now
+            )
+            router.fleet.released(other.replica)
+            self.outcome.wasted_tokens += attempt.tokens
 
     def completed(self, leg: Leg, now: float) -> None:
         """The answer is whole."""
-        if leg is not self._leg:
+        if leg not in self._legs:
             return
         if self.life.winner is None:
             self.content(leg, now)
-        self._leg = None
-        self.life.completed(leg.attempt, now, Reason.OK)
-        fleet = self._router.fleet
-        fleet.succeeded(leg.replica, leg.attempt.began)
+        self._end(leg, Reason.OK, now)
+        self._router.fleet.succeeded(leg.replica, leg.attempt.began)
         self._finish(Reason.OK, now, leg)
 
+    def _end(self, leg: Leg, reason: Reason, now: float) -> None:
+        """The winner's response is whole."""
+        self.life.completed(leg.attempt, now, reason)
+        self._legs.clear()
+        self._router.fleet.released(leg.replica)
+
     def refused(self, leg: Leg, now: float) -> None:
-        """The engine answers with a 4xx: it is passed on, and nothing was prefilled."""
-        if leg is not self._leg:
+        """The engine answers with a 4xx: it is passed on, and nothing was prefilled. While another
+        copy lives it is put aside."""
+        if leg not in self._legs:
             return
-        self._leg = None
-        chooser = self._router.chooser
-        self.life.content(leg.attempt)
-        chooser.withdrawn(self.view, leg.replica, leg.attempt.held)
-        self.life.completed(leg.attempt, now, Reason.REPLICA_REFUSED)
-        self._finish(Reason.REPLICA_REFUSED, now, leg)
+        router, life, attempt, replica = self._router, self.life, leg.attempt, leg.replica
+        reason = Reason.REPLICA_REFUSED
+        if len(self._legs) > 1:
+            self._legs.remove(leg)
+            self._forget_prefix(leg)
+            router.fleet.failed(replica, reason, was_overdue=leg.is_overdue)
+            life.aside(attempt, reason, now)
+            router.hedger.failed(self.view, attempt, replica, now)
+            router.fleet.released(replica)
+            return
+        life.content(attempt)
+        self._won(leg, now)
+        router.chooser.withdrawn(self.view, replica, attempt.held)
+        router.hedger.failed(self.view, attempt, replica, now)
+        self._end(leg, reason, now)
+        self._finish(reason, now, leg)
+
+    def _tell_aside(self, now: float) -> None:
+        """All others have failed: what the earliest refusal said is the answer."""
+        self.life.told()
+        winner = self.life.winner
+        assert winner is not None
+        self.outcome.replica = winner.replica_id
+        self._finish(winner.reason, now)
 
     # -- deadlines ----------------------------------------------------------------------------
 
@@ -244,26 +379,35 @@ class SimulatedExchange:
             self._router.call_at(due, self.number)
 
     def on_deadline(self, now: float) -> None:
-        """The timer is here: the first token is overdue or too late, or there are no more."""
+        """The timer is here: a first token is overdue or too late, a copy is due, or there are no
+        more tokens."""
         if now != self._timer:
             return  # it was set to another time
         self._timer = inf
-        leg = self._leg
-        assert leg is not None, "a request under way has an attempt"
         if self.life.commit == Commit.CONTENT:
+            (leg,) = self._legs
             due = self._gap_due(leg, now)
             if due <= now:
                 self._times_out(leg, Reason.TOKEN_GAP_TIMEOUT, now)
             else:
                 self._set_timer(due)
         elif self._wait_due <= now:
-            self._times_out(leg, Reason.TTFT_TIMEOUT, now)
+            if not self._legs:  # it was about to be sent again
+                self._finish(Reason.TTFT_TIMEOUT, now)
+            for leg in [*self._legs]:
+                self._times_out(leg, Reason.TTFT_TIMEOUT, now)
         else:
-            if self._overdue_due <= now:
-                self._overdue_due = inf
-                leg.is_overdue = True
-                self._router.fleet.overdue(leg.replica, now)
-            self._set_timer(min(self._wait_due, self._overdue_due))
+            for leg in self._legs:
+                if leg.overdue_due <= now:
+                    leg.overdue_due = inf
+                    leg.is_overdue = True
+                    self._router.fleet.overdue(leg.replica, now)
+            if self._hedge_due <= now:
+                self._hedge(now)
+            if self._retry_due <= now:
+                self._retry_now(now)
+            dues = [leg.overdue_due for leg in self._legs]
+            self._set_timer(min(self._wait_due, self._hedge_due, self._retry_due, *dues))
 
     def _gap_due(self, leg: Leg, now: float) -> float:
         """When the pause since the last token will have been too long, if none comes.
@@ -293,6 +437,11 @@ class SimulatedExchange:
         outcome.ended = now
         outcome.reason = reason
         outcome.attempts = len(life.attempts)
+        if outcome.attempts > 1:
+            outcome.hedged = any(one.kind is Kind.HEDGE for one in life.attempts)
+            winner = life.winner
+            shown = outcome.first >= 0.0
+            outcome.hedge_won = shown and winner is not None and winner.kind is Kind.HEDGE
         ttft_s = outcome.first - arrival.at if outcome.first >= 0.0 else None
         model = arrival.model
         metrics.finished(

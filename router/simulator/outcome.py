@@ -23,23 +23,30 @@ class Outcome:
         "ended",
         "expected_tokens",
         "first",
+        "hedge_won",
+        "hedged",
         "reason",
         "replica",
         "router",
+        "wasted_tokens",
     )
 
     def __init__(self, arrival: Arrival, replica: str, router: int, dispatched: float) -> None:
         self.arrival = arrival
-        self.replica = replica  # its id; "" if it never got to one
+        # The id of the replica that answered, or of the last one asked; "" if it got to none.
+        self.replica = replica
         self.router = router  # the number of the router it came through
-        self.dispatched = dispatched  # when its last attempt left the router
+        self.dispatched = dispatched  # when that attempt left the router
         # Its first token, seen by the client (of an answer that is not streamed: all of it);
         # < 0: none came.
         self.first = -1.0
         self.ended = -1.0  # its last token, or when it failed
         self.cached_tokens = 0  # of the prompt, that the engine found in its cache
         self.expected_tokens = 0  # ... that the router took it to hold there
-        self.attempts = 1
+        self.attempts = 1  # copies included
+        self.hedged = False  # a second copy was sent ...
+        self.hedge_won = False  # ... and answered first
+        self.wasted_tokens = 0  # uncached prompt tokens of copies that were outrun
         self.reason = Reason.OK
 
     @property

@@ -17,11 +17,13 @@ from policies.contract import RequestView
 from router.config.model import Prefix, Retry, Routing
 from router.config.model import Replica as ReplicaConfig
 from router.dispatch.chooser import Chooser, Policies
+from router.dispatch.hedger import Hedger
 from router.dispatch.retry import Budget
 from router.fleet.knowledge import Knowledge
 from router.fleet.prefix import TokenRatio
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
+from router.observe.hedge_counts import HedgeCounts
 from router.observe.metrics import Metrics
 from router.simulator.clock import Clock, Timers
 from router.simulator.engine import SimulatedEngine
@@ -55,7 +57,7 @@ class SimulatedRouter:
         self.arrived = 0
         self._clock = clock
         self._on_end = on_end
-        rng = Random(f"router {number} of {scenario.seed}")
+        self._rng = rng = Random(f"router {number} of {scenario.seed}")
         core = scenario.core
         rules = Prefix(
             block_bytes=int(core.block_size * TOKEN_BYTES),
@@ -83,7 +85,9 @@ class SimulatedRouter:
         self.chooser = Chooser(
             self.policies, routing.sample, self.knowledge, self.metrics, rng, clock
         )
-        self.budget = Budget(Retry(attempts=scenario.attempts))
+        self._retry = Retry(attempts=scenario.attempts)
+        self.budget = Budget(self._retry)
+        self.hedger = Hedger(scenario.hedging, self.fleet, HedgeCounts())
         self.engines: dict[Replica, SimulatedEngine] = {}
         for index, engine in enumerate(engines):
             config = ReplicaConfig(url=f"http://replica-{index}", id=f"r{index}")
@@ -108,6 +112,12 @@ class SimulatedRouter:
         self.knowledge.measure(view, arrival.blocks[: self._most_blocks], prompt_bytes)
         view.session = arrival.session
         return view
+
+    def backoff_s(self, attempts: int) -> float:
+        """The pause before another attempt, as `Dispatcher.backoff_s`."""
+        rules = self._retry
+        longest = min(rules.backoff_s * (2.0**attempts - 1.0), rules.backoff_max_s)
+        return self._rng.random() * longest
 
     def call_at(self, when: float, number: int) -> None:
         """Look at the deadlines of an exchange then, if it is still there."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from router.config.model import Health
+from router.config.model import Health, Hedging
 from router.emulator.request import CoreConfig
 from router.emulator.timing import Timing
+
+_64_BITS: Final = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,37 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Straggling:
+    """Attempts that are slow for no fault of their replica: a share of all, each drawn anew.
+
+    One that straggles reaches its engine's queue later, by (`factor` - 1) times what its prefill
+    takes there alone. Which ones do depends on the seed, the request and the attempt's index, and
+    on nothing that a policy does: two runs of one traffic have the same first attempts straggle.
+    """
+
+    share: float = 0.0
+    factor: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.share <= 1.0:
+            raise ValueError("a share of the attempts straggles: 0 to 1")
+        if not 1.0 <= self.factor < float("inf"):
+            raise ValueError("a straggler is slower by a factor of 1 or more")
+
+    def strikes(self, seed: int, request: int, attempt: int) -> bool:
+        """Whether this attempt of this request straggles."""
+        if not self.share:
+            return False
+        # SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): a generator made anew would take longer
+        # than all the rest of an attempt.
+        value = (seed * 0x9E3779B97F4A7C15 + request * 64 + attempt + 1) * 0xD1342543DE82EF95
+        value &= _64_BITS
+        value = ((value ^ value >> 30) * 0xBF58476D1CE4E5B9) & _64_BITS
+        value = ((value ^ value >> 27) * 0x94D049BB133111EB) & _64_BITS
+        return (value ^ value >> 31) < self.share * 2.0**64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """One fleet, its routers and their rules."""
 
@@ -74,6 +107,10 @@ class Scenario:
     network_s: float = 0.0005  # one way, between router and engine
     polls: Polls = Polls()
     faults: tuple[Fault, ...] = ()
+    straggling: Straggling = Straggling()
+    hedging: Hedging = field(
+        default_factory=Hedging
+    )  # as the proxy's own; classes are the arrivals' `priority`
     health: Health = field(default_factory=Health)  # when a replica is suspect, ejected, warm again
     attempts: int = 3  # per request, as `retry.attempts`
     first_token_s: float = 300.0  # as `timeouts.first_token_s`; inf: however long it takes

@@ -20,6 +20,7 @@ from random import Random
 from router.core.errors import Reason
 from router.simulator.clock import Clock
 from router.simulator.engine import EngineTotals, SimulatedEngine
+from router.simulator.hedges import Hedges
 from router.simulator.outcome import LoadRecorder, Outcome, Recorder
 from router.simulator.probes import SimulatedProber
 from router.simulator.router import SimulatedRouter
@@ -44,6 +45,7 @@ class Totals:
     retries: int
     ejections: int
     policy_errors: int  # choices that the policy failed to make
+    hedges: Hedges  # of all routers
     evictions: int  # (block, replica) pairs that routers forgot for want of room
 
 
@@ -95,7 +97,14 @@ class Simulation:
         # Single tokens concern nobody here; an engine goes from one end to the next at once.
         core = replace(scenario.core, token_events=False, leap=True, kv_events=False)
         self.engines = tuple(
-            SimulatedEngine(clock, core, scenario.timing, scenario.network_s)
+            SimulatedEngine(
+                clock,
+                core,
+                scenario.timing,
+                scenario.network_s,
+                scenario.straggling,
+                scenario.seed,
+            )
             for _ in range(scenario.replicas)
         )
         self._deal = Random(f"deal {scenario.seed}")
@@ -238,6 +247,7 @@ class Simulation:
             retries=sum(sum(m.retries_by_cause.values()) for m in metrics),
             ejections=sum(sum(m.ejections_by_replica.values()) for m in metrics),
             policy_errors=sum(m.policy_errors for m in metrics),
+            hedges=Hedges.of(router.hedger.metrics for router in self.routers),
             evictions=sum(r.knowledge.prefixes.stats.evictions for r in self.routers),
         )
 

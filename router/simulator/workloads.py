@@ -114,6 +114,7 @@ class Unique(Synthetic):
     prompt: Lengths = Lengths(3000.0, 0.5, 9000)
     output: Lengths = Lengths(200.0, 0.6, 1000)
     tenant: str = ""
+    priority: str = ""  # the class of all its requests; `Mix` several for several classes
 
     def __iter__(self) -> Iterator[Arrival]:
         rng = self._rng()
@@ -121,7 +122,9 @@ class Unique(Synthetic):
             prompt = self._prompt(rng)
             blocks = new_blocks(rng, prompt // self.block_tokens)
             output = self.output.draw(rng)
-            yield Arrival(number, at, prompt, output, blocks, tenant=self.tenant)
+            yield Arrival(
+                number, at, prompt, output, blocks, tenant=self.tenant, priority=self.priority
+            )
 
     def _prompt(self, rng: Random) -> int:
         return self.prompt.draw(rng)

@@ -100,6 +100,8 @@ def error_response(
     extra = b""
     if err.reason is Reason.METHOD_NOT_ALLOWED:
         extra = b"allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
+    elif err.status == 401:
+        extra = b"www-authenticate: Bearer\r\n"  # RFC 9110 section 15.5.2: it must say how
     elif err.reason is Reason.UPGRADE_NOT_SERVED:
         extra = b"upgrade: HTTP/1.1\r\n"
         keep_alive = False

@@ -24,7 +24,7 @@ from router.wire import answers
 from router.wire.heads import RequestHead
 from router.wire.outbox import Outbox
 from router.wire.plans import Plans
-from router.wire.request_reader import COMPLETE, HEAD, RequestReader
+from router.wire.request_reader import COMPLETE, HEAD, PASSES, RequestReader
 from router.wire.sweep import NEVER, Sweeper
 
 # A refused client may still be sending: closing at once would reset the connection and destroy the
@@ -47,12 +47,15 @@ class Handler(Protocol):
     """What is done with requests."""
 
     def check_head(self, head: RequestHead) -> None:
-        """May refuse a request before its body is taken (RouterError)."""
+        """May refuse a request before its body is taken (RouterError), or let it pass by."""
 
     def start(
         self, client: ClientConnection, head: RequestHead, body: list[bytes], size: int
     ) -> None:
         """A whole request is here. Sets `client.exchange`, or answers at once and calls `done`."""
+
+    def hand_over(self, client: ClientConnection, head: RequestHead, early: bytes) -> None:
+        """`check_head` said that this request passes by: take the transport; `early` came too."""
 
     def refused(self, client: ClientConnection, head: RequestHead | None, err: RouterError) -> str:
         """A request ended before it began: for the log and the counters. Returns its id."""
@@ -308,6 +311,9 @@ class ClientConnection(asyncio.Protocol):
                 fresh = not reader.started
                 reader.feed(data)
                 if reader.state != COMPLETE:
+                    if reader.state == PASSES:
+                        self._hand_over()
+                        return
                     self._wait_for_more(len(data), fresh)
                     return
                 if reader.body_bytes:
@@ -330,6 +336,15 @@ class ClientConnection(asyncio.Protocol):
         # Not inline: a type checker, and so the compiler, would take what it saw before for true.
         return self.exchange is None and not self._closing
 
+    def _hand_over(self) -> None:
+        """Another protocol serves the transport from here; it tells of the connection's loss."""
+        reader = self._reader
+        early, reader.early = reader.early, b""
+        self._closing = True
+        self.deadline = NEVER
+        self._front.outbox.flush()
+        self._front.handler.hand_over(self, reader.head, early)
+
     def _take_early(self) -> None:
         early, self._reader.early = self._reader.early, b""
         if early:
@@ -339,7 +354,9 @@ class ClientConnection(asyncio.Protocol):
         """Called by the reader between a head and its body."""
         front = self._front
         front.handler.check_head(head)
-        if head.has_body:
+        if head.has_body and not head.passes:
+            if (head.content_length or 0) > front.limits.body:
+                return  # refused in a moment
             now = monotonic()
             self._body_window = now + front.timeouts.body_rate_over_s
             self._body_window_bytes = 0

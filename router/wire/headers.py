@@ -34,6 +34,8 @@ SESSION: Final = 18
 LOAD: Final = 19
 PRIORITY: Final = 20
 HEDGE: Final = 21
+API_KEY: Final = 22
+RETRY_AFTER: Final = 23
 
 _REQUEST: Final[dict[bytes, int]] = {
     b"host": HOST,
@@ -56,6 +58,12 @@ _REQUEST: Final[dict[bytes, int]] = {
     b"x-session-id": SESSION,
     b"x-priority": PRIORITY,
     b"x-hedge": HEDGE,
+    b"x-api-key": API_KEY,
+    # An engine would believe these. What it is told about a request is the router's to say.
+    b"x-vllm-priority": DROP,
+    b"x-override-priority": DROP,
+    b"x-override-rid": DROP,
+    b"x-override-routed-dp-rank": DROP,
     b"keep-alive": DROP,
     b"proxy-connection": DROP,
     b"proxy-authenticate": DROP,
@@ -73,6 +81,7 @@ _RESPONSE: Final[dict[bytes, int]] = {
     b"content-type": CONTENT_TYPE,
     b"date": DATE,
     b"endpoint-load-metrics": LOAD,
+    b"retry-after": RETRY_AFTER,
     b"keep-alive": DROP,
     b"proxy-connection": DROP,
     b"proxy-authenticate": DROP,
@@ -85,7 +94,14 @@ _RESPONSE: Final[dict[bytes, int]] = {
 
 # Fields that a client must not be able to strip by naming them in Connection.
 PROTECTED: Final = frozenset(
-    {b"host", b"content-length", b"transfer-encoding", b"authorization", b"x-forwarded-for"}
+    {
+        b"host",
+        b"content-length",
+        b"transfer-encoding",
+        b"authorization",
+        b"x-api-key",
+        b"x-forwarded-for",
+    }
 )
 
 # Fields that change with every request, or are secrets, are not remembered.
@@ -94,6 +110,7 @@ _NOT_REMEMBERED: Final = frozenset(
         CONTENT_LENGTH,
         REQUEST_ID,
         AUTHORIZATION,
+        API_KEY,
         FORWARDED_FOR,
         FORWARDED_OTHER,
         VIA,

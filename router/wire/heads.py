@@ -33,13 +33,16 @@ class RequestHead(msgspec.Struct, gc=False):
     forwarded_other: list[bytes] | None = None
     request_id: bytes | None = None
     authorization: bytes | None = None  # the whole line
+    api_key: bytes | None = None  # x-api-key, the whole line: Anthropic's SDKs send it
     content_type: bytes | None = None
     content_encoding: bytes | None = None
     model: bytes | None = None  # x-router-model: routes a body we do not read
     session: bytes | None = None  # x-session-id: the key of a conversation
     priority: bytes | None = None  # x-priority: how urgent its client says it is
     hedge: bytes | None = None  # x-hedge: whether its client wants a second copy
+    door: int = -1  # the class of urgency that its path named; -1: none
     route: Any = None  # a note of whoever judged the head
+    passes: bool = False  # ... who wants its body to pass by us, as it comes
 
 
 class ResponseHead(msgspec.Struct, gc=False):
@@ -58,4 +61,5 @@ class ResponseHead(msgspec.Struct, gc=False):
     is_sse: bool = False
     has_date: bool = False
     load: bytes | None = None  # endpoint-load-metrics: what the engine says of itself by the way
+    retry_after: bytes | None = None  # when it wants to be asked again
     keep_alive: bool = True

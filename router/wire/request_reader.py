@@ -30,6 +30,7 @@ HEAD: Final = 0  # waiting for a head, or inside one
 SIZED: Final = 1  # inside a body with a Content-Length
 CHUNKED: Final = 2
 COMPLETE: Final = 3  # a whole request; what follows is kept aside
+PASSES: Final = 4  # the head is read, the body is somebody else's
 
 METHODS: Final = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
 _NOT_ALLOWED: Final = frozenset({b"CONNECT", b"TRACE"})
@@ -127,8 +128,11 @@ class RequestReader:
                 data = self._feed_sized(data)
             elif state == CHUNKED:
                 data = self._feed_chunked(data)
-            else:
+            elif state == COMPLETE:
                 self.keep(data)
+                return
+            else:
+                self.early += data
                 return
 
     def keep(self, data: bytes) -> None:
@@ -266,6 +270,8 @@ class RequestReader:
                 keep.append(line)
             elif action == h.AUTHORIZATION:
                 head.authorization = line
+            elif action == h.API_KEY:
+                head.api_key = line
             elif action == h.REQUEST_ID:
                 head.request_id = value
             elif action == h.FORWARDED_FOR:
@@ -294,8 +300,7 @@ class RequestReader:
                 head.session = value
                 keep.append(line)
             elif action == h.PRIORITY:
-                head.priority = value
-                keep.append(line)
+                head.priority = value  # a router behind us would take it as it came
             elif action == h.HEDGE:
                 head.hedge = value.lower()
         if head.http_1_0:
@@ -355,11 +360,14 @@ class RequestReader:
         head = self.head
         length = head.content_length or 0
         head.has_body = head.chunked or length > 0
-        if length > self._limits.body:
-            raise RouterError(Reason.BODY_TOO_LARGE, f"the body is over {self._limits.body} bytes")
         if head.chunked and self._parser is not None and self._parser.should_upgrade():
             raise RouterError(Reason.UPGRADE_NOT_SERVED, "no protocol upgrade is served here")
         self._on_head(head)
+        if head.passes:
+            self.state = PASSES
+            return
+        if length > self._limits.body:
+            raise RouterError(Reason.BODY_TOO_LARGE, f"the body is over {self._limits.body} bytes")
         if head.chunked:
             self.state = CHUNKED
         elif length:

@@ -206,6 +206,9 @@ class ResponseReader:
             elif action == h.LOAD:
                 head.load = value
                 keep.append(line)
+            elif action == h.RETRY_AFTER:
+                head.retry_after = value
+                keep.append(line)
             elif action == h.DATE:
                 head.has_date = True
                 keep.append(line)

@@ -165,6 +165,15 @@ def _find_report(data: bytes) -> int:
     return min(found, default=-1)
 
 
+def find_error(events: bytes) -> int:
+    """Where in whole events the first one begins that reports an error; -1: none does."""
+    at = _find_report(b"\n" + events)
+    if at <= 0:
+        return at
+    before = events.rfind(b"\n\n", 0, at)  # the line that tells it may not be the event's first
+    return 0 if before < 0 else before + 2
+
+
 class ErrorWatch:
     """Whether a stream reports an error, wherever its reads are cut.
 

@@ -70,6 +70,16 @@ async def test_an_answer_in_pieces_is_one_answer() -> None:
     assert played["tokens_in_window"] == 2
 
 
+@scenario
+async def test_how_urgent_a_conversation_is_stands_in_its_head() -> None:
+    urgent = Conversation(0.0, "", (Turn("now", 2),), "high", "7")
+    talks = urgent, once(Turn("some day", 2), at=0.2)
+    played, replica = await play(whole, *talks)
+    assert [r["urgency"] for r in played["records"]] == ["high", ""]
+    assert [request.header("x-priority") for request in replica.requests] == ["high", None]
+    assert [request.header("x-emulate-key") for request in replica.requests] == ["7", None]
+
+
 BROKEN = {
     "status 503": json_response({"error": {"message": "no"}}, 503),
     "stream without [DONE]": SSE_HEAD + chunk(token("abcdefgh")) + LAST_CHUNK,

@@ -14,6 +14,7 @@ from bench.fleet.simulated.task import Result
 from bench.fleet.simulated.worlds import LLMD
 from bench.overhead.goals import Verdict
 from router.core.errors import Reason
+from router.simulator.hedges import Hedges
 from router.simulator.outcome import Outcome
 from router.simulator.report import svg
 from router.simulator.report.summary import Summary
@@ -32,6 +33,7 @@ TOTALS = Totals(
     ejections=0,
     policy_errors=0,
     evictions=0,
+    hedges=Hedges.of(()),
 )
 
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -34,12 +36,20 @@ class Served:
     def v1(self) -> str:
         return f"{self.url}/v1"
 
+    def continued(self) -> int:
+        """Streams that another replica went on with, so far."""
+        with urlopen(f"http://127.0.0.1:{self.admin_port}/metrics") as answer:
+            text = answer.read().decode()
+        found = re.search(r'hedgerow_continuations_total\{outcome="continued"\} (\d+)', text)
+        return int(found[1]) if found else 0
+
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     config = Path(tmp_path_factory.mktemp("clients")) / "config.yaml"
     config.write_text(
         "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nemulate: {count: 2}\nallow_half_close: true\n"
+        "continuation: {enabled: true}\nhealth: {eject_after: 1000}\n"
         f"access_log: {{path: '{config.parent / 'access.log'}'}}\n"
         "drain: {lame_duck_s: 0, grace_s: 1}\n"
     )

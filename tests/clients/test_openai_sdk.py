@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
+from openai.types.chat import ChatCompletionChunk
 
 from tests.clients.conftest import MODEL, Served
 
@@ -40,6 +41,61 @@ def test_chat_stream(client: OpenAI) -> None:
     assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
     assert chunks[-1].usage is not None
     assert chunks[-1].usage.completion_tokens == 5
+
+
+@pytest.mark.parametrize("after", [1, 7, 30])
+def test_a_chat_stream_whose_replica_dies(client: OpenAI, served: Served, after: int) -> None:
+    """One chunk after the other as if nothing had been, and all of the text."""
+
+    def ask(**headers: str) -> list[ChatCompletionChunk]:
+        return list(
+            client.chat.completions.create(
+                model=MODEL,
+                messages=[{"role": "user", "content": f"tell me of {after} foxes"}],
+                max_tokens=40,
+                stream=True,
+                stream_options={"include_usage": True},
+                extra_headers=headers,
+            )
+        )
+
+    def text(chunks: list[ChatCompletionChunk]) -> str:
+        return "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+
+    undisturbed = ask()
+    continued = served.continued()
+    while served.continued() == continued:  # one of the two dies; the other may have been asked
+        chunks = ask(**{"x-emulate-fault": f"die_after={after}; replica=emulated-0"})
+        assert text(chunks) == text(undisturbed)
+        assert len(chunks) == len(undisturbed)
+        assert {(c.id, c.created, c.model) for c in chunks} == {
+            (chunks[0].id, chunks[0].created, chunks[0].model)
+        }
+        assert [c.choices[0].delta.role for c in chunks if c.choices and c.choices[0].delta.role]
+        told, expected = chunks[-1].usage, undisturbed[-1].usage
+        assert told is not None
+        assert expected is not None
+        assert told.completion_tokens == expected.completion_tokens
+        assert told.prompt_tokens == expected.prompt_tokens
+        assert told.total_tokens == expected.total_tokens
+
+
+@pytest.mark.parametrize("after", [1, 7, 30])
+def test_a_completion_stream_whose_replica_dies(client: OpenAI, served: Served, after: int) -> None:
+    def ask(**headers: str) -> str:
+        chunks = client.completions.create(
+            model=MODEL,
+            prompt=f"Once up {after:02}. ",  # whole tokens of the emulator's
+            max_tokens=40,
+            stream=True,
+            extra_headers=headers,
+        )
+        return "".join(chunk.choices[0].text for chunk in chunks)
+
+    undisturbed = ask()
+    continued = served.continued()
+    while served.continued() == continued:
+        assert ask(**{"x-emulate-fault": f"die_after={after}; replica=emulated-0"}) == undisturbed
 
 
 def test_completion(client: OpenAI) -> None:

@@ -9,10 +9,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from router.config.keys import KeyLine, hash_of, line_of
 from router.config.load import load, parse
-from router.config.model import Config
+from router.config.model import (
+    Aborts,
+    Batches,
+    ClassTimeouts,
+    Config,
+    Continuation,
+    Hedging,
+    Retry,
+)
 
 TOP = Path(__file__).parent.parent.parent
 EXAMPLE = TOP / "deploy" / "hedgerow.yaml"
@@ -35,21 +45,38 @@ def test_commented_keys_of_the_example_exist_and_show_defaults(tmp_path: Path) -
     text = "\n".join(re.sub(r"^( *)# ?((?:  )?[a-z_]+:)", r"\1\2", line) for line in lines)
     data = Path(__file__).parent / "data"
     (tmp_path / "token").write_text("sk-1")
+    (tmp_path / "keys").write_text(line_of(KeyLine(name="acme", hash=hash_of(b"k"), tier="pro")))
     for name, path in (
         ("tls.pem", data / "one.pem"),
         ("tls.key", data / "one.key"),
         ("ca.pem", data / "one.pem"),
         ("token", tmp_path / "token"),
+        ("keys.jsonl", tmp_path / "keys"),
     ):
         text = text.replace(f"/etc/hedgerow/{name}", str(path))
+    text = text.replace("/var/lib/hedgerow", str(tmp_path))
     config = parse(text)
     assert config.tls is not None
     assert config.upstream.ca_file is not None
     assert config.replicas[1].max_inflight == 256
     assert config.allow_paths == ("/metrics",)
+    assert config.keys.file is not None
     default = Config()
-    for section in ("timeouts", "limits", "retry", "drain", "access_log", "queue"):
+    assert config.batches == msgspec.structs.replace(
+        default.batches, enabled=True, folder=str(tmp_path / "batches")
+    )
+    sections = ("timeouts", "limits", "retry", "drain", "access_log", "queue")
+    for section in (*sections, "hedging", "continuation", "aborts"):
         assert getattr(config, section) == getattr(default, section)
+    assert config.classes["critical"].timeouts.first_token_s == 30.0
+    assert (config.replicas[1].node, config.replicas[1].zone) == ("", "")
+
+
+def test_every_field_of_these_sections_is_shown() -> None:
+    text = EXAMPLE.read_text()
+    for section in (Retry, Hedging, Continuation, Aborts, ClassTimeouts, Batches):
+        for field in section.__struct_fields__:
+            assert re.search(rf"\b{field}\b", text), f"{section.__name__}.{field}"
 
 
 # The systemd unit.

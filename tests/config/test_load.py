@@ -10,6 +10,7 @@ import pytest
 
 from policies.contract import policy_names
 from router.config.document import MAX_BYTES
+from router.config.keys import KeyLine, hash_of, line_of
 from router.config.load import load, parse
 from router.config.model import Config, Emulator, Replica
 from router.core.errors import ConfigError
@@ -135,10 +136,70 @@ allow_paths: [metrics]
             "routing: {models: {m: {policy: p2c, options: {depth: 1}}}}",
             "routing.models.m.options.depth: no option of p2c (known: it has none)",
         ),
+        (
+            "hedging: {policy: adaptiv}",
+            "hedging.policy: unknown policy 'adaptiv'; did you mean adaptive? (known: adaptive, ",
+        ),
+        (
+            "hedging: {options: {delay_s: 1}}",
+            "hedging.options.delay_s: no option of adaptive (known: least_s, margin, price)",
+        ),
+        (
+            "hedging: {policy: fixed, options: {delay_s: soon}}",
+            "hedging.options.delay_s: fixed: Expected `float`, got `str`",
+        ),
+        (
+            "hedging: {policy: immediate, options: {utilisation: 2}}",
+            "hedging.options.utilisation: utilisation is a share, 0 to 1",
+        ),
+        ("hedging: {budget: 1.5}", "hedging.budget: must be at most 1"),
         ("routing: {models: [m]}", "routing.models: must be a mapping, not a list"),
         (
             "prefix: {tokenizers: {m: /no/such/folder}}",
             "prefix.tokenizers.m: there is no '/no/such/folder'",
+        ),
+        (
+            "priority: {default: urgent}",
+            "priority.default: must be one of critical, high, normal, low, batch",
+        ),
+        (
+            "priority: {tiers: {gold: top}}",
+            "priority.tiers.gold: must be one of critical, high, normal, low, batch",
+        ),
+        (
+            "priority: {dialects: {m: llama}}",
+            "priority.dialects.m: must be one of hedgerow, vllm, sglang, trtllm",
+        ),
+        ("priority: {rules: [{header: x-a}]}", "priority.rules[0].priority: is missing"),
+        (
+            "priority: {rules: [{priority: low}]}",
+            "priority.rules[0]: names no header, model or network, so it fits everything",
+        ),
+        (
+            "priority: {rules: [{priority: low, model: m, value: x}]}",
+            "priority.rules[0].value: of which header?",
+        ),
+        (
+            "priority: {rules: [{priority: low, header: 'x y'}]}",
+            "priority.rules[0].header: is not the name of a header field",
+        ),
+        (
+            "priority: {rules: [{priority: low, header: Authorization}]}",
+            "priority.rules[0].header: Authorization is the connection's or a secret: it cannot be "
+            "looked at",
+        ),
+        (
+            "priority: {rules: [{priority: low, network: 10.0.0.1/8}]}",
+            "priority.rules[0].network: 10.0.0.1/8 has host bits set",
+        ),
+        ("keys: {required: true}", "keys.required: needs keys.file: without it no key is known"),
+        (
+            "keys: {file: /no/such/file}",
+            "keys.file: cannot be read: No such file or directory",
+        ),
+        (
+            "keys: {user_header: x_user}",
+            "keys.user_header: is not the name of a header field",
         ),
         ("repicas: []", "repicas: unknown key; did you mean replicas?"),
         ("zzz: 1", "zzz: unknown key"),
@@ -177,6 +238,11 @@ allow_paths: [metrics]
         ("upstream: {server_name: a/b}", "upstream.server_name: 'a/b' is not a host name"),
         ("access_log: {path: /none/at/all}", "access_log.path: there is no directory '/none/at'"),
         ("access_log: {path: /}", "access_log.path: '/' is a directory"),
+        (
+            "batches: {enabled: true, folder: /none/at/all}",
+            "batches.folder: there is no directory '/none/at'",
+        ),
+        ("batches: {lines: 2000000}", "batches.lines: must be at most 1000000"),
         ("emulate: {count: 2}", "emulate.count: emulated engines replace real replicas"),
         ("emulate: {count: 65}", "emulate.count: must be at most 64"),
         ("tls: {cert: /none}", "tls.key: is missing"),
@@ -216,6 +282,18 @@ def test_a_bad_fleet_is_named(replicas: str, problem: str) -> None:
     problems = problems_of(f"replicas: {replicas}")
     assert len(problems) == 1
     assert problems[0].startswith(problem)
+
+
+def test_a_bad_file_of_keys_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "keys.jsonl"
+    key = KeyLine(name="acme", hash=hash_of(b"k"), tier="gold")
+    file.write_text(line_of(key))
+    text = f"{REPLICA}keys: {{file: {file}}}"
+    assert problems_of(text) == ["keys.file: a key's tier 'gold' is not among priority.tiers"]
+    parse(f"{text}\npriority: {{tiers: {{gold: high}}}}")
+    file.write_text("{}")
+    (problem,) = problems_of(text)
+    assert problem.startswith("keys.file: line 1: ")
 
 
 def test_a_section_of_the_wrong_kind_is_not_hidden_by_a_flag() -> None:

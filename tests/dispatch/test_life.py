@@ -70,11 +70,22 @@ class Lives(RuleBasedStateMachine):
         assert self.life.begin("r0", self.holders[0], self.tick()).kind is Kind.PRIMARY
 
     @precondition(lambda self: not self.life.over and len(self.life.attempts) < 12)
-    @rule(replica=st.integers(0, 3))
-    def begin(self, replica: int) -> None:
-        attempt = self.life.begin(f"r{replica}", self.holders[replica], self.tick())
-        assert attempt.kind is Kind.RETRY
+    @rule(replica=st.integers(0, 3), hedge=st.booleans())
+    def begin(self, replica: int, hedge: bool) -> None:
+        reached = self.life.reached
+        holder = self.holders[replica]
+        attempt = self.life.begin(f"r{replica}", holder, self.tick(), hedge=hedge)
+        assert attempt.kind is (Kind.HEDGE if hedge else Kind.RETRY)
         assert attempt.index == len(self.life.attempts) - 1
+        assert self.life.reached == reached + (not hedge)
+
+    @precondition(lambda self: can_continue(self.life) and len(self.life.attempts) < 12)
+    @rule(replica=st.integers(0, 3))
+    def go_on(self, replica: int) -> None:
+        """The winner ended before its response did."""
+        holder = self.holders[replica]
+        attempt = self.life.begin(f"r{replica}", holder, self.tick(), continues=True)
+        assert attempt.kind is Kind.CONTINUATION
 
     @rule(data=st.data())
     def sent(self, data: st.DataObject) -> None:
@@ -91,9 +102,41 @@ class Lives(RuleBasedStateMachine):
     @rule(data=st.data())
     def content(self, data: st.DataObject) -> None:
         attempt = self.any_attempt(data)
-        was_alive = attempt.phase != Phase.ENDED and not self.life.over
+        life = self.life
+        was_alive = attempt.phase != Phase.ENDED and not life.over
+        before = life.winner
+        may_succeed = (
+            before is not None and before.phase == Phase.ENDED and attempt.kind is Kind.CONTINUATION
+        )
         won = self.life.content(attempt)
-        assert won == (was_alive and self.life.winner is attempt)
+        assert won == (was_alive and life.winner is attempt)
+        if before is not None and life.winner is not before:
+            assert won
+            assert may_succeed, "only a continuation succeeds a winner, and only one that has ended"
+            self.winner = attempt
+        elif was_alive and may_succeed:
+            assert won
+
+    @precondition(lambda self: self.life.winner is not None)
+    @rule()
+    def outrun(self) -> None:
+        alive = self.life.alive
+        losers = self.life.outrun(self.tick())
+        assert losers == [a for a in alive if a is not self.life.winner]
+        assert all(a.reason is Reason.HEDGE_LOST for a in losers)
+        self.cancel(losers)
+
+    @precondition(lambda self: self.life.commit != Commit.CONTENT and len(self.life.alive) > 1)
+    @rule(data=st.data(), reason=REASONS)
+    def aside(self, data: st.DataObject, reason: Reason) -> None:
+        """An error to tell comes while another copy lives."""
+        life = self.life
+        attempt = data.draw(st.sampled_from(life.alive))
+        before = life.put_aside
+        is_kept = life.aside(attempt, reason, self.tick())
+        assert is_kept == (before is None or attempt.index < before.index)
+        assert life.put_aside is (attempt if is_kept else before)
+        self.cancel([attempt])
 
     @rule(data=st.data(), reason=REASONS)
     def failed(self, data: st.DataObject, reason: Reason) -> None:
@@ -109,11 +152,19 @@ class Lives(RuleBasedStateMachine):
         if was_ended or was_over:
             assert step == Step.NOTHING
         if step == Step.TRUNCATE:
-            assert life.winner is attempt
+            assert life.winner is attempt or attempt.kind is Kind.CONTINUATION
         if life.commit == Commit.CONTENT:
             assert step in (Step.NOTHING, Step.TRUNCATE)
-        if step in (Step.HERE, Step.ELSEWHERE, Step.BUDGET, Step.ANSWER):
+        if step in (Step.HERE, Step.ELSEWHERE, Step.BUDGET, Step.ANSWER, Step.ASIDE):
             assert all(a.phase == Phase.ENDED for a in life.attempts)
+        assert (step == Step.ASIDE) <= (life.put_aside is not None)
+        if step in (Step.ELSEWHERE, Step.BUDGET, Step.ANSWER):
+            assert life.put_aside is None, "what was put aside is the answer"
+        if step == Step.ASIDE:
+            kept = life.put_aside
+            life.told()
+            assert life.over
+            assert life.winner is kept
         if step in (Step.ELSEWHERE, Step.BUDGET):
             assert len(life.attempts) < MOST_CONNECTS
 
@@ -146,7 +197,7 @@ class Lives(RuleBasedStateMachine):
         self.commit = self.life.commit
 
     @invariant()
-    def the_winner_is_unique_and_stays(self) -> None:
+    def the_winner_is_unique_and_stays_unless_it_is_succeeded(self) -> None:
         if self.winner is not None:
             assert self.life.winner is self.winner
         self.winner = self.life.winner
@@ -177,6 +228,12 @@ class Lives(RuleBasedStateMachine):
 
 Lives.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
 TestLives = Lives.TestCase
+
+
+def can_continue(life: Life) -> bool:
+    """Content is out, the one who said it has ended, and nobody else is speaking."""
+    winner = life.winner
+    return winner is not None and winner.phase == Phase.ENDED and not life.over and not life.alive
 
 
 # -- one by one ---------------------------------------------------------------------------------
@@ -250,6 +307,44 @@ def test_after_content_a_failure_truncates() -> None:
     assert life.failed(attempt, Reason.REPLICA_RESET, 1.0, **flags) == Step.TRUNCATE
 
 
+def test_a_continuation_succeeds_a_winner_that_has_ended() -> None:
+    life = Life(3)
+    first = life.begin("a", Holder(), 0.0)
+    assert life.content(first)
+    flags = {"reused": False, "received": True, "repeatable": True, "known_dead": False}
+    assert life.failed(first, Reason.REPLICA_RESET, 1.0, **flags) == Step.TRUNCATE
+    busy = life.begin("b", Holder(), 1.0, continues=True)
+    assert life.failed(busy, Reason.REPLICA_BUSY, 2.0, **flags) == Step.TRUNCATE
+    assert life.winner is first
+    second = life.begin("c", Holder(), 2.0, continues=True)
+    assert life.content(second)
+    assert life.winner is second
+    assert (life.continuations, life.commit) == (2, Commit.CONTENT)
+    assert not life.content(busy)
+    life.completed(second, 3.0)
+    assert life.over
+
+
+def test_nothing_else_does() -> None:
+    life = Life(3)
+    first = life.begin("a", Holder(), 0.0)
+    late = life.begin("b", Holder(), 0.0, hedge=True)
+    assert life.content(first)
+    flags = {"reused": False, "received": True, "repeatable": True, "known_dead": False}
+    assert life.failed(first, Reason.REPLICA_RESET, 1.0, **flags) == Step.TRUNCATE
+    assert not life.content(late)
+    assert life.winner is first
+
+
+def test_a_continuation_waits_until_the_winner_has_ended() -> None:
+    life = Life(3)
+    first = life.begin("a", Holder(), 0.0)
+    assert life.content(first)
+    early = life.begin("b", Holder(), 0.0, continues=True)
+    assert not life.content(early)
+    assert life.winner is first
+
+
 def test_after_a_status_another_attempt_may_follow() -> None:
     life = Life(3)
     life.committed_status()
@@ -272,6 +367,55 @@ def test_while_another_is_alive_a_failure_changes_nothing() -> None:
     first, _ = life.begin("a", Holder(), 0.0), life.begin("b", Holder(), 0.0)
     flags = {"reused": False, "received": False, "repeatable": True, "known_dead": False}
     assert life.failed(first, Reason.CONNECT_FAILED, 1.0, **flags) == Step.NOTHING
+
+
+NEW = {"reused": False, "received": True, "repeatable": True, "known_dead": False}
+
+
+def test_both_copies_failing_is_the_first_ones_failure() -> None:
+    life = Life(3)
+    first = life.begin("a", Holder(), 0.0)
+    hedge = life.begin("b", Holder(), 0.1, hedge=True)
+    assert life.failed(hedge, Reason.BAD_RESPONSE, 1.0, **NEW) == Step.NOTHING
+    assert life.failed(first, Reason.TTFT_TIMEOUT, 2.0, **NEW) == Step.ANSWER
+    assert life.blame is Reason.TTFT_TIMEOUT
+
+
+def test_the_hedge_alone_is_to_blame_where_the_first_never_got_there() -> None:
+    life = Life(3)
+    first = life.begin("a", Holder(), 0.0)
+    hedge = life.begin("b", Holder(), 0.1, hedge=True)
+    assert life.failed(first, Reason.CONNECT_TIMEOUT, 1.0, **NEW) == Step.NOTHING
+    assert life.failed(hedge, Reason.TTFT_TIMEOUT, 2.0, **NEW) == Step.ANSWER
+    assert life.blame is Reason.TTFT_TIMEOUT
+
+
+def test_what_kills_both_copies_is_not_tried_on_a_third() -> None:
+    life = Life(10)
+    first = life.begin("a", Holder(), 0.0)
+    hedge = life.begin("b", Holder(), 0.1, hedge=True)
+    assert life.failed(first, Reason.REPLICA_RESET, 1.0, **NEW) == Step.NOTHING
+    assert life.failed(hedge, Reason.REPLICA_RESET, 2.0, **NEW) == Step.ANSWER
+    assert life.blame is Reason.REPLICA_RESET
+
+
+def test_what_was_put_aside_is_told_when_the_other_fails() -> None:
+    life = Life(3)
+    first = life.begin("a", Holder(), 0.0)
+    hedge = life.begin("b", Holder(), 0.1, hedge=True)
+    assert life.aside(first, Reason.SERVER_ERROR, 1.0)
+    assert life.failed(hedge, Reason.REPLICA_RESET, 2.0, **NEW) == Step.ASIDE
+    life.told()
+    assert life.winner is first
+
+
+def test_what_was_put_aside_is_forgotten_when_the_other_wins() -> None:
+    life = Life(3)
+    first = life.begin("a", Holder(), 0.0)
+    hedge = life.begin("b", Holder(), 0.1, hedge=True)
+    assert life.aside(first, Reason.SERVER_ERROR, 1.0)
+    assert life.content(hedge)
+    assert life.failed(hedge, Reason.REPLICA_RESET, 2.0, **NEW) == Step.TRUNCATE
 
 
 def test_a_late_completion_ends_nothing() -> None:

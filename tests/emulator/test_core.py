@@ -50,6 +50,18 @@ def test_the_first_token_comes_after_the_modelled_prefill_and_the_rest_after_dec
     assert [at for at, kind, _ in log if kind != FINISHED] == pytest.approx([first, second, third])
 
 
+def test_how_long_a_prompt_takes_alone_depends_on_the_cache_and_the_slowdown() -> None:
+    timing = PROFILES["realistic"]
+    core = make(timing)
+    first = Request("a", 100, 1, range(6))
+    assert core.alone_s(first) == timing.prefill_alone_s(100)
+    core.submit(first, now=0.0)
+    assert times(turn(core), FIRST_TOKEN)["a"] == core.clock == timing.prefill_alone_s(100)
+    core.slow(3.0, core.clock)
+    again = Request("b", 100, 1, [0, 1, 2, 77])
+    assert core.alone_s(again) == 3.0 * timing.prefill_alone_s(100, 48)
+
+
 def test_who_comes_during_a_step_joins_the_next_and_decoding_goes_on() -> None:
     core = make()
     core.submit(Request("a", 10, 4), now=0.0)

@@ -18,7 +18,7 @@ def test_text_and_json_mean_the_same() -> None:
 @pytest.mark.parametrize(
     "text",
     ["resett", "status=many", "probability=2", "slow=0", "slow=nan", "delay_s=-1", "delay_s=inf",
-     "status=99", "die_after=x", "health=1000"],
+     "status=99", "die_after=x", "health=1000", "straggle=0.5", "straggle=nan", "straggle=inf"],
 )  # fmt: skip
 def test_what_is_not_understood_is_said(text: str) -> None:
     with pytest.raises(FaultError):

@@ -153,6 +153,32 @@ def test_a_straggler_still_answers(fleet: Fleet) -> None:
     assert fleet.http.get(fleet.url + "/emulator/faults").json()["slow"] == 3.0
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_attempt_that_straggles_comes_to_the_queue_late(fleet: Fleet, stream: bool) -> None:
+    before, asked = fleet.state()["submitted"], fleet.state()["asked"]
+    body = {**STREAM, "stream": stream}
+    sock = raw_post(fleet.url, "/v1/completions", body, "x-emulate-fault: straggle=1e6")
+    if stream:
+        assert sock.recv(1000).startswith(b"HTTP/1.1 200")
+    answer = fleet.http.post(
+        fleet.url + "/v1/completions", json=body, headers=fault("straggle=2; replica=emulated-0")
+    )
+    assert answer.status_code == 200
+    assert fleet.state()["submitted"] == before + 1  # the first one is still on its way
+    fleet.until(lambda: fleet.state()["asked"] == asked + 2, "both are counted as asked")
+    assert fleet.state()["asked_tokens"] >= 2
+    sock.close()
+
+
+def test_embeddings_straggle_too(fleet: Fleet) -> None:
+    before = fleet.state()["submitted"]
+    sock = raw_post(fleet.url, "/v1/embeddings", {"input": "a"}, "x-emulate-fault: straggle=1e6")
+    answer = fleet.http.post(fleet.url + "/v1/embeddings", json={"input": "a"})
+    assert answer.status_code == 200
+    assert fleet.state()["submitted"] == before + 1
+    sock.close()
+
+
 def test_faults_that_are_not_understood_change_nothing(fleet: Fleet) -> None:
     assert fleet.faults(hangs=True).status_code == 400
     header = fleet.http.post(

@@ -85,6 +85,9 @@ def pytest_runtest_makereport(
     return report
 
 
+KILLERS = ("test_replica_loss", "test_continuation")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What kills an engine comes last: starting one again costs more than all other tests."""
-    items.sort(key=lambda item: "test_replica_loss" in item.nodeid)
+    items.sort(key=lambda item: any(name in item.nodeid for name in KILLERS))

@@ -26,7 +26,6 @@ FIELDS = {
     "stream null": b'"stream": null',
     "stream as list": b'"stream": []',
     "messages as number": b'"messages": 3',
-    "priority as float": b'"priority": 0.5',
     "lone surrogate": b'"prompt": "\\ud800"',
     "escaped nul": b'"prompt": "\\u0000"',
     "odd spacing": b'  "prompt"\n:\t"x"  ',

@@ -71,7 +71,7 @@ BROKEN = [Raises, Stranger, Double, Nothing, Empty]
 async def test_a_fallback_serves(
     broken: type[RoutingPolicy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(contract._registry, "broken", broken)
+    monkeypatch.setitem(contract.ROUTING.classes, "broken", broken)
     async with running(json_ok, json_ok, policy="broken") as router:
         assert await number(router.app.admin_port, ERRORS) == 0
         for _ in range(5):
@@ -82,7 +82,7 @@ async def test_a_fallback_serves(
 
 @scenario
 async def test_a_retry_falls_back_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(contract._registry, "broken", Raises)
+    monkeypatch.setitem(contract.ROUTING.classes, "broken", Raises)
     health = {"eject_after": 1000}
     fleet = [rst_after_request, json_ok, json_ok]
     async with running(*fleet, policy="broken", health=health) as router:
@@ -98,7 +98,7 @@ async def test_a_retry_falls_back_as_well(monkeypatch: pytest.MonkeyPatch) -> No
 def test_it_is_said_once_a_minute(
     broken: type[RoutingPolicy], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(contract._registry, "broken", broken)
+    monkeypatch.setitem(contract.ROUTING.classes, "broken", broken)
     said = tmp_path / "events"
     fd = os.open(said, os.O_WRONLY | os.O_CREAT)
     handler = events.install(fd)
@@ -124,7 +124,7 @@ def test_it_is_said_once_a_minute(
 
 @scenario
 async def test_one_that_cannot_hear_of_the_fleet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(contract._registry, "broken", Deaf)
+    monkeypatch.setitem(contract.ROUTING.classes, "broken", Deaf)
     async with running(json_ok, json_ok, policy="broken") as router:
         for _ in range(3):
             assert (await router.ask(chat())).status == 200
@@ -135,7 +135,7 @@ async def test_one_that_cannot_hear_of_the_fleet(monkeypatch: pytest.MonkeyPatch
 @scenario
 async def test_a_slow_one_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A choice is synchronous: the loop stands still meanwhile, and nothing is lost by it."""
-    monkeypatch.setitem(contract._registry, "slow", Slow)
+    monkeypatch.setitem(contract.ROUTING.classes, "slow", Slow)
     async with running(json_ok, json_ok, policy="slow") as router:
         clients = [await router.client() for _ in range(10)]
         for client in clients:

@@ -300,7 +300,7 @@ async def test_an_end_without_a_blank_line(last: bytes) -> None:
 
 
 @scenario
-async def test_a_body_too_large_to_decode_is_not_touched() -> None:
+async def test_a_body_too_large_to_decode_is_not_asked() -> None:
     """What it asks for is not known: it may be the usage."""
     body = {
         "model": "m",
@@ -312,7 +312,8 @@ async def test_a_body_too_large_to_decode_is_not_touched() -> None:
     async with running(persona("vllm", 100_000), replica={"engine": "vllm"}) as router:
         answer = await router.ask(post_json("/v1/chat/completions", body))
         assert answer.body == b"".join(stream_of("vllm", asking({"include_usage": True})))
-        assert router.replica.requests[0].json() == body
+        # A priority of its client's own must not pass, so the usual one comes last.
+        assert router.replica.requests[0].json() == {**body, "priority": 0}
 
 
 @scenario

@@ -330,7 +330,15 @@ def test_an_unknown_path_is_the_engines_to_judge(body: bytes, content_type: byte
 
 RAWS = (
     *("messages", "prompt", "input", "instructions", "system", "tools", "cache_salt"),
-    *("session_id", "prompt_cache_key", "user", "priority", "stream_options"),
+    *(
+        "session_id",
+        "prompt_cache_key",
+        "user",
+        "priority",
+        "service_tier",
+        "stream_options",
+        "rid",
+    ),
 )
 
 

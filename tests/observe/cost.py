@@ -53,6 +53,10 @@ def hot_path() -> None:
         "finished, with a model",
         lambda: metrics.finished("chat", Reason.OK, 200, 0.123, 0.05, 512, 4096, "llama"),
     )
+    report(
+        "finished, with a class",
+        lambda: metrics.finished("chat", Reason.OK, 200, 0.123, 0.05, 512, 4096, "llama", "high"),
+    )
     report("attempt", lambda: metrics.attempt("gpu-1:8000", "primary", Reason.OK))
     report("milliseconds", lambda: milliseconds(0.1234567))
     report("Record, positional", record)

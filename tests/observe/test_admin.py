@@ -37,6 +37,9 @@ class Actions:
     def replicas(self) -> list[dict[str, Any]]:
         return self.fleet
 
+    def hedging(self) -> dict[str, Any]:
+        return {"policy": "adaptive", "counts": {"fired": 3}}
+
     async def reload(self) -> str:
         self.reloads += 1
         await asyncio.sleep(0)
@@ -144,6 +147,13 @@ def test_the_fleet_as_json() -> None:
     serve(Actions(fleet=fleet), scenario)
 
 
+def test_hedging_as_json() -> None:
+    async def scenario(ask: Client) -> None:
+        assert (await ask("GET", "/hedging")).json == Actions().hedging()
+
+    serve(Actions(), scenario)
+
+
 def test_reload_and_its_refusal() -> None:
     actions = Actions()
 
@@ -174,8 +184,8 @@ def test_drain() -> None:
 def test_the_index_names_every_route() -> None:
     async def scenario(ask: Client) -> None:
         text = (await ask("GET", "/")).body
-        for path in (b"/metrics", b"/livez", b"/readyz", b"/replicas", b"/reload", b"/drain"):
-            assert path in text
+        for path in ("metrics", "livez", "readyz", "replicas", "hedging", "reload", "drain"):
+            assert f"/{path}".encode() in text
 
     serve(Actions(), scenario)
 

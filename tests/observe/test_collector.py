@@ -15,7 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from router.core.errors import Reason
 from router.intake.routes import KINDS
 from router.observe.collector import PIECE_SAMPLES, Collector, Gauges, resident_bytes
-from router.observe.metrics import REPLICAS_MAX, Metrics
+from router.observe.hedge_counts import HedgeCounts, Refusal
+from router.observe.metrics import REPLICAS_MAX, UNCLASSED, Metrics
 from tests.observe.helpers import run
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
@@ -47,10 +48,24 @@ def used() -> Metrics:
     metrics.attempt("gpu-1:8000", "primary", Reason.REPLICA_RESET)
     metrics.attempt("gpu-2:8000", "retry", Reason.OK)
     metrics.retries(Reason.REPLICA_RESET)
+    metrics.continuation("continued")
     metrics.ejections("gpu-1:8000")
     metrics.reloaded(True, "c0ffee")
     metrics.client_connections = 9
     return metrics
+
+
+def raced() -> HedgeCounts:
+    counts = HedgeCounts()
+    counts.fired, counts.won, counts.lost, counts.failed = 9, 5, 2, 1
+    counts.suppressed[Refusal.BUDGET] = 4
+    counts.fired_tokens, counts.wasted_tokens, counts.saved_s = 860, 700, 12.5
+    counts.returned_tokens = 40
+    counts.suspected, counts.policy_errors = 3, 6
+    counts.budget_tokens, counts.hedgeable_share, counts.quantile = 55.5, 0.2, 0.75
+    counts.would_fire, counts.would_fire_tokens = 8, 800
+    counts.would_win, counts.would_save_s = 7, 0.5
+    return counts
 
 
 def render(collector: Collector, accept: str = "") -> tuple[str, str]:
@@ -92,6 +107,7 @@ def test_both_formats_parse_and_agree(accept: str) -> None:
     assert values["hedgerow_model_requests_total", "llama"] == 2
     assert values["hedgerow_attempts_total", "retry", "ok", "gpu-2:8000"] == 1
     assert values["hedgerow_retries_total", "replica_reset"] == 1
+    assert values["hedgerow_continuations_total", "continued"] == 1
     assert values["hedgerow_replica_ejections_total", "gpu-1:8000"] == 1
     assert values["hedgerow_client_connections_accepted_total",] == 9
     assert values["hedgerow_config_info", "c0ffee"] == 1
@@ -107,6 +123,67 @@ def test_both_formats_parse_and_agree(accept: str) -> None:
         assert family.name.startswith("hedgerow_")
         assert family.documentation
         assert family.type != "unknown"
+
+
+def test_hedging_is_told_and_its_dry_run_apart() -> None:
+    text, _ = render(Collector(used(), GAUGES, raced()), OPENMETRICS)
+    values = samples(list(parse_openmetrics(text)))
+    found = {name.removeprefix("hedgerow_"): value for (name, *_), value in values.items()}
+    assert values["hedgerow_hedges_ended_total", "won"] == 5
+    assert values["hedgerow_hedges_ended_total", "lost"] == 2
+    assert values["hedgerow_hedges_ended_total", "failed"] == 1
+    for why in Refusal:
+        due = 4 if why is Refusal.BUDGET else 0
+        assert values["hedgerow_hedges_suppressed_total", why.value] == due
+    assert found["hedges_fired_total"] == 9
+    assert found["hedge_tokens_total"] == 900
+    assert found["hedge_returned_tokens_total"] == 40
+    assert found["hedge_wasted_tokens_total"] == 700
+    assert found["hedge_saved_seconds_total"] == 12.5
+    assert found["hedge_suspects_total"] == 3
+    assert found["hedge_policy_errors_total"] == 6
+    assert found["hedge_budget_tokens"] == 55.5
+    assert found["hedgeable_ratio"] == 0.2
+    assert found["hedge_quantile"] == 0.75
+    assert found["hedge_dry_run_fired_total"] == 8
+    assert found["hedge_dry_run_tokens_total"] == 800
+    assert found["hedge_dry_run_won_total"] == 7
+    assert found["hedge_dry_run_saved_seconds_total"] == 0.5
+
+
+def test_no_number_of_hedging_is_forgotten() -> None:
+    def lines(counts: HedgeCounts) -> set[str]:
+        text, _ = render(Collector(Metrics(), None, counts))
+        return {line for line in text.splitlines() if line.startswith("hedgerow_hedge")}
+
+    quiet = HedgeCounts()
+    numbers = [name for name, value in vars(quiet).items() if not isinstance(value, dict)]
+    assert len(numbers) > 10
+    for name in numbers:
+        counts = HedgeCounts()
+        setattr(counts, name, 7)
+        changed = lines(counts) - lines(quiet)
+        assert changed, name
+        assert all(line.endswith(" 7.0") for line in changed), name
+
+
+def test_first_content_by_class() -> None:
+    metrics = Metrics()
+    for urgency in ("critical", "high", "high", UNCLASSED, "", "an invention"):
+        metrics.finished("chat", Reason.OK, 200, 0.2, 0.02, 10, 100, "llama", urgency)
+    metrics.finished("chat", Reason.OK, 200, 0.2, None, 10, 100, "llama", "batch")
+    values = samples(list(parse_text(render(Collector(metrics))[0])))
+    counts = {
+        name: value
+        for (family, *names), value in values.items()
+        for name in names
+        if family == "hedgerow_class_ttft_seconds_count"
+    }
+    assert counts == {"critical": 1, "high": 2, "none": 1}
+    assert values["hedgerow_class_ttft_seconds_bucket", "high", "0.025"] == 2
+    assert values["hedgerow_class_ttft_seconds_bucket", "high", "0.01"] == 0
+    assert values["hedgerow_class_ttft_seconds_sum", "high"] == pytest.approx(0.04)
+    assert values["hedgerow_request_ttft_seconds_count", "chat"] == 6
 
 
 def test_the_pieces_are_what_one_rendering_gives() -> None:

@@ -28,7 +28,7 @@ from tests.policies.helpers import VIEW, context, fleet
 def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a test registers is forgotten after it."""
     policy_names()
-    monkeypatch.setattr(contract, "_registry", dict(contract._registry))
+    monkeypatch.setattr(contract.ROUTING, "classes", dict(contract.ROUTING.classes))
     yield
 
 

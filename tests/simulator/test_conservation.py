@@ -11,9 +11,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.config.model import Health
+from router.config.model import Health, Hedging
 from router.core.errors import Reason
-from router.simulator.scenario import Fault, Polls
+from router.simulator.scenario import Fault, Polls, Straggling
 from router.simulator.simulation import simulate
 from router.simulator.traffic import Arrival
 from tests.simulator.worlds import CORE, Kept, Script, blocks, world
@@ -21,6 +21,10 @@ from tests.simulator.worlds import CORE, Kept, Script, blocks, world
 REPLICAS = 3
 # Small enough for queues, preemptions and requests that do not fit.
 TIGHT = replace(CORE, max_num_seqs=3, max_num_batched_tokens=64, num_blocks=24)
+
+# Copies of whatever is allowed one, early, and of everything at once.
+EAGER = Hedging(policy="fixed", options={"delay_s": 0.1}, budget=1.0)
+AT_ONCE = Hedging(policy="fixed", options={"delay_s": 0.0}, budget=1.0)
 
 seconds = st.integers(0, 80).map(lambda tenths: tenths / 10)
 requests = st.tuples(
@@ -30,6 +34,7 @@ requests = st.tuples(
     st.integers(0, 3),  # whose prompt it is like
     st.booleans(),  # streamed
     st.booleans(),  # somebody follows
+    st.sampled_from(["", "high"]),
 )
 faults = st.tuples(
     seconds,
@@ -49,19 +54,21 @@ faults = st.tuples(
     st.sampled_from([0.0, 0.004]),  # network
     st.sampled_from([0.0, 0.4]),  # polls
     st.booleans(),  # output is reserved, or preempted
+    st.sampled_from([Hedging(), EAGER, AT_ONCE]),
 )
 def test_every_arrival_ends_exactly_once(
-    asked: list[tuple[float, int, int, int, bool, bool]],
+    asked: list[tuple[float, int, int, int, bool, bool, str]],
     going_wrong: list[Fault],
     policy: str,
     routers: int,
     network_s: float,
     interval_s: float,
     reserve: bool,
+    hedging: Hedging,
 ) -> None:
     arrivals = [
-        Arrival(number, at, prompt, output, blocks(prompt, name), stream=stream)
-        for number, (at, prompt, output, name, stream, _) in enumerate(sorted(asked))
+        Arrival(number, at, prompt, output, blocks(prompt, name), stream=stream, priority=priority)
+        for number, (at, prompt, output, name, stream, _, priority) in enumerate(sorted(asked))
     ]
     ordered = sorted(asked)
 
@@ -80,6 +87,8 @@ def test_every_arrival_ends_exactly_once(
         network_s=network_s,
         polls=Polls(interval_s=interval_s, loss=0.2),
         faults=tuple(going_wrong),
+        straggling=Straggling(share=0.3, factor=5.0),
+        hedging=hedging,
         first_token_s=6.0,
         token_gap_s=3.0,
         health=Health(eject_base_s=1.0, slow_start_s=2.0, suspect_min_s=0.5, interval_s=1.0),
@@ -95,6 +104,10 @@ def test_every_arrival_ends_exactly_once(
     assert ends == Counter(expected)
     assert totals.requests == len(expected) == sum(totals.ends.values())
     assert totals.policy_errors == 0
+    hedges = totals.hedges
+    assert hedges.fired == hedges.won + hedges.lost + hedges.failed
+    assert hedges.won == sum(one.hedge_won for one in kept.outcomes)
+    assert hedges.wasted_tokens >= sum(one.wasted_tokens for one in kept.outcomes)
     ended_at = [one.ended for one in kept.outcomes]
     assert ended_at == sorted(ended_at)
     for one in kept.outcomes:
@@ -102,6 +115,8 @@ def test_every_arrival_ends_exactly_once(
         assert arrival.at <= one.dispatched <= one.ended
         assert one.first <= one.ended
         assert one.cached_tokens < arrival.prompt_tokens
+        assert one.hedged or not (one.hedge_won or one.wasted_tokens)
+        assert arrival.priority or not one.hedged
         if one.reason is Reason.OK:
             assert one.first >= arrival.at
             assert arrival.prompt_tokens + max(arrival.output_tokens, 1) - 1 <= 384

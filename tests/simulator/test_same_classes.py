@@ -17,6 +17,7 @@ import router.core.lease
 import router.dispatch.attempts as attempts
 import router.dispatch.dispatcher as dispatcher
 import router.dispatch.exchange as exchange
+import router.dispatch.race as race
 import router.dispatch.retry as retry
 import router.emulator.engine as emulator
 import router.fleet.health
@@ -63,6 +64,8 @@ def test_what_decides_is_the_same_class_in_both() -> None:
         (router_.knowledge, proxy.Knowledge),
         (router_.chooser, proxy.Chooser),
         (router_.metrics, proxy.Metrics),
+        (router_.hedger, proxy.Hedger),
+        (router_.hedger, dispatcher.Hedger),
         (router_.budget, dispatcher.Budget),
         (router_.budget, retry.Budget),
         (router_.knowledge.prefixes, knowledge.PrefixIndex),
@@ -70,7 +73,7 @@ def test_what_decides_is_the_same_class_in_both() -> None:
         (replica.health, replicas.Health),
         (replica.health, router.fleet.health.Health),
         (replica.signals, poller.Signals),
-        (under_way.life, exchange.Life),
+        (under_way.life, race.Life),
         (under_way.life, attempts.Life),
         (under_way.view, exchange.RequestView),
         (attempt, attempts.Attempt),
@@ -91,9 +94,9 @@ def test_the_rules_around_them_are_the_same_functions() -> None:
     import router.simulator.exchange as mine
     import router.simulator.signals as mine_signals
 
-    assert mine.Life is exchange.Life
-    assert mine.Step is exchange.Step
-    assert mine.Reason is exchange.Reason
+    assert mine.Life is race.Life
+    assert mine.Step is race.Step
+    assert mine.Reason is exchange.Reason is race.Reason
     assert attempts.judge is retry.judge
     assert mine_signals.poll_begins is poller.poll_begins
 

@@ -1,4 +1,4 @@
-"""The simulated exchange tells fleet, chooser, attempts and budget what the proxy's own tells them.
+"""The simulated exchange tells fleet, chooser, hedger and attempts what the proxy's own tells them.
 
 One story is played twice, by the proxy between real sockets and by the simulator; every call that
 either makes of the objects they share is noted, and both must have made the same ones in the same
@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from router.config.model import Health
+from router.config.model import Health, Hedging
 from router.core.build import is_compiled
 from router.core.errors import Reason
 from router.dispatch.attempts import Life
 from router.dispatch.chooser import Chooser
+from router.dispatch.hedger import Hedger
 from router.dispatch.retry import Budget
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
@@ -55,7 +56,8 @@ pytestmark = pytest.mark.skipif(
 WATCHED: dict[type, tuple[str, ...]] = {
     Fleet: ("succeeded", "showed_content", "overdue", "failed", "released"),
     Chooser: ("choose", "dispatched", "withdrawn", "shown", "finished"),
-    Life: ("begin", "sent", "content", "completed", "failed", "end"),
+    Hedger: ("dispatched", "backup", "sent", "shown", "outrun", "failed"),
+    Life: (*("begin", "sent", "content", "outrun", "aside", "told", "completed", "failed", "end"),),
     Budget: ("take", "give"),
     Replica: ("answered", "paced"),
 }
@@ -131,6 +133,51 @@ class Story:
     faults: tuple[Fault, ...] = ()
     arrivals: tuple[Arrival, ...] = (Arrival(0, 0.01, 100, 3),)
     timeouts: dict[str, float] = field(default_factory=dict)
+    hedging: Hedging = field(default_factory=Hedging)
+
+
+# -- two copies -----------------------------------------------------------------------------------
+
+# In the simulator the first token of the long prompt comes at 0.421 s.
+URGENT = Arrival(0, 0.01, 400, 3, priority="high")
+HEDGED = Hedging(policy="fixed", options={"delay_s": 0.15}, budget=1.0)
+AT_ONCE = Hedging(policy="fixed", options={"delay_s": 0.0}, budget=1.0)
+Pair = tuple[Behaviour | None, Behaviour | None]
+
+
+def pair(first: Behaviour, copy: Behaviour, *, copy_ends_first: bool = False) -> Pair:
+    """The first replica does its part when the copy is at the other one, which does its own after
+    that; or the other way round."""
+    come = asyncio.Event()
+
+    async def one(connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        await come.wait()
+        await asyncio.sleep(0.1 * copy_ends_first)
+        await first(connection)
+
+    async def other(connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        come.set()
+        await asyncio.sleep(0.1 * (not copy_ends_first))
+        await copy(connection)
+
+    return one, other
+
+
+async def streams(connection: ReplicaConnection) -> None:
+    tokens = [chunk(token(f"t{number}")) for number in range(3)]
+    await connection.send(SSE_HEAD, chunk(role()), *tokens, chunk(DONE), LAST_CHUNK)
+    await until_closed(connection)
+
+
+async def resets(connection: ReplicaConnection) -> None:
+    connection.rst()
+
+
+async def says_no(connection: ReplicaConnection) -> None:
+    await connection.send(json_response({"error": {"message": "no"}}, 400))
+    await until_closed(connection)
 
 
 STORIES = {
@@ -188,6 +235,62 @@ STORIES = {
         arrivals=tuple(Arrival(number, float(number), 100, 3) for number in range(3)),
         timeouts={"first_token_s": 1.0},
     ),
+    "a copy is first": Story(
+        replicas=lambda: (hang, sse_tokens(3)),
+        faults=(hangs(PREFILLING),),
+        arrivals=(URGENT,),
+        hedging=HEDGED,
+    ),
+    "a copy is first, at once": Story(
+        replicas=lambda: (hang, sse_tokens(3)),
+        faults=(hangs(PREFILLING),),
+        arrivals=(URGENT,),
+        hedging=AT_ONCE,
+    ),
+    "a copy is first, of a whole answer": Story(
+        replicas=lambda: (hang, json_ok),
+        faults=(hangs(PREFILLING),),
+        arrivals=(Arrival(0, 0.01, 400, 3, stream=False, priority="high"),),
+        hedging=HEDGED,
+    ),
+    "a copy is second": Story(
+        replicas=lambda: pair(streams, until_closed), arrivals=(URGENT,), hedging=HEDGED
+    ),
+    "no copy of what is not urgent": Story(
+        replicas=lambda: (streams_once, sse_tokens(3)),
+        arrivals=(Arrival(0, 0.01, 400, 3, priority="low"),),
+        hedging=HEDGED,
+    ),
+    "the first is lost, the copy goes on": Story(
+        replicas=lambda: pair(resets, streams),
+        faults=(dies(0.3),),
+        arrivals=(URGENT,),
+        hedging=HEDGED,
+    ),
+    "the copy is lost, the first goes on": Story(
+        replicas=lambda: pair(streams, resets, copy_ends_first=True),
+        faults=(dies(0.3, replica=1),),
+        arrivals=(URGENT,),
+        hedging=HEDGED,
+    ),
+    "both copies are lost": Story(
+        replicas=lambda: pair(resets, resets),
+        faults=(dies(0.3), dies(0.4, replica=1)),
+        arrivals=(URGENT,),
+        hedging=HEDGED,
+    ),
+    "neither copy has a first token": Story(
+        replicas=lambda: (hang, hang),
+        faults=(hangs(PREFILLING), Fault(at=PREFILLING, replica=1, kind="freeze", until=1000.0)),
+        arrivals=(URGENT,),
+        hedging=HEDGED,
+        timeouts={"first_token_s": 0.5},
+    ),
+    "both copies are refused": Story(
+        replicas=lambda: pair(says_no, says_no),
+        arrivals=(Arrival(0, 0.01, 100_000, 3, priority="high"),),
+        hedging=AT_ONCE,
+    ),
 }
 
 
@@ -200,21 +303,31 @@ def test_both_make_the_same_calls(name: str, monkeypatch: pytest.MonkeyPatch) ->
     async def play() -> None:
         made = story.replicas()
         behaviours = [behave or json_ok for behave in made]
-        async with running(*behaviours, timeouts=story.timeouts, health=SUSPICIOUS) as router:
+        async with running(
+            *behaviours, timeouts=story.timeouts, health=SUSPICIOUS, hedging=story.hedging
+        ) as router:
             for behave, replica in zip(made, router.replicas, strict=True):
                 if behave is None:
                     await replica.stop_listening()
             with monkeypatch.context() as patch:
                 calls = noted(patch)
                 for count, arrival in enumerate(story.arrivals, 1):
-                    await router.ask(chat(stream=arrival.stream))
+                    urgency = [f"x-priority: {arrival.priority}"] if arrival.priority else []
+                    await router.ask(chat(*urgency, stream=arrival.stream))
                     await router.log(count)
             by_proxy.extend(calls)
 
     play()
-    fleet = world(replicas=2, health=Health(**SUSPICIOUS), faults=story.faults, **story.timeouts)
+    fleet = world(
+        replicas=2,
+        health=Health(**SUSPICIOUS),
+        faults=story.faults,
+        hedging=story.hedging,
+        **story.timeouts,
+    )
     with monkeypatch.context() as patch:
         by_simulator = noted(patch)
         simulate(fleet, Script(story.arrivals), Kept())
     assert by_simulator == by_proxy
     assert len(by_proxy) >= 8
+    assert ("Hedger.sent r1" in by_proxy) == any(one.priority == "high" for one in story.arrivals)

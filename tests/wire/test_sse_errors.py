@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.wire.sse import ErrorWatch
+from router.wire.sse import ErrorWatch, find_error
 from tests.core.splits import name_of, ways
 from tests.harness.messages import DONE, event, token
 
@@ -120,3 +120,10 @@ def test_cutting_never_changes_what_is_seen(
     watch = watched(pieces)
     assert watch.has_seen == (report is not None)
     assert watch.blames_server == (report in OWN)
+
+
+@pytest.mark.parametrize("error", [*OWN, *CLIENTS, b"id: 1\n" + OWN[0]])
+@pytest.mark.parametrize("before", [b"", *NONE])
+def test_where_an_error_begins(before: bytes, error: bytes) -> None:
+    assert find_error(before + error + DONE) == len(before)
+    assert find_error(before) == -1

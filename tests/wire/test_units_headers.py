@@ -21,7 +21,8 @@ def fresh() -> h.Sorter:
         (b"X_Anything: x", h.DROP, b"x"),
         (b"X-Router-Foo: x", h.DROP, b"x"),
         (b"X-Router-Model: m", h.MODEL, b"m"),
-        (b"X-Api-Key: k", h.PASS, b""),
+        (b"X-Api-Key: k", h.API_KEY, b"k"),
+        (b"X-Trace-Id: k", h.PASS, b""),
         (b"Cookie: a=b", h.PASS, b""),
     ],
 )

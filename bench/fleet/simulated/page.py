@@ -82,6 +82,8 @@ def plots(points: Sequence[Point]) -> Iterator[Plot]:
                     )
             if name == "ratio":
                 axes.set_yscale("log")
+                # The usual one writes powers as formulas, and pages have none.
+                axes.yaxis.set_major_formatter(lambda times, _: f"{times:g} ×")
             else:
                 axes.set_ylim(bottom=0)
             axes.set_xlabel("load, % of capacity")

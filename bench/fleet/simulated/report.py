@@ -61,8 +61,5 @@ def markdown(found: Found) -> str:
 def _goals(verdicts: Sequence[Verdict]) -> list[list[str]]:
     return [
         ["goal", "", "here", ""],
-        *(
-            [v.name, v.goal, "-" if v.value is None else f"{v.value:.2f}", v.words()]
-            for v in verdicts
-        ),
+        *([v.name, v.goal, v.here, v.words()] for v in verdicts),
     ]

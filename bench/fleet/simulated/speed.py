@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from time import process_time
 
 from bench.fleet.simulated.matrix import SLO
 from bench.fleet.simulated.report import Found
@@ -34,12 +35,12 @@ class Pace:
     requests: int
     events: int
     simulated_s: float
-    wall_s: float
+    cpu_s: float
     peak_mb: float  # of the whole process
 
     @property
     def per_s(self) -> float:
-        return self.requests / self.wall_s
+        return self.requests / self.cpu_s
 
 
 def run(policy: str, *, seed: int = 1, requests: int = REQUESTS, replicas: int = REPLICAS) -> Found:
@@ -52,7 +53,7 @@ def run(policy: str, *, seed: int = 1, requests: int = REQUESTS, replicas: int =
         build(paces, _columns()),
         verdicts=[
             Verdict(
-                "seconds for a million requests, at this pace",
+                "CPU seconds for a million requests, at this pace",
                 f"≤ {GOAL_S:g}",
                 GOAL_S,
                 1e6 / last.per_s,
@@ -104,7 +105,9 @@ def measure(policy: str, requests: int, replicas: int, seed: int) -> Pace:
 
 
 def _work(pipe: Connection, task: Task) -> None:
+    began = process_time()  # on one core; what others take of it is not the simulator's
     result = task.run()
+    cpu_s = process_time() - began
     peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     totals = result.totals
     pipe.send(
@@ -113,7 +116,7 @@ def _work(pipe: Connection, task: Task) -> None:
             totals.requests,
             totals.events,
             totals.seconds,
-            result.wall_s,
+            cpu_s,
             peak_kb / 1024,
         )
     )
@@ -125,8 +128,8 @@ def _columns() -> list[Column[Pace]]:
         Column("requests", "requests", value=lambda pace: pace.requests),
         Column("events", "events", value=lambda pace: pace.events),
         Column("simulated", "simulated", "s", lambda pace: pace.simulated_s),
-        Column("wall", "took", "s", lambda pace: pace.wall_s),
+        Column("cpu", "CPU", "s", lambda pace: pace.cpu_s),
         Column("per_s", "requests/s", value=lambda pace: pace.per_s),
-        Column("events_s", "events/s", value=lambda pace: pace.events / pace.wall_s),
+        Column("events_s", "events/s", value=lambda pace: pace.events / pace.cpu_s),
         Column("peak", "peak", "MB", lambda pace: pace.peak_mb),
     ]

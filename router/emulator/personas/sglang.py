@@ -126,9 +126,9 @@ class Sglang(FlatPersona):
         return body.rid if isinstance(body.rid, str) and body.rid else token_hex(16)
 
     def leaving(self, headers: Mapping[str, str], is_stream: bool, after_s: float) -> Leaving:
-        """As from 0.5.20 on; some versions before it never noticed a stream's end."""
+        """As from 0.5.20 on; versions before it could forget a stream that nobody reads."""
         if is_stream:
-            return Leaving(_STREAM_ABORT_S)
+            return Leaving(None if self.settings.forgets_leavers else _STREAM_ABORT_S)
         return Leaving(_WAITING_POLL_S, at_next_token=True)
 
     # Endpoints.

@@ -31,7 +31,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     block_tokens: int | None = None
     context_tokens: int | None = None  # the longest prompt and answer together
     version: str | None = None
-    low_first: bool | None = None  # SGLang: the lower priority number goes first
+    by_priority: bool | None = None  # SGLang: it goes by priorities, ...
+    low_first: bool | None = None  # ... the lower number first
 
 
 NO_FACTS = Facts()

@@ -189,6 +189,7 @@ def read_server_info(document: Any) -> Facts:
     if not info:
         return NO_FACTS
     odd: Odd = set()
+    by_priority = info.get("enable_priority_scheduling")
     low_first = info.get("schedule_low_priority_values_first")
     return Facts(
         slots=count(info.get("max_running_requests"), "slots", odd) or None,
@@ -196,6 +197,7 @@ def read_server_info(document: Any) -> Facts:
         block_tokens=count(info.get("page_size"), "page_size", odd) or None,
         context_tokens=count(info.get("context_length"), "context_length", odd) or None,
         version=text(info.get("version")),
+        by_priority=by_priority if isinstance(by_priority, bool) else None,
         low_first=low_first if isinstance(low_first, bool) else None,
     )
 

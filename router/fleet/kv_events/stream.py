@@ -109,6 +109,7 @@ class Stream:
             if mark != message.mark:
                 return self._restarted(message)
             self._live = seq
+            self._tries = 0  # the replay has closed its gap
             self._counters.duplicates += 1
             return []
         last = self._last

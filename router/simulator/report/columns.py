@@ -65,7 +65,20 @@ def of_runs(runs: Sequence[Run]) -> list[Column[Run]]:
         ),
         Column("hotspot", "hotspot", "× even", lambda run: run.summary.hotspot, "low"),
     ]
+    if any(run.summary.hedged for run in runs):
+        columns += [
+            Column("hedged", "hedged", "requests", lambda run: run.summary.hedged),
+            Column("hedges_won", "won", "by the copy", lambda run: run.summary.hedges_won),
+            Column("extra", "extra", "% of prefill", _extra),
+        ]
     return columns
+
+
+def _extra(run: Run) -> float | None:
+    """Tokens that were prefilled for nothing, by those that were needed."""
+    summary = run.summary
+    needed = summary.all.prompt_tokens - summary.all.cached_tokens
+    return _PERCENT * summary.wasted_tokens / needed if needed else None
 
 
 class Part(NamedTuple):

@@ -51,6 +51,9 @@ class Summary:
         self.by_replica: dict[str, int] = {}  # requests that ended there
         self.reasons: dict[Reason, int] = {}  # of requests that were not answered
         self.attempts: dict[int, int] = {}  # number of attempts: how many requests took so many
+        self.hedged = 0  # requests of which a second copy was sent ...
+        self.hedges_won = 0  # ... and answered first
+        self.wasted_tokens = 0  # uncached prompt tokens of copies that were outrun
         self.knowledge = Knowledge()
         self.series = Series()
         self.began = float("inf")  # the first arrival of all that ended
@@ -66,6 +69,10 @@ class Summary:
             self.until = ended
         attempts = outcome.attempts
         self.attempts[attempts] = self.attempts.get(attempts, 0) + 1
+        if outcome.hedged:
+            self.hedged += 1
+            self.hedges_won += outcome.hedge_won
+            self.wasted_tokens += outcome.wasted_tokens
         if outcome.replica:
             self.by_replica[outcome.replica] = self.by_replica.get(outcome.replica, 0) + 1
         groups = self._groups(arrival.priority, arrival.tenant)
@@ -147,6 +154,9 @@ class Summary:
             "cached_tokens_unexpected": self.knowledge.too_low,
             "failures": {str(reason): self.reasons[reason] for reason in sorted(self.reasons)},
             "attempts": {str(n): self.attempts[n] for n in sorted(self.attempts)},
+            "hedged": self.hedged,
+            "hedges_won": self.hedges_won,
+            "wasted_tokens": self.wasted_tokens,
             "classes": _documents(self.by_class),
             "tenants": _documents(self.by_tenant),
             "series": {"bin_s": self.series.width_s, "bins": [_bin(one) for one in self.series]},

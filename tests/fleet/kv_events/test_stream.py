@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from router.fleet.kv_events.decode import END_OF_REPLAY, Message
@@ -252,6 +252,7 @@ EVENTS = st.lists(
 
 
 @settings(max_examples=500)
+@example(["say", "restart", "lose", "say", "lose"], True, 4)  # tries of a gap that was closed
 @given(EVENTS, st.booleans(), st.integers(1, 6))
 def test_what_is_known_is_always_one_whole_piece(
     events: list[str], has_replay: bool, buffer: int

@@ -156,6 +156,20 @@ def test_the_columns_of_runs() -> None:
     assert rows["hotspot"][2] == ["1.00", "1.05"]
     assert "failed" not in rows
     assert "routers" not in rows
+    assert "hedged" not in rows
+
+
+def test_second_copies_have_columns_where_there_are_any() -> None:
+    hedged = outcome(0.0, prompt=100, cached=20, attempts=2)
+    hedged.hedged, hedged.hedge_won, hedged.wasted_tokens = True, True, 40
+    runs = [run("with", [hedged, outcome(1.0, prompt=100, cached=20)]), run("without", [outcome()])]
+    columns = of_runs(runs)
+    cells = [[cell.text for cell in row] for row in build(runs, columns).rows]
+    keys = [column.key for column in columns]
+    assert keys[-3:] == ["hedged", "hedges_won", "extra"]
+    assert [row[-3:] for row in cells] == [["1", "1", "25.0"], ["0", "0", "0"]]
+    document = runs[0].summary.document()
+    assert [document[key] for key in ("hedged", "hedges_won", "wasted_tokens")] == [1, 1, 40]
 
 
 def test_columns_that_only_some_runs_need() -> None:

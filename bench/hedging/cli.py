@@ -1,0 +1,64 @@
+"""`hedgerow bench hedging`: runs the parts that are asked for and prints what they found.
+
+Exit code 0: measured (goals missed are figures, no failure); 1: it could not be; 2: a mistake on
+the command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from bench.hedging import report
+from router.simulator.workers import Broken, Refused
+
+# Each has add_arguments(parser) and run(args) -> Sequence[Found].
+PARTS = {"simulated": "bench.hedging.simulated.part", "http": "bench.hedging.http.part"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--part", metavar="A,B", help=f"only these (default: {', '.join(PARTS)})")
+    add("--seed", type=int, default=1, help="of everything random (default: 1)")
+    add("--quick", action="store_true", help="seconds, for figures of no worth")
+    add("--markdown", action="store_true", help="print Markdown tables")
+    add("--json", metavar="FILE", help="also write the results as JSON; - for standard output")
+    for module in PARTS.values():
+        import_module(module).add_arguments(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    wanted = args.part.split(",") if args.part else list(PARTS)
+    unknown = [name for name in wanted if name not in PARTS]
+    if unknown:
+        print(f"unknown part {unknown[0]!r}; known: {', '.join(PARTS)}", file=sys.stderr)
+        return 2
+    founds: list[report.Found] = []
+    try:
+        for name in wanted:
+            run: Callable[[argparse.Namespace], Sequence[report.Found]]
+            run = import_module(PARTS[name]).run
+            founds += run(args)
+    except Broken as err:
+        print(err, file=sys.stderr)
+        return 1
+    except (Refused, ValueError) as err:
+        print(err, file=sys.stderr)
+        return 2
+    _write(founds, args)
+    return 0
+
+
+def _write(founds: Sequence[report.Found], args: argparse.Namespace) -> None:
+    content: Any = json.dumps(report.document(founds), indent=1, ensure_ascii=False) + "\n"
+    if args.json == "-":
+        sys.stdout.write(content)
+        return
+    print(report.markdown(founds) if args.markdown else report.text(founds), end="")
+    if args.json:
+        Path(args.json).write_text(content, encoding="utf-8")

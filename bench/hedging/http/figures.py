@@ -1,0 +1,101 @@
+"""From what clients saw and engines counted to the figures of a row. Pure.
+
+A request without a whole answer counts as slower than all others. Copies are counted at the
+engines, whoever made them and for whatever reason: what they were asked beyond what clients asked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import Any
+
+from bench.fleet.script import Script
+from bench.fleet.statistics import quantile, quantile_bounds
+from bench.hedging.http.traffic import URGENT
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Times to first token of one class, in seconds. None: nothing to tell, or not every answer
+    that it would take came."""
+
+    requests: int
+    p50: float | None
+    p95: float | None
+    p99: float | None
+    p99_bounds: tuple[float, float] | None  # within which it lies in 95 of 100 such runs
+    worst: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One contestant in one scenario."""
+
+    urgent: Times
+    other: Times
+    urgent_normal: Times  # before anything went wrong; no requests where it does from the start
+    urgent_share: float  # of the script's prompt tokens
+    copies: int  # requests that engines got beyond those that clients sent
+    extra_asked: float  # their prompt tokens, as a share of the script's
+    extra_computed: float  # the same of what got into a batch: losers may leave before
+    errors: dict[str, int]  # of all requests of the run
+    urgent_errors: int  # of those measured
+    late_p99: float | None  # how late requests went out
+    load_cpu: float  # of one CPU
+
+
+def figures(told: dict[str, Any], script: Script, normal_from: float) -> Figures:
+    """`told`: the load generator's answer; `normal_from`: seconds, where normality begins."""
+    records = told["played"]["records"]
+    measured = [r for r in records if r["measured"]]
+    normal = [r for r in records if normal_from <= r["due"] < script.measure_from]
+    late = sorted(r["sent"] - r["due"] for r in measured if r["sent"])
+    tokens = _tokens(script)
+    let_in = _gained(told, "prompt_tokens") - _gained(told, "prefix_cache_hits")
+    return Figures(
+        urgent=times(r for r in measured if r["urgency"] == URGENT),
+        other=times(r for r in measured if r["urgency"] != URGENT),
+        urgent_normal=times(r for r in normal if r["urgency"] == URGENT),
+        urgent_share=_tokens(script, URGENT) / tokens,
+        copies=round(_gained(told, "asked")) - len(records),
+        extra_asked=_gained(told, "asked_tokens") / tokens - 1,
+        extra_computed=let_in / tokens - 1,
+        errors=dict(Counter(r["error"] for r in records if r["error"])),
+        urgent_errors=sum(1 for r in measured if r["error"] and r["urgency"] == URGENT),
+        late_p99=quantile(late, 0.99),
+        load_cpu=told["played"]["cpu_share"],
+    )
+
+
+def times(records: Iterable[dict[str, Any]]) -> Times:
+    seen = sorted(inf if r["ttft"] is None or r["error"] else float(r["ttft"]) for r in records)
+    bounds = quantile_bounds(seen, 0.99)
+    return Times(
+        requests=len(seen),
+        p50=_finite(quantile(seen, 0.5)),
+        p95=_finite(quantile(seen, 0.95)),
+        p99=_finite(quantile(seen, 0.99)),
+        p99_bounds=bounds if bounds is not None and isfinite(bounds[1]) else None,
+        worst=_finite(seen[-1]) if seen else None,
+    )
+
+
+def _tokens(script: Script, urgency: str | None = None) -> float:
+    sizes: Sequence[tuple[float, int]] = script.sizes()  # one turn each, in order
+    return sum(
+        prompt
+        for (prompt, _), conversation in zip(sizes, script.conversations, strict=True)
+        if urgency is None or conversation.urgency == urgency
+    )
+
+
+def _gained(told: dict[str, Any], name: str) -> float:
+    pairs = zip(told["before"], told["after"], strict=True)
+    return float(sum(after[name] - before[name] for before, after in pairs))
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and isfinite(value) else None

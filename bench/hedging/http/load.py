@@ -1,0 +1,78 @@
+"""The load generator's process: plays a script, and lets things go wrong at their times.
+
+One JSON order a line, one JSON line back. What the engines did is asked of the engines themselves,
+before the first request and after the last answer, so that every router is counted alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any
+
+import aiohttp
+import msgspec
+import uvloop
+
+from bench.fleet.player import Player
+from bench.fleet.script import Script
+
+SETTLE_S = 0.3  # after the last answer: copies that lost leave their engines
+
+
+async def states(http: aiohttp.ClientSession, urls: Sequence[str]) -> list[dict[str, Any]]:
+    """What each engine's core has counted since its start."""
+
+    async def one(url: str) -> dict[str, Any]:
+        async with http.get(f"{url}/emulator/state") as answer:
+            told: dict[str, Any] = await answer.json()
+            return told
+
+    return list(await asyncio.gather(*(one(url) for url in urls)))
+
+
+async def go_wrong(
+    http: aiohttp.ClientSession, urls: Sequence[str], faults: Sequence[dict[str, Any]]
+) -> None:
+    """Each fault in its turn; times count from now."""
+    begin = perf_counter()
+    for fault in faults:
+        await asyncio.sleep(max(0.0, begin + fault["at"] - perf_counter()))
+        chosen = urls if fault["engine"] is None else [urls[fault["engine"] % len(urls)]]
+        for url in chosen:
+            async with http.post(f"{url}/emulator/faults", json=fault["fault"]) as answer:
+                answer.raise_for_status()
+
+
+async def run(order: dict[str, Any]) -> dict[str, Any]:
+    """Order: script, host, port, model, engines (their URLs), faults (`scenarios.Fault`)."""
+    script = msgspec.convert(order["script"], Script)
+    urls: list[str] = order["engines"]
+    async with aiohttp.ClientSession() as http:
+
+        async def uncounted() -> list[dict[str, float]]:
+            return []
+
+        player = Player(script, order["host"], order["port"], order["model"], uncounted)
+        before = await states(http, urls)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(go_wrong(http, urls, order["faults"]))
+            playing = tasks.create_task(player.play())
+        await asyncio.sleep(SETTLE_S)
+        return {"played": playing.result(), "before": before, "after": await states(http, urls)}
+
+
+def main() -> None:
+    # A buffered writer of our own: with PYTHONUNBUFFERED set, `print` loses what a pipe did not
+    # take in one piece, and these lines are longer than a pipe.
+    with open(sys.stdout.fileno(), "wb", closefd=False) as out:
+        for line in sys.stdin:
+            out.write(json.dumps(uvloop.run(run(json.loads(line)))).encode() + b"\n")
+            out.flush()
+
+
+if __name__ == "__main__":
+    main()

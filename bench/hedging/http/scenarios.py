@@ -1,0 +1,107 @@
+"""What goes wrong in a run, and when: options of the emulated engines, and faults posted to them.
+
+Plain data. A scenario in which something goes wrong at a moment measures from that moment on; what
+came before it, warm-up aside, tells what is normal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from bench.hedging.http.traffic import Size
+
+HALF, FULL = 0.5, 0.9  # of the rate at which the fleet saturates
+SLOW_SHARE, SLOW_FACTOR = 0.05, 10  # of requests, wherever they go; times as long
+FLEET_FACTOR = 1.8  # every engine so many times as slow: at half load, as full as at 0.9
+FREEZE_S, PAUSE_S = 2.0, 0.5  # one engine stands still; all are well
+SLOW_REQUESTS = ("--fault", f"straggle={SLOW_FACTOR}; probability={SLOW_SHARE}")
+NOTHING: dict[str, Any] = {}  # no fault
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Posted to one engine, `at` seconds after the begin."""
+
+    at: float
+    engine: int | None  # None: to all; a number beyond the last begins anew
+    fault: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """`contestants`: keys of `contestants.KINDS`; `faults`: within the times that are measured."""
+
+    name: str
+    title: str
+    contestants: tuple[str, ...]
+    load: float = HALF
+    options: tuple[str, ...] = ()
+    has_normal: bool = False
+    faults: Callable[[float, float], tuple[Fault, ...]] = lambda since, until: ()
+
+    def measure_from(self, size: Size) -> float:
+        return size.warm + (size.normal if self.has_normal else 0.0)
+
+    def until(self, size: Size) -> float:
+        return self.measure_from(size) + size.measured
+
+
+def _frozen(since: float, until: float) -> tuple[Fault, ...]:
+    """One engine after the other takes requests and sends heads, but does nothing for a while."""
+    faults: list[Fault] = []
+    at, engine = since, 0
+    while at + FREEZE_S <= until:
+        faults += Fault(at, engine, {"freeze": True}), Fault(at + FREEZE_S, engine, NOTHING)
+        at, engine = at + FREEZE_S + PAUSE_S, engine + 1
+    return tuple(faults)
+
+
+def _all_slow(since: float, until: float) -> tuple[Fault, ...]:
+    return Fault(since, None, {"slow": FLEET_FACTOR}), Fault(until, None, NOTHING)
+
+
+WITH_AND_WITHOUT = ("adaptive", "off")
+PEERS = ("envoy", "haproxy")  # they need to be told when to ask again
+ALL = (*WITH_AND_WITHOUT, "p2c", *PEERS)
+HEALTHY = Scenario("healthy", "nothing is wrong", ("p2c",))
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario(
+            "slow-requests",
+            f"{SLOW_SHARE:.0%} of requests {SLOW_FACTOR} times slower, wherever they go; heads "
+            "come at once (vLLM, TensorRT-LLM, TGI)",
+            ALL,
+            options=SLOW_REQUESTS,
+        ),
+        Scenario(
+            "slow-requests-late-heads",
+            "the same, and heads come with the first token (SGLang, llama.cpp)",
+            (*WITH_AND_WITHOUT, *PEERS),
+            options=(*SLOW_REQUESTS, "--wait-first-token"),
+        ),
+        Scenario(
+            "frozen",
+            f"one engine at a time stands still for {FREEZE_S:g} s; heads still come at once",
+            ALL,
+            has_normal=True,
+            faults=_frozen,
+        ),
+        Scenario(
+            "busy",
+            "slow requests as above in a fleet that is nearly full",
+            WITH_AND_WITHOUT,
+            load=FULL,
+            options=SLOW_REQUESTS,
+        ),
+        Scenario(
+            "all-slow",
+            f"every engine becomes {FLEET_FACTOR:g} times slower",
+            WITH_AND_WITHOUT,
+            has_normal=True,
+            faults=_all_slow,
+        ),
+    )
+}

@@ -1,0 +1,117 @@
+"""One contestant in one scenario: fresh engines, a fresh router, the script, the figures."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from time import monotonic
+
+import msgspec
+
+from bench.fleet import engines
+from bench.fleet.contestants import Ready
+from bench.fleet.run import BUSY, LATE_S
+from bench.fleet.script import Script
+from bench.hedging.http import own, traffic
+from bench.hedging.http.contestants import HedgerowHedging
+from bench.hedging.http.figures import Figures, figures
+from bench.hedging.http.scenarios import Scenario
+from bench.overhead import cpu
+from bench.overhead.measure import Running
+from bench.overhead.peers import PeerError, Site
+from bench.overhead.processes import Orderly, Placement
+
+
+@dataclass(slots=True)
+class Row:
+    """One contestant in one scenario."""
+
+    key: str
+    name: str
+    scenario: str
+    version: str = "-"
+    settings: str = ""
+    absent: str = ""  # why it was not measured
+    figures: Figures | None = None
+    hedges: dict[str, float] = field(default_factory=dict)  # by its own counters, if it has any
+    router_cpu: float = 0.0  # of one CPU, while the script played
+    engines_cpu: float = 0.0
+    problems: list[str] = field(default_factory=list)
+
+
+class Stage:
+    """Where all runs take place, one after the other: one load generator, the same CPUs."""
+
+    def __init__(
+        self, spec: engines.Spec, size: traffic.Size, seed: int, placement: Placement, load: Orderly
+    ) -> None:
+        self.spec = spec
+        self.size = size
+        self._seed = seed
+        self._placement = placement
+        self._load = load
+        self.saturation = traffic.saturation(spec)
+
+    def script(self, scenario: Scenario) -> Script:
+        """The same requests at the same moments for every contestant."""
+        rate = scenario.load * self.saturation
+        since, until = scenario.measure_from(self.size), scenario.until(self.size)
+        return traffic.script(rate, self._seed, since, until)
+
+    def measure(self, key: str, kind: type[Ready], scenario: Scenario) -> Row:
+        row = Row(key, kind.name, scenario.name, settings=kind.settings)
+        try:
+            with tempfile.TemporaryDirectory(prefix="hedgerow-hedging-") as name:
+                folder = Path(name)
+                folder.chmod(0o755)
+                self._measure(kind, scenario, row, folder)
+        except PeerError as error:
+            row.absent = str(error)
+        return row
+
+    def _measure(self, kind: type[Ready], scenario: Scenario, row: Row, folder: Path) -> None:
+        row.version = kind(Site(folder, (), self._placement)).version()
+        script = self.script(scenario)
+        faults = scenario.faults(script.measure_from, script.until)
+        spec = replace(self.spec, more=scenario.options)
+        with (
+            engines.Engines(spec, self._placement.others, log=folder / "engines.log") as fleet,
+            Running(kind(Site(folder, fleet.ports, self._placement))) as peer,
+        ):
+            before, began = self._read(peer.pid, fleet.pid), monotonic()
+            told = self._load.ask(
+                {
+                    "script": msgspec.to_builtins(script),
+                    "host": "127.0.0.1",
+                    "port": peer.port,
+                    "model": engines.MODEL,
+                    "engines": fleet.urls,
+                    "faults": [asdict(fault) for fault in faults],
+                }
+            )
+            after, seconds = self._read(peer.pid, fleet.pid), monotonic() - began
+            if peer.process is not None and (code := peer.process.poll()) is not None:
+                row.problems.append(f"ended with {code} during the run")
+            elif isinstance(peer, HedgerowHedging):
+                row.hedges = own.hedges(peer.admin_port)
+        row.figures = figures(told, script, self.size.warm)
+        row.router_cpu = cpu.spent_s(before[0], after[0]) / seconds
+        row.engines_cpu = cpu.spent_s(before[1], after[1]) / seconds
+        row.problems += problems(row, row.figures)
+
+    def _read(self, router: int, fleet: int) -> tuple[cpu.Reading, cpu.Reading]:
+        return cpu.read(cpu.tree(router)), cpu.read([fleet])
+
+
+def problems(row: Row, seen: Figures) -> list[str]:
+    """What makes this row's figures doubtful, in words."""
+    found = [f"{count} × {error}" for error, count in sorted(seen.errors.items())]
+    others = seen.load_cpu + row.engines_cpu
+    if others > BUSY:
+        found.append(f"load and engines used {others:.0%} of their CPU")
+    if row.router_cpu > BUSY:
+        found.append(f"the router used {row.router_cpu:.0%} of a CPU")
+    if seen.late_p99 is not None and seen.late_p99 > LATE_S:
+        found.append(f"p99 of requests went out {seen.late_p99 * 1e3:.0f} ms late")
+    return found

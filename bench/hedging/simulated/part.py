@@ -1,0 +1,55 @@
+"""The simulated part of `hedgerow bench hedging`: its options, and what it runs in which order."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.fleet.simulated.report import Found
+from bench.hedging.simulated import cases, frontier, harm, page, policies
+from router.simulator import arguments as words
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("simulated")
+    group.add_argument(
+        "--jobs", type=words.count, default=_cpus(), metavar="N", help="runs at once (CPUs)"
+    )
+    group.add_argument("--cases-only", action="store_true", help="only what goals are set for")
+    group.add_argument("--html", metavar="FILE", type=Path, help="write a page with plots")
+
+
+def run(args: argparse.Namespace) -> Sequence[Found]:
+    """All tables. Raises as `run_all` does, and OSError for the page."""
+    length = cases.Length.quick() if args.quick else cases.Length()
+    common: dict[str, Any] = {"seed": args.seed, "jobs": args.jobs, "length": length}
+    _say("simulating what is promised, with hedging and without")
+    founds = [cases.run(**common)]
+    if args.cases_only:
+        return founds
+    _say("simulating every policy")
+    founds.append(policies.run(**common))
+    _say("simulating budgets")
+    budgets, by_budget = frontier.run(
+        **common, budgets=frontier.QUICK if args.quick else frontier.BUDGETS
+    )
+    _say("simulating loads")
+    loads, by_load = harm.run(**common, loads=harm.QUICK if args.quick else harm.LOADS)
+    founds += [budgets, loads]
+    if args.html is not None:
+        args.html.parent.mkdir(parents=True, exist_ok=True)
+        args.html.write_text(page.page(founds, by_budget, by_load), encoding="utf-8")
+    return founds
+
+
+def _cpus() -> int:
+    usable: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
+    return len(usable(0)) if usable is not None else os.cpu_count() or 1
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

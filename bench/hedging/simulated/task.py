@@ -1,0 +1,153 @@
+"""One simulation of the bench, from plain values, and the figures of what came of it.
+
+Times to first token are kept one by one, not in a sketch: what is promised are differences of two
+percent. A request without an answer counts as slower than all others.
+
+Must never: count a request that arrived outside the measured time.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import fsum, inf
+from typing import TextIO, cast
+
+from bench.fleet.statistics import quantile, quantile_bounds
+from router.core.errors import Reason
+from router.simulator.job import Job
+from router.simulator.outcome import Outcome
+from router.simulator.scenario import Scenario
+from router.simulator.simulation import Totals, simulate
+from router.simulator.traffic import Traffic
+from router.simulator.workers import run_all
+
+
+@dataclass(slots=True)
+class Class:
+    """The requests of one class, of one run or of several."""
+
+    ttfts: array[float] = field(default_factory=lambda: array("d"))  # seconds; inf: no answer
+    hedged: int = 0
+    won: int = 0  # ... by the copy
+    prefill_tokens: int = 0  # uncached prompt tokens of what was answered
+    wasted_tokens: int = 0  # ... of copies that were outrun
+    _ranked: list[float] = field(default_factory=list)
+
+    def ended(self, outcome: Outcome) -> None:
+        arrival = outcome.arrival
+        ttft_s = outcome.ttft_s if outcome.reason is Reason.OK else None
+        self.ttfts.append(inf if ttft_s is None else ttft_s)
+        self.hedged += outcome.hedged
+        self.won += outcome.hedge_won
+        self.prefill_tokens += arrival.prompt_tokens - outcome.cached_tokens
+        self.wasted_tokens += outcome.wasted_tokens
+
+    def add(self, other: Class) -> None:
+        self.ttfts.extend(other.ttfts)
+        self._ranked = []
+        self.hedged += other.hedged
+        self.won += other.won
+        self.prefill_tokens += other.prefill_tokens
+        self.wasted_tokens += other.wasted_tokens
+
+    @property
+    def ranked(self) -> Sequence[float]:
+        if len(self._ranked) != len(self.ttfts):
+            self._ranked = sorted(self.ttfts)
+        return self._ranked
+
+    @property
+    def requests(self) -> int:
+        return len(self.ttfts)
+
+    def ttft(self, q: float) -> float | None:
+        """Seconds; None of nothing, infinity if so many had no answer."""
+        return quantile(self.ranked, q)
+
+    @property
+    def mean(self) -> float | None:
+        return fsum(self.ttfts) / len(self.ttfts) if self.ttfts else None
+
+    @property
+    def chance(self) -> str:
+        """Between which values the true p99 lies, in 95 of 100 such runs."""
+        bounds = quantile_bounds(self.ranked, 0.99)
+        if bounds is None:
+            return f"of {self.requests:,} requests: too few for a p99"
+        return f"p99 of {self.requests:,} requests, by chance {bounds[0]:.2f} to {bounds[1]:.2f} s"
+
+
+@dataclass(slots=True)
+class Result:
+    """What came of a run, or of several with different seeds."""
+
+    label: str
+    classes: dict[str, Class]
+    totals: list[Totals]
+
+    def of(self, name: str) -> Class:
+        return self.classes.get(name) or Class()
+
+    def add(self, other: Result) -> None:
+        for name, seen in other.classes.items():
+            self.classes.setdefault(name, Class()).add(seen)
+        self.totals += other.totals
+
+    @property
+    def extra(self) -> float | None:
+        """Tokens that were prefilled for nothing, as a share of all that were asked for."""
+        asked = sum(seen.prefill_tokens for seen in self.classes.values())
+        wasted = sum(seen.wasted_tokens for seen in self.classes.values())
+        return wasted / asked if asked else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A scenario, who makes its traffic, and which requests count."""
+
+    policy: str  # the label of the row
+    scenario: Scenario
+    traffic: Callable[[], Traffic]  # called where it is run; it must be picklable
+    measure_from: float = 0.0  # seconds ...
+    measure_until: float = inf  # ... of the arrivals that count
+
+    def run(self, line: TextIO | None = None) -> Result:
+        """Simulate it; `line` is not written to. Raises as `simulate` does."""
+        seen = _Window(self.measure_from, self.measure_until)
+        totals = simulate(self.scenario, self.traffic(), seen)
+        return Result(self.policy, seen.classes, [totals])
+
+
+class _Window:
+    """Figures by class of what arrives in time."""
+
+    def __init__(self, begin: float, end: float) -> None:
+        self.classes: dict[str, Class] = {}
+        self._begin = begin
+        self._end = end
+
+    def ended(self, outcome: Outcome) -> None:
+        if self._begin <= outcome.arrival.at < self._end:
+            self.classes.setdefault(outcome.arrival.priority, Class()).ended(outcome)
+
+
+def play(tasks: Sequence[Task], at_once: int = 1) -> list[Result]:
+    """All of them, `at_once` in processes of their own; results in the order of the tasks.
+
+    Raises as `run_all` does.
+    """
+    # What `run_all` needs of a job is what a task has: a policy, a scenario and `run`.
+    return cast(list[Result], run_all(cast(Sequence[Job], tasks), at_once))
+
+
+def pooled(results: Sequence[Result]) -> dict[str, Result]:
+    """Runs of one label become one, in the order in which they came."""
+    found: dict[str, Result] = {}
+    for result in results:
+        if result.label in found:
+            found[result.label].add(result)
+        else:
+            found[result.label] = result
+    return found

@@ -1,0 +1,55 @@
+"""The fleet and the traffic of the simulated bench.
+
+A hundred replicas, each an 8B model on one A100. Prompts that share nothing (3,000 tokens,
+lognormal, 9,000 at most), so that affinity neither helps nor harms; every fifth request is urgent,
+and so, as lengths have one law, is a fifth of the prefill tokens. One attempt in twenty takes ten
+times as long to its first token, wherever it goes (`router.simulator.scenario.Straggling`).
+
+Load is a share of the rate at which the fleet saturates without a cache hit
+(`bench.fleet.capacity`). Must never: know whether anybody hedges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+
+from bench.fleet.simulated.worlds import FLEET, cold_rate
+from router.simulator.scenario import Scenario, Straggling
+from router.simulator.traffic import Traffic
+from router.simulator.workloads import Mix, Unique
+
+REPLICAS = 100
+URGENT, OTHER = "high", "normal"
+MOST_URGENT = "critical"  # the only class that `immediate` copies
+URGENT_SHARE = 0.2  # of the requests, and of the prefill tokens
+STRAGGLING = Straggling(share=0.05, factor=10.0)
+_LAW = 20_000  # requests that tell the lengths of the workload
+
+
+def fleet(replicas: int = REPLICAS) -> Scenario:
+    # No look at everybody's load: it is in no figure of this bench.
+    return replace(FLEET, replicas=replicas, straggling=STRAGGLING, sample_s=0.0)
+
+
+def saturation(scenario: Scenario) -> float:
+    """Requests/s at which it saturates."""
+    law = islice(Unique(rate=1.0, duration_s=float("inf"), seed=0), _LAW)
+    sizes = [(float(one.prompt_tokens), one.output_tokens) for one in law]
+    return cold_rate(scenario, sizes)
+
+
+def traffic(
+    rate: float,
+    duration_s: float,
+    seed: int,
+    urgent: float = URGENT_SHARE,
+    urgent_class: str = URGENT,
+) -> Traffic:
+    """A share `urgent` of the requests is of the class named, the others are normal."""
+    parts = [
+        Unique(rate=rate * share, duration_s=duration_s, seed=2 * seed + place, priority=priority)
+        for place, (priority, share) in enumerate(((urgent_class, urgent), (OTHER, 1.0 - urgent)))
+        if share > 0.0
+    ]
+    return Mix(*parts, name="unique prompts")

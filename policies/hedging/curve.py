@@ -1,0 +1,106 @@
+"""How long first tokens take, as a survival curve: the share that is still waited for at a time.
+
+Times are in multiples of what was predicted, so that long prompts and short ones share one curve.
+An attempt whose race another one won was cut short: how long it would have taken is not known, but
+it is at least what it had waited. Leaving such samples out would make the slow ones vanish, and
+counting their waits as answers would make them quick. Here each counts as waiting up to its cut and
+as nothing afterwards (Kaplan and Meier, "Nonparametric Estimation from Incomplete Observations",
+JASA 53, 1958), which is unbiased as long as the cut says nothing about the rest: the other copy's
+time does not.
+
+Where the last samples were all cut, the curve does not come down to 0. What remains then, and
+whoever waits for longer than anybody was seen to, is taken to need as long again as it has waited
+(a Pareto tail with exponent 2, whose mean remaining life at t is t).
+
+Must never: change after it was made, or look at a clock.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from math import inf, sqrt
+
+_CLOSE = 1e-9  # shares that differ by less are the same
+
+
+class Curve:
+    """The share of attempts that show nothing within a time, and what follows from it."""
+
+    __slots__ = ("_alive", "_areas", "_end", "_values", "last", "mean", "shown")
+
+    def __init__(
+        self, shown: Iterable[tuple[float, int]], cut: Iterable[tuple[float, int]] = ()
+    ) -> None:
+        """(time, how many) of attempts that showed content, and of those cut short before."""
+        counts: dict[float, list[int]] = {}
+        for value, count in shown:
+            counts.setdefault(value, [0, 0])[0] += count
+        for value, count in cut:
+            counts.setdefault(value, [0, 0])[1] += count
+        waiting = sum(ended + left for ended, left in counts.values())
+        self.shown = sum(ended for ended, _ in counts.values())  # samples that are whole
+        self.last = max(counts, default=0.0)  # the longest wait of all, whole or cut
+        self._values: list[float] = []  # times at which somebody showed content, ascending
+        self._alive: list[float] = []  # the share that still waits after each of them
+        self._areas: list[float] = []  # the integral of the share from 0 up to each of them
+        share, area, at = 1.0, 0.0, 0.0
+        for value in sorted(counts):
+            ended, left = counts[value]
+            if ended:
+                area += share * (value - at)
+                share *= 1.0 - ended / waiting
+                at = value
+                self._values.append(value)
+                self._alive.append(share)
+                self._areas.append(area)
+            waiting -= ended + left
+        self._end = share  # what remains at `last`: 0 unless the last ones were cut
+        # The mean of all: the integral of `survival` without end.
+        self.mean = self.area(self.last) + share * self.last
+
+    def survival(self, time: float) -> float:
+        """The share that takes longer than `time`."""
+        if time > self.last:
+            return self._end * (self.last / time) ** 2
+        index = self._until(time)
+        return self._alive[index - 1] if index else 1.0
+
+    def area(self, time: float) -> float:
+        """The integral of `survival` from 0 to `time`: the mean of min(what it takes, `time`)."""
+        if time > self.last:
+            return self.area(self.last) + self._end * self.last * (1.0 - self.last / time)
+        index = self._until(time)
+        if not index:
+            return time
+        return self._areas[index - 1] + self._alive[index - 1] * (time - self._values[index - 1])
+
+    def remaining(self, time: float) -> float:
+        """How much longer it takes in the mean, of those that have waited for `time`."""
+        share = self.survival(time)
+        if time >= self.last or share <= _CLOSE:
+            return time
+        return (self.mean - self.area(time)) / share
+
+    def quantile(self, q: float) -> float:
+        """The least time that a share `q` does not exceed; infinity where there is none."""
+        left = 1.0 - q
+        low, high = 0, len(self._alive)
+        while low < high:  # the first one that is low enough; the shares only fall
+            middle = (low + high) // 2
+            if self._alive[middle] <= left + _CLOSE:
+                high = middle
+            else:
+                low = middle + 1
+        if low < len(self._values):
+            return self._values[low]
+        return self.last * sqrt(self._end / left) if left > 0.0 else inf
+
+    def times(self, since: float) -> list[float]:
+        """`since`, and all later times at which somebody showed content, ascending."""
+        return [since, *self._values[self._until(since) :]]
+
+    def _until(self, time: float) -> int:
+        """How many of the values are not above `time`. A moment that was computed from one of them
+        is not below it: rounding is no wait."""
+        return bisect_right(self._values, time * (1.0 + _CLOSE))

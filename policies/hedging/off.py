@@ -1,0 +1,20 @@
+"""No second copies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from policies.hedging.contract import Delay, HedgingPolicy, policy
+from policies.hedging.curve import Curve
+
+
+@policy("off")
+@dataclass(slots=True)
+class Off(HedgingPolicy):
+    """Nothing is hedged and nothing is measured for it."""
+
+    idle: ClassVar[bool] = True
+
+    def delay(self, curve: Curve | None, quantile: float) -> Delay | None:
+        return None

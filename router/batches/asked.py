@@ -1,0 +1,118 @@
+"""What clients ask for, judged: JSON bodies and query strings. Pure. Raises Refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from router.intake.routes import JSON, POSTS
+
+HOUR_S: Final = 3600
+EXPIRES_MAX_S: Final = 30 * 24 * HOUR_S
+_WINDOW: Final = re.compile(r"([1-9][0-9]{0,2})h\Z")
+_HOURS_MAX: Final = 14 * 24
+_METADATA: Final = (16, 64, 512)  # pairs, characters of a key, of a value
+FILENAME_CHARS: Final = 256
+
+
+class Refused(Exception):
+    """An answer in OpenAI's error shape."""
+
+    def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.param = param
+
+
+class Expiry(msgspec.Struct):
+    anchor: str
+    seconds: int
+
+
+class NewBatch(msgspec.Struct):
+    """The body of POST /v1/batches."""
+
+    input_file_id: str
+    endpoint: str
+    completion_window: str
+    metadata: dict[str, str] | None = None
+    output_expires_after: Expiry | None = None
+
+    @property
+    def window_s(self) -> int:
+        """How long it may take."""
+        found = _WINDOW.match(self.completion_window)
+        assert found is not None
+        return int(found[1]) * HOUR_S
+
+
+_decode = msgspec.json.Decoder(NewBatch).decode
+
+
+def new_batch(body: bytes) -> NewBatch:
+    try:
+        asked = _decode(body)
+    except msgspec.ValidationError as err:
+        raise Refused(400, "invalid_request", f"{err}.") from None
+    except (msgspec.DecodeError, RecursionError):
+        raise Refused(400, "bad_json", "The body is not JSON.") from None
+    route = POSTS.get(asked.endpoint.encode("utf-8", "replace"))
+    if route is None or not route.inference or route.body != JSON:
+        message = "This endpoint takes no batches, e.g. /v1/chat/completions does."
+        raise Refused(400, "invalid_endpoint", message, "endpoint")
+    window = _WINDOW.match(asked.completion_window)
+    if window is None or int(window[1]) > _HOURS_MAX:
+        message = f"The completion_window must be hours from 1h to {_HOURS_MAX}h, e.g. 24h."
+        raise Refused(400, "invalid_completion_window", message, "completion_window")
+    pairs, key_chars, value_chars = _METADATA
+    metadata = asked.metadata or {}
+    if len(metadata) > pairs or any(
+        len(key) > key_chars or len(value) > value_chars for key, value in metadata.items()
+    ):
+        message = (
+            f"At most {pairs} pairs, keys of {key_chars} and values of {value_chars} characters."
+        )
+        raise Refused(400, "invalid_metadata", message, "metadata")
+    if asked.output_expires_after is not None:
+        expiry = asked.output_expires_after
+        expires_after(expiry.anchor, expiry.seconds, "output_expires_after")
+    return asked
+
+
+def expires_after(anchor: str, seconds: int, param: str) -> int:
+    """How long a file is to be kept."""
+    if anchor != "created_at":
+        raise Refused(400, "invalid_anchor", "The anchor must be created_at.", f"{param}.anchor")
+    if not HOUR_S <= seconds <= EXPIRES_MAX_S:
+        message = f"Must be {HOUR_S} to {EXPIRES_MAX_S} seconds."
+        raise Refused(400, "invalid_seconds", message, f"{param}.seconds")
+    return seconds
+
+
+def limit_of(query: Mapping[str, str], usual: int, most: int) -> int:
+    """How many entries of a list."""
+    text = query.get("limit")
+    if text is None:
+        return usual
+    if not text.isdecimal() or len(text) > 9 or not 1 <= int(text) <= most:
+        raise Refused(400, "invalid_limit", f"The limit must be 1 to {most}.", "limit")
+    return int(text)
+
+
+def is_oldest_first(query: Mapping[str, str]) -> bool:
+    order = query.get("order", "desc")
+    if order not in ("asc", "desc"):
+        raise Refused(400, "invalid_order", "The order must be asc or desc.", "order")
+    return order == "asc"
+
+
+def filename_of(given: str | None) -> str:
+    """A name to show; the disk knows the file by another."""
+    name = (given or "").replace("\\", "/").rpartition("/")[2]
+    plain = "".join(c if c.isprintable() else "_" for c in name)[:FILENAME_CHARS]
+    return plain.encode("utf-8", "replace").decode() or "file.jsonl"

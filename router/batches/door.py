@@ -1,0 +1,168 @@
+"""The door's life: open the folder, answer, work, rest, stop.
+
+It listens nowhere. The data plane hands it connections of its own making (`connect`), each one half
+of a socket pair, so that whoever wants in has passed the data port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from time import time
+from typing import TYPE_CHECKING, Final
+
+from router.batches.runner import Runner
+from router.batches.sender import Sender
+from router.batches.shelf import Shelf
+from router.batches.store import Store
+from router.batches.worker import Worker
+from router.config.model import Batches
+from router.core.errors import ConfigError
+from router.observe.events import log_event
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from router.batches.api import Api
+
+HOUSE_S: Final = 3600.0  # between two looks for what is outdated
+CLOSE_TIMEOUT_S: Final = 1.0  # for requests under way when it stops
+
+
+class Door:
+    """`open`, `run` once the data port listens, `rest` when draining, `stop`."""
+
+    def __init__(self, rules: Batches) -> None:
+        self._rules = rules
+        self._worker = Worker()
+        self._shelf: Shelf | None = None
+        self._store: Store | None = None
+        self._sender: Sender | None = None
+        self._web: web.AppRunner | None = None
+        self._house: asyncio.Task[None] | None = None
+        self.runner: Runner | None = None
+        self._api: Api | None = None
+        self._is_closed = False
+
+    @property
+    def lines(self) -> int:
+        """Lines under way."""
+        return 0 if self.runner is None else self.runner.under_way
+
+    async def open(self) -> None:
+        """Take the folder, ready to answer. Raises ConfigError when it cannot be used."""
+        from aiohttp import web
+
+        from router.batches.api import Api
+
+        try:
+            shelf, store = await self._worker(self._take_folder)
+        except (OSError, sqlite3.Error) as err:
+            raise ConfigError([f"batches.folder: cannot be used: {err}"]) from None
+        self._sender = Sender(self._rules.result)
+        self.runner = Runner(store, shelf, self._worker, self._rules, self._sender)
+        self._api = api = Api(store, shelf, self._worker, self.runner, self._rules)
+        self._web = web.AppRunner(
+            api.build(),
+            access_log=None,
+            handle_signals=False,
+            handler_cancellation=True,  # a client that has left lingers nowhere
+            shutdown_timeout=CLOSE_TIMEOUT_S,
+        )
+        await self._web.setup()
+
+    def _take_folder(self) -> tuple[Shelf, Store]:
+        folder = Path(self._rules.folder)
+        self._shelf = shelf = Shelf(folder, self._rules.disk_free)
+        self._store = store = Store(folder / "batches.sqlite")
+        shelf.sweep(store.names())
+        return shelf, store
+
+    async def run(self, url: str) -> None:
+        """Work through what is not over, by way of the data port at `url`."""
+        assert self._sender is not None
+        assert self.runner is not None
+        self._sender.url = url
+        await self.runner.start()
+        self._house = asyncio.create_task(self._keep_house())
+
+    async def connect(self, factory: Callable[[], asyncio.BaseProtocol]) -> asyncio.BaseTransport:
+        """A connection to the endpoints, for a protocol made by `factory`. Raises OSError."""
+        assert self._web is not None
+        server = self._web.server
+        assert server is not None
+        loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+        try:
+            ours.setblocking(False)
+            theirs.setblocking(False)
+            await loop.connect_accepted_socket(server, theirs)
+            transport, _ = await loop.create_connection(factory, sock=ours)
+        except BaseException:
+            ours.close()
+            theirs.close()
+            raise
+        return transport
+
+    def rest(self) -> None:
+        """Begin no more lines."""
+        if self.runner is not None:
+            self.runner.rest()
+
+    async def stop(self) -> None:
+        """End everything and let go of the folder; harmless if it never opened, or again."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        house, self._house = self._house, None
+        if house is not None:
+            house.cancel()
+            await asyncio.gather(house, return_exceptions=True)
+        if self._web is not None:
+            try:
+                await asyncio.wait_for(self._web.cleanup(), 3 * CLOSE_TIMEOUT_S)
+            except TimeoutError:
+                pass
+        if self._api is not None:
+            await self._api.settled()
+        if self.runner is not None:
+            await self.runner.stop()
+        if self._sender is not None:
+            await self._sender.close()
+        await self._worker(self._let_go)
+        self._worker.close()
+
+    def _let_go(self) -> None:
+        if self._store is not None:
+            self._store.close()
+        if self._shelf is not None:
+            self._shelf.close()
+
+    async def _keep_house(self) -> None:
+        while True:
+            try:
+                await self._tidy()
+            except (OSError, sqlite3.Error) as err:
+                log_event(logging.ERROR, "outdated batch files stay", error=str(err))
+            await asyncio.sleep(HOUSE_S)
+
+    async def _tidy(self) -> None:
+        assert self._store is not None
+        assert self.runner is not None
+        now = int(time())
+        for name in await self._worker(self._store.outdated, now):
+            await self._worker(self._throw_away, name)
+        await self._worker(self._store.forget, now - int(self._rules.retention_s))
+        for number in await self._worker(self._store.spent):
+            await self.runner.purge(number)
+
+    def _throw_away(self, name: str) -> None:
+        assert self._store is not None
+        assert self._shelf is not None
+        if self._store.user_of(name) is None:
+            self._store.remove_file(name)
+            self._shelf.remove(name)

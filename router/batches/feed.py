@@ -1,0 +1,45 @@
+"""The lines of a running batch that still want a result, a piece of its file at a time.
+
+Nothing of where it stands is kept anywhere: after a restart the file is walked from its beginning,
+and the books say which lines to pass over. Called in the worker only.
+"""
+
+from __future__ import annotations
+
+from router.batches.lines import Cutter, Line, parse
+from router.batches.rows import Batch
+from router.batches.shelf import Shelf
+from router.batches.store import Store
+
+
+class Feed:
+    """One batch's lines, in order, each given once."""
+
+    def __init__(self, batch: Batch, store: Store, shelf: Shelf, longest: int) -> None:
+        self._batch = batch
+        self._store = store
+        self._file = shelf.reading(batch.input_file)
+        self._cutter = Cutter(self._file, longest)
+        self._found: list[tuple[int, bytes]] = []  # cut and not looked up yet
+        self.is_over = False
+
+    def take(self) -> list[Line]:
+        """The next lines; none says nothing, `is_over` does.
+
+        Raises OSError and sqlite3.Error; Unusable for a file that is not the one that was judged.
+        """
+        if not self._found:
+            self._found = list(self._cutter.take())
+        found: list[Line] = []
+        if self._found:
+            # If the books cannot be read now, the lines are here when it is tried again.
+            first, last = self._found[0][0], self._found[-1][0]
+            done = self._store.recorded(self._batch.number, first, last)
+            endpoint = self._batch.endpoint
+            found = [parse(at, raw, endpoint) for at, raw in self._found if at not in done]
+            self._found = []
+        self.is_over = self._cutter.is_over
+        return found
+
+    def close(self) -> None:
+        self._file.close()

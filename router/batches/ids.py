@@ -1,0 +1,36 @@
+"""Names: of files and batches (random), of requests (from where they stand), of owners (a hash)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from typing import Final
+
+_ID: Final = re.compile(r"file-[0-9a-f]{32}\Z|batch_[0-9a-f]{32}\Z")
+
+
+def new_file_id() -> str:
+    return "file-" + os.urandom(16).hex()
+
+
+def new_batch_id() -> str:
+    return "batch_" + os.urandom(16).hex()
+
+
+def is_id(text: str) -> bool:
+    """Whether a client's word can be the name of anything here; nothing else reaches the disk."""
+    return _ID.match(text) is not None
+
+
+def request_id(batch_id: str, line: int) -> str:
+    """The same whenever the line is sent again, so that the access log tells of repetitions."""
+    digest = hashlib.blake2b(f"{batch_id}/{line}".encode(), digest_size=16)
+    return "batch_req_" + digest.hexdigest()
+
+
+def owner_of(authorization: str | None) -> str:
+    """Whose a file or a batch is: a hash of the Authorization field; "" for who sent none."""
+    if not authorization:
+        return ""
+    return hashlib.sha256(authorization.encode("utf-8", "surrogateescape")).hexdigest()

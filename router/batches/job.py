@@ -1,0 +1,97 @@
+"""A running batch in memory: its lines that are next, those that come again, those under way.
+
+No I/O, no clock of its own; times are monotonic seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import math
+from collections import deque
+from typing import Final
+
+from router.batches.feed import Feed
+from router.batches.lines import Line
+from router.batches.rows import Batch
+
+NEVER: Final = math.inf
+AGAIN_MOST: Final = 64  # lines that wait for another attempt; above it no new ones are begun
+
+
+class Job:
+    """One batch that is `in_progress`."""
+
+    __slots__ = (
+        "_again",
+        "_fresh",
+        "_serial",
+        "batch",
+        "ending",
+        "feed",
+        "held",
+        "reads_at",
+        "tasks",
+        "tries",
+    )
+
+    def __init__(self, batch: Batch, feed: Feed) -> None:
+        self.batch = batch
+        self.feed = feed
+        self.tasks: set[asyncio.Task[None]] = set()  # lines under way
+        self.tries: dict[int, int] = {}  # of lines that failed and come again
+        self.reads_at = 0.0  # not before: the disk failed
+        self.held = 0  # bytes of all lines in memory
+        # What ends it, once somebody knows.
+        self.ending: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._fresh: deque[Line] = deque()
+        self._again: list[tuple[float, int, Line]] = []
+        self._serial = 0
+
+    def took(self, lines: list[Line]) -> int:
+        """Lines of the file that come next; their bytes."""
+        self._fresh.extend(lines)
+        size = sum(len(line.body) for line in lines)
+        self.held += size
+        return size
+
+    def comes_again(self, line: Line, due: float) -> None:
+        self._serial += 1
+        heapq.heappush(self._again, (due, self._serial, line))
+
+    def over_with(self, line: Line) -> int:
+        """A line has its result; its bytes."""
+        self.tries.pop(line.number, None)
+        size = len(line.body)
+        self.held -= size
+        return size
+
+    def wants_lines(self, now: float) -> bool:
+        """Whether the next line must be read from the file first."""
+        if self._fresh or self.feed.is_over or now < self.reads_at:
+            return False
+        return len(self._again) < AGAIN_MOST
+
+    @property
+    def is_done(self) -> bool:
+        return self.feed.is_over and not self._fresh and not self._again and not self.tasks
+
+    def next_due(self, now: float) -> float:
+        """When something will be due here by itself; NEVER: nothing will."""
+        again = self._again[0][0] if self._again else NEVER
+        return min((at for at in (again, self.reads_at) if at > now), default=NEVER)
+
+    def next(self, now: float) -> Line | None:
+        """The line whose turn it is; it stays until `pop`."""
+        if self._again and self._again[0][0] <= now:
+            return self._again[0][2]
+        if self._fresh and len(self._again) < AGAIN_MOST:
+            return self._fresh[0]
+        return None
+
+    def pop(self, now: float) -> None:
+        """Take the line that `next` gave for the same time."""
+        if self._again and self._again[0][0] <= now:
+            heapq.heappop(self._again)
+        else:
+            self._fresh.popleft()

@@ -1,0 +1,216 @@
+"""JSONL: cutting a file into lines, and what makes a line a request of a batch.
+
+A file is read in pieces of `PIECE` bytes and never held: whoever walks it yields between pieces. A
+line is a JSON object with `custom_id`, `method`, `url` and `body`; blank lines are no requests, but
+they count where lines are numbered (from 1), as an editor counts. Must never: change a body, except
+that a `priority` of its own is taken out of it; a batch is not urgent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from hashlib import blake2b
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
+PIECE: Final = 64 * 1024
+CUSTOM_ID_CHARS: Final = 512
+ERRORS_MAX: Final = 50  # told of one file; a file of garbage has as many as lines
+_BLANK: Final = b" \t\r\n"
+_BOM: Final = b"\xef\xbb\xbf"
+
+
+class Line(NamedTuple):
+    """One request of a batch."""
+
+    number: int  # of its line in the file, from 1
+    custom_id: str
+    model: str  # "" where the body names none
+    body: bytes
+
+
+class LineError(msgspec.Struct, frozen=True):
+    """One complaint about an input file, as a batch's `errors` hold it."""
+
+    code: str
+    message: str
+    line: int | None = None
+    param: str | None = None
+
+
+class Unusable(Exception):
+    """A line that is no request."""
+
+    def __init__(self, code: str, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.param = param
+
+
+class _Request(msgspec.Struct):
+    custom_id: str
+    method: str
+    url: str
+    body: msgspec.Raw
+
+
+_decode = msgspec.json.Decoder(_Request).decode
+_decode_any = msgspec.json.Decoder(msgspec.Raw).decode
+_decode_body = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Readable(Protocol):
+    def read(self, size: int) -> bytes:
+        """The next bytes; none at the end. Raises OSError."""
+
+
+class Cutter:
+    """Where a walk through a file stands: lines out of pieces."""
+
+    def __init__(self, file: Readable, longest: int) -> None:
+        self._file = file
+        self._longest = longest
+        self._rest = b""
+        self.number = 0  # of the last line given
+        self.is_over = False
+
+    def take(self) -> Iterator[tuple[int, bytes]]:
+        """Read one piece; the numbered lines that end in it, blank ones left out.
+
+        Raises Unusable for a line that is too long, of which nothing is kept, and OSError.
+        """
+        piece = self._file.read(PIECE)
+        if not piece:
+            self.is_over = True
+            last, self._rest = self._rest, b""
+            found = [last] if last else []
+        else:
+            found = (self._rest + piece).split(b"\n") if b"\n" in piece else [self._rest + piece]
+            self._rest = found.pop()
+        for line in found:
+            self.number += 1
+            if len(line) > self._longest:
+                self._refuse()
+            if self.number == 1 and line.startswith(_BOM):
+                line = line[len(_BOM) :]
+            if line.strip(_BLANK):
+                yield self.number, line
+        if len(self._rest) > self._longest:
+            self.number += 1
+            self._refuse()
+
+    def _refuse(self) -> None:
+        raise Unusable("line_too_long", f"This line is over {self._longest} bytes.")
+
+
+def parse(number: int, raw: bytes, endpoint: str) -> Line:
+    """One line as a request to `endpoint`. Raises Unusable, in words of OpenAI's."""
+    try:
+        found = _decode(raw)
+    except msgspec.ValidationError as err:
+        raise (_misfit(err) if is_json(raw) else _no_json()) from None
+    except (msgspec.DecodeError, RecursionError):
+        raise _no_json() from None
+    if not found.custom_id or len(found.custom_id) > CUSTOM_ID_CHARS:
+        raise Unusable(
+            "invalid_custom_id",
+            f"The custom_id must be 1 to {CUSTOM_ID_CHARS} characters long.",
+            "custom_id",
+        )
+    if found.method != "POST":
+        raise Unusable("invalid_method", "The method of every line must be POST.", "method")
+    if found.url != endpoint:
+        raise Unusable(
+            "invalid_url",
+            "The URL provided for this request does not match the batch endpoint.",
+            "url",
+        )
+    body = bytes(found.body)
+    try:
+        fields = _decode_body(body)
+    except (msgspec.DecodeError, RecursionError):
+        raise Unusable("invalid_body", "The body must be a JSON object.", "body") from None
+    stream = fields.get("stream")
+    if stream is not None and bytes(stream) not in (b"false", b"null"):
+        raise Unusable("stream_not_supported", "A batch has no streams.", "body.stream")
+    if fields.pop("priority", None) is not None:
+        body = _encode(fields)
+    return Line(number, found.custom_id, _model(fields.get("model")), body)
+
+
+def _no_json() -> Unusable:
+    return Unusable("invalid_json_line", "This line is not parseable as valid JSON.")
+
+
+def is_json(data: bytes) -> bool:
+    """Whether it is JSON of any kind."""
+    try:
+        _decode_any(data)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
+def _model(field: msgspec.Raw | None) -> str:
+    try:
+        return "" if field is None else msgspec.json.decode(field, type=str)[:256]
+    except msgspec.DecodeError:
+        return ""  # the router says what is wrong with it
+
+
+def _misfit(err: msgspec.ValidationError) -> Unusable:
+    text = str(err)
+    field = text.partition("`$.")[2].rstrip("`")
+    if "missing required field" in text:
+        field = text.partition("field `")[2].partition("`")[0]
+        return Unusable(
+            "missing_required_parameter", f"Missing required parameter: '{field}'.", field
+        )
+    return Unusable("invalid_type", f"{text}.", field or None)
+
+
+class Validated(NamedTuple):
+    requests: int
+    errors: list[LineError]
+
+
+def validate(
+    file: Readable, endpoint: str, most: int, longest: int
+) -> Generator[None, None, Validated]:
+    """Judge a whole input file; its requests are counted, its first errors told.
+
+    `most` lines of at most `longest` bytes. Memory: one line, and 16 bytes of hash per custom_id,
+    which must be unique. Raises OSError.
+    """
+    cutter = Cutter(file, longest)
+    seen: set[bytes] = set()
+    errors: list[LineError] = []
+    count = 0
+    while not cutter.is_over and len(errors) < ERRORS_MAX:
+        try:
+            for number, raw in cutter.take():
+                count += 1
+                if count > most:
+                    message = f"The file has over {most} requests."
+                    errors.append(LineError("too_many_requests", message))
+                    return Validated(count, errors)
+                try:
+                    line = parse(number, raw, endpoint)
+                    key = blake2b(line.custom_id.encode(), digest_size=16).digest()
+                    if key in seen:
+                        message = f"The custom_id '{line.custom_id[:64]}' is used twice."
+                        raise Unusable("duplicate_custom_id", message, "custom_id")
+                    seen.add(key)
+                except Unusable as err:
+                    if len(errors) < ERRORS_MAX:
+                        errors.append(LineError(err.code, err.message, number, err.param))
+        except Unusable as err:  # what follows such a line cannot be told from it
+            errors.append(LineError(err.code, err.message, cutter.number, err.param))
+            break
+        yield
+    if not count and not errors:
+        errors.append(LineError("empty_file", "The input file holds no requests."))
+    return Validated(count, errors)

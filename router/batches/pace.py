@@ -1,0 +1,57 @@
+"""How many lines of one model may be under way at once. Pure; times are monotonic seconds.
+
+The router's answers are the only signal: each good one lets the number grow, fast until the first
+refusal and by one per round after it; a refusal (429, 503) halves it and stops the sending for as
+long as it says (additive increase, multiplicative decrease: Chiu and Jain 1989; slow start:
+Jacobson 1988). Refusals of requests that left before the last cut say nothing new and only prolong
+the stop.
+"""
+
+from __future__ import annotations
+
+FIRST = 4.0  # at once, before anything is known
+LEAST = 1.0
+PAUSE_S = 1.0  # after a refusal that names no time
+PAUSE_MAX_S = 60.0  # nobody is believed beyond this: a poll a minute costs nothing
+
+
+class Pace:
+    """The window of one model."""
+
+    __slots__ = ("_cut_at", "_most", "_slow", "resumes_at", "under_way", "window")
+
+    def __init__(self, most: int) -> None:
+        self._most = float(most)
+        self.window = min(FIRST, self._most)
+        self.under_way = 0
+        self.resumes_at = 0.0  # nothing leaves before
+        self._slow = False  # a refusal was seen: grow by one per round
+        self._cut_at = -1.0
+
+    def admits(self, now: float) -> bool:
+        """Whether one more may leave now."""
+        return now >= self.resumes_at and self.under_way < int(self.window)
+
+    def left(self) -> None:
+        self.under_way += 1
+
+    def gone(self) -> None:
+        """One is over, without a word about capacity."""
+        self.under_way -= 1
+
+    def answered(self) -> None:
+        """A good answer. Grows only while the window is what limits."""
+        if self.under_way >= int(self.window) / 2:
+            self.window = min(self._most, self.window + (1.0 / self.window if self._slow else 1.0))
+        self.under_way -= 1
+
+    def refused(self, sent_at: float, now: float, retry_after_s: float | None) -> float:
+        """429 or 503 for a request that left at `sent_at`. Returns when to try it again."""
+        self.under_way -= 1
+        self._slow = True
+        if sent_at > self._cut_at:
+            self._cut_at = now
+            self.window = max(LEAST, self.window / 2)
+        pause = PAUSE_S if retry_after_s is None else retry_after_s
+        self.resumes_at = max(self.resumes_at, now + min(max(pause, 0.0), PAUSE_MAX_S))
+        return self.resumes_at

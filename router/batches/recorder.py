@@ -1,0 +1,72 @@
+"""Results on their way into the books: those that come while one commit runs share the next.
+
+A result that cannot be written (a full disk) is kept and tried again; meanwhile `is_stuck`, and
+whoever sends lines sends no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections import deque
+from typing import Final
+
+from router.batches.store import Result, Store
+from router.batches.worker import Worker
+from router.observe.events import log_event
+
+MOST: Final = 256  # results in one transaction
+
+
+class Recorder:
+    """`record` returns when the result is on disk."""
+
+    def __init__(self, store: Store, worker: Worker, pause_s: float) -> None:
+        self._store = store
+        self._worker = worker
+        self._pause_s = pause_s
+        self._waiting: deque[tuple[Result, asyncio.Future[None]]] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self.is_stuck = False
+
+    async def record(self, result: Result) -> None:
+        """A caller that is cancelled has handed its result over all the same."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((result, done))
+        if self._task is None:
+            self._task = asyncio.create_task(self._write())
+        await done
+
+    async def settled(self) -> None:
+        """Wait until everything handed over so far is on disk."""
+        if self._task is not None:
+            await asyncio.shield(self._task)
+
+    async def close(self, timeout_s: float) -> None:
+        """Write what waits, for so long; what does not get there is asked for again one day."""
+        task = self._task
+        if task is not None:
+            await asyncio.wait([task], timeout=timeout_s)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _write(self) -> None:
+        waiting = self._waiting
+        try:
+            while waiting:
+                some = [waiting[n] for n in range(min(len(waiting), MOST))]
+                try:
+                    await self._worker(self._store.record, [result for result, _ in some])
+                except (sqlite3.Error, OSError) as err:
+                    self.is_stuck = True
+                    log_event(logging.ERROR, "batch results cannot be written", error=str(err))
+                    await asyncio.sleep(self._pause_s)
+                    continue
+                self.is_stuck = False
+                for _, done in some:
+                    waiting.popleft()
+                    if not done.done():
+                        done.set_result(None)
+        finally:
+            self._task = None

@@ -1,0 +1,62 @@
+"""A file and a batch as the store keeps them. Times are whole seconds since 1970."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+VALIDATING: Final = "validating"
+FAILED: Final = "failed"
+IN_PROGRESS: Final = "in_progress"
+FINALIZING: Final = "finalizing"
+COMPLETED: Final = "completed"
+EXPIRED: Final = "expired"
+CANCELLING: Final = "cancelling"
+CANCELLED: Final = "cancelled"
+
+UNFINISHED: Final = (VALIDATING, IN_PROGRESS, FINALIZING, CANCELLING)
+
+
+class File(NamedTuple):
+    """One file, input or result. Its bytes lie in the folder under its id."""
+
+    number: int
+    id: str
+    owner: str
+    purpose: str
+    filename: str
+    bytes: int
+    created_at: int
+    expires_at: int
+
+
+class Batch(NamedTuple):
+    """One batch. Fields are the columns of its table, in their order."""
+
+    number: int
+    id: str
+    owner: str
+    authorization: str | None  # the field its lines are sent with; forgotten when it is over
+    endpoint: str
+    completion_window: str
+    input_file: str
+    output_file: str | None
+    error_file: str | None
+    next_output: str  # what the result files will be called
+    next_error: str
+    output_seconds: int | None  # how long these are kept; None: as all files
+    status: str
+    ending: str  # what `finalizing` leads to: completed or expired
+    metadata: str | None  # JSON
+    errors: str | None  # JSON
+    total: int
+    completed: int
+    failed: int
+    created_at: int
+    in_progress_at: int | None
+    expires_at: int
+    finalizing_at: int | None
+    completed_at: int | None
+    failed_at: int | None
+    expired_at: int | None
+    cancelling_at: int | None
+    cancelled_at: int | None

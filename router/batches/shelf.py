@@ -1,0 +1,131 @@
+"""The folder's files: written beside their place, synced, then put there under a name of ours.
+
+A file is whole or it is not there. Nothing of a client's ever becomes part of a path. Called in the
+worker only; raises OSError (a full disk) and then leaves nothing of what it was writing.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from pathlib import Path
+from typing import BinaryIO, Final
+
+PART: Final = ".part"
+SYNC_EVERY: Final = 16 * 1024 * 1024  # bytes: the last sync of a large file must not take seconds
+
+
+class Shelf:
+    """One folder, of which this process is the only user. Raises OSError if another one is."""
+
+    def __init__(self, folder: Path, least_free: int) -> None:
+        folder.mkdir(mode=0o700, parents=False, exist_ok=True)
+        self.folder = folder
+        self._files = folder / "files"
+        self._files.mkdir(mode=0o700, exist_ok=True)
+        self._least_free = least_free
+        self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as err:
+            os.close(self._lock)
+            raise OSError(err.errno, f"{folder} is in use by another router") from None
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+    def check_room(self, wanted: int) -> None:
+        """Raise ENOSPC where writing so many bytes would leave less than is to stay free."""
+        if shutil.disk_usage(self._files).free - wanted < self._least_free:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def path(self, name: str) -> Path:
+        return self._files / name
+
+    def reading(self, name: str) -> Reading:
+        return Reading(self.path(name))
+
+    def draft(self, name: str) -> Draft:
+        """A new file in the making; one of before by that name is replaced in the end."""
+        return Draft(self, name)
+
+    def remove(self, name: str) -> None:
+        self.path(name).unlink(missing_ok=True)
+
+    def sweep(self, known: set[str]) -> None:
+        """Remove what a crash left behind: drafts, and files that the books do not know."""
+        for path in self._files.iterdir():
+            if path.name not in known:
+                path.unlink(missing_ok=True)
+
+    def sync(self) -> None:
+        """Make the folder's own entries last."""
+        handle = os.open(self._files, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+class Reading:
+    """A file that is being read; opened by its first `read`, so that who has one may close it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: BinaryIO | None = None
+
+    def read(self, size: int) -> bytes:
+        """The next bytes; none at the end."""
+        if self._file is None:
+            self._file = self._path.open("rb", buffering=0)
+        return self._file.read(size)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+class Draft:
+    """A file that is being written: `open` first, `keep` or `drop` in the end."""
+
+    def __init__(self, shelf: Shelf, name: str) -> None:
+        self._shelf = shelf
+        self._path = shelf.path(name + PART)
+        self._place = shelf.path(name)
+        self._file: BinaryIO | None = None
+        self.bytes = 0
+        self._unsynced = 0
+
+    def open(self) -> None:
+        handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._file = os.fdopen(handle, "wb", buffering=0)
+
+    def write(self, data: bytes | bytearray) -> None:
+        assert self._file is not None
+        left = memoryview(data)
+        while left:
+            left = left[self._file.write(left) :]
+        self.bytes += len(data)
+        self._unsynced += len(data)
+        if self._unsynced >= SYNC_EVERY:
+            self._shelf.check_room(0)
+            os.fdatasync(self._file.fileno())
+            self._unsynced = 0
+
+    def keep(self) -> None:
+        """On disk, whole, in its place."""
+        assert self._file is not None
+        os.fsync(self._file.fileno())
+        self._file.close()
+        self._file = None
+        os.replace(self._path, self._place)
+        self._shelf.sync()
+
+    def drop(self) -> None:
+        """Nothing stays; after `keep` nothing happens."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            self._path.unlink(missing_ok=True)

@@ -1,0 +1,402 @@
+"""The books: files, batches and the results of their lines, in SQLite. Called in the worker only.
+
+Invariants, whatever dies and whenever:
+1. What a call returned from is on disk (WAL, synchronous=FULL: one fsync per transaction).
+2. A line has at most one result: results are keyed by (batch, line), the first stays, and the
+   batch's counts move in the same transaction.
+3. A batch's status moves forward only; a move that does not fit the status it finds does nothing.
+
+What was sent and not recorded when the process died is sent again, and has one result.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from router.batches.rows import (
+    CANCELLED,
+    CANCELLING,
+    COMPLETED,
+    EXPIRED,
+    FAILED,
+    FINALIZING,
+    IN_PROGRESS,
+    UNFINISHED,
+    VALIDATING,
+    Batch,
+    File,
+)
+
+VERSION: Final = 1
+_PURGED_AT_ONCE: Final = 200  # results of batches that are over, deleted in one transaction
+_FREED_AT_ONCE: Final = 1000  # pages given back to the file system
+
+_SCHEMA: Final = """
+CREATE TABLE files (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    owner TEXT NOT NULL,
+    purpose TEXT NOT NULL,
+    filename TEXT NOT NULL,
+    bytes INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX files_of_owner ON files (owner, number);
+CREATE TABLE batches (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    owner TEXT NOT NULL,
+    authorization TEXT,
+    endpoint TEXT NOT NULL,
+    completion_window TEXT NOT NULL,
+    input_file TEXT NOT NULL,
+    output_file TEXT,
+    error_file TEXT,
+    next_output TEXT NOT NULL,
+    next_error TEXT NOT NULL,
+    output_seconds INTEGER,
+    status TEXT NOT NULL,
+    ending TEXT NOT NULL,
+    metadata TEXT,
+    errors TEXT,
+    total INTEGER NOT NULL,
+    completed INTEGER NOT NULL,
+    failed INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    in_progress_at INTEGER,
+    expires_at INTEGER NOT NULL,
+    finalizing_at INTEGER,
+    completed_at INTEGER,
+    failed_at INTEGER,
+    expired_at INTEGER,
+    cancelling_at INTEGER,
+    cancelled_at INTEGER
+) STRICT;
+CREATE INDEX batches_of_owner ON batches (owner, number);
+CREATE INDEX batches_by_status ON batches (status);
+CREATE TABLE results (
+    batch INTEGER NOT NULL,
+    line INTEGER NOT NULL,
+    is_good INTEGER NOT NULL,
+    record BLOB NOT NULL,
+    UNIQUE (batch, line)
+) STRICT;
+"""
+_PENDING: Final = f"({', '.join(repr(status) for status in UNFINISHED)})"
+
+
+class Result(NamedTuple):
+    """What became of one line. `record` is its line in the output or the error file."""
+
+    batch: int
+    line: int
+    is_good: bool
+    record: bytes
+
+
+class Store:
+    """One database. Raises sqlite3.Error; OSError is what the files' side raises."""
+
+    def __init__(self, path: Path) -> None:
+        # Keys of clients are in it; SQLite gives its own side files the same mode.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        self._db = db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before the first table, or never
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")
+            db.execute("PRAGMA secure_delete = FAST")
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            if version == 0:
+                db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
+            elif version != VERSION:
+                raise sqlite3.DatabaseError(f"{path} is of version {version}, not {VERSION}")
+        except BaseException:
+            db.close()
+            raise
+
+    def close(self) -> None:
+        self._db.close()
+
+    # -- files --------------------------------------------------------------------------------
+
+    def add_file(self, file: File) -> None:
+        with _Transaction(self._db) as db:
+            _insert_file(db, file)
+
+    def file(self, owner: str, file_id: str) -> File | None:
+        row = self._db.execute(
+            "SELECT * FROM files WHERE id = ? AND owner = ?", (file_id, owner)
+        ).fetchone()
+        return None if row is None else File(*row)
+
+    def files(
+        self, owner: str, after: str | None, limit: int, purpose: str | None, oldest_first: bool
+    ) -> list[File]:
+        """At most `limit` files behind the one called `after`."""
+        words = "SELECT * FROM files WHERE owner = ?"
+        values: list[object] = [owner]
+        if purpose is not None:
+            words += " AND purpose = ?"
+            values.append(purpose)
+        return [
+            File(*row) for row in self._page(words, values, "files", after, limit, oldest_first)
+        ]
+
+    def user_of(self, file_id: str) -> str | None:
+        """The id of an unfinished batch that still needs a file."""
+        row = self._db.execute(
+            f"SELECT id FROM batches WHERE input_file = ? AND status IN {_PENDING}", (file_id,)
+        ).fetchone()
+        return None if row is None else str(row[0])
+
+    def remove_file(self, file_id: str) -> None:
+        with _Transaction(self._db) as db:
+            db.execute("DELETE FROM files WHERE id = ?", (file_id,))
+
+    def names(self) -> set[str]:
+        """What the folder may hold: files, and those that unfinished batches will make."""
+        db = self._db
+        found = {str(row[0]) for row in db.execute("SELECT id FROM files")}
+        for row in db.execute(
+            f"SELECT next_output, next_error FROM batches WHERE status IN {_PENDING}"
+        ):
+            found.update(row)
+        return found
+
+    def outdated(self, now: int) -> list[str]:
+        """Files whose time is over and that nobody needs."""
+        rows = self._db.execute(
+            "SELECT id FROM files WHERE expires_at <= ? AND id NOT IN"
+            f" (SELECT input_file FROM batches WHERE status IN {_PENDING})",
+            (now,),
+        )
+        return [str(row[0]) for row in rows]
+
+    # -- batches ------------------------------------------------------------------------------
+
+    def add_batch(self, batch: Batch) -> Batch:
+        """Keep a new batch; the same with its number."""
+        with _Transaction(self._db) as db:
+            marks = ", ".join("?" * (len(batch) - 1))
+            names = ", ".join(Batch._fields[1:])
+            cursor = db.execute(f"INSERT INTO batches ({names}) VALUES ({marks})", batch[1:])
+            number = cursor.lastrowid
+        assert number is not None
+        return batch._replace(number=number)
+
+    def batch(self, owner: str, batch_id: str) -> Batch | None:
+        row = self._db.execute(
+            "SELECT * FROM batches WHERE id = ? AND owner = ?", (batch_id, owner)
+        ).fetchone()
+        return None if row is None else Batch(*row)
+
+    def numbered(self, number: int) -> Batch:
+        row = self._db.execute("SELECT * FROM batches WHERE number = ?", (number,)).fetchone()
+        return Batch(*row)
+
+    def batches(self, owner: str, after: str | None, limit: int) -> list[Batch]:
+        """At most `limit` batches older than the one called `after`, newest first."""
+        words = "SELECT * FROM batches WHERE owner = ?"
+        return [Batch(*row) for row in self._page(words, [owner], "batches", after, limit, False)]
+
+    def unfinished(self) -> list[Batch]:
+        rows = self._db.execute(f"SELECT * FROM batches WHERE status IN {_PENDING} ORDER BY number")
+        return [Batch(*row) for row in rows]
+
+    def unfinished_of(self, owner: str) -> tuple[int, int]:
+        """How many batches are not over: of this owner, and of everybody."""
+        (own, all_) = self._db.execute(
+            f"SELECT coalesce(sum(owner = ?), 0), count(*) FROM batches WHERE status IN {_PENDING}",
+            (owner,),
+        ).fetchone()
+        return int(own), int(all_)
+
+    # -- a batch's way ------------------------------------------------------------------------
+
+    def failed(self, number: int, errors: str, now: int) -> bool:
+        """validating → failed."""
+        return self._move(
+            "status = ?, errors = ?, failed_at = ?, authorization = NULL",
+            (FAILED, errors, now),
+            number,
+            VALIDATING,
+        )
+
+    def validated(self, number: int, total: int, now: int) -> bool:
+        """validating → in_progress."""
+        return self._move(
+            "status = ?, total = ?, in_progress_at = ?",
+            (IN_PROGRESS, total, now),
+            number,
+            VALIDATING,
+        )
+
+    def worked_through(self, number: int, ending: str, now: int) -> bool:
+        """in_progress → finalizing, to end as `ending` (completed or expired)."""
+        return self._move(
+            "status = ?, ending = ?, finalizing_at = ?",
+            (FINALIZING, ending, now),
+            number,
+            IN_PROGRESS,
+        )
+
+    def cancel(self, number: int, now: int) -> bool:
+        """validating or in_progress → cancelling."""
+        return self._move(
+            "status = ?, ending = ?, cancelling_at = ?",
+            (CANCELLING, CANCELLED, now),
+            number,
+            VALIDATING,
+            IN_PROGRESS,
+        )
+
+    def ended(self, number: int, output: File | None, error: File | None, now: int) -> bool:
+        """finalizing or cancelling → its ending, with its result files, in one transaction."""
+        batch = self.numbered(number)
+        if batch.status not in (FINALIZING, CANCELLING):
+            return False
+        assert batch.ending in (COMPLETED, EXPIRED, CANCELLED)
+        with _Transaction(self._db) as db:
+            for file in (output, error):
+                if file is not None:
+                    _insert_file(db, file)
+            db.execute(
+                f"UPDATE batches SET status = ending, {batch.ending}_at = ?, output_file = ?,"
+                " error_file = ?, authorization = NULL WHERE number = ?",
+                (
+                    now,
+                    None if output is None else output.id,
+                    None if error is None else error.id,
+                    number,
+                ),
+            )
+        return True
+
+    def _move(self, change: str, values: Sequence[object], number: int, *of: str) -> bool:
+        marks = ", ".join("?" * len(of))
+        with _Transaction(self._db) as db:
+            cursor = db.execute(
+                f"UPDATE batches SET {change} WHERE number = ? AND status IN ({marks})",
+                (*values, number, *of),
+            )
+            return cursor.rowcount == 1
+
+    # -- results ------------------------------------------------------------------------------
+
+    def record(self, results: Iterable[Result]) -> None:
+        """Keep results, all or none; of a line that has one already, the first stays."""
+        with _Transaction(self._db) as db:
+            for result in results:
+                cursor = db.execute("INSERT OR IGNORE INTO results VALUES (?, ?, ?, ?)", result)
+                if cursor.rowcount:
+                    count = "completed" if result.is_good else "failed"
+                    db.execute(
+                        f"UPDATE batches SET {count} = {count} + 1 WHERE number = ?",
+                        (result.batch,),
+                    )
+
+    def recorded(self, number: int, first: int, last: int) -> set[int]:
+        """Which lines of `first` to `last` have a result."""
+        rows = self._db.execute(
+            "SELECT line FROM results WHERE batch = ? AND line BETWEEN ? AND ?",
+            (number, first, last),
+        )
+        return {int(row[0]) for row in rows}
+
+    def results(
+        self, number: int, is_good: bool, after: int
+    ) -> Generator[tuple[int, bytes], None, None]:
+        """(line, record) beyond line `after`, by line; read one by one, as they are taken."""
+        cursor = self._db.execute(
+            "SELECT line, record FROM results WHERE batch = ? AND line > ? AND is_good = ?"
+            " ORDER BY line",
+            (number, after, is_good),
+        )
+        try:
+            yield from cursor
+        finally:
+            cursor.close()
+
+    # -- keeping house ------------------------------------------------------------------------
+
+    def spent(self) -> list[int]:
+        """Batches that are over and have results here still."""
+        rows = self._db.execute(
+            "SELECT DISTINCT batch FROM results WHERE batch NOT IN"
+            f" (SELECT number FROM batches WHERE status IN {_PENDING})"
+        )
+        return [int(row[0]) for row in rows]
+
+    def purge(self, number: int) -> bool:
+        """Delete some results of a batch that is over; whether there is more to do."""
+        with _Transaction(self._db) as db:
+            cursor = db.execute(
+                "DELETE FROM results WHERE rowid IN"
+                " (SELECT rowid FROM results WHERE batch = ? LIMIT ?)",
+                (number, _PURGED_AT_ONCE),
+            )
+            is_more = cursor.rowcount == _PURGED_AT_ONCE
+        # As a script: `execute` would stop after the first page.
+        self._db.executescript(f"PRAGMA incremental_vacuum({_FREED_AT_ONCE})")
+        (left,) = self._db.execute("PRAGMA freelist_count").fetchone()
+        return is_more or left > 0
+
+    def forget(self, before: int) -> None:
+        """Forget batches that were created before and are over."""
+        with _Transaction(self._db) as db:
+            db.execute(
+                f"DELETE FROM batches WHERE created_at < ? AND status NOT IN {_PENDING}", (before,)
+            )
+
+    def _page(
+        self,
+        words: str,
+        values: list[object],
+        table: str,
+        after: str | None,
+        limit: int,
+        oldest_first: bool,
+    ) -> Iterator[tuple[Any, ...]]:
+        if after is not None:
+            sign = ">" if oldest_first else "<"
+            words += f" AND number {sign} (SELECT number FROM {table} WHERE id = ? AND owner = ?)"
+            values += [after, values[0]]
+        words += f" ORDER BY number {'ASC' if oldest_first else 'DESC'} LIMIT ?"
+        yield from self._db.execute(words, (*values, limit))
+
+
+class _Transaction:
+    """All or nothing. A failed commit (a full disk) leaves the database as it was."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def __enter__(self) -> sqlite3.Connection:
+        self._db.execute("BEGIN IMMEDIATE")
+        return self._db
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        if kind is None:
+            try:
+                self._db.execute("COMMIT")
+                return
+            except sqlite3.Error:
+                self._roll_back()
+                raise
+        self._roll_back()
+
+    def _roll_back(self) -> None:
+        # A full disk may have rolled back already.
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+
+
+def _insert_file(db: sqlite3.Connection, file: File) -> None:
+    marks = ", ".join("?" * (len(file) - 1))
+    db.execute(f"INSERT INTO files ({', '.join(File._fields[1:])}) VALUES ({marks})", file[1:])

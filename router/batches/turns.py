@@ -1,0 +1,50 @@
+"""Whose line goes next: one per owner and turn, and within an owner one per batch and turn. Pure.
+
+So ten batches of one owner get as much as the single batch of another, and a batch that is blocked
+(its model has no room, its lines wait for a retry) is passed over without losing its place.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Turns(Generic[T]):
+    """Who takes part, in the order of their next turn."""
+
+    __slots__ = ("_owners",)
+
+    def __init__(self) -> None:
+        self._owners: deque[tuple[str, deque[T]]] = deque()
+
+    def add(self, owner: str, member: T) -> None:
+        for name, members in self._owners:
+            if name == owner:
+                members.append(member)
+                return
+        self._owners.append((owner, deque([member])))
+
+    def discard(self, owner: str, member: T) -> None:
+        for place in self._owners:
+            if place[0] == owner and member in place[1]:
+                place[1].remove(member)
+                if not place[1]:
+                    self._owners.remove(place)
+                return
+
+    def next(self, is_ready: Callable[[T], bool]) -> T | None:
+        """The next one that is ready; it goes to the end of the line, and so does its owner."""
+        for at, place in enumerate(self._owners):
+            members = place[1]
+            for index, member in enumerate(members):
+                if is_ready(member):
+                    del members[index]
+                    members.append(member)
+                    del self._owners[at]
+                    self._owners.append(place)
+                    return member
+        return None

@@ -1,0 +1,34 @@
+"""What the router's answer to a line means for the line. Pure."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+
+class Verdict(Enum):
+    DONE = "done"  # into the output file
+    FAILED = "failed"  # into the error file, for good
+    AGAIN = "again"  # something broke: again, a few times
+    BUSY = "busy"  # no room: again, as often as it takes until the batch expires
+
+
+BACKOFF_S: Final = 1.0  # doubled with each attempt
+BACKOFF_MAX_S: Final = 60.0
+
+_BUSY = frozenset({429, 503})
+_AGAIN = frozenset({408, 425, 499, 500, 502, 504, 507, 508})
+
+
+def judge(status: int) -> Verdict:
+    """By HTTP status. What is neither good nor expected to pass by itself is final."""
+    if 200 <= status < 300:
+        return Verdict.DONE
+    if status in _BUSY:
+        return Verdict.BUSY
+    return Verdict.AGAIN if status in _AGAIN else Verdict.FAILED
+
+
+def backoff_s(attempts: int, chance: float) -> float:
+    """Seconds to wait after so many attempts (from 1); `chance` in 0..1 keeps them from herding."""
+    return min(BACKOFF_S * 2.0 ** min(attempts - 1, 16), BACKOFF_MAX_S) * (0.5 + chance / 2)

@@ -1,0 +1,61 @@
+"""The one thread that touches disk: calls in the order in which they were asked for.
+
+One thread is enough for what disks do, and it makes every sequence of calls a queue: nothing in the
+store or among the files needs a lock. Long work comes as a generator and is taken a step at a time,
+so that others have their turn between, and the event loop its interpreter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Worker:
+    """Runs functions in its thread; `close` waits for what was asked before."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches")
+
+    async def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What `function` returns or raises. What was asked for is done, cancelled or not."""
+        future = asyncio.wrap_future(self._thread.submit(function, *args, **kwargs))
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            future.add_done_callback(_ignore)
+            raise
+
+    async def steps(self, work: Generator[None, None, T]) -> T:
+        """Drive `work` to its end, one `yield` at a time; closed if the caller is cancelled."""
+        try:
+            while True:
+                is_over, result = await self(_step, work)
+                if is_over:
+                    assert result is not None
+                    return result[0]
+        finally:
+            # In the thread: the generator may be in its middle there.
+            self._thread.submit(work.close)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=True)
+
+
+def _ignore(future: asyncio.Future[T]) -> None:
+    """Nobody waits for the outcome any more."""
+    if not future.cancelled():
+        future.exception()
+
+
+def _step(work: Generator[None, None, T]) -> tuple[bool, tuple[T] | None]:
+    try:
+        next(work)
+    except StopIteration as end:
+        return True, (end.value,)
+    return False, None

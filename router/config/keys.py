@@ -1,0 +1,118 @@
+"""The file of API keys: what a line says, how it is read, how it is made.
+
+One JSON object a line; empty lines and lines that begin with `#` are nothing. `hash` is "sha256:"
+and the SHA-256 of the key in hexadecimal digits: that is enough for keys of 128 bits and more drawn
+at random, as `hedgerow key` draws them (a slow hash protects short secrets, and costs as much at
+every request). Keys of one `name` belong to one tenant and share its limits, so that a new key can
+be given out before the old one is taken back; apart from `hash` their lines must say the same.
+
+Must never: keep or tell a key itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from secrets import token_urlsafe
+from typing import Annotated, Final
+
+import msgspec
+
+from router.config.model import ClassName, Count, Weight
+
+PREFIX: Final = "hr-"  # of a key that we make: people and scanners see what it is
+_BITS: Final = 256
+SHORTEST: Final = 20  # characters of a key that is hashed as it is: fewer can be tried out
+LONGEST: Final = 512
+_BYTES: Final = 64 * 1024 * 1024
+_HASH: Final = re.compile(r"sha256:[0-9a-f]{64}\Z")
+# A name stands in log lines and metric labels.
+_NAME: Final = re.compile(r"[A-Za-z0-9._:@+-]{1,100}\Z")
+
+
+class KeyLine(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """One line of the file. What is not given is not limited, or as for anybody."""
+
+    name: str  # whose key it is
+    hash: str
+    tier: str = ""  # one of `priority.tiers`: the class of its requests
+    ceiling: ClassName | None = None  # the most urgent class; None: its tier's
+    models: tuple[str, ...] | None = None  # it may ask for; None: any
+    concurrency: Count | None = None  # requests under way at once
+    requests_per_minute: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
+    tokens_per_minute: Annotated[float, msgspec.Meta(gt=0, le=1e12)] | None = None
+    weight: Weight = 1.0  # its share where tenants share, to others'
+    names_users: bool = False  # its requests may say for which of its users they are
+    may_hedge: bool = False  # `x-hedge: on` of its requests counts
+
+
+class KeysProblem(Exception):
+    """The file cannot be used. Its text names the line."""
+
+
+_decode = msgspec.json.Decoder(KeyLine).decode
+
+
+def hash_of(key: bytes) -> str:
+    """How the file has a key."""
+    return "sha256:" + hashlib.sha256(key).hexdigest()
+
+
+def new_key() -> str:
+    """A key nobody can guess."""
+    return PREFIX + token_urlsafe(_BITS // 8)
+
+
+def line_of(line: KeyLine) -> str:
+    """A line of the file, without its end; what is at its default is left out."""
+    return msgspec.json.encode(line).decode()
+
+
+def read_keys(path: str) -> tuple[KeyLine, ...]:
+    """Every line of the file. Raises KeysProblem for the first thing that is wrong with it."""
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(_BYTES + 1)
+    except (OSError, ValueError) as err:  # ValueError: a NUL byte in the path
+        why = err.strerror if isinstance(err, OSError) and err.strerror else str(err)
+        raise KeysProblem(f"cannot be read: {why}") from None
+    if len(raw) > _BYTES:
+        raise KeysProblem(f"is larger than {_BYTES} bytes")
+    return parse_keys(raw)
+
+
+def parse_keys(raw: bytes) -> tuple[KeyLine, ...]:
+    """`read_keys` for bytes that are already at hand."""
+    found: list[KeyLine] = []
+    hashes: dict[str, int] = {}
+    tenants: dict[str, tuple[int, KeyLine]] = {}
+    for number, text in enumerate(raw.split(b"\n"), 1):
+        text = text.strip()
+        if not text or text.startswith(b"#"):
+            continue
+        line = _line(text, number)
+        before = hashes.setdefault(line.hash, number)
+        if before != number:
+            raise KeysProblem(f"line {number}: the same key as line {before}")
+        first, other = tenants.setdefault(line.name, (number, line))
+        if msgspec.structs.replace(other, hash=line.hash) != line:
+            raise KeysProblem(
+                f"line {number}: says something else of {line.name} than line {first}; "
+                "keys of one name share its limits"
+            )
+        found.append(line)
+    return tuple(found)
+
+
+def _line(text: bytes, number: int) -> KeyLine:
+    try:
+        line = _decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
+        raise KeysProblem(f"line {number}: {err}") from None
+    if not _NAME.match(line.name):
+        raise KeysProblem(f"line {number}: a name is 1 to 100 letters, digits and ._:@+-")
+    if not _HASH.match(line.hash):
+        raise KeysProblem(f"line {number}: a hash is sha256: and 64 hexadecimal digits")
+    return line

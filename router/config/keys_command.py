@@ -1,0 +1,79 @@
+"""`hedgerow key`: a new API key on stderr, and the line for the file of keys on stdout.
+
+Must never: write the key into a file, or take it from the command line, where everybody sees it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import msgspec
+
+from router.config.keys import (
+    LONGEST,
+    SHORTEST,
+    KeyLine,
+    KeysProblem,
+    hash_of,
+    line_of,
+    new_key,
+    parse_keys,
+)
+
+_OK, _MISTAKE = 0, 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Make an API key. The key goes to stderr, once; its line to stdout: "
+        "hedgerow key --name acme --tier pro >> keys.jsonl"
+    )
+    add = parser.add_argument
+    add("--name", required=True, help="whose key it is; keys of one name share its limits")
+    add("--tier", default="", help="enterprise, pro, free, or one of your own (priority.tiers)")
+    add("--ceiling", help="the most urgent class: critical, high, normal, low or batch")
+    add("--model", action="append", metavar="NAME", help="it may ask for; repeat for each")
+    add("--concurrency", type=int, metavar="N", help="requests under way at once")
+    add("--requests-per-minute", type=float, metavar="N")
+    add("--tokens-per-minute", type=float, metavar="N", help="of prompts and answers together")
+    add("--weight", type=float, default=1.0, help="its share, where tenants share (default: 1)")
+    add("--names-users", action="store_true", help="its requests may name their users")
+    add("--may-hedge", action="store_true", help="its requests may ask for a second copy")
+    add("--stdin", action="store_true", help="hash the key that stands on standard input instead")
+
+
+def main(args: argparse.Namespace) -> int:
+    if args.stdin:
+        key = sys.stdin.readline(2 * LONGEST).strip()
+        if not SHORTEST <= len(key) <= LONGEST or not key.isascii():
+            return _refuse(f"a key is {SHORTEST} to {LONGEST} ASCII characters long")
+    else:
+        key = new_key()
+    given = {
+        "name": args.name,
+        "hash": hash_of(key.encode()),
+        "tier": args.tier,
+        "ceiling": args.ceiling,
+        "models": args.model,
+        "concurrency": args.concurrency,
+        "requests_per_minute": args.requests_per_minute,
+        "tokens_per_minute": args.tokens_per_minute,
+        "weight": args.weight,
+        "names_users": args.names_users,
+        "may_hedge": args.may_hedge,
+    }
+    try:
+        text = line_of(msgspec.convert(given, KeyLine))
+        parse_keys(text.encode())
+    except (msgspec.ValidationError, KeysProblem) as err:
+        return _refuse(str(err).removeprefix("line 1: "))
+    print(text)
+    if not args.stdin:
+        print(f"the key, told only here: {key}", file=sys.stderr)
+    return _OK
+
+
+def _refuse(why: str) -> int:
+    print(f"hedgerow: {why}", file=sys.stderr)
+    return _MISTAKE

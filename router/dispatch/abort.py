@@ -1,0 +1,135 @@
+"""Having an engine stop a request where closing its connection is not enough: SGLang.
+
+SGLang takes a name for a request (`rid`) and stops it when that is posted to /abort_request. Its
+versions 0.5.14 to 0.5.19 need it: when a stream's connection closes they forget the name at once,
+so that their own abort two seconds later finds nothing, and the scheduler goes on to the last
+token. So does anybody's abort that comes after the closing. Hence the order here: nothing more is
+read, the abort is posted, and the connection closes when that is answered, or after a second. For
+the router the attempt is over before any of it.
+
+The scheduler aborts whatever *begins* with a name, so names have one length, and one random part
+for each router. A client's own name is left alone, and then closing has to do: it may be the
+beginning of somebody else's.
+
+Must never: delay what is to be cancelled when too many are at once, or make a request fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from typing import Final
+
+from router.config.model import Aborts
+from router.core.errors import Reason
+from router.fleet.ask import Asker, NoAnswer
+from router.fleet.replica import Replica
+from router.intake.fields import Fields, is_given
+from router.observe.events import log_event
+from router.wire.replica import ReplicaConnection
+
+ENGINE: Final = "sglang"
+PATH: Final = "/abort_request"
+# Where a name is known to be taken. Of a list of prompts, or several choices, each gets another.
+PATHS: Final = frozenset({b"/v1/chat/completions", b"/v1/completions"})
+MOST: Final = 128  # under way at once, each over a connection of its own
+
+
+def is_nameable(path: bytes, fields: Fields) -> bool:
+    """Whether a request can be given a name: it has none, and is one generation."""
+    if path not in PATHS or is_given(fields.rid):
+        return False
+    if fields.n is not None and fields.n != 1:
+        return False
+    prompt = fields.prompt
+    return prompt is None or memoryview(prompt)[0] == 0x22  # a single text
+
+
+class _Nobody:
+    """Owns a connection whose answer is of no interest any more."""
+
+    def on_data(self, conn: ReplicaConnection) -> None:
+        conn.reader.parts.clear()
+
+    def on_lost(self, conn: ReplicaConnection, reason: Reason, detail: str) -> None:
+        pass
+
+
+_NOBODY: Final = _Nobody()
+
+
+class Aborter:
+    """Names attempts, and aborts them by their names. `close` it after the last one."""
+
+    def __init__(self, rules: Aborts, asker: Asker) -> None:
+        self.asker = asker
+        self.rules = rules
+        self.told = 0  # engines that were told
+        self.failed = 0  # ... and did not take it, or did not answer in time
+        self.skipped = 0  # too many at once: the connection was closed, no more
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._prefix = os.urandom(8).hex().encode("ascii")
+        self._count = 0
+
+    @property
+    def running(self) -> int:
+        return len(self._tasks)
+
+    def name(self, replica: Replica) -> bytes:
+        """A name for a new attempt at this replica: 32 hex digits. b"": it would be useless."""
+        if replica.engine != ENGINE or not self.rules.enabled:
+            return b""
+        self._count += 1
+        return b"%b%016x" % (self._prefix, self._count)
+
+    def abort(
+        self, replica: Replica, rid: bytes, conn: ReplicaConnection, authorization: bytes | None
+    ) -> None:
+        """Stop the attempt of this name, and close its connection. Returns at once.
+
+        `authorization`: the line that the request was sent with, as far as it is its client's.
+        """
+        if len(self._tasks) >= MOST:
+            self.skipped += 1
+            conn.cancel()
+            return
+        conn.owner = _NOBODY
+        task = asyncio.get_running_loop().create_task(
+            self._abort(replica, rid, conn, authorization)
+        )
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _abort(
+        self, replica: Replica, rid: bytes, conn: ReplicaConnection, authorization: bytes | None
+    ) -> None:
+        problem = ""
+        try:
+            status = await self.asker.post(
+                replica, PATH, b'{"rid":"%b"}' % rid, self.rules.timeout_s, authorization
+            )
+            if status != 200:
+                problem = str(status)
+        except NoAnswer as err:
+            problem = err.problem
+        finally:
+            if conn.owner is _NOBODY:
+                conn.cancel()
+        if not problem:
+            self.told += 1
+            return
+        self.failed += 1
+        log_event(
+            logging.WARNING,
+            "an engine did not take an abort",
+            key=replica.id,
+            replica=replica.id,
+            problem=problem,
+        )
+
+    async def close(self) -> None:
+        """Wait for those under way, each of which has its time; then close what they use."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self.asker.close()

@@ -1,0 +1,103 @@
+"""The second stream, made to look like the rest of the first.
+
+1. It has the first one's `id`, `created` and `model`, and says only once who speaks.
+2. Its counts are those of both: the tokens of the first text are added to the output's and, because
+   they stood in the second prompt, taken off the prompt's.
+3. Everything else of an event is the engine's, value by value: its finish reason is the last word.
+
+Pure: bytes in, bytes out. Must never alter what it cannot read.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from router.dispatch.continuation.shapes import Chunk, Names
+from router.dispatch.usage import Usage
+
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_counts = msgspec.json.Decoder(dict[str, Any]).decode
+_chunk = msgspec.json.Decoder(Chunk).decode
+_encode = msgspec.json.Encoder().encode
+_UNREADABLE: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+
+
+class Seam:
+    """Between what was relayed of a stream and another stream that goes on with it."""
+
+    __slots__ = ("_has_spoken", "_names", "_prompt_tokens", "_tokens")
+
+    def __init__(self, names: Names, tokens: int, prompt_tokens: int | None) -> None:
+        """`tokens` that made the text before; `prompt_tokens` of the first one, if it told them."""
+        self._names = [
+            (name, raw)
+            for name, raw in (("id", names.id), ("created", names.created), ("model", names.model))
+            if len(raw)
+        ]
+        self._tokens = tokens
+        self._prompt_tokens = prompt_tokens
+        self._has_spoken = False
+
+    def mend(self, events: bytes) -> bytes:
+        """Whole events of the second stream, as they go to the client."""
+        mended: list[bytes] = []
+        start = 0
+        while True:
+            end = events.find(b"\n\n", start) + 2
+            if end < 2:
+                mended.append(events[start:])
+                return b"".join(mended)
+            mended.append(self._event(events[start:end]))
+            start = end
+
+    def added_up(self, usage: Usage) -> Usage:
+        """The counts of both streams, given those of the second."""
+        prompt = usage.prompt_tokens
+        if prompt is not None:
+            prompt = self._prompt(prompt)
+        output = self._tokens + (usage.output_tokens or 0)
+        return Usage(self._prompt_tokens if prompt is None else prompt, output, None, False)
+
+    def _event(self, event: bytes) -> bytes:
+        data = event.strip(b"\n")
+        if not data.startswith(b"data:"):
+            return event
+        data = data[5:]
+        try:
+            members = _members(data)
+            if "choices" not in members:
+                return event  # an error is told as it is
+            if not self._has_spoken:
+                choices = _chunk(data).choices
+                if choices and all(choice.is_role_only for choice in choices):
+                    return b""
+                self._has_spoken = bool(choices)
+            usage = members.get("usage")
+            if usage is not None and bytes(usage) != b"null":
+                members["usage"] = msgspec.Raw(_encode(self._usage(_counts(usage))))
+        except _UNREADABLE:
+            return event
+        for name, raw in self._names:
+            if name in members:
+                members[name] = raw
+        return b"data: " + _encode(members) + b"\n\n"
+
+    def _usage(self, usage: dict[str, Any]) -> dict[str, Any]:
+        prompt, output = usage.get("prompt_tokens"), usage.get("completion_tokens")
+        if not isinstance(prompt, int) or not isinstance(output, int):
+            return usage
+        usage["prompt_tokens"] = prompt = self._prompt(prompt)
+        usage["completion_tokens"] = output = output + self._tokens
+        if "total_tokens" in usage:
+            usage["total_tokens"] = prompt + output
+        details = usage.get("prompt_tokens_details")
+        if isinstance(details, dict) and isinstance(details.get("cached_tokens"), int):
+            details["cached_tokens"] = min(details["cached_tokens"], prompt)
+        return usage
+
+    def _prompt(self, second: int) -> int:
+        if self._prompt_tokens is not None:
+            return self._prompt_tokens
+        return max(0, second - self._tokens)

@@ -1,0 +1,204 @@
+"""Whose a request is, how urgent it is, and whether its tenant may have one more.
+
+Three questions in this order: `identify` (which key?), `judge` (how urgent?) before anything is
+made of a request, and `enter` once its prompt is measured. What `enter` gives is handed back by
+`leave`, once, whatever ended the request.
+
+A tenant's limits outlive a reload: accounts are kept by the key's name, and take the new limits.
+
+Must never: answer a client, or keep anything of a request that is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+
+from router.admission.limits import Account, Grant, Verdict
+from router.config.keys import KeyLine
+from router.config.model import Config
+from router.core.errors import Reason, RouterError
+from router.core.urgency import Urgency
+from router.dispatch.usage import Usage
+from router.intake.fields import Fields
+from router.intake.flow import NOBODY, Flow, Pending, flow_of, header_of, with_steps
+from router.intake.keys import Key, Keyring
+from router.intake.urgency import Judge
+from router.wire.heads import RequestHead
+
+_REASONS = {
+    Verdict.CONCURRENCY: Reason.KEY_CONCURRENCY,
+    Verdict.REQUESTS: Reason.KEY_REQUESTS,
+    Verdict.TOKENS: Reason.KEY_TOKENS,
+}
+_WORDS = {
+    Verdict.CONCURRENCY: "this key has as many requests under way as it may",
+    Verdict.REQUESTS: "this key has sent as many requests a minute as it may",
+    Verdict.TOKENS: "this key has used as many tokens a minute as it may",
+}
+
+
+class Entry:
+    """What one request holds of its tenant's: a place among its flow's, and of its limits."""
+
+    __slots__ = ("_grant", "_pending", "flow")
+
+    def __init__(self, flow: Flow, pending: Pending | None, grant: Grant | None) -> None:
+        self.flow = flow
+        self._pending = pending  # that counts it; None: none does
+        self._grant = grant
+
+    def leave(self, usage: Usage, answered: bool, now: float) -> None:
+        """The request is over, and took that many tokens: none, where no replica answered it.
+
+        Only the first call counts.
+        """
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.go(self.flow)
+        grant, self._grant = self._grant, None
+        if grant is not None:
+            prompt, output = usage.prompt_tokens, usage.output_tokens
+            used = None
+            if not answered:
+                used = 0
+            elif prompt is not None:
+                used = prompt + (output or 0)
+            elif output is not None:
+                used = grant.taken_of_prompt + output
+            grant.settle(used, output, now)
+
+
+class Tenants:
+    """The keys of one router, and what their tenants have now."""
+
+    __slots__ = (
+        "_accounts",
+        "_header",
+        "_keys",
+        "_names_users",
+        "_steps",
+        "forwards",
+        "judge",
+        "pending",
+        "requires_keys",
+    )
+
+    def __init__(self, config: Config, lines: Sequence[KeyLine], now: float) -> None:
+        self._accounts: dict[str, Account] = {}
+        self.pending = Pending()
+        self.judge = Judge(config.priority)
+        self.adopt(config, lines, now)
+
+    def adopt(self, config: Config, lines: Sequence[KeyLine], now: float) -> None:
+        """Another configuration, and the keys as its file has them now."""
+        rules = config.keys
+        self._keys = Keyring(lines)
+        self.requires_keys = rules.required
+        self._names_users = rules.names_users
+        self._header = b"\r\n%b:" % rules.user_header.lower().encode("ascii")
+        self._steps = config.priority.steps
+        self.forwards = rules.forward or not len(self._keys)  # the client's key goes on
+        self.judge.adopt(config.priority)
+        accounts: dict[str, Account] = {}
+        for name, key in self._keys.by_name.items():
+            limits = (key.concurrency, key.requests_per_minute, key.tokens_per_minute)
+            account = self._accounts.get(name)
+            if account is not None:
+                account.adopt(*limits, now)
+                accounts[name] = account
+            elif key.is_limited:
+                accounts[name] = Account(*limits, now)
+        self._accounts = accounts
+
+    @property
+    def under_way(self) -> int:
+        """Requests that hold something of their tenants' limits."""
+        return sum(account.under_way for account in self._accounts.values())
+
+    def identify(self, head: RequestHead) -> Key | None:
+        """The key of a request. Raises RouterError (KEY_REQUIRED)."""
+        key = self._keys.find(head.authorization, head.api_key)
+        if key is None and self.requires_keys:
+            raise RouterError(
+                Reason.KEY_REQUIRED,
+                "a known API key is needed: Authorization: Bearer KEY, or x-api-key: KEY",
+            )
+        return key
+
+    def urgency(self, fields: Fields, head: RequestHead, peer: str, key: Key | None) -> Urgency:
+        """How urgent an inference request is. Raises RouterError (BAD_PRIORITY)."""
+        return self.judge.urgency(fields, head.priority, head.door, head.joined, peer, key)
+
+    def enter(
+        self,
+        key: Key | None,
+        fields: Fields,
+        head: RequestHead,
+        prompt_tokens: int,
+        now: float,
+    ) -> Entry | None:
+        """Let an inference request in. None: it is nobody's, so there is nothing to hold.
+
+        Raises RouterError (KEY_CONCURRENCY, KEY_REQUESTS, KEY_TOKENS).
+        """
+        if key is None and not self._names_users:
+            return None
+        header = None
+        if self._names_users if key is None else key.names_users:
+            header = header_of(head.joined, self._header)
+        flow = flow_of(key, self._names_users, header, fields.user)
+        grant: Grant | None = None
+        if key is not None:
+            account = self._accounts.get(key.name)
+            if account is not None:
+                grant = _granted(account, prompt_tokens, fields.output_tokens, now)
+        if flow == NOBODY:
+            return None
+        self.pending.come(flow)
+        return Entry(flow, self.pending, grant)
+
+    def stepped(self, urgency: Urgency, entry: Entry) -> Urgency:
+        """The urgency of a request that has entered, among its flow's; frozen from here on."""
+        if not self._steps:
+            return urgency
+        return with_steps(urgency, self.pending.of(entry.flow) - 1)
+
+
+def _granted(account: Account, prompt: int, most_output: int | None, now: float) -> Grant:
+    """Raises RouterError."""
+    tokens = account.expected(prompt, most_output)
+    verdict = account.ask(tokens, now)
+    if verdict != Verdict.YES:
+        # Without a wait that can be known: a request under way may end at any moment.
+        wait_s = max(1, ceil(account.wait_s))
+        raise RouterError(_REASONS[verdict], _WORDS[verdict], retry_after_s=wait_s)
+    return Grant(account, tokens, prompt)
+
+
+def may_hedge(key: Key | None) -> bool:
+    """Whether requests of the key may ask for a second copy."""
+    return key is not None and key.may_hedge
+
+
+def models_of(key: Key | None) -> frozenset[str] | None:
+    """The models a request may know of; None: all."""
+    return None if key is None else key.models
+
+
+def tenant_of(key: Key | None, head: RequestHead) -> bytes:
+    """What tells tenants apart: the key's name, else the key that nobody knows; b"": nothing."""
+    if key is not None:
+        return key.name.encode()
+    return head.authorization or head.api_key or b""
+
+
+def check_model(key: Key, model: str | None) -> None:
+    """Raises RouterError (MODEL_NOT_ALLOWED) where the key may not ask for the model."""
+    if key.models is None or (model is not None and model in key.models):
+        return
+    if model is None:
+        words = "this key is for some models only: name one in `model`"
+    else:
+        words = f"this key may not ask for the model `{model}`"
+    raise RouterError(Reason.MODEL_NOT_ALLOWED, words, param="model")

@@ -1,0 +1,104 @@
+"""Whose request is it? From what stands in Authorization or x-api-key to what that key may do.
+
+A key is looked up by its SHA-256, so that how long it takes tells nothing of how near a guess is.
+Lines that held a known key are remembered with it, up to a bound; unknown ones are not, or whoever
+guesses could make us forget the others.
+
+Pure. Must never: keep a key that is not known, or tell one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Final
+
+from router.config.keys import LONGEST, KeyLine
+from router.core.urgency import NUMBERS
+
+_MEMO: Final = 4096  # lines; a known key in a few spellings each
+_LINE: Final = LONGEST + 64  # bytes of a line that may hold a key
+
+
+class Key:
+    """What one key may do; keys of one name are one object."""
+
+    __slots__ = (
+        "ceiling",
+        "concurrency",
+        "may_hedge",
+        "models",
+        "name",
+        "names_users",
+        "requests_per_minute",
+        "tier",
+        "tokens_per_minute",
+        "weight",
+    )
+
+    def __init__(self, line: KeyLine) -> None:
+        self.name = line.name
+        self.tier = line.tier
+        self.ceiling = -1 if line.ceiling is None else NUMBERS[line.ceiling]  # -1: none of its own
+        self.models: frozenset[str] | None = None if line.models is None else frozenset(line.models)
+        self.concurrency = line.concurrency
+        self.requests_per_minute = line.requests_per_minute
+        self.tokens_per_minute = line.tokens_per_minute
+        self.weight = line.weight
+        self.names_users = line.names_users
+        self.may_hedge = line.may_hedge
+
+    @property
+    def is_limited(self) -> bool:
+        return (
+            self.concurrency is not None
+            or self.requests_per_minute is not None
+            or self.tokens_per_minute is not None
+        )
+
+
+class Keyring:
+    """All keys of one reading of the file."""
+
+    __slots__ = ("_by_hash", "_memo", "by_name")
+
+    def __init__(self, lines: Sequence[KeyLine] = ()) -> None:
+        self.by_name: dict[str, Key] = {}
+        self._by_hash: dict[bytes, Key] = {}
+        self._memo: dict[bytes, Key] = {}
+        for line in lines:
+            key = self.by_name.get(line.name)
+            if key is None:
+                key = self.by_name[line.name] = Key(line)
+            self._by_hash[bytes.fromhex(line.hash[len("sha256:") :])] = key
+
+    def __len__(self) -> int:
+        return len(self._by_hash)
+
+    def find(self, authorization: bytes | None, api_key: bytes | None) -> Key | None:
+        """The key that a request has; both are whole lines of its head. None: none that we know."""
+        if not self._by_hash:
+            return None
+        line = authorization
+        if line is not None:
+            known = self._memo.get(line) or self._look_up(line, is_bearer=True)
+            if known is not None:
+                return known
+        if api_key is not None:
+            return self._memo.get(api_key) or self._look_up(api_key, is_bearer=False)
+        return None
+
+    def _look_up(self, line: bytes, is_bearer: bool) -> Key | None:
+        if len(line) > _LINE:
+            return None
+        value = line[line.find(b":") + 1 :].strip(b" \t")
+        if is_bearer:
+            if value[:7].lower() != b"bearer ":
+                return None
+            value = value[7:].strip(b" \t")
+        key = self._by_hash.get(sha256(value).digest())
+        if key is not None:
+            if len(self._memo) >= _MEMO:
+                self._memo.clear()
+            self._memo[line] = key
+        return key

@@ -1,0 +1,317 @@
+"""How urgent a request is: who says so, in which words, and how far he is believed.
+
+The first of these that says something decides, and is held to the ceiling of whoever asks:
+
+1. the body's `priority`: a name (critical, high, normal, low, batch) or a number. What a number
+   means is the pool's dialect: the router's own scale (0 the most urgent, 4 the least), or that of
+   the engine whose clients come here (`DIALECTS`);
+2. the header `x-priority`: the same names, and numbers of the router's scale;
+3. the body's `service_tier`, where the configuration gives its words a meaning;
+4. the rules of the configuration: a header, a model, a client's network;
+5. the endpoint: `/v1/batch/...` and `/v1/priority/...`, whose second part is taken off;
+6. the tier of its API key;
+7. the default.
+
+Must never: keep a view into a body, or believe a number that is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from ipaddress import ip_address, ip_network
+from math import isfinite
+from typing import Final, NoReturn
+
+import msgspec
+
+from router.config.model import Priority as Rules
+from router.config.model import PriorityRule
+from router.core.errors import Reason, RouterError
+from router.core.urgency import (
+    BATCH,
+    CLASSES,
+    HIGH,
+    NORMAL,
+    NUMBERS,
+    Urgency,
+    clamped,
+    within,
+)
+from router.intake.fields import NULL, Fields, value_of
+from router.intake.keys import Key
+
+# The second part of a path that names a class. `/v1/batches` is another matter: there is a slash.
+DOORS: Final = {b"/v1/batch/": BATCH, b"/v1/priority/": HIGH}
+_DOORS: Final = tuple(DOORS)
+
+_LONGEST: Final = 64  # bytes; no name is longer, and no number needs to be
+_NAMES: Final = {
+    spelling: number
+    for number, name in enumerate(CLASSES)
+    for spelling in (name.encode(), b'"%b"' % name.encode())
+}
+_ALLOWED: Final = f"one of {', '.join(CLASSES)}, or a number, from 0 (critical) to 4 (batch)"
+
+SOURCES: Final = ("body", "header", "service_tier", "rule", "endpoint", "key", "default")
+
+# -- what a number of an existing client means ----------------------------------------------------
+
+# vLLM's and SGLang's numbers have no ends, and 0 is the one that nobody asked for: it is normal,
+# and so far from it is half of the way to the end of our scale. 10 is what examples use for "later"
+# and what SGLang takes for a difference (its preemption threshold); it comes out as low, -10 as
+# high, from 30 on it is batch.
+_HALFWAY: Final = 10.0
+
+
+def _as_ours(number: float) -> float:
+    return number
+
+
+def _lower_first(number: float) -> float:
+    far = abs(number)
+    return NORMAL + (2.0 * far / (far + _HALFWAY)) * (1.0 if number > 0.0 else -1.0)
+
+
+def _higher_first(number: float) -> float:
+    return _lower_first(-number)
+
+
+def _share_higher_first(number: float) -> float:
+    """TensorRT-LLM: 1 is the most urgent, 0 the least, 0.5 what nobody asked for."""
+    return NORMAL + (0.5 - number) * 4.0
+
+
+DIALECTS: Final[dict[str, Callable[[float], float]]] = {
+    "hedgerow": _as_ours,
+    "vllm": _lower_first,
+    "sglang": _higher_first,
+    "trtllm": _share_higher_first,
+}
+
+
+def number_in(dialect: str, number: float) -> float:
+    """A client's finite number in our scale; `dialect` is one of DIALECTS."""
+    return within(DIALECTS[dialect](number))
+
+
+UNSAID: Final = Urgency(float(NORMAL), "")  # of what is no inference: nobody asks
+
+# -- what a request says --------------------------------------------------------------------------
+
+
+def door_of(target: bytes) -> tuple[int, bytes]:
+    """(class, target without the part that names it); (-1, target) for any other target."""
+    if target.startswith(_DOORS):
+        for door, number in DOORS.items():
+            if target.startswith(door):
+                return number, b"/v1/" + target[len(door) :]
+    return -1, target
+
+
+def read_field(field: msgspec.Raw, dialect: str) -> float:
+    """The body's `priority`, which is there and not null. Raises RouterError (BAD_PRIORITY)."""
+    if len(field) <= _LONGEST:
+        written = bytes(field)
+        usual = _NAMES.get(written)
+        if usual is not None:
+            return float(usual)
+        value = value_of(msgspec.Raw(written))
+        if isinstance(value, str):
+            named = NUMBERS.get(value.strip().lower())
+            if named is not None:
+                return float(named)
+        elif isinstance(value, bool):
+            pass
+        elif isinstance(value, int):
+            return number_in(dialect, float(value))
+        elif isinstance(value, float) and isfinite(value):
+            return number_in(dialect, value)
+    _refuse("`priority`", "priority")
+
+
+def read_header(value: bytes) -> float:
+    """The field `x-priority`. Raises RouterError (BAD_PRIORITY)."""
+    usual = _NAMES.get(value)
+    if usual is not None:
+        return float(usual)
+    if len(value) <= _LONGEST:
+        word = value.decode("ascii", "replace").strip().strip('"').lower()
+        named = NUMBERS.get(word)
+        if named is not None:
+            return float(named)
+        try:
+            number = float(word)
+        except ValueError:
+            number = float("nan")
+        # Python also takes 1_0 and "infinity" for numbers.
+        if isfinite(number) and "_" not in word:
+            return within(number)
+    _refuse("the header x-priority", None)
+
+
+def _refuse(what: str, param: str | None) -> NoReturn:
+    raise RouterError(Reason.BAD_PRIORITY, f"{what} must be {_ALLOWED}", param=param)
+
+
+# -- rules ----------------------------------------------------------------------------------------
+
+
+class _Rule:
+    """One rule, ready to be asked."""
+
+    __slots__ = ("_holds", "_model", "_model_begins", "_name", "_value", "_value_begins", "number")
+
+    def __init__(self, rule: PriorityRule) -> None:
+        self.number = NUMBERS[rule.priority]
+        self._name = b"\r\n" + rule.header.lower().encode("ascii") + b":" if rule.header else b""
+        value = rule.value.encode()
+        self._value_begins = value.endswith(b"*")
+        self._value = value[:-1] if self._value_begins else value
+        self._model_begins = rule.model.endswith("*")
+        self._model = rule.model[:-1] if self._model_begins else rule.model
+        self._holds = _network(rule.network) if rule.network else None
+
+    def fits(self, model: str | None, lines: bytes, lower: bytes, peer: str) -> bool:
+        """Whether all that the rule names is so. `lower` is `lines` in lower case."""
+        if self._model or self._model_begins:
+            if model is None:
+                return False
+            if not (model.startswith(self._model) if self._model_begins else model == self._model):
+                return False
+        if self._name and not self._has_header(lines, lower):
+            return False
+        return self._holds is None or self._holds(peer)
+
+    def _has_header(self, lines: bytes, lower: bytes) -> bool:
+        at = lower.find(self._name)
+        while at >= 0:
+            start = at + len(self._name)
+            end = lines.find(b"\r", start)
+            value = (lines[start:end] if end >= 0 else lines[start:]).strip(b" \t")
+            if self._value_begins:
+                if value.startswith(self._value):
+                    return True
+            elif not self._value or value == self._value:
+                return True
+            at = lower.find(self._name, start)
+        return False
+
+
+def _network(text: str) -> Callable[[str], bool]:
+    network = ip_network(text, strict=False)
+
+    @lru_cache(maxsize=4096)
+    def holds(peer: str) -> bool:
+        try:
+            return ip_address(peer) in network
+        except ValueError:
+            return False
+
+    return holds
+
+
+# -- the judge ------------------------------------------------------------------------------------
+
+
+class Judge:
+    """Says how urgent requests are. `clamped`: how many said more than their ceiling, by where."""
+
+    __slots__ = (
+        "_ceiling",
+        "_default",
+        "_dialect",
+        "_dialects",
+        "_is_plain",
+        "_rules",
+        "_service_tiers",
+        "_shared",
+        "_tiers",
+        "clamped",
+    )
+
+    def __init__(self, rules: Rules) -> None:
+        self.clamped = dict.fromkeys(SOURCES, 0)
+        # The usual ones are made once: [source][class].
+        self._shared = {
+            source: [Urgency(float(number), source) for number in range(len(CLASSES))]
+            for source in SOURCES
+        }
+        self.adopt(rules)
+
+    def adopt(self, rules: Rules) -> None:
+        """Other rules from now on."""
+        self._dialect: str = rules.dialect
+        self._dialects: dict[str, str] = {**rules.dialects}
+        self._rules = [_Rule(rule) for rule in rules.rules]
+        self._service_tiers = {word: NUMBERS[name] for word, name in rules.service_tier.items()}
+        self._tiers = {tier: NUMBERS[name] for tier, name in rules.tiers.items()}
+        self._ceiling = NUMBERS[rules.ceiling]
+        default = NUMBERS[rules.default]
+        self._default = self._shared["default"][max(default, self._ceiling)]
+        self._is_plain = not self._rules and not self._service_tiers
+
+    def ceiling_of(self, key: Key | None) -> int:
+        """The most urgent class of a key's requests: its own, else its tier's, else anybody's."""
+        if key is None:
+            return self._ceiling
+        if key.ceiling >= 0:
+            return key.ceiling
+        return self._tiers.get(key.tier, self._ceiling)
+
+    def urgency(
+        self,
+        fields: Fields,
+        header: bytes | None,
+        door: int,
+        lines: bytes,
+        peer: str,
+        key: Key | None,
+    ) -> Urgency:
+        """How urgent a request is. Raises RouterError (BAD_PRIORITY).
+
+        `header` is its x-priority, `door` what `door_of` said, `lines` its header fields as they
+        pass on, each with a CRLF before it, `peer` its client's address.
+        """
+        field = fields.priority
+        if field is None and header is None and door < 0 and key is None and self._is_plain:
+            return self._default
+        number = -1.0
+        source = "default"
+        if field is not None and field != NULL:
+            dialect = self._dialect
+            if self._dialects and fields.model is not None:
+                dialect = self._dialects.get(fields.model, dialect)
+            number, source = read_field(field, dialect), "body"
+        elif header:
+            number, source = read_header(header), "header"
+        elif self._service_tiers:
+            number, source = self._by_service_tier(fields), "service_tier"
+        if number < 0.0 and self._rules:
+            number, source = self._by_rules(fields.model, lines, peer), "rule"
+        if number < 0.0:
+            if door >= 0:
+                number, source = float(door), "endpoint"
+            elif key is not None and key.tier in self._tiers:
+                number, source = float(self._tiers[key.tier]), "key"
+            else:
+                number, source = self._default.number, "default"
+        ceiling = self.ceiling_of(key)
+        if number < ceiling:
+            number = clamped(number, ceiling)
+            if source != "default":
+                self.clamped[source] += 1
+        rank = int(number)
+        return self._shared[source][rank] if rank == number else Urgency(number, source)
+
+    def _by_service_tier(self, fields: Fields) -> float:
+        raw = fields.service_tier
+        word = value_of(raw) if raw is not None and len(raw) <= _LONGEST else None
+        return float(self._service_tiers.get(word, -1)) if isinstance(word, str) else -1.0
+
+    def _by_rules(self, model: str | None, lines: bytes, peer: str) -> float:
+        lower = lines.lower()
+        for rule in self._rules:
+            if rule.fits(model, lines, lower, peer):
+                return float(rule.number)
+        return -1.0

@@ -1,0 +1,49 @@
+"""What all routers of a run together counted of second copies. Plain values.
+
+Must never: count anything itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from router.observe.hedge_counts import HedgeCounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hedges:
+    """As in `HedgeCounts`; tokens are uncached prompt tokens, times seconds."""
+
+    fired: int
+    won: int
+    lost: int
+    failed: int
+    suppressed: dict[str, int]  # by reason
+    fired_tokens: int
+    wasted_tokens: int
+    saved_s: float
+    suspected: int
+    would_fire: int
+
+    @classmethod
+    def of(cls, counts: Iterable[HedgeCounts]) -> Hedges:
+        """The sums over all of them."""
+        all_counts = list(counts)
+        suppressed: dict[str, int] = {}
+        for one in all_counts:
+            for why, count in one.suppressed.items():
+                if count:
+                    suppressed[str(why)] = suppressed.get(str(why), 0) + count
+        return cls(
+            fired=sum(one.fired for one in all_counts),
+            won=sum(one.won for one in all_counts),
+            lost=sum(one.lost for one in all_counts),
+            failed=sum(one.failed for one in all_counts),
+            suppressed=suppressed,
+            fired_tokens=sum(one.fired_tokens for one in all_counts),
+            wasted_tokens=sum(one.wasted_tokens for one in all_counts),
+            saved_s=sum(one.saved_s for one in all_counts),
+            suspected=sum(one.suspected for one in all_counts),
+            would_fire=sum(one.would_fire for one in all_counts),
+        )

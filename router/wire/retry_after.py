@@ -1,0 +1,33 @@
+"""What a Retry-After says, as seconds from now (RFC 9110 section 10.2.3): seconds or an HTTP date.
+
+Pure: the wall clock's time is passed in. Must never: believe a time that would take a replica out
+for long; a proxy or an engine in trouble may say anything.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+LONGEST_S: Final = 60.0  # believed of any Retry-After
+_LONGEST: Final = 64  # bytes; no date is longer
+
+
+def seconds_of(value: bytes, wall_s: float) -> float | None:
+    """Seconds to wait, from 0 to LONGEST_S; None for what is neither seconds nor a date.
+
+    `wall_s`: seconds since 1970, now.
+    """
+    if len(value) > _LONGEST:
+        return None
+    text = value.decode("ascii", "replace").strip()
+    if text.isdigit() and text.isascii():
+        return min(float(text), LONGEST_S)
+    try:
+        when = parsedate_to_datetime(text)
+    except (ValueError, OverflowError, TypeError, IndexError):
+        return None
+    if when.tzinfo is None:  # "-0000": it does not say where, and HTTP's dates are all in GMT
+        when = when.replace(tzinfo=UTC)
+    return max(0.0, min(when.timestamp() - wall_s, LONGEST_S))

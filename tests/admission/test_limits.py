@@ -1,0 +1,217 @@
+"""A tenant's limits: exact over time, whatever the estimates; a refusal takes nothing."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from router.admission.limits import Account, Bucket, Grant, Verdict
+
+MINUTE_S = 60.0
+
+
+def account(
+    concurrency: int | None = None, requests: float | None = None, tokens: float | None = None
+) -> Account:
+    return Account(concurrency, requests, tokens, 0.0)
+
+
+def test_a_minutes_worth_at_once_and_then_evenly() -> None:
+    ours = account(requests=60)
+    assert [ours.ask(1, 0.0) for _ in range(60)] == [Verdict.YES] * 60
+    assert ours.ask(1, 0.0) == Verdict.REQUESTS
+    assert ours.wait_s == pytest.approx(1.0)
+    assert ours.ask(1, 0.5) == Verdict.REQUESTS
+    assert ours.wait_s == pytest.approx(0.5)
+    assert ours.ask(1, 1.0) == Verdict.YES
+    assert ours.ask(1, 1.0) == Verdict.REQUESTS
+
+
+def test_concurrency() -> None:
+    ours = account(concurrency=2)
+    assert [ours.ask(1, 0.0) for _ in range(3)] == [
+        Verdict.YES,
+        Verdict.YES,
+        Verdict.CONCURRENCY,
+    ]
+    assert ours.wait_s == 0.0, "nobody knows when one of them ends"
+    ours.settle(1, None, None, 1.0)
+    assert ours.ask(1, 1.0) == Verdict.YES
+
+
+def test_the_longer_wait_counts() -> None:
+    ours = account(requests=1, tokens=60)
+    assert ours.ask(60, 0.0) == Verdict.YES
+    assert ours.ask(30, 0.0) == Verdict.REQUESTS
+    assert ours.wait_s == pytest.approx(60.0)
+    ours = account(requests=60, tokens=60)
+    assert ours.ask(60, 0.0) == Verdict.YES
+    assert ours.ask(30, 0.0) == Verdict.TOKENS
+    assert ours.wait_s == pytest.approx(30.0)
+
+
+def test_a_refusal_takes_nothing() -> None:
+    ours = account(concurrency=10, requests=5, tokens=100)
+    assert ours.ask(90, 0.0) == Verdict.YES
+    before = ours.left(0.0)
+    for _ in range(5):
+        assert ours.ask(50, 0.0) == Verdict.TOKENS
+    assert ours.left(0.0) == before
+    assert ours.under_way == 1
+
+
+def test_more_than_there_can_ever_be_gets_in_on_a_full_bucket_and_owes() -> None:
+    ours = account(tokens=60)
+    assert ours.ask(600, 0.0) == Verdict.YES
+    assert ours.ask(1, 0.0) == Verdict.TOKENS
+    assert ours.wait_s == pytest.approx(541.0)
+
+
+def test_the_truth_is_settled() -> None:
+    ours = account(tokens=6000)
+    assert ours.ask(1000, 0.0) == Verdict.YES
+    ours.settle(1000, 400, 100, 0.0)  # 600 come back
+    assert ours.left(0.0)[1] == pytest.approx(5600)
+    assert ours.ask(100, 0.0) == Verdict.YES
+    ours.settle(100, 8000, 7900, 0.0)  # it was far more: a debt
+    assert ours.left(0.0)[1] == pytest.approx(-2400)
+    assert ours.ask(1, 10.0) == Verdict.TOKENS
+    assert ours.wait_s == pytest.approx(14.01)
+    assert ours.ask(1, 10.0 + 14.01) == Verdict.YES
+
+
+def test_without_a_truth_the_estimate_stands() -> None:
+    ours = account(tokens=600)
+    assert ours.ask(100, 0.0) == Verdict.YES
+    ours.settle(100, None, None, 0.0)
+    assert ours.left(0.0)[1] == pytest.approx(500)
+
+
+def test_what_is_given_back_never_overfills() -> None:
+    ours = account(tokens=600)
+    assert ours.ask(100, 0.0) == Verdict.YES
+    ours.settle(100, 0, None, 1000.0)
+    assert ours.left(1000.0)[1] == 600
+
+
+def test_a_request_is_expected_to_answer_as_the_last_ones_did() -> None:
+    ours = account(tokens=1e9)
+    assert ours.expected(50, None) == 50
+    for _ in range(50):
+        ours.ask(0, 0.0)
+        ours.settle(0, 200, 200, 0.0)
+    assert 240 <= ours.expected(50, None) <= 250
+    assert ours.expected(50, 10) == 60, "it does not want more"
+
+
+def test_a_grant_is_settled_once() -> None:
+    ours = account(concurrency=1, tokens=600)
+    assert ours.ask(100, 0.0) == Verdict.YES
+    grant = Grant(ours, 100, 80)
+    for _ in range(3):
+        grant.settle(40, 10, 0.0)
+    assert ours.under_way == 0
+    assert ours.left(0.0)[1] == pytest.approx(560)
+
+
+def test_new_limits_keep_what_is_used() -> None:
+    ours = account(concurrency=1, requests=10, tokens=100)
+    assert ours.ask(50, 0.0) == Verdict.YES
+    ours.adopt(2, 20, None, 0.0)
+    assert ours.ask(50, 0.0) == Verdict.YES
+    assert ours.left(0.0) == (pytest.approx(17.0), None)
+    ours.adopt(2, None, 100, 0.0)
+    assert ours.ask(1, 0.0) == Verdict.CONCURRENCY
+
+
+def test_a_clock_that_stands_or_turns_back_gives_nothing() -> None:
+    bucket = Bucket(60.0, 100.0)
+    bucket.take(60.0)
+    assert bucket.level(50.0) == 0.0
+    assert bucket.level(100.0) == 0.0
+    assert bucket.level(101.0) == pytest.approx(1.0)
+
+
+GAPS = st.lists(st.tuples(st.floats(0, 30), st.integers(0, 500)), max_size=60)
+
+
+@given(GAPS, st.floats(1, 1e5))
+def test_the_wait_told_is_exact(gaps: list[tuple[float, int]], rate: float) -> None:
+    ours = account(tokens=rate)
+    now = 0.0
+    for gap_s, tokens in gaps:
+        now += gap_s
+        if ours.ask(tokens, now) == Verdict.YES:
+            continue
+        wait_s = ours.wait_s
+        assert wait_s > 0.0
+        if wait_s > 1e-3:
+            assert ours.ask(tokens, now + wait_s * 0.99) == Verdict.TOKENS
+        now += math.nextafter(wait_s, math.inf)
+        assert ours.ask(tokens, now) == Verdict.YES
+
+
+@given(GAPS, st.integers(1, 100))
+def test_no_window_sees_more_than_the_bucket_and_its_rate(
+    gaps: list[tuple[float, int]], per_minute: int
+) -> None:
+    ours = account(requests=per_minute)
+    now, allowed = 0.0, []
+    for gap_s, _ in gaps:
+        now += gap_s
+        if ours.ask(1, now) == Verdict.YES:
+            allowed.append(now)
+    for first, begin in enumerate(allowed):
+        for count, end in enumerate(allowed[first:], 1):
+            assert count <= per_minute * (1 + (end - begin) / MINUTE_S) + 1e-6
+
+
+class Ledger(RuleBasedStateMachine):
+    """Whatever comes in whatever order: counts are those of what is under way, debts are paid."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.ours = account(concurrency=5, requests=30, tokens=1000)
+        self.grants: list[Any] = []
+        self.used = 0.0
+
+    @rule(tokens=st.integers(0, 3000))
+    def ask(self, tokens: int) -> None:
+        if self.ours.ask(tokens, self.now) == Verdict.YES:
+            self.grants.append((Grant(self.ours, tokens, tokens), tokens))
+            self.used += tokens
+
+    @rule(used=st.none() | st.integers(0, 3000), twice=st.booleans())
+    def settle(self, used: int | None, twice: bool) -> None:
+        if self.grants:
+            grant, taken = self.grants.pop()
+            grant.settle(used, used, self.now)
+            if twice:
+                grant.settle(3000, 3000, self.now)
+            if used is not None:
+                self.used += used - taken
+
+    @rule(gap_s=st.floats(0, 100))
+    def wait(self, gap_s: float) -> None:
+        self.now += gap_s
+
+    @invariant()
+    def what_is_under_way_is_counted(self) -> None:
+        assert self.ours.under_way == len(self.grants) <= 5
+
+    @invariant()
+    def tokens_are_neither_made_nor_lost(self) -> None:
+        _, left = self.ours.left(self.now)
+        assert left is not None
+        assert left <= 1000
+        # At most what came in since the start, less what was used.
+        assert left <= 1000 - self.used + self.now * 1000 / MINUTE_S + 1e-3 or left == 1000
+
+
+TestLedger = Ledger.TestCase

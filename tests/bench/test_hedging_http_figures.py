@@ -1,0 +1,157 @@
+"""The hedging bench over HTTP: figures from what was seen and counted, and verdicts on them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bench.fleet.script import Conversation, Script, Turn
+from bench.hedging.http import own
+from bench.hedging.http.figures import Figures, Times, figures
+from bench.hedging.http.found import found
+from bench.hedging.http.judge import judge
+from bench.hedging.http.run import Options, Results
+from bench.hedging.http.stage import Row
+from bench.overhead.processes import Placement
+
+
+def record(due: float, ttft: float | None, urgency: str = "", error: str = "") -> dict[str, Any]:
+    return {
+        "due": due,
+        "sent": due + 0.001,
+        "ttft": ttft,
+        "measured": due >= 10.0,
+        "error": error,
+        "urgency": urgency,
+    }
+
+
+def counts(asked: int, tokens: int, let_in: int, hits: int) -> dict[str, Any]:
+    return {
+        "asked": asked,
+        "asked_tokens": tokens,
+        "prompt_tokens": let_in,
+        "prefix_cache_hits": hits,
+    }
+
+
+WORDS = "x" * 4 * 97  # with its role 100 tokens, and 3 more for the answer's
+SCRIPT = Script(
+    tuple(Conversation(float(n), "", (Turn(WORDS, 4),), "high" * (n == 11)) for n in range(8, 12)),
+    10.0,
+    12.0,
+)
+
+
+def told(*records: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "played": {"records": list(records), "cpu_share": 0.1},
+        "before": [counts(1, 10, 10, 0), counts(1, 10, 10, 0)],
+        "after": [counts(4, 319, 319, 0), counts(3, 216, 113, 0)],
+    }
+
+
+def test_copies_are_what_engines_were_asked_beyond_what_clients_asked() -> None:
+    seen = figures(
+        told(*(record(float(n), 0.1, "high" * (n == 11)) for n in range(8, 12))), SCRIPT, 0.0
+    )
+    assert seen.copies == 1
+    assert seen.extra_asked == pytest.approx(0.25)
+    assert seen.extra_computed == pytest.approx(0.0)
+    assert seen.urgent_share == pytest.approx(0.25)
+
+
+def test_classes_and_times_before_are_kept_apart() -> None:
+    seen = figures(
+        told(
+            record(5.0, 9.0, "high"),  # still warming up
+            record(8.0, 0.2, "high"),
+            record(10.0, 0.3, "high"),
+            record(10.5, 0.5, "high"),
+            record(11.0, 0.1),
+        ),
+        SCRIPT,
+        6.0,
+    )
+    assert (seen.urgent.requests, seen.urgent.p50, seen.urgent.worst) == (2, 0.3, 0.5)
+    assert (seen.urgent_normal.requests, seen.urgent_normal.p99) == (1, 0.2)
+    assert (seen.other.requests, seen.other.p99) == (1, 0.1)
+
+
+def test_what_was_not_answered_whole_is_the_slowest() -> None:
+    seen = figures(
+        told(record(10.0, 0.3, "high"), record(11.0, 0.1, "high", "connection lost")), SCRIPT, 0.0
+    )
+    assert (seen.urgent.p50, seen.urgent.p99, seen.urgent.worst) == (0.3, None, None)
+    assert seen.errors == {"connection lost": 1}
+
+
+TIMES = Times(500, 0.1, 0.2, 1.0, (0.9, 1.2), 1.5)
+FIGURES = Figures(TIMES, TIMES, TIMES, 0.2, 0, 0.0, 0.0, {}, 0, 0.001, 0.1)
+
+
+def rows(scenario: str, **p99: float | None) -> list[Row]:
+    """Contestants by key with their urgent class's p99."""
+    return [
+        Row(key, key, scenario, figures=replace(FIGURES, urgent=replace(TIMES, p99=value)))
+        for key, value in p99.items()
+    ]
+
+
+def test_hedging_is_judged_against_the_same_without_and_the_best_of_the_others() -> None:
+    verdicts = judge(rows("slow-requests", adaptive=0.3, off=1.0, envoy=0.6, haproxy=None))
+    cut, best, others, extra = verdicts
+    assert cut.value == pytest.approx(0.3) and cut.met and "off 900 to 1200 ms" in cut.note
+    assert best.value == pytest.approx(0.5) and best.met and "envoy" in best.goal
+    assert others.met and extra.met
+    missed = judge(rows("slow-requests", adaptive=0.5, off=1.0))[0]
+    assert not missed.met
+
+
+def test_what_went_wrong_with_the_best_of_the_others_is_said() -> None:
+    here = rows("slow-requests", adaptive=0.3, off=1.0, haproxy=0.2)
+    here[2].problems.append("5 × status 504")
+    best = judge(here)[1]
+    assert not best.met and "haproxy: 5 × status 504" in best.words()
+
+
+def test_alone_hedging_is_not_judged_against_nobody() -> None:
+    alone = judge(rows("slow-requests", adaptive=0.3))
+    assert [v.note for v in alone if v.value is None] == [
+        "nothing to compare",
+        "no others",
+        "nothing to compare",
+    ]
+
+
+def test_a_freeze_is_judged_by_the_slowest_against_before() -> None:
+    slowest = judge(rows("frozen", adaptive=1.0, off=1.0))[0]
+    assert slowest.value == pytest.approx(1.5) and slowest.met
+
+
+def test_where_hedging_cannot_help_it_must_not_harm() -> None:
+    assert judge(rows("busy", adaptive=1.01, off=1.0))[0].met
+    assert not judge(rows("busy", adaptive=1.1, off=1.0))[0].met
+
+
+def test_nothing_is_met_without_a_figure() -> None:
+    absent = Row("off", "off", "busy", absent="ended with 2 at its start")
+    for mine in (rows("busy", adaptive=None), rows("busy", adaptive=1.0)):
+        verdict = judge([*mine, absent])[0]
+        assert verdict.value is None and not verdict.met and verdict.note
+    assert judge([absent]) == []
+
+
+def test_a_run_is_told_whole() -> None:
+    seen = rows("slow-requests", adaptive=0.3, off=1.0)
+    seen[0].problems.append("2 × status 503")
+    seen[0].hedges = {own.WON: 3.0}
+    seen.append(Row("envoy", "envoy hedging", "slow-requests", absent="not installed"))
+    whole = found(Results(Options(), Placement(), 200.0, 0.25, seen))
+    assert "! slow-requests, adaptive: 2 × status 503" in whole.remarks
+    assert f"slow-requests, adaptive says of itself: {own.WON} 3" in whole.remarks
+    assert "slow-requests, envoy hedging: not measured: not installed" in whole.remarks
+    assert len(whole.table.rows) == 2
+    assert len(whole.as_json()["rows"]) == 3

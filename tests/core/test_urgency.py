@@ -1,0 +1,86 @@
+"""One scale: a class is what is nearest, a ceiling holds, a step never leaves its class."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.core.urgency import (
+    BATCH,
+    CLASSES,
+    CRITICAL,
+    HIGH,
+    LOW,
+    NORMAL,
+    NUMBERS,
+    Urgency,
+    clamped,
+    class_of,
+    stepped,
+    within,
+)
+
+ON_SCALE = st.floats(0, 4)
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+
+
+def test_the_classes_are_the_whole_numbers() -> None:
+    assert [NUMBERS[name] for name in CLASSES] == [CRITICAL, HIGH, NORMAL, LOW, BATCH]
+    assert [class_of(float(n)) for n in range(5)] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [
+        (-9.0, "critical"),
+        (0.49, "critical"),
+        (0.5, "high"),
+        (1.4999, "high"),
+        (1.5, "normal"),
+        (2.5, "low"),
+        (3.5, "batch"),
+        (4.49, "batch"),
+        (1e300, "batch"),
+    ],
+)
+def test_the_nearest_class(number: float, name: str) -> None:
+    assert CLASSES[class_of(number)] == name
+    assert Urgency(number, "body").name == name
+
+
+@given(FINITE)
+def test_within_the_scale(number: float) -> None:
+    assert 0.0 <= within(number) <= 4.0
+    assert within(within(number)) == within(number)
+    assert class_of(within(number)) == class_of(number)
+
+
+@given(ON_SCALE, st.integers(0, 4))
+def test_a_ceiling_holds_and_changes_nothing_else(number: float, ceiling: int) -> None:
+    held = clamped(number, ceiling)
+    assert held >= ceiling
+    assert held == number or number < ceiling
+    assert class_of(held) >= ceiling
+
+
+@given(ON_SCALE, ON_SCALE, st.integers(0, 4))
+def test_a_ceiling_keeps_the_order(a: float, b: float, ceiling: int) -> None:
+    if a <= b:
+        assert clamped(a, ceiling) <= clamped(b, ceiling)
+
+
+@given(ON_SCALE, st.integers(0, 10**9))
+def test_a_step_stays_in_its_class(number: float, steps: int) -> None:
+    moved = stepped(number, steps)
+    assert moved >= number
+    assert class_of(moved) == class_of(number)
+
+
+@given(st.integers(0, 4), st.integers(0, 10_000))
+def test_every_step_is_less_urgent_than_the_one_before(rank: int, steps: int) -> None:
+    assert stepped(float(rank), steps) < stepped(float(rank), steps + 1)
+
+
+def test_no_step_is_no_change() -> None:
+    assert stepped(2.25, 0) == 2.25

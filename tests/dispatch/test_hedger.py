@@ -1,0 +1,579 @@
+"""The hedger's calls one by one: when it asks, whom it lets take a copy, what it counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+
+from policies.contract import RequestView
+from policies.hedging import contract
+from policies.hedging.contract import Delay, HedgingPolicy, PolicyConfigError, policy_names
+from policies.hedging.curve import Curve
+from router.config.model import Hedging
+from router.core.errors import Reason
+from router.dispatch.attempts import Attempt, Life
+from router.dispatch.hedger import ASKED, MODELS_MAX, Hedger
+from router.fleet.health import RACES
+from router.fleet.replica import Replica
+from router.fleet.signals import Signals
+from router.observe.hedge_counts import HedgeCounts, Refusal
+from router.wire.sweep import NEVER
+from tests.fleet.helpers import Table
+from tests.harness.running import scenario
+
+TOOK_S = 0.2  # what a first content usually takes here
+TOKENS = 1000
+
+
+class World:
+    """A hedger, a fleet of three and its counts. `now` moves by hand."""
+
+    def __init__(self, **rules: Any) -> None:
+        self.table = Table()
+        self.a, self.b, self.c = (self.table.add(id) for id in "abc")
+        self.counts = HedgeCounts()
+        self.rules = Hedging(**rules)
+        self.hedger = Hedger(self.rules, self.table.fleet, self.counts)
+        self.now = 1000.0
+        self.view = RequestView(model="m", stream=True, prompt_tokens=TOKENS)
+
+    @property
+    def refused(self) -> dict[str, int]:
+        return {why.value: count for why, count in self.counts.suppressed.items() if count}
+
+    def begin(
+        self,
+        replica: Replica,
+        life: Life | None = None,
+        *,
+        hedge: bool = False,
+        streamed: bool = True,
+    ) -> tuple[Life, Attempt]:
+        life = Life(3) if life is None else life
+        return life, life.begin(replica.id, replica, self.now, TOKENS, 0, streamed, hedge=hedge)
+
+    def dispatch(
+        self, replica: Replica, urgency: str = "high", hedgeable: bool = True, streamed: bool = True
+    ) -> tuple[Life, Attempt, float]:
+        life, attempt = self.begin(replica, streamed=streamed)
+        due = self.hedger.dispatched(
+            self.view, attempt, replica, urgency, hedgeable, streamed, self.now
+        )
+        return life, attempt, due
+
+    def answer(self, life: Life, attempt: Attempt, replica: Replica) -> None:
+        """It shows its first content now and is done."""
+        assert life.content(attempt)
+        fleet = self.table.fleet
+        fleet.showed_content(replica, self.now, attempt.began, None, attempt.tokens)
+        self.hedger.shown(self.view, attempt, replica, True, self.now)
+        losers = life.outrun(self.now)
+        for loser in losers:
+            self.hedger.outrun(self.view, loser, attempt, self.at(loser), True, self.now)
+        life.completed(attempt, self.now)
+
+    def at(self, attempt: Attempt) -> Replica:
+        return self.table.fleet.replicas[attempt.replica_id]
+
+    def learn(self, requests: int = 100, urgency: str = "high") -> None:
+        """Requests one after the other, each answered as usual, each twentieth ten times later."""
+        for number in range(requests):
+            life, attempt, _ = self.dispatch(self.a, urgency)
+            self.now += TOOK_S * (10.0 if number % 20 == 10 else 1.0)
+            self.answer(life, attempt, self.a)
+
+    def ask(
+        self, primary: Attempt, urgency: str = "high", others: list[Replica] | None = None
+    ) -> list[str]:
+        at = self.at(primary)
+        found = self.hedger.backup(
+            self.view, primary, at, urgency, others or [self.b, self.c], self.now
+        )
+        return [r.id for r in found]
+
+    def late(self) -> tuple[Life, Attempt]:
+        """A request at `a` whose time to ask has come."""
+        life, attempt, due = self.dispatch(self.a)
+        assert self.now < due < NEVER
+        self.now = due
+        return life, attempt
+
+    def close(self) -> None:
+        for replica in self.table.fleet.replicas.values():
+            assert (replica.inflight, replica.waiting, replica.pending_tokens) == (0, 0, 0)
+        self.table.close()
+
+
+# -- when -------------------------------------------------------------------------------------
+
+
+@scenario
+async def test_nothing_is_asked_before_there_are_samples() -> None:
+    w = World()
+    w.learn(5)
+    life, _, due = w.dispatch(w.a)
+    assert due == NEVER
+    assert w.refused == {"cold": 6}
+    life.end(Reason.CLIENT_GONE, w.now)
+    w.close()
+
+
+@scenario
+async def test_a_prediction_and_a_time_to_ask() -> None:
+    w = World()
+    w.learn()
+    life, attempt, due = w.dispatch(w.a)
+    assert attempt.predicted_s == pytest.approx(TOOK_S, rel=0.01)
+    assert due - w.now == pytest.approx(TOOK_S, rel=0.05)  # behind the bulk, which has no width
+    life.end(Reason.CLIENT_GONE, w.now)
+    w.close()
+
+
+@pytest.mark.parametrize(
+    ("urgency", "hedgeable"), [("", True), ("normal", True), ("high", False), (ASKED, False)]
+)
+@scenario
+async def test_who_may_not_be_hedged_is_never_asked_for(urgency: str, hedgeable: bool) -> None:
+    w = World()
+    w.learn()
+    before = w.refused
+    life, attempt, due = w.dispatch(w.a, urgency, hedgeable)
+    assert due == NEVER
+    assert w.refused == before  # it is not suppressed, it is not meant
+    assert attempt.predicted_s > 0.0  # and it teaches like any other
+    life.end(Reason.CLIENT_GONE, w.now)
+    w.close()
+
+
+@scenario
+async def test_a_header_may_ask_where_that_is_allowed() -> None:
+    w = World(by_header=True, classes=())
+    w.learn(urgency=ASKED)
+    life, _, due = w.dispatch(w.a, ASKED)
+    assert due < NEVER
+    life.end(Reason.CLIENT_GONE, w.now)
+    w.close()
+
+
+@scenario
+async def test_a_long_prompt_is_not_hedged() -> None:
+    w = World(prompt_tokens=TOKENS - 1)
+    w.learn(3)
+    assert w.refused == {"long": 3}
+    w.close()
+
+
+@scenario
+async def test_off_measures_nothing() -> None:
+    w = World(policy="off")
+    life, attempt, due = w.dispatch(w.a)
+    assert (due, attempt.predicted_s, attempt.ahead) == (NEVER, 0.0, -1)
+    assert w.ask(attempt) == []
+    w.answer(life, attempt, w.a)
+    assert vars(w.counts) == vars(HedgeCounts())
+    w.close()
+
+
+@scenario
+async def test_fixed_needs_no_samples() -> None:
+    w = World(policy="fixed", options={"delay_s": 0.5})
+    life, attempt, due = w.dispatch(w.a)
+    assert due == w.now + 0.5
+    w.now = due
+    assert w.ask(attempt) == []
+    assert w.refused == {"budget": 1}  # but a copy must be paid for
+    life.end(Reason.CLIENT_GONE, w.now)
+    w.close()
+
+
+@scenario
+async def test_streams_and_whole_answers_are_apart() -> None:
+    w = World()
+    w.learn()
+    life, attempt, due = w.dispatch(w.a, streamed=False)
+    assert (due, attempt.predicted_s) == (NEVER, 0.0)
+    life.end(Reason.CLIENT_GONE, w.now)
+    w.close()
+
+
+@scenario
+async def test_what_waits_ahead_makes_it_later() -> None:
+    w = World()
+    for number in range(200):  # prompts of 1000 behind none or one or two others
+        lives = [w.dispatch(w.a) for _ in range(number % 3 + 1)]
+        for behind, (life, attempt, _) in enumerate(lives):
+            w.now += TOOK_S
+            assert attempt.ahead == (behind + 1) * TOKENS
+            w.answer(life, attempt, w.a)
+    first, one, _ = w.dispatch(w.a)
+    second, two, _ = w.dispatch(w.a)
+    assert one.predicted_s == pytest.approx(TOOK_S, rel=0.05)
+    assert two.predicted_s == pytest.approx(2 * TOOK_S, rel=0.05)
+    for life in (first, second):
+        life.end(Reason.CLIENT_GONE, w.now)
+    w.close()
+
+
+# -- where ------------------------------------------------------------------------------------
+
+
+@scenario
+async def test_the_others_may_take_it() -> None:
+    w = World()
+    w.learn()
+    life, attempt = w.late()
+    assert w.ask(attempt) == ["b", "c"]
+    life.end(Reason.CLIENT_GONE, w.now)
+    w.close()
+
+
+@scenario
+async def test_each_refusal_has_one_reason_and_says_whether_to_ask_again() -> None:
+    w = World()
+    w.learn()
+    w.counts.suppressed = dict.fromkeys(Refusal, 0)
+    life, attempt = w.late()
+    hedger, b = w.hedger, w.b
+
+    def refused(why: Refusal, *, again: bool) -> None:
+        before = dict(w.counts.suppressed)
+        assert w.ask(attempt, others=[b]) == []
+        before[why] += 1
+        assert w.counts.suppressed == before
+        due = hedger.again(attempt, w.now)
+        assert w.now < due < w.now + 1.0 if again else due == NEVER
+
+    def told(**signals: Any) -> None:
+        for replica in (w.a, b):
+            replica.told = replica.signals = msgspec.structs.replace(replica.signals, **signals)
+
+    waiting, _ = w.begin(b)
+    refused(Refusal.WAITING, again=True)
+    waiting.end(Reason.CLIENT_GONE, w.now)
+    b.kv_usage = 0.95
+    refused(Refusal.KV, again=True)
+    b.kv_usage = None
+    w.a.slots = b.slots = 1  # one runs or waits, of two
+    w.hedger.adopt(msgspec.structs.replace(w.rules, utilisation=0.5))
+    refused(Refusal.UTILISATION, again=True)
+    w.hedger.adopt(w.rules)
+    assert w.ask(attempt, others=[b]) == ["b"]  # 0.5 is below 0.7
+    told(started_at=1_700_000_000.0)
+    refused(Refusal.SAME_ENGINE, again=False)
+    told(started_at=None)
+    b.health.half_open = True
+    refused(Refusal.HEALTH, again=True)
+    b.health.half_open = False
+    w.view.prompt_tokens = 10**6
+    refused(Refusal.BUDGET, again=True)
+    w.view.prompt_tokens = TOKENS
+    w.now -= 0.9 * TOOK_S  # asked too early: it is hardly begun
+    refused(Refusal.GAIN, again=True)
+    w.now += 0.9 * TOOK_S
+    assert hedger.backup(w.view, attempt, w.a, "high", [], w.now) == ()
+    assert w.counts.suppressed[Refusal.ALONE] == 1
+    assert hedger.again(attempt, w.now) == NEVER
+    assert w.ask(attempt, others=[b]) == ["b"]
+    assert hedger.again(attempt, w.now) == NEVER  # it was not refused
+    life.end(Reason.CLIENT_GONE, w.now)
+    w.close()
+
+
+@scenario
+async def test_a_replica_that_must_prefill_much_more_does_not_pay() -> None:
+    """What the first one holds in its cache, the others would have to prefill."""
+    w = World()
+    knowledge = w.table.fleet.knowledge
+    w.learn()
+    for replica in (w.a, w.b):
+        w.view.blocks = tuple(range(1, 1 + 4 * TOKENS // 128))
+        knowledge.sent(replica, w.view.blocks, 0)
+        knowledge.begun(replica, w.view.blocks, 0)
+    w.view.prompt_tokens = 10**5  # of which a and b hold little, and nobody has room in the budget
+    life, attempt = w.late()
+    assert w.ask(attempt) == []
+    assert w.refused["budget"] == 1
+    w.view.prompt_tokens = 4 * TOKENS  # b holds nearly all of it, c nothing
+    assert w.ask(attempt) == ["b"]
+    life.end(Reason.CLIENT_GONE, w.now)
+    w.close()
+
+
+@scenario
+async def test_immediate_is_for_critical_ones_in_a_pool_known_to_be_idle() -> None:
+    w = World(policy="immediate", classes=("critical", "high"))
+    for _ in range(50):
+        life, attempt, due = w.dispatch(w.a, "critical")
+        assert due == w.now
+        w.answer(life, attempt, w.a)
+    life, _, due = w.dispatch(w.a, "high")
+    assert due == NEVER
+    life.end(Reason.CLIENT_GONE, w.now)
+    life, attempt, due = w.dispatch(w.a, "critical")
+    assert w.ask(attempt, "critical") == []  # nobody knows how busy they are
+    for replica in (w.a, w.b, w.c):
+        replica.slots = 2
+    assert w.ask(attempt, "critical") == ["b", "c"]  # 1 of 6
+    for replica in (w.a, w.b, w.c):
+        replica.slots = 1
+    assert w.ask(attempt, "critical") == []  # 1 of 3
+    assert w.refused == {"utilisation": 2}
+    life.end(Reason.CLIENT_GONE, w.now)
+    w.close()
+
+
+@scenario
+async def test_an_unknown_utilisation_stops_nobody_else() -> None:
+    w = World()
+    w.learn()
+    life, attempt = w.late()
+    assert w.ask(attempt) == ["b", "c"]
+    life.end(Reason.CLIENT_GONE, w.now)
+    w.close()
+
+
+# -- what becomes of it -----------------------------------------------------------------------
+
+
+def copy(w: World) -> tuple[Life, Attempt, Attempt]:
+    """A late request at `a`, and its copy at `b`."""
+    life, primary = w.late()
+    assert "b" in w.ask(primary)
+    _, hedge = w.begin(w.b, life, hedge=True)
+    w.hedger.sent(w.view, hedge, w.b, w.now)
+    return life, primary, hedge
+
+
+@scenario
+async def test_a_copy_that_wins() -> None:
+    w = World()
+    w.learn()
+    level = w.counts.budget_tokens
+    life, _, hedge = copy(w)
+    counts = w.counts
+    assert (counts.fired, counts.fired_tokens) == (1, TOKENS)
+    assert hedge.predicted_s == pytest.approx(TOOK_S, rel=0.01)
+    assert counts.budget_tokens == pytest.approx(level - TOKENS, abs=100)
+    w.now += TOOK_S
+    w.answer(life, hedge, w.b)
+    assert (counts.won, counts.lost, counts.failed) == (1, 0, 0)
+    assert counts.wasted_tokens == TOKENS
+    # It had waited for 2 of 10: as those that were as late, it would have needed 8 more.
+    assert counts.saved_s == pytest.approx(8 * TOOK_S, rel=0.1)
+    w.close()
+
+
+@scenario
+async def test_a_copy_that_loses() -> None:
+    w = World()
+    w.learn()
+    life, primary, _ = copy(w)
+    w.now += 0.01
+    w.answer(life, primary, w.a)
+    counts = w.counts
+    assert (counts.won, counts.lost, counts.failed) == (0, 1, 0)
+    assert (counts.wasted_tokens, counts.saved_s) == (TOKENS, 0.0)
+    assert w.a.health.races_lost == w.b.health.races_lost == 0
+    w.close()
+
+
+@pytest.mark.parametrize(
+    ("reason", "wasted"),
+    [
+        (Reason.CONNECT_FAILED, 0),
+        (Reason.REPLICA_RESET, TOKENS),
+        (Reason.CLIENT_GONE, TOKENS),
+    ],
+)
+@scenario
+async def test_a_copy_that_fails(reason: Reason, wasted: int) -> None:
+    w = World()
+    w.learn()
+    life, primary, hedge = copy(w)
+    level = w.counts.budget_tokens
+    life.aside(hedge, reason, w.now)
+    w.hedger.failed(w.view, hedge, w.b, w.now)
+    counts = w.counts
+    assert (counts.won, counts.lost, counts.failed) == (0, 0, 1)
+    assert counts.wasted_tokens == wasted
+    assert (counts.fired_tokens, counts.returned_tokens) == (wasted, TOKENS - wasted)
+    # What never reached a replica costs nothing.
+    assert counts.budget_tokens == pytest.approx(level + TOKENS - wasted)
+    w.answer(life, primary, w.a)
+    w.close()
+
+
+@scenario
+async def test_a_replica_that_is_outrun_again_and_again_is_suspect() -> None:
+    w = World(budget=0.2)  # which keeps more of what it has
+    w.learn(200)
+    for number in range(RACES):
+        assert not w.a.health.suspected_at
+        life, _, hedge = copy(w)
+        w.now += TOOK_S
+        w.answer(life, hedge, w.b)
+        if number == 0:  # it answers something in between: it is alive
+            life, attempt, _ = w.dispatch(w.a, "")
+            w.answer(life, attempt, w.a)
+            life, _, hedge = copy(w)
+            w.now += TOOK_S
+            w.answer(life, hedge, w.b)
+    assert w.a.health.suspected_at is not None
+    assert w.table.events == [("suspect", "a")]
+    assert w.counts.suspected == 1
+    w.close()
+
+
+@scenario
+async def test_attempts_that_it_was_never_told_of_are_harmless() -> None:
+    w = World()
+    life, attempt = w.begin(w.a)
+    w.hedger.failed(w.view, attempt, w.a, w.now)
+    life.failed(
+        attempt,
+        Reason.CONNECT_FAILED,
+        w.now,
+        reused=False,
+        received=False,
+        repeatable=True,
+        known_dead=False,
+    )
+    _, retry = w.begin(w.b, life)
+    w.answer(life, retry, w.b)
+    assert vars(w.counts) == vars(HedgeCounts())
+    w.close()
+
+
+@scenario
+async def test_a_dry_run_sends_nothing_and_counts_what_would_be() -> None:
+    w = World(dry_run=True)
+    w.learn()
+    life, primary = w.late()
+    assert w.ask(primary) == []
+    assert w.ask(primary) == []  # once a request
+    counts = w.counts
+    assert (counts.would_fire, counts.would_fire_tokens, counts.fired) == (1, TOKENS, 0)
+    assert w.hedger.again(primary, w.now) == NEVER
+    w.now += 9 * TOOK_S
+    w.answer(life, primary, w.a)
+    assert counts.would_win == 1
+    assert counts.would_save_s == pytest.approx(8 * TOOK_S, rel=0.05)
+    life, primary = w.late()
+    assert w.ask(primary) == []
+    w.now += 0.5 * TOOK_S  # it answers before the copy would have
+    w.answer(life, primary, w.a)
+    assert (counts.would_fire, counts.would_win) == (2, 1)
+    w.close()
+
+
+# -- policies and reloads ---------------------------------------------------------------------
+
+
+@scenario
+async def test_a_reload_changes_the_rules_and_keeps_what_was_learned() -> None:
+    w = World()
+    w.learn()
+    w.hedger.adopt(Hedging(policy="fixed", options={"delay_s": 3.0}, classes=("low",)))
+    life, attempt, due = w.dispatch(w.a, "low")
+    assert due == w.now + 3.0
+    assert attempt.predicted_s == pytest.approx(TOOK_S, rel=0.01)
+    life.end(Reason.CLIENT_GONE, w.now)
+    with pytest.raises(PolicyConfigError):
+        w.hedger.adopt(Hedging(policy="sometimes"))
+    life, _, due = w.dispatch(w.a, "low")
+    assert due == w.now + 3.0  # as it was
+    life.end(Reason.CLIENT_GONE, w.now)
+    w.close()
+
+
+class Broken(HedgingPolicy):
+    """A stranger's: raises, or says what is no time."""
+
+    says: object = None
+
+    def delay(self, curve: Curve | None, quantile: float) -> Delay | None:
+        if isinstance(self.says, Exception):
+            raise self.says
+        return self.says  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    "says",
+    [ValueError("no"), Delay(-1.0), Delay(float("nan")), Delay(0.0, -1.0), 7, ("a", "b")],
+    ids=repr,
+)
+def test_a_policy_that_fails_hedges_nothing(says: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy_names()
+    broken = type("Broken", (Broken,), {"says": says})
+    monkeypatch.setitem(contract.HEDGING.classes, "broken", broken)
+
+    @scenario
+    async def play() -> None:
+        w = World(policy="broken")
+        life, attempt, due = w.dispatch(w.a)
+        assert due == NEVER
+        assert w.counts.policy_errors == 1
+        w.answer(life, attempt, w.a)
+        w.close()
+
+    play()
+
+
+def test_a_policy_that_cannot_judge_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy_names()
+
+    @dataclass(slots=True)
+    class Unsure(HedgingPolicy):
+        def delay(self, curve: Curve | None, quantile: float) -> Delay | None:
+            return Delay(seconds=0.1)
+
+        def pays(self, waited_s: float, predicted_s: float, backup_s: float, curve: Curve) -> bool:
+            raise RuntimeError("who knows")
+
+    monkeypatch.setitem(contract.HEDGING.classes, "unsure", Unsure)
+
+    @scenario
+    async def play() -> None:
+        w = World(policy="unsure")
+        w.learn()
+        life, attempt, due = w.dispatch(w.a)
+        w.now = due
+        assert w.ask(attempt) == []
+        assert w.counts.policy_errors == 1
+        assert w.refused == {"gain": 1}
+        life.end(Reason.CLIENT_GONE, w.now)
+        w.close()
+
+    play()
+
+
+@scenario
+async def test_models_that_clients_invent_are_bounded() -> None:
+    w = World()
+    for number in range(3 * MODELS_MAX):
+        w.view.model = f"invented-{number}"
+        life, attempt, _ = w.dispatch(w.a)
+        w.answer(life, attempt, w.a)
+    assert len(w.hedger._streams) <= MODELS_MAX + 1
+    w.now += 100.0  # nobody asked for them since: they make room
+    w.view.model = "m"
+    w.learn()
+    life, _, due = w.dispatch(w.a)
+    assert due < NEVER
+    life.end(Reason.CLIENT_GONE, w.now)
+    w.close()
+
+
+@scenario
+async def test_signals_that_are_missing_stop_nobody() -> None:
+    w = World()
+    w.learn()
+    for replica in (w.a, w.b, w.c):
+        replica.signals = replica.told = Signals()
+    life, attempt = w.late()
+    assert w.ask(attempt) == ["b", "c"]
+    life.end(Reason.CLIENT_GONE, w.now)
+    w.close()

@@ -1,0 +1,126 @@
+"""The line through first contents: it finds the truth through stragglers, cuts and changes."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.dispatch.ttft_fit import LEAST, SAMPLES, SHORTEST_S, TtftFit
+
+BASE_S, TOKEN_S = 0.05, 1e-4
+
+
+def answers(
+    fit: TtftFit,
+    count: int,
+    rng: Random,
+    base_s: float = BASE_S,
+    token_s: float = TOKEN_S,
+    stragglers: float = 0.0,
+    now: float = 0.0,
+) -> None:
+    for _ in range(count):
+        tokens = int(rng.lognormvariate(6.5, 1.0))
+        took = (base_s + token_s * tokens) * rng.lognormvariate(0.0, 0.1)
+        fit.add(tokens, took * (10.0 if rng.random() < stragglers else 1.0), now)
+
+
+def off(fit: TtftFit, base_s: float = BASE_S, token_s: float = TOKEN_S) -> float:
+    """The largest relative error of its predictions."""
+    return max(
+        abs(fit.predict(tokens) / (base_s + token_s * tokens) - 1.0)
+        for tokens in (0, 100, 700, 3000, 20_000)
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("stragglers", [0.0, 0.05])
+def test_it_finds_the_line_whatever_the_stragglers(seed: int, stragglers: float) -> None:
+    fit = TtftFit()
+    answers(fit, 400, Random(seed), stragglers=stragglers)
+    fit.refit(0.0)
+    assert off(fit) < 0.08
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_that_was_cut_counts_as_if_its_end_had_been_seen(seed: int) -> None:
+    """A fifth takes ten times as long, and is cut at twice the line; without them the line would be
+    another. What is cut below the line says nothing."""
+    cut, whole, rng = TtftFit(), TtftFit(), Random(seed)
+    for fit in (cut, whole):
+        answers(fit, 50, Random(seed))
+        fit.refit(0.0)
+    for _ in range(400):
+        tokens = int(rng.lognormvariate(6.5, 1.0))
+        line = BASE_S + TOKEN_S * tokens
+        if rng.random() < 0.2:
+            cut.add_cut(tokens, 2.0 * line, 1.0)
+            whole.add(tokens, 10.0 * line, 1.0)
+        else:
+            took = line * rng.lognormvariate(0.0, 0.1)
+            for fit in (cut, whole):
+                fit.add(tokens, took, 1.0)
+        cut.add_cut(tokens, 0.5 * line, 1.0)
+    for fit in (cut, whole):
+        fit.refit(1.0)
+    for tokens in (0, 100, 700, 3000, 20_000):
+        assert cut.predict(tokens) == pytest.approx(whole.predict(tokens), rel=0.03)
+
+
+def test_it_forgets() -> None:
+    fit, rng = TtftFit(), Random(1)
+    answers(fit, 300, rng, now=10.0)
+    fit.refit(0.0)
+    answers(fit, 100, rng, base_s=0.2, token_s=3e-4, now=50.0)
+    fit.refit(20.0)
+    assert off(fit, 0.2, 3e-4) < 0.08
+    answers(fit, SAMPLES + 10, rng, now=50.0)  # and of one moment it keeps the latest
+    fit.refit(20.0)
+    assert off(fit) < 0.08
+
+
+def test_too_little_changes_nothing() -> None:
+    fit, rng = TtftFit(), Random(1)
+    answers(fit, LEAST - 1, rng)
+    fit.refit(0.0)
+    assert (fit.is_fitted, fit.predict(1000)) == (False, 0.0)
+    answers(fit, 1, rng)
+    fit.refit(0.0)
+    line = (fit.base_s, fit.token_s)
+    assert fit.predict(1000) > 0.0
+    fit.refit(1.0)
+    assert (fit.base_s, fit.token_s) == line
+
+
+def test_prompts_all_alike() -> None:
+    fit = TtftFit()
+    for _ in range(50):
+        fit.add(1000, 0.15, 0.0)
+    fit.refit(0.0)
+    assert fit.predict(1000) == pytest.approx(0.15)
+    # A slope that is known already stays.
+    other = TtftFit()
+    answers(other, 400, Random(1))
+    other.refit(0.0)
+    for _ in range(50):
+        other.add(1000, 0.25, 1.0)
+    other.refit(1.0)
+    assert other.predict(1000) == pytest.approx(0.25)
+    assert other.token_s == pytest.approx(TOKEN_S, rel=0.1)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10**6), st.floats(0.0, 1e4)), min_size=LEAST, max_size=100)
+)
+def test_whatever_comes_it_predicts_some_time(samples: list[tuple[int, float]]) -> None:
+    fit = TtftFit()
+    for tokens, took in samples:
+        fit.add(tokens, took, 0.0)
+    for _ in range(3):
+        fit.refit(0.0)
+        for tokens in (0, 1, 10**6):
+            assert SHORTEST_S <= fit.predict(tokens) < 1e9
+        assert fit.predict(0) <= fit.predict(10**6)

@@ -1,0 +1,246 @@
+"""What opens a replica's circuit breaker, what never does, and the one trial that closes it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from tests.harness.behaviours import answer, json_ok, stream_then_hang
+from tests.harness.messages import (
+    DONE,
+    LAST_CHUNK,
+    SSE_HEAD,
+    chat,
+    chunk,
+    completion,
+    event,
+    json_response,
+    role,
+    token,
+)
+from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection, eventually
+from tests.harness.running import Router, running, scenario
+
+OFF = {"backoff_s": 0.0}
+STRICT = {"eject_after": 1, "slow_start_s": 0.0}
+REFUSED = {"error": {"message": "no", "type": "BadRequestError", "param": None, "code": 400}}
+BROKEN = {"error": {"message": "broken", "type": "server_error", "param": None, "code": 500}}
+
+
+def breaker(router: Router, index: int = 0) -> str:
+    return str(router.app.replicas()[index]["breaker"])
+
+
+async def metric(router: Router, name: str) -> dict[str, float]:
+    """Of one family, by the value of its only label."""
+    text, _ = await router.app._admin._collector.render()
+    lines = [line for line in text.decode().splitlines() if line.startswith(f"hedgerow_{name}{{")]
+    return {line.split('"')[1]: float(line.rpartition(" ")[2]) for line in lines}
+
+
+# -- what never opens it ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 408, 413, 422, 429, 499])
+@scenario
+async def test_no_4xx_opens_it(status: int) -> None:
+    refuses = answer(json_response(REFUSED, status))
+    async with running(refuses, json_ok, health=STRICT, retry=OFF) as router:
+        for _ in range(6):
+            await router.ask(chat())
+        assert breaker(router) == "closed"
+        health = router.app.parts.fleet.replicas["r0"].health
+        assert (health.failures, health.ejections) == (0, 0)
+
+
+@pytest.mark.parametrize("seen", [b"", b"content"], ids=["before the answer", "in its stream"])
+@scenario
+async def test_no_client_that_leaves_opens_it(seen: bytes) -> None:
+    behave = stream_then_hang(token("t")) if seen else stream_then_hang(role())
+    replica = HostileReplica(behave)
+    async with running(replica, json_ok, health=STRICT) as router:
+        for number in range(8):
+            client = await router.client()
+            await client.send(chat(stream=True))
+            if number % 2 == 0:  # round robin: every other one goes to it
+                count = number // 2 + 1
+                await eventually(lambda n=count: len(replica.requests) == n, "asked")  # type: ignore[misc]
+                if seen:
+                    await client.recv_until(seen)
+            client.rst()
+        await router.quiet()
+        assert breaker(router) == "closed"
+        assert router.app.parts.fleet.replicas["r0"].health.failures == 0
+
+
+# -- what opens it ----------------------------------------------------------------------------
+
+ERROR = event({"error": {"message": "boom", "type": "InternalServerError", "code": 500}})
+
+
+async def rst(connection: ReplicaConnection) -> None:
+    await connection.recv_request()
+    connection.rst()
+
+
+OPENS: dict[str, Behaviour] = {
+    "500": answer(json_response(BROKEN, 500)),
+    "an error in the stream": answer(
+        SSE_HEAD + chunk(token("t")) + chunk(ERROR) + chunk(DONE) + LAST_CHUNK
+    ),
+    "an error before any content": answer(
+        SSE_HEAD + chunk(role()) + chunk(ERROR) + chunk(DONE) + LAST_CHUNK
+    ),
+    "an empty stream": answer(SSE_HEAD + LAST_CHUNK),
+    "a reset": rst,
+}
+
+
+@pytest.mark.parametrize("name", OPENS)
+@scenario
+async def test_failures_in_a_row_open_it_and_others_serve(name: str) -> None:
+    fails = HostileReplica(OPENS[name])
+    async with running(fails, json_ok, health={"eject_after": 3}, retry=OFF) as router:
+        for _ in range(12):
+            await router.ask(chat(stream=True))
+        assert breaker(router) == "open"
+        assert len(fails.requests) == 3
+        states = await metric(router, "replica_breaker")
+        assert states == {"r0": 3.0, "r1": 0.0}
+        counts = await metric(router, "breakers")
+        assert counts == {"closed": 1.0, "suspect": 0.0, "half_open": 0.0, "open": 1.0}
+
+
+@scenario
+async def test_a_poison_request_sent_again_and_again_takes_no_more_than_half() -> None:
+    async def behave(connection: ReplicaConnection) -> None:
+        while asked := await connection.recv_request():
+            poison = b"poison" in asked.body
+            await connection.send(json_response(BROKEN, 500) if poison else completion())
+
+    async with running(*[behave] * 4, health={"eject_after": 2}, retry=OFF) as router:
+        for _ in range(40):
+            assert (await router.ask(chat(user="poison"))).status == 500
+        counts = await metric(router, "breakers")
+        assert counts["open"] == 2
+        for _ in range(6):
+            assert (await router.ask(chat())).status == 200
+
+
+# -- half open --------------------------------------------------------------------------------
+
+
+Reply = Callable[[ReplicaConnection], Awaitable[None]]
+
+
+class Fickle:
+    """A replica whose answer to each request, on any connection, can be changed."""
+
+    def __init__(self, reply: Reply) -> None:
+        self.reply = reply
+
+    async def __call__(self, connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            await self.reply(connection)
+
+
+def say(data: bytes) -> Reply:
+    async def reply(connection: ReplicaConnection) -> None:
+        await connection.send(data)
+
+    return reply
+
+
+async def silence(connection: ReplicaConnection) -> None:
+    await connection.send(SSE_HEAD, chunk(role()))
+
+
+def seen_by(router: Router) -> int:
+    return sum(len(replica.requests) for replica in router.replicas)
+
+
+SAYS_500 = say(json_response(BROKEN, 500))
+
+
+def reopen(router: Router) -> None:
+    """The ejection is over: nobody waits ten seconds for it."""
+    fleet = router.app.parts.fleet
+    fleet.on_deadline(fleet.replicas["r0"].health.ejected_until)
+
+
+@scenario
+async def test_one_trial_and_no_more_until_it_ends() -> None:
+    go = asyncio.Event()
+
+    async def slow(connection: ReplicaConnection) -> None:
+        await go.wait()
+        await connection.send(completion())
+
+    fickle = Fickle(SAYS_500)
+    replica = HostileReplica(fickle)
+    async with running(replica, json_ok, health=STRICT, retry=OFF) as router:
+        await router.ask(chat())
+        assert breaker(router) == "open"
+        fickle.reply = slow
+        before = len(replica.requests)
+        reopen(router)
+        assert breaker(router) == "half_open"
+        asks = [asyncio.create_task(router.ask(chat())) for _ in range(20)]
+        await eventually(lambda: sum(ask.done() for ask in asks) == 19, "the others are served")
+        assert len(replica.requests) == before + 1
+        assert breaker(router) == "half_open"
+        go.set()
+        assert [(await ask).status for ask in asks] == [200] * 20
+        assert breaker(router) == "closed"
+        for _ in range(4):
+            await router.ask(chat())
+        assert len(replica.requests) > before + 1
+
+
+@scenario
+async def test_a_trial_that_fails_opens_it_for_longer() -> None:
+    async with running(Fickle(SAYS_500), json_ok, health=STRICT, retry=OFF) as router:
+        health = router.app.parts.fleet.replicas["r0"].health
+        await router.ask(chat())
+        for ejections in (1, 2, 3):
+            assert (breaker(router), health.ejections) == ("open", ejections)
+            reopen(router)
+            while health.half_open:
+                await router.ask(chat())
+
+
+PROVES_NOTHING = {
+    "400": say(json_response(REFUSED, 400)),
+    "429": say(json_response(REFUSED, 429, "Retry-After: 0")),
+    "its client left": silence,
+}
+
+
+@pytest.mark.parametrize("name", PROVES_NOTHING)
+@scenario
+async def test_a_trial_that_proves_nothing_leaves_it_to_the_next_one(name: str) -> None:
+    fickle = Fickle(SAYS_500)
+    replica = HostileReplica(fickle)
+    async with running(replica, json_ok, health=STRICT, retry=OFF) as router:
+        await router.ask(chat())
+        fickle.reply = PROVES_NOTHING[name]
+        before = len(replica.requests)
+        reopen(router)
+        while len(replica.requests) == before:
+            if name == "its client left":
+                asked = seen_by(router)
+                client = await router.client()
+                await client.send(chat(stream=True))
+                await eventually(lambda n=asked: seen_by(router) > n, "asked")  # type: ignore[misc]
+                client.rst()
+                await router.quiet()
+            else:
+                await router.ask(chat())
+        assert breaker(router) == "half_open"
+        fickle.reply = say(completion())
+        before = len(replica.requests)
+        while len(replica.requests) == before:
+            assert (await router.ask(chat())).status == 200
+        assert breaker(router) == "closed"

@@ -1,0 +1,177 @@
+"""Races lost in a row without content: suspicion, and ejection of what was tried again in vain."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from router.config.model import Health as Rules
+from router.fleet.health import BREAKERS, RACES, Health
+from tests.fleet.helpers import Table
+from tests.harness.running import scenario
+
+RULES = Rules(rise=1, fall=3, eject_after=5, eject_base_s=10.0, eject_max_s=300.0)
+
+
+def lose(health: Health, now: float, times: int = 1, may_eject: bool = True) -> list[bool]:
+    return [health.outrun(now, Random(0), may_eject) for _ in range(times)]
+
+
+def suspect(now: float = 0.0) -> Health:
+    health = Health(RULES)
+    lose(health, now, RACES)
+    assert health.breaker(now) == "suspect"
+    return health
+
+
+def test_three_in_a_row_and_not_before() -> None:
+    health = Health(RULES)
+    assert lose(health, 0.0, RACES - 1) == [False] * (RACES - 1)
+    assert health.breaker(0.0) == "closed"
+    assert lose(health, 0.0) == [False]
+    assert health.breaker(0.0) == "suspect"
+
+
+def test_content_in_between_starts_the_count_anew() -> None:
+    health = Health(RULES)
+    for _ in range(10):
+        lose(health, 0.0, RACES - 1)
+        health.showed_content(0.0)
+    assert health.breaker(0.0) == "closed"
+
+
+def test_those_under_way_lose_as_well_and_eject_nothing() -> None:
+    health = suspect()
+    assert lose(health, 1.0, 50) == [False] * 50
+    assert health.breaker(1.0) == "suspect"
+    assert not health.is_suspect(10.0)  # nor do they lengthen it
+
+
+def test_one_that_is_tried_again_for_nothing_is_ejected() -> None:
+    health = suspect()
+    assert lose(health, 10.0) == [True]
+    assert (health.breaker(10.0), health.zombie) == ("open", True)
+    assert lose(health, 10.0, 5) == [False] * 5  # it is out already
+    now = health.ejected_until
+    health.reopened(now)
+    assert health.breaker(now) == "half_open"
+    assert lose(health, now) == [True]  # so was its trial
+    health.reopened(health.ejected_until)
+    assert health.showed_content(health.ended, health.ended)
+    assert health.breaker(health.ended) == "closed"
+
+
+def test_one_that_may_not_be_ejected_stays_suspect() -> None:
+    health = suspect()
+    assert lose(health, 10.0, may_eject=False) == [False]
+    assert health.is_suspect(19.9)
+
+
+def test_a_trial_after_failures_may_lose_by_chance() -> None:
+    health = Health(RULES)
+    for _ in range(RULES.eject_after):
+        health.failed(0.0, Random(0), True)
+    now = health.ejected_until
+    health.reopened(now)
+    assert lose(health, now, RACES - 1) == [False] * (RACES - 1)
+    assert health.breaker(now) == "half_open"
+    assert lose(health, now) == [True]
+
+
+def test_an_overdue_token_finds_the_suspicion() -> None:
+    health = suspect()
+    assert health.overdue(1.0, Random(0), True)
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["lose", "spare", "content", "fail", "overdue", "wait", "busy", "ok"]),
+            st.floats(0, 20),
+        ),
+        max_size=60,
+    )
+)
+def test_any_life_has_one_word_and_leaves_nothing_after_content(
+    events: list[tuple[str, float]],
+) -> None:
+    health = Health(RULES)
+    rng = Random(1)
+    now = 1.0
+    for what, amount in events:
+        before = health.breaker(now)
+        if what in ("lose", "spare"):
+            ejected = health.outrun(now, rng, what == "lose")
+            assert not (ejected and what == "spare")
+            assert (health.breaker(now) == "open") == (ejected or before == "open")
+        elif what == "content":
+            health.showed_content(now, now)
+            assert not health.is_suspect(now)
+            assert health.races_lost == health.refusals == 0
+        elif what == "fail":
+            health.failed(now, rng, True)
+        elif what == "overdue":
+            health.overdue(now, rng, True)
+        elif what == "busy":
+            health.refused(now, rng, amount if amount > 10 else None)
+            assert health.breaker(now) == before  # busy is no opinion of its fitness
+            assert health.busy_until <= now + 60
+        elif what == "ok":
+            health.succeeded(now)
+        else:
+            now += amount
+            health.reopened(now)
+        assert health.breaker(now) in BREAKERS
+
+
+# -- in the fleet -----------------------------------------------------------------------------
+
+
+@scenario
+async def test_a_loser_is_passed_over_until_it_shows_content() -> None:
+    table = Table()
+    fleet = table.fleet
+    one, two = table.add("a"), table.add("b")
+    for _ in range(RACES):
+        assert table.ids("m") == ["a", "b"]
+        fleet.outrun(one, fleet._clock())
+    assert table.ids("m") == ["b"]
+    assert table.events == [("suspect", "a")]
+    fleet.outrun(one, fleet._clock())
+    assert table.events == [("suspect", "a")]  # told once
+    assert table.ids("m", "b") == ["a"]  # rather than nobody
+    fleet.showed_content(one, fleet._clock(), fleet._clock(), 0.1, 1)
+    assert table.ids("m") == ["a", "b"]
+    fleet.outrun(two, fleet._clock())
+    fleet.showed_content(two, fleet._clock(), fleet._clock(), 0.1, 1)
+    assert two.health.races_lost == 0
+    table.close()
+
+
+@scenario
+async def test_the_only_replica_of_a_model_is_not_passed_over() -> None:
+    table = Table()
+    fleet = table.fleet
+    alone = table.add("a", ("rare",))
+    table.add("b", ("m",))
+    for _ in range(RACES):
+        fleet.outrun(alone, fleet._clock())
+    assert alone.health.breaker(fleet._clock()) == "suspect"
+    assert table.ids("rare") == ["a"]
+    table.close()
+
+
+@scenario
+async def test_one_that_left_the_fleet_is_not_judged() -> None:
+    table = Table()
+    gone = table.add("a")
+    table.add("b")
+    table.fleet.remove("a")
+    for _ in range(RACES):
+        table.fleet.outrun(gone, 0.0)
+    table.fleet.busy(gone, b"10", 0.0)
+    assert table.events == []
+    table.close()

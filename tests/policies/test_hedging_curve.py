@@ -1,0 +1,99 @@
+"""The survival curve against counting, against the truth behind cut samples, and at its ends."""
+
+from __future__ import annotations
+
+from math import inf
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.hedging.curve import Curve
+
+values = st.lists(st.floats(0.01, 100.0), min_size=1, max_size=60)
+times = st.floats(0.0, 200.0)
+
+
+def curve(shown: list[float], cut: list[float] | None = None) -> Curve:
+    return Curve([(v, 1) for v in shown], [(v, 1) for v in cut or []])
+
+
+@given(values, times)
+def test_without_cuts_it_is_counting(shown: list[float], time: float) -> None:
+    found = curve(shown)
+    assert found.survival(time) == pytest.approx(
+        sum(v > time for v in shown) / len(shown), abs=1e-9
+    )
+    assert found.area(time) == pytest.approx(sum(min(v, time) for v in shown) / len(shown))
+    assert found.mean == pytest.approx(sum(shown) / len(shown))
+
+
+@given(values, st.floats(0.0, 0.999))
+def test_a_quantile_is_the_least_value_that_enough_do_not_exceed(
+    shown: list[float], q: float
+) -> None:
+    found = curve(shown).quantile(q)
+    assert found in shown
+    assert sum(v <= found for v in shown) >= q * len(shown) - 1e-6
+    assert sum(v < found for v in shown) < max(q * len(shown), 1e-9) + 1e-6
+
+
+@given(values, st.lists(st.floats(0.01, 100.0), max_size=60), times, times)
+def test_shares_fall_areas_rise_and_what_remains_adds_up(
+    shown: list[float], cut: list[float], one: float, other: float
+) -> None:
+    found = curve(shown, cut)
+    low, high = sorted((one, other))
+    assert 1.0 >= found.survival(low) >= found.survival(high) >= 0.0
+    assert found.area(low) <= found.area(high) + 1e-9
+    assert found.area(high) <= found.mean + 1e-9
+    share = found.survival(low)
+    if share > 1e-6 and low < found.last:
+        assert found.area(low) + share * found.remaining(low) == pytest.approx(found.mean)
+
+
+def test_what_remains_is_the_mean_of_those_as_late() -> None:
+    found = curve([1.0, 1.0, 1.0, 9.0, 11.0])
+    assert found.remaining(2.0) == pytest.approx(8.0)
+    assert found.remaining(10.0) == pytest.approx(1.0)
+    assert found.remaining(30.0) == 30.0  # nobody was: as long again
+
+
+def test_cut_samples_bias_nothing() -> None:
+    """One in twenty takes ten times as long, and who is later than 1.5 is mostly cut at about 2.5.
+    Dropped, they would vanish; counted as answers, the tail would end at 2.5."""
+    rng = Random(1)
+    truth, shown, cut = [], [], []
+    for _ in range(40_000):
+        took = rng.uniform(0.9, 1.1) * (10.0 if rng.random() < 0.05 else 1.0)
+        truth.append(took)
+        ends = 1.5 + rng.uniform(0.9, 1.1) * (10.0 if rng.random() < 0.05 else 1.0)
+        (shown if took <= ends else cut).append(min(took, ends))
+    found, whole = curve(shown, cut), curve(truth)
+    assert len(cut) > 1500
+    for time in (0.95, 1.0, 1.5, 5.0, 9.5):
+        assert found.survival(time) == pytest.approx(whole.survival(time), rel=0.05)
+    assert found.quantile(0.97) == pytest.approx(whole.quantile(0.97), rel=0.05)
+    assert found.remaining(1.5) == pytest.approx(whole.remaining(1.5), rel=0.05)
+    assert curve(shown).survival(1.5) < whole.survival(1.5) / 5  # what dropping them would say
+
+
+def test_a_tail_of_which_no_end_was_seen_goes_on() -> None:
+    found = curve([1.0] * 95, [2.0] * 5)
+    assert found.survival(1.5) == pytest.approx(0.05)
+    assert found.survival(4.0) == pytest.approx(0.05 / 4)
+    assert found.remaining(2.0) == pytest.approx(2.0)
+    assert found.remaining(1.5) == pytest.approx(0.5 + 2.0)
+    assert found.quantile(0.9) == 1.0
+    assert found.quantile(0.9875) == pytest.approx(4.0)
+    assert found.quantile(1.0) == inf
+
+
+def test_of_nothing_but_cuts() -> None:
+    found = curve([], [2.0])
+    assert (found.shown, found.survival(1.0), found.mean) == (0, 1.0, 4.0)
+
+
+def test_equal_times_end_before_they_are_cut() -> None:
+    assert curve([1.0], [1.0]).survival(1.0) == 0.5
