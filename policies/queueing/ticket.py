@@ -42,7 +42,6 @@ class Ticket(Item):
         "block_tokens",
         "body_bytes",
         "charged",
-        "counted",
         "deadline",
         "excluded",
         "flow",
@@ -86,6 +85,7 @@ class Ticket(Item):
         model: str = "",
         lane: str | None = None,
         number: float = 2.0,
+        level: float | None = None,
         key: str = "",
         user: str = "",
         weight: float = 1.0,
@@ -107,6 +107,9 @@ class Ticket(Item):
         # may go to others than the rest of its model (a stored response) has a lane of its own.
         self.lane = model if lane is None else lane
         self.number = number  # urgency: 0 critical to 4 batch, lower first, fractions allowed
+        # The same with the steps of its user's pending requests, within its class, frozen at
+        # arrival; for orders that do not share by flow. None: without any.
+        self.level = number if level is None else level
         self.urgency = max(0, min(CLASSES - 1, int(number + 0.5)))  # the class it belongs to
         self.key = key  # whose it is ...
         self.user = user  # ... and whose of these: together, the flow
@@ -128,7 +131,6 @@ class Ticket(Item):
         self.queue: Any = None  # the one that counts it
         self.state: int = NEW
         self.order = 0  # the order of arrival, from the first to wait
-        self.level = number  # the number with the steps of its flow, frozen at arrival
         self.starved = False  # it has waited for most of its bound
         self.skips = 0  # how often a later one went first because of its prefix
         self.known: Mapping[Any, int] = _NOTHING  # what `look` told last ...
@@ -140,7 +142,6 @@ class Ticket(Item):
         self.preempting = False  # it was asked back, and has not come yet
         self.preempted = 0  # how often it was put back
         self.flow: Any = None  # what is counted of its key and user
-        self.counted = False  # among its flow's pending ones
         self.reserved = 0  # tokens counted as its class's
         self.priced = False  # the order policy has charged it
         self.running = False  # listed among those that may be asked back

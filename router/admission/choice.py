@@ -22,8 +22,9 @@ from router.admission.door import Door
 from router.admission.place import Place, Pool
 from router.admission.reservations import Reservations
 from router.admission.row import Lane, Row
-from router.admission.rules import CRITICAL, HIGH, NORMAL, STRICT, TOGETHER, Rules
+from router.admission.rules import STRICT, TOGETHER, Rules
 from router.admission.turns import Turns
+from router.core.urgency import CRITICAL, HIGH, NORMAL
 
 NOBODY: list[Row] = []
 

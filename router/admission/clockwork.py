@@ -18,8 +18,10 @@ from router.admission.place import Place, Pool
 from router.admission.preemption import Preemption
 from router.admission.room import Room
 from router.admission.row import Lane, Row
-from router.admission.rules import HIGH, NAMES, Rules
+from router.admission.rules import Rules
 from router.core.errors import Reason, RouterError
+from router.core.urgency import CLASSES as NAMES
+from router.core.urgency import HIGH
 
 _AT_ONCE: Final = 1024  # promotions or expiries of one row in one tick: the rest comes in the next
 _SOON_S: Final = 0.1

@@ -16,7 +16,8 @@ from policies.queueing.ticket import CLASSES
 from router.admission.gate import Facts, open_to
 from router.admission.learned import LearnedLimit
 from router.admission.place import Place, Pool
-from router.admission.rules import NORMAL, ClassRules
+from router.admission.rules import ClassRules
+from router.core.urgency import NORMAL
 
 ALL: Final = (1 << CLASSES) - 1
 

@@ -64,20 +64,19 @@ def _top(above: dict[str, str], model: str) -> str:
 class Pools:
     """All queues of a router. The calls are the queue's (see the package)."""
 
-    __slots__ = ("_by_model", "_by_place", "_config", "_orders", "_pool", "_steps", "queues")
+    __slots__ = ("_by_model", "_by_place", "_config", "_orders", "_pool", "queues")
 
-    def __init__(self, config: Config, pool: Pool, *, steps: bool = False) -> None:
+    def __init__(self, config: Config, pool: Pool) -> None:
         """`pool`: the whole fleet. Raises PolicyConfigError."""
         self._config = config
         self._pool = pool
-        self._steps = steps
         self._orders = Orders()
         self._by_model: dict[str, Queue] = {}
         self._by_place: dict[Place, Queue] = {}
         self.queues: list[Queue] = [self._new()]  # there is always one, for what nobody knows
 
     def _new(self) -> Queue:
-        return Queue(self._config, self._pool, steps=self._steps, orders=self._orders)
+        return Queue(self._config, self._pool, orders=self._orders)
 
     def of(self, model: str) -> Queue:
         """The queue of a model; one that nobody is known to serve waits in the first."""

@@ -21,7 +21,8 @@ from typing import Final
 
 from policies.queueing.ticket import CLASSES, SENT, Ticket
 from router.admission.place import Place, Pool
-from router.admission.rules import HIGH, Rules
+from router.admission.rules import Rules
+from router.core.urgency import HIGH
 
 _BURST: Final = 10.0
 _ROUND_S: Final = 1.0

@@ -21,9 +21,10 @@ from router.admission.place import Place, Pool
 from router.admission.preemption import Preemption
 from router.admission.reservations import Reservations
 from router.admission.room import Orders, Room
-from router.admission.rules import NAMES, Rules
+from router.admission.rules import Rules
 from router.config.model import Queue as Config
 from router.core.errors import Reason, RouterError
+from router.core.urgency import CLASSES as NAMES
 
 # How an attempt ended, as far as it teaches anything.
 DONE: Final = 0
@@ -52,23 +53,18 @@ class Queue:
         "_reservations",
         "_room",
         "_rules",
-        "_steps",
         "_weighed_at",
         "config",
         "counts",
         "next_at",
     )
 
-    def __init__(
-        self, config: Config, pool: Pool, *, steps: bool = False, orders: Orders | None = None
-    ) -> None:
-        """`steps`: a user's further pending requests step back within their class, where the order
-        does not share by flow. Raises PolicyConfigError."""
+    def __init__(self, config: Config, pool: Pool, *, orders: Orders | None = None) -> None:
+        """`orders`: shared with queues that tickets may come from. Raises PolicyConfigError."""
         self.config = config
         self.counts = QueueCounts()
         self.next_at = inf  # when to tick at the latest; infinity: nothing waits
         self._pool = pool
-        self._steps = steps
         self._orders = Orders() if orders is None else orders
         self._weighed_at = -inf
         self._known = 0  # replicas, as the order policy was told
@@ -76,7 +72,7 @@ class Queue:
         self._outputs = Outputs()
         self._drain = Drain()
         self._order: OrderPolicy = make_order(config.policy, config.options)
-        self._rules = Rules(config, by_class=self._order.by_class, steps=self._has_steps())
+        self._rules = Rules(config, by_class=self._order.by_class)
         classes = self._rules.classes
         self._doors = Doors(pool, classes)
         self._reservations = Reservations(
@@ -95,8 +91,10 @@ class Queue:
             self.counts,
         )
 
-    def _has_steps(self) -> bool:
-        return self._steps and not self._order.is_fair
+    @property
+    def is_fair(self) -> bool:
+        """Whether the order shares by flow: a user's further requests need not step back then."""
+        return self._order.is_fair
 
     @property
     def waiting(self) -> int:
@@ -127,8 +125,6 @@ class Queue:
         orders.last += 1
         ticket.order = orders.last
         ticket.queue = self
-        if rules.step > 0.0:
-            self._room.step(ticket)
         if not self._room.has(ticket.lane, urgency):
             places = self._doors.open_of(self._pool.eligible(ticket.lane), urgency)
             if ticket.excluded:
@@ -321,7 +317,6 @@ class Queue:
             return
         ticket.state = ENDED
         self._end(ticket)
-        self._room.over(ticket)
         if end == DONE and output >= 0:
             self._outputs.learn(ticket.key, ticket.user, output)
         if ticket.priced:
@@ -349,7 +344,6 @@ class Queue:
             return True
         if ticket.state == NEW:
             ticket.state = ENDED
-            self._room.over(ticket)
         return False
 
     def requeue(self, ticket: Ticket, now: float, into: Queue | None = None) -> bool:
@@ -371,7 +365,6 @@ class Queue:
         if into is None or into is self:
             self._wait(ticket, now)
         else:
-            self._room.over(ticket)
             into.receive(ticket, now)
         return True
 
@@ -431,8 +424,6 @@ class Queue:
     def receive(self, ticket: Ticket, now: float) -> None:
         """One that waited elsewhere waits here, however full it is."""
         ticket.queue = self
-        if self._rules.step > 0.0:
-            self._room.pends(ticket)
         self._wait(ticket, now)
 
     def adopt(self, config: Config) -> None:
@@ -446,7 +437,7 @@ class Queue:
         counted = self._rules
         self.config = config
         self._order = order
-        self._rules = rules = Rules(config, by_class=order.by_class, steps=self._has_steps())
+        self._rules = rules = Rules(config, by_class=order.by_class)
         # What is counted only while it matters stays as it was begun, until the next start.
         rules.reservations = counted.reservations
         rules.preemption = counted.preemption

@@ -17,8 +17,7 @@ from router.admission.turns import Turns
 from router.core.errors import Reason
 
 _LANES: Final = 64  # kept though nobody waits in them; models and pins come and go
-_FLOWS: Final = 256  # kept though nothing of them is pending, to save making them again
-_BEHIND: Final = 0.49  # of a level: the last of its class
+_FLOWS: Final = 256  # kept though nothing of them waits, to save making them again
 
 
 class Orders:
@@ -31,13 +30,12 @@ class Orders:
 
 
 class Flow:
-    """One user of one key, while he has something pending."""
+    """One user of one key, while something of his waits."""
 
-    __slots__ = ("pending", "waiting")
+    __slots__ = ("waiting",)
 
     def __init__(self) -> None:
         self.waiting = 0
-        self.pending = 0  # waiting or sent, counted only where there are steps
 
 
 class Room:
@@ -92,25 +90,6 @@ class Room:
 
     # -- flows --------------------------------------------------------------------------------
 
-    def step(self, ticket: Ticket) -> None:
-        """The k-th pending request of a flow is k - 1 steps less urgent, within its class."""
-        stepped = ticket.number + self._rules.step * self._flow(ticket).pending
-        ticket.level = max(ticket.number, min(stepped, ticket.urgency + _BEHIND))
-        self.pends(ticket)
-
-    def pends(self, ticket: Ticket) -> None:
-        """It is one more of its flow, until it is over."""
-        self._flow(ticket).pending += 1
-        ticket.counted = True
-
-    def over(self, ticket: Ticket) -> None:
-        """It has ended, whichever way."""
-        if ticket.counted:
-            ticket.counted = False
-            flow: Flow = ticket.flow
-            flow.pending -= 1
-            self._tidy(ticket, flow)
-
     def _flow(self, ticket: Ticket) -> Flow:
         name = (ticket.key, ticket.user)
         flow = self._flows.get(name)
@@ -120,7 +99,7 @@ class Room:
         return flow
 
     def _tidy(self, ticket: Ticket, flow: Flow) -> None:
-        if not flow.waiting and not flow.pending and len(self._flows) > _FLOWS:
+        if not flow.waiting and len(self._flows) > _FLOWS:
             del self._flows[(ticket.key, ticket.user)]
 
     # -- coming and going ---------------------------------------------------------------------
@@ -134,7 +113,7 @@ class Room:
         return row is not None and row.count > 0
 
     def refuses(self, ticket: Ticket) -> Reason | None:
-        """Why it may not wait; it is over then."""
+        """Why it may not wait; None: it may."""
         rules = self._rules
         flow = self._flow(ticket)
         reason: Reason | None = None
@@ -145,10 +124,7 @@ class Room:
         elif self.body_bytes + ticket.body_bytes > rules.bytes:
             reason = Reason.QUEUE_BYTES_FULL
         if reason is not None:
-            if ticket.counted:
-                self.over(ticket)
-            else:
-                self._tidy(ticket, flow)
+            self._tidy(ticket, flow)
         return reason
 
     def enter(self, ticket: Ticket, now: float) -> None:
@@ -212,7 +188,6 @@ class Room:
         """It waits no longer, and was not served. It becomes `state`."""
         self.row(ticket).line.drop(ticket)
         self.left(ticket, state)
-        self.over(ticket)
 
     # -- who is there -------------------------------------------------------------------------
 

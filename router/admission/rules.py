@@ -11,11 +11,7 @@ from typing import Final
 from policies.queueing.ticket import CLASSES
 from router.config.model import Queue as Config
 from router.config.model import QueueClass
-
-NAMES: Final = ("critical", "high", "normal", "low", "batch")
-CRITICAL: Final = 0
-HIGH: Final = 1
-NORMAL: Final = 2
+from router.core.urgency import HIGH
 
 WEIGHTED: Final = 0  # critical first, then classes by weight
 STRICT: Final = 1  # the most urgent class first
@@ -80,12 +76,10 @@ class Rules:
         "reservations",
         "reserved_strictly",
         "skips",
-        "step",
     )
 
-    def __init__(self, config: Config, *, by_class: bool = True, steps: bool = False) -> None:
-        """`by_class`: what the order policy says of itself; `steps`: a flow's further requests
-        step back."""
+    def __init__(self, config: Config, *, by_class: bool = True) -> None:
+        """`by_class`: what the order policy says of itself."""
         found = config.classes
         self.classes = [
             ClassRules(config, own)
@@ -97,7 +91,6 @@ class Rules:
         self.aging = config.aging
         self.affinity = config.affinity
         self.skips = config.skips
-        self.step = config.step if steps else 0.0
         limits = config.limits
         self.flow_depth = limits.flow
         self.bytes = limits.bytes

@@ -13,7 +13,8 @@ Must never: weigh the critical class, which goes first.
 from __future__ import annotations
 
 from policies.queueing.ticket import CLASSES
-from router.admission.rules import HIGH, ClassRules
+from router.admission.rules import ClassRules
+from router.core.urgency import HIGH
 
 
 class Turns:

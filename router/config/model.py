@@ -326,7 +326,6 @@ class Queue(Frozen, frozen=True):
     # together: the policy compares all; policy: as the policy wants it.
     order: Literal["policy", "weighted", "strict", "together"] = "policy"
     aging: Annotated[float, msgspec.Meta(ge=0, le=1000)] = 1 / 300  # levels/s, at most to high
-    step: Share = 0.05  # levels that each further pending request of a user is less urgent
     affinity: CountOrNone = 64  # that a free replica looks at; 0: it takes the first
     skips: CountOrNone = 16  # times the first is passed over for its prefix
     absent_s: SecondsOrOff = 10.0  # to wait for a replica, when the last is gone -> 503

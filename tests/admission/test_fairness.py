@@ -106,29 +106,28 @@ def test_ten_thousand_flows_leave_nothing_behind() -> None:
 
 
 def test_a_users_further_requests_step_back_within_their_class() -> None:
-    """Where the order does not share by flow. A step never leaves the class, and is kept."""
-    world = World([Spot("a")], config(policy="strict", **PATIENT, **NARROW), steps=True)
-    burst = [world.come(key="k", user="burst", tokens=9000, output=10) for _ in range(20)]
+    """Where the order does not share by flow, it goes by the level; gates and limits by class."""
+    world = World([Spot("a")], config(policy="strict", **PATIENT, **NARROW))
+    burst = [
+        world.come(key="k", user="burst", level=2.0 + 0.02 * n, tokens=9000, output=10)
+        for n in range(20)
+    ]
     single = world.come(key="k", user="single", tokens=9000, output=10)
-    assert [t.level for t in burst[:4]] == pytest.approx([2.0, 2.05, 2.1, 2.15])
-    assert max(t.level for t in burst) == pytest.approx(2.49)
-    assert single.level == 2.0
-    assert all(int(t.level + 0.5) == 2 == t.urgency for t in burst)
+    assert all(ticket.urgency == 2 for ticket in burst)
     world.run(60.0)
     assert world.order.index(single) == 3  # after those that were sent before it came
+    assert world.queue.told(burst[5], burst[5].arrival) == pytest.approx(2.1)
     world.assert_empty()
-    again = world.come(key="k", user="burst", tokens=10, output=10)
-    assert again.level == 2.0  # the others are over
+
+
+@pytest.mark.parametrize("name", order_names())
+def test_the_queue_says_whether_its_order_shares_by_flow(name: str) -> None:
+    assert World([], config(policy=name)).queue.is_fair is (name in FAIR)
 
 
 @pytest.mark.parametrize("name", FAIR)
-def test_steps_are_off_where_the_order_shares_by_flow(name: str) -> None:
-    world = World([Spot("a")], config(policy=name), steps=True)
-    levels = {world.come(key="k", tokens=100, output=10).level for _ in range(10)}
-    assert levels == {2.0}
-
-
-def test_a_step_does_not_make_a_number_better_than_it_was() -> None:
-    world = World([Spot("a")], config(policy="strict"), steps=True)
-    world.come(number=2.495, tokens=10, output=10)
-    assert world.come(number=2.495, tokens=10, output=10).level == 2.495
+def test_orders_that_share_by_flow_look_at_no_steps(name: str) -> None:
+    world = World([Spot("a")], config(policy=name, **PATIENT, **NARROW))
+    tickets = [world.come(level=2.4 - 0.02 * n, tokens=9000, output=10) for n in range(10)]
+    world.run(60.0)
+    assert world.order == tickets

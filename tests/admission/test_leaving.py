@@ -268,7 +268,7 @@ def test_every_ticket_comes_to_one_end_whatever_happens(name: str, seed: int) ->
     spots = [Spot("a", slots=3), Spot("b", slots=5, limit=4)]
     for spot in spots:
         spot.kv_tokens = rng.choice((None, 5000, 50_000))
-    world = World(spots, rules, steps=rng.random() < 0.5)
+    world = World(spots, rules)
     world.pool.lanes = {"m1": spots[:1], "m2": spots[1:]}
     came: list[Ticket] = []
     for _ in range(150):

@@ -98,13 +98,12 @@ class World:
         spots: Sequence[Spot],
         rules: Config | None = None,
         *,
-        steps: bool = False,
         tick_s: float | None = None,
     ) -> None:
         """`tick_s`: tick so often, and not when the queue wants it."""
         self.now = 1000.0
         self.pool = Stand(spots)
-        self.queue = Queue(rules or config(), self.pool, steps=steps)
+        self.queue = Queue(rules or config(), self.pool)
         self.jobs: dict[Ticket, Job] = {}
         self.started: dict[Ticket, float] = {}  # when each was sent for the first time
         self.order: list[Ticket] = []  # in which they were sent
