@@ -16,14 +16,15 @@ MAY_IMPORT = {
     "policies": set(),
     "core": set(),
     "config": {"core", "policies"},
-    "admission": {"core"},
     "wire": {"core", "config"},
     "intake": {"core", "config", "policies"},
     "fleet": {"core", "config", "policies", "wire"},
+    "admission": {"core", "config", "policies"},
     "observe": {"core", "config", "intake", "fleet"},
     "emulator": {"core"},
     "simulator": {
-        *("core", "config", "policies", "intake", "fleet", "observe", "dispatch", "emulator"),
+        *("core", "config", "policies", "intake", "admission", "fleet", "observe", "dispatch"),
+        "emulator",
     },
     "dispatch": {
         *("core", "config", "policies", "admission", "wire", "intake", "fleet", "observe"),

@@ -1,0 +1,70 @@
+"""The admission queue: who goes next, while every replica has enough to do.
+
+One `Queue` stands before one model pool, the replicas that are connected by what they serve
+(`pools.py`). It is pure: `now` is passed in, nothing is awaited, called back or timed, so that the
+proxy drives it on the event loop and the simulator on a virtual clock.
+
+How it is driven
+----------------
+1. A request comes: `offer(ticket, now)`. It gives replicas: the driver's routing policy chooses one
+   of them, takes its lease and says `sent(ticket, replica, now)`. Or it gives none, and the ticket
+   waits. Or it raises RouterError (429 with Retry-After), and the ticket has ended.
+2. A replica's facts change (a lease is released or taken, the first content came, a poll came back
+   or failed, it is new or fit again): `freed(replica, now)`. It gives tickets, each with its
+   `place`. The driver takes the leases of all of them, and only then says anything else to the
+   queue.
+3. Time goes on: `tick(now)`, at `next_at` at the latest. It gives tickets that have expired, with
+   what to tell their clients, tickets to send (as `freed` does), victims of preemption, and
+   replicas worth a poll at once.
+4. What was sent ends once: `settle(ticket, tokens, output, now)` with its true cost, however it
+   ended, after its lease is released and before `freed`. `shown(ticket)` at its first content,
+   `moved` when a retry takes it elsewhere, `requeue` instead of `settle` if it was preempted.
+5. Its client goes away: `leave(ticket)`, at any time. If it waited it is gone in that call. One
+   that was offered replicas and is not sent after all leaves, too.
+6. A replica leaves the fleet: `gone(replica)`. A reload: `adopt(config)`.
+
+Every ticket comes to exactly one end: refused, expired, left while it waited, or settled. The state
+of a ticket moves in the queue alone, so that a dispatch, an expiry and a departure in one turn of
+the event loop cannot both win; what comes second is told so and does nothing.
+
+What holds at all times
+-----------------------
+- Between two calls nobody waits whom a replica could take: so a newcomer whose class finds an open
+  door may use it, and a lane in which nobody of his class waits need not be searched.
+- What waits at a replica never exceeds its gate's target by more than the one that reached it.
+- No class waits for ever: its eldest ages, starves, and then has every other place.
+- A lane that is blocked blocks nobody but itself; a ticket that must not go to a replica blocks it
+  for nobody.
+- Memory is bounded by what waits and runs; flows, lanes and debts of those that are gone are kept
+  for a bounded number.
+
+The parts, from what decides least to what decides most
+-------------------------------------------------------
+    limits         what a tenant may have at all, before any queue
+    place          what the queue sees of a replica and of the fleet
+    rules          the configuration as plain numbers
+    gate, door     may a replica take one more, and whose? (backpressure)
+    learned        how many at once, of a replica that tells nothing
+    row            those of one class and lane: the order policy's line, and who is eldest
+    turns          whose turn is it among classes (weights, aging)
+    reservations   may this class have more of the pool?
+    affinity       of the first few, whose prefix does this replica hold?
+    choice         all of these: who gets this place
+    preemption     who gives way to somebody more urgent
+    room           who waits, where, and how many may
+    clockwork      what time alone changes
+    drain          when will there be room (Retry-After)
+    outputs        how long will the answer be
+    queue          the calls above
+    pools          which queue
+
+The order within a class is a policy of its own (`policies/queueing`).
+
+What a number means: 0 critical, 1 high, 2 normal, 3 low, 4 batch, fractions between; a class is the
+nearest whole number. Age makes a level smaller, at most to high. The *class* decides limits,
+reservations and turns; the *aged* class of a row's eldest decides its gate, and the aged level of a
+ticket (`told`) is what its engine is told.
+
+What it costs to be driven wrongly: a lease that was taken or released without `freed` leaves a door
+as it was until the next tick, which looks at all of them.
+"""

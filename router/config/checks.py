@@ -15,6 +15,7 @@ from typing import Any
 
 from policies.contract import make_policy
 from policies.hedging.contract import make_policy as make_hedging_policy
+from policies.queueing.contract import make_order
 from policies.registry import PolicyConfigError
 from router.config.address import ReplicaUrl, parse_host, parse_replica_url, split_host_port
 from router.config.keys import KeysProblem, read_keys
@@ -64,6 +65,7 @@ def check(config: Config, problems: Problems) -> None:
     _check_replicas(config, problems)
     _check_routing(config, problems)
     _check_policy("hedging", config.hedging, problems, make_hedging_policy)
+    _check_queue(config, problems)
     _check_exact(config, problems)
     _check_priority(config, problems)
     _check_keys(config, problems)
@@ -155,6 +157,38 @@ def _check_policy(
     except PolicyConfigError as err:
         where = f"{path}.policy" if err.option is None else f"{path}.options.{err.option}"
         problems.add(where, str(err))
+
+
+def _check_queue(config: Config, problems: Problems) -> None:
+    queue = config.queue
+    if problems.is_spoiled("queue"):
+        return
+    if not problems.is_spoiled("queue.policy", "queue.options"):
+        try:
+            make_order(queue.policy, queue.options)
+        except PolicyConfigError as err:
+            where = "policy" if err.option is None else f"options.{err.option}"
+            problems.add(f"queue.{where}", str(err))
+    shares = 0.0
+    for name in queue.classes.__struct_fields__:
+        path = f"queue.classes.{name}"
+        if problems.is_spoiled("queue.classes", path):
+            return
+        rules = getattr(queue.classes, name)
+        shares += rules.share
+        if rules.starvation_s > rules.timeout_s:
+            problems.add(
+                f"{path}.starvation_s",
+                f"must be at most timeout_s ({rules.timeout_s:.15g}): who starves must be there",
+            )
+        if queue.reservations.enabled and rules.share <= 0.0:
+            problems.add(
+                f"{path}.share", "must be above 0: without a share a class can be shut out for ever"
+            )
+    if queue.reservations.enabled and shares > 1.0 + 1e-9:
+        problems.add(
+            "queue.classes", f"the shares of all classes are {shares:.4g} together; at most 1"
+        )
 
 
 def _check_exact(config: Config, problems: Problems) -> None:

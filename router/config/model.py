@@ -222,6 +222,120 @@ class Continuation(Frozen, frozen=True):
     attempts: Count = 2  # continuations of one stream
 
 
+class QueueClass(Frozen, frozen=True):
+    """What holds in the queue for one class. None: as for all."""
+
+    weight: Weight = 4.0  # of its turns, where classes compete; critical goes first without one
+    depth: Count = 10_000  # requests that wait at once -> 429
+    timeout_s: Seconds = 60.0  # in the queue -> 503
+    starvation_s: Seconds = 60.0  # in which every request is to begin, whatever else waits
+    waiting: Count | None = None  # `gates.waiting` of this class
+    prefill_tokens: CountOrNone | None = None  # ... `gates.prefill_tokens`
+    kv_usage: Share | None = None  # ... `gates.kv_usage`
+    idle: bool = False  # goes only where nothing runs
+    share: Share = 0.4  # of the pool's tokens, where `reservations` are on
+
+
+class CriticalClass(QueueClass, frozen=True):
+    weight: Weight = 16.0
+    depth: Count = 1000
+    timeout_s: Seconds = 30.0
+    starvation_s: Seconds = 5.0
+    waiting: Count | None = 4  # one more than others: it need not wait for them
+    kv_usage: Share | None = 1.0
+    share: Share = 0.1
+
+
+class HighClass(QueueClass, frozen=True):
+    weight: Weight = 8.0
+    depth: Count = 5000
+    timeout_s: Seconds = 60.0
+    starvation_s: Seconds = 15.0
+    share: Share = 0.3
+
+
+class LowClass(QueueClass, frozen=True):
+    weight: Weight = 2.0
+    timeout_s: Seconds = 600.0
+    starvation_s: Seconds = 300.0
+    kv_usage: Share | None = 0.9
+    share: Share = 0.15
+
+
+class BatchClass(QueueClass, frozen=True):
+    weight: Weight = 1.0
+    depth: Count = 100_000
+    timeout_s: Seconds = 24 * 3600.0
+    starvation_s: Seconds = 1800.0
+    waiting: Count | None = 1  # only where nothing waits ...
+    prefill_tokens: CountOrNone | None = 0  # ... however short it is
+    kv_usage: Share | None = 0.85
+    share: Share = 0.05
+
+
+class QueueClasses(Frozen, frozen=True):
+    critical: CriticalClass = CriticalClass()
+    high: HighClass = HighClass()
+    normal: QueueClass = QueueClass()
+    low: LowClass = LowClass()
+    batch: BatchClass = BatchClass()
+
+
+class QueueGates(Frozen, frozen=True):
+    """When a replica takes one more: below either of the first two."""
+
+    waiting: Count = 3  # requests without a first content event
+    prefill_tokens: CountOrNone = 8192  # uncached prompt tokens: one batch; 0: only `waiting`
+    kv_usage: Share = 0.95  # of a replica that takes no more
+    tpot_s: SecondsOrOff = 0.0  # seconds per output token, such as 0.15; 0: off
+    poll_early_s: Seconds = 0.02  # between two polls of a replica that somebody waits for
+
+
+class QueueLimits(Frozen, frozen=True):
+    """Beyond them -> 429. How many of a class: `classes`."""
+
+    flow: Count = 10_000  # requests of one user of one key that wait
+    bytes: Bytes = 256 * MiB  # of the bodies of all that wait
+
+
+class Reservations(Frozen, frozen=True):
+    """Shares of a pool's tokens, kept for a class while it wants them."""
+
+    enabled: bool = False
+    strict: bool = False  # nobody borrows what is idle
+
+
+class Preemption(Frozen, frozen=True):
+    """Less urgent requests that have shown nothing give way to high and critical ones."""
+
+    enabled: bool = False
+    after_s: SecondsOrOff = 0.2  # of waiting
+    gap: Annotated[int, msgspec.Meta(ge=1, le=4)] = 2  # classes between the two
+    budget: Share = 0.05  # preemptions for each dispatch, at most
+    times: Count = 2  # one request gives way
+    whole_s: SecondsOrOff = 5.0  # after its dispatch: one that is not streamed
+
+
+class Queue(Frozen, frozen=True):
+    """Who goes next, when every replica has enough to do."""
+
+    enabled: bool = True
+    policy: str = "fair"  # fifo, strict, aging, round_robin, drr, dlpm, shortest, edf, slide
+    options: dict[str, Any] = {}
+    # weighted: critical first, then turns by weight; strict: the most urgent class first;
+    # together: the policy compares all; policy: as the policy wants it.
+    order: Literal["policy", "weighted", "strict", "together"] = "policy"
+    aging: Annotated[float, msgspec.Meta(ge=0, le=1000)] = 1 / 300  # levels/s, at most to high
+    affinity: CountOrNone = 64  # that a free replica looks at; 0: it takes the first
+    skips: CountOrNone = 16  # times the first is passed over for its prefix
+    absent_s: SecondsOrOff = 10.0  # to wait for a replica, when the last is gone -> 503
+    classes: QueueClasses = QueueClasses()
+    gates: QueueGates = QueueGates()
+    limits: QueueLimits = QueueLimits()
+    reservations: Reservations = Reservations()
+    preemption: Preemption = Preemption()
+
+
 class Aborts(Frozen, frozen=True):
     """Engines that go on when a connection closes (SGLang) are told to stop."""
 
@@ -309,6 +423,7 @@ class Config(Frozen, frozen=True):
     retry: Retry = Retry()
     hedging: Hedging = Hedging()
     classes: dict[str, ClassRules] = {}  # what differs by class of urgency
+    queue: Queue = Queue()
     priority: Priority = Priority()
     keys: Keys = Keys()
     continuation: Continuation = Continuation()

@@ -60,6 +60,7 @@ class Reason(StrEnum):
     BODY_TIMEOUT = "body_timeout"
     WRITE_TIMEOUT = "write_timeout"  # it stopped reading
     CLIENT_GONE = "client_gone"
+    DEADLINE_PASSED = "deadline_passed"  # its own, while it waited
     EARLY_DATA = "early_data"  # pipelined more than we keep while it waits
 
     # The replica's doing.
@@ -82,6 +83,10 @@ class Reason(StrEnum):
     NO_REPLICA = "no_replica"  # none is up
     MODEL_RESTARTING = "model_restarting"  # known, but no replica serves it at the moment
     FLEET_FULL = "fleet_full"  # every replica is at its own limit
+    QUEUE_FULL = "queue_full"  # as many of its class wait as may
+    QUEUE_FLOW_FULL = "queue_flow_full"  # ... of its own user
+    QUEUE_BYTES_FULL = "queue_bytes_full"  # ... as many bytes of bodies
+    QUEUE_TIMEOUT = "queue_timeout"  # it has waited as long as its class may
     NO_FILES = "no_files"  # out of file descriptors
     NO_PORTS = "no_ports"  # out of ephemeral ports
     MEMORY_LIMIT = "memory_limit"  # too many bytes of bodies held at once
@@ -121,6 +126,7 @@ STATUS: dict[Reason, int] = {
     Reason.BODY_TIMEOUT: 408,
     Reason.WRITE_TIMEOUT: 408,
     Reason.CLIENT_GONE: 499,
+    Reason.DEADLINE_PASSED: 408,
     Reason.EARLY_DATA: 400,
     Reason.CONNECT_FAILED: 503,
     Reason.CONNECT_TIMEOUT: 503,
@@ -139,6 +145,10 @@ STATUS: dict[Reason, int] = {
     Reason.NO_REPLICA: 503,
     Reason.MODEL_RESTARTING: 503,
     Reason.FLEET_FULL: 503,
+    Reason.QUEUE_FULL: 429,
+    Reason.QUEUE_FLOW_FULL: 429,
+    Reason.QUEUE_BYTES_FULL: 429,
+    Reason.QUEUE_TIMEOUT: 503,
     Reason.NO_FILES: 503,
     Reason.NO_PORTS: 503,
     Reason.MEMORY_LIMIT: 503,
@@ -169,6 +179,9 @@ _ROUTER = frozenset(
         Reason.NO_REPLICA,
         Reason.MODEL_RESTARTING,
         Reason.FLEET_FULL,
+        Reason.QUEUE_FULL,
+        Reason.QUEUE_BYTES_FULL,
+        Reason.QUEUE_TIMEOUT,
         Reason.NO_FILES,
         Reason.NO_PORTS,
         Reason.MEMORY_LIMIT,

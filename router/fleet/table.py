@@ -115,16 +115,13 @@ class Fleet:
         `anyone`: no model is needed, whatever the fleet serves.
         Raises RouterError if there is none.
         """
-        if model is None:
-            if not self._one_pool and not anyone:
-                raise RouterError(
-                    Reason.MODEL_REQUIRED,
-                    "the fleet serves several models: name one in `model`",
-                    param="model",
-                )
-            found: Sequence[Replica] = self.ready
-        else:
-            found = self._by_model.get(model) or self._any_model
+        if model is None and not self._one_pool and not anyone:
+            raise RouterError(
+                Reason.MODEL_REQUIRED,
+                "the fleet serves several models: name one in `model`",
+                param="model",
+            )
+        found: Sequence[Replica] = self.serving(model)
         if tried:
             found = [r for r in found if r not in tried]
             if not found and self._passed_over:
@@ -138,6 +135,13 @@ class Fleet:
                     Reason.FLEET_FULL, "every replica is at its limit", retry_after_s=1
                 )
         return found
+
+    def serving(self, model: str | None) -> tuple[Replica, ...]:
+        """Fit replicas for a model, whether or not they have reached their limit; the same tuple
+        for as long as the fleet is the same."""
+        if model is None:
+            return self.ready
+        return self._by_model.get(model) or self._any_model
 
     def _none_for(self, model: str | None) -> RouterError:
         if not self.ready:

@@ -65,7 +65,7 @@ def test_commented_keys_of_the_example_exist_and_show_defaults(tmp_path: Path) -
     assert config.batches == msgspec.structs.replace(
         default.batches, enabled=True, folder=str(tmp_path / "batches")
     )
-    sections = ("timeouts", "limits", "retry", "drain", "access_log")
+    sections = ("timeouts", "limits", "retry", "drain", "access_log", "queue")
     for section in (*sections, "hedging", "continuation", "aborts"):
         assert getattr(config, section) == getattr(default, section)
     assert config.classes["critical"].timeouts.first_token_s == 30.0

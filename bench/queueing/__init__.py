@@ -1,0 +1,1 @@
+"""What the admission queue costs: CPU per arrival and dispatch, by order policy and depth."""

@@ -1,0 +1,137 @@
+"""`python -m bench.queueing`: what the admission queue costs, for every order policy and depth.
+
+Eight replicas of one model, a hundred flows of ten keys, classes high, normal and low, prompts of
+100 to 4,000 tokens. A dispatch is an arrival that waits and the grant of a place to one that does.
+With prefixes, each request has one replica that holds some of its prompt, and a replica that has
+room looks at the first 64.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+import router.admission.queue
+from bench.queueing import measure
+from policies.queueing.contract import order_names
+
+DEPTHS = (10, 1000, 100_000)
+DEFAULT = "fair"
+# What is to be reached, in µs of CPU, compiled.
+DISPATCH_US = {10: 4.0, 100_000: 10.0}
+OFFER_US = 1.0
+PASS_US = 2.0
+
+
+def main() -> int:
+    args = _arguments()
+    blocks = 5 if args.quick else 15
+    known = order_names()
+    policies = args.policies.split(",") if args.policies else known
+    if unknown := sorted(set(policies) - set(known)):
+        print(f"no such policy: {', '.join(unknown)} (known: {', '.join(known)})", file=sys.stderr)
+        return 2
+    rows: dict[str, dict[int, float]] = {}
+    settles: dict[str, dict[int, float]] = {}
+    for policy in policies:
+        print(f"{policy} …", file=sys.stderr)
+        for depth in DEPTHS:
+            cost, settle = measure.dispatch_us(policy, depth, blocks)
+            rows.setdefault(policy, {})[depth] = cost
+            settles.setdefault(policy, {})[depth] = settle
+    if DEFAULT in policies:
+        for depth in DEPTHS:
+            cost, _ = measure.dispatch_us(DEFAULT, depth, blocks, prefixes=True)
+            rows.setdefault(f"{DEFAULT}, prefixes", {})[depth] = cost
+    offers, passes, besides = {}, {}, {}
+    for replicas in (8, 64):
+        besides[replicas] = measure.beside_us(blocks, replicas=replicas)
+        offers[replicas], passes[replicas] = measure.pass_us(blocks, replicas=replicas)
+    file = router.admission.queue.__file__ or ""
+    results: dict[str, Any] = {
+        "cpu": _cpu(),
+        "python": platform.python_version(),
+        "compiled": not file.endswith(".py"),
+        "dispatch_us": rows,
+        "settle_us": settles,
+        "offer_us": offers,
+        "offer_beside_us": besides,
+        "pass_us": passes,
+    }
+    results["goals"] = _goals(results)
+    if args.json != "-":
+        print(_table(results))
+    if args.json == "-":
+        print(json.dumps(results, indent=2))
+    elif args.json:
+        Path(args.json).write_text(json.dumps(results, indent=2) + "\n")
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.queueing",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--policies", metavar="A,B", help="only these (default: all registered)")
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
+    parser.add_argument(
+        "--json", metavar="FILE", help="also write the results as JSON; - for standard output alone"
+    )
+    return parser.parse_args()
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else "unknown"
+
+
+def _goals(results: dict[str, Any]) -> list[dict[str, Any]]:
+    goals = []
+    if DEFAULT in results["dispatch_us"]:
+        for depth, most in DISPATCH_US.items():
+            reached = results["dispatch_us"][DEFAULT][depth]
+            goals.append((f"dispatch, {DEFAULT}, depth {depth:,}", most, reached))
+    goals.append(("offer, nobody waits", OFFER_US, max(results["offer_us"].values())))
+    goals.append(("a whole request, nobody waits", PASS_US, max(results["pass_us"].values())))
+    return [{"goal": name, "most": most, "reached": reached} for name, most, reached in goals]
+
+
+def _table(results: dict[str, Any]) -> str:
+    rows = [["µs of CPU per dispatch, depth:", *(f"{depth:,}" for depth in DEPTHS)]]
+    for name, line in results["dispatch_us"].items():
+        rows.append([name, *(f"{line[depth]:.1f}" for depth in DEPTHS)])
+    for name, line in results["settle_us"].items():
+        rows.append([f"settling, {name}", *(f"{line[depth]:.1f}" for depth in DEPTHS)])
+    rows.append(["when nobody waits, replicas:", *(str(n) for n in results["offer_us"])])
+    rows.append(["offer", *(f"{cost:.2f}" for cost in results["offer_us"].values())])
+    costs = results["offer_beside_us"].values()
+    rows.append(["offer, one of them is full", *(f"{cost:.2f}" for cost in costs)])
+    rows.append(["offer to end", *(f"{cost:.2f}" for cost in results["pass_us"].values())])
+    for goal in results["goals"]:
+        ratio = goal["reached"] / goal["most"]
+        verdict = "met" if ratio <= 1 else f"short by {ratio:.2f}x"
+        rows.append([goal["goal"], f"≤ {goal['most']:g}", f"{goal['reached']:.1f}", verdict])
+    widths = [max(len(row[n]) for row in rows if len(row) > n) for n in range(3)]
+    widths.append(8)
+    kind = "compiled" if results["compiled"] else "interpreted"
+    lines = [
+        f"CPU {results['cpu']}, Python {results['python']}, {kind}; the least of several blocks"
+    ]
+    for row in rows:
+        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=False)]
+        lines.append("  ".join([row[0].ljust(widths[0]), *cells[1:]]))
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""A queue that is under way: replicas that take what they are offered, and tickets without end.
+
+The replicas are what the fleet table's objects are to the queue: plain attributes and real leases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from random import Random
+
+import msgspec
+
+from policies.contract import Candidate
+from policies.queueing.ticket import Ticket
+from router.admission.place import Place
+from router.admission.queue import Queue
+from router.config.model import Queue as Config
+from router.core.lease import Lease
+
+FLOWS = 100
+
+
+class Replica(Candidate):
+    """A place with the slots that leases count in."""
+
+    __slots__ = (
+        "foreign_load",
+        "foreign_waiting",
+        "limit",
+        "polls",
+        "polls_seen",
+        "whole_fresh",
+        "whole_fresh_tokens",
+        "whole_older",
+        "whole_older_tokens",
+    )
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"replica-{number}", slots=256, kv_usage=0.5)
+        self.limit = 10**9
+        self.foreign_load = self.foreign_waiting = self.polls = self.polls_seen = 0
+        self.whole_fresh = self.whole_fresh_tokens = 0
+        self.whole_older = self.whole_older_tokens = 0
+
+
+class Fleet:
+    """All replicas serve everything, and all of them tell."""
+
+    def __init__(self, size: int) -> None:
+        self.replicas = tuple(Replica(number) for number in range(size))
+
+    def eligible(self, lane: str) -> Sequence[Place]:
+        return self.replicas
+
+    def serves(self, place: Place, lane: str) -> bool:
+        return True
+
+    def is_blind(self, place: Place) -> bool:
+        return False
+
+
+class Traffic:
+    """A queue, its fleet, and requests of many flows, sizes and classes."""
+
+    def __init__(self, policy: str, replicas: int, *, prefixes: bool = False) -> None:
+        self.fleet = Fleet(replicas)
+        none_full = {"depth": 10**6, "timeout_s": 1e6}
+        classes = dict.fromkeys(("critical", "high", "normal", "low", "batch"), none_full)
+        rules = msgspec.convert({"policy": policy, "classes": classes, "limits": _LIMITS}, Config)
+        self.queue = Queue(rules, self.fleet)
+        self.now = 1000.0
+        self.leases: dict[Ticket, Lease] = {}
+        self._rng = Random(1)
+        self._prefixes = prefixes
+        for replica in self.fleet.replicas:
+            self.queue.freed(replica, self.now)
+
+    def ticket(self) -> Ticket:
+        rng = self._rng
+        flow = rng.randrange(FLOWS)
+        held: Mapping[object, int] = {}
+        if self._prefixes:
+            held = {rng.choice(self.fleet.replicas): rng.randrange(1, 20)}
+        return Ticket(
+            lane="model",
+            number=float(rng.choice((1, 2, 2, 2, 3))),
+            key=f"key-{flow % 10}",
+            user=f"user-{flow}",
+            tokens=rng.randrange(100, 4000),
+            prompt=4000,
+            output=rng.randrange(50, 500),
+            arrival=self.now,
+            look=(lambda: held) if self._prefixes else None,
+            block_tokens=128.0,
+        )
+
+    def lease(self, ticket: Ticket, place: Replica) -> None:
+        self.leases[ticket] = Lease(place, ticket.tokens)
+
+    def fill(self, depth: int) -> None:
+        """Let so many wait, with every replica closed."""
+        while self.queue.waiting < depth:
+            ticket = self.ticket()
+            places = self.queue.offer(ticket, self.now)
+            if places:
+                place = places[0]
+                assert isinstance(place, Replica)
+                self.lease(ticket, place)
+                self.queue.sent(ticket, place, self.now)
+
+
+_LIMITS = {"flow": 10**6, "bytes": 2**40}

@@ -1,0 +1,248 @@
+"""A line that shares by flow: first among keys, within the key among its users, then by urgency.
+
+A user who invents names takes only from his own key. One mechanism serves four orders, which differ
+in what a request costs and in how finely counters are compared:
+
+- counters as they are: the flow that was served least goes next (VTC);
+- in steps of a quantum: a flow goes on until it has had its quantum of this round, then the next
+  one does. That is deficit round robin (Shreedhar and Varghese, SIGCOMM'95) in the form in which a
+  flow may overdraw its deficit once and pays in later rounds; however large the debt, no rounds are
+  counted off one by one.
+
+Must never: compare flows of different classes.
+"""
+
+from __future__ import annotations
+
+from math import floor
+from typing import Final
+
+from policies.queueing.accounts import Account, Accounts, Node
+from policies.queueing.ranked import FRONT, Ranked
+from policies.queueing.ticket import Ticket
+
+_EMPTY: Final = 32  # nodes that are kept though nobody waits in them, to save making them again
+_ROUNDING: Final = 1e-9  # of a counter: sums of shares of a turn
+
+
+class Tariff:
+    """What a request costs, and how counters compare."""
+
+    __slots__ = ("input", "output", "quantum", "request", "width")
+
+    def __init__(
+        self,
+        *,
+        request: float = 0.0,
+        input: float = 0.0,
+        output: float = 0.0,
+        quantum: float = 0.0,
+        width: float = 0.0,
+    ) -> None:
+        """`request`, `input`, `output`: charged for each request, uncached prompt token and output
+        token. `quantum`: the step in which counters compare, 0: as they are. `width`: counters no
+        further above the lowest count as equal where the prefix decides."""
+        self.request = request
+        self.input = input
+        self.output = output
+        self.quantum = quantum
+        self.width = width
+
+    def cost(self, tokens: int, output: int) -> float:
+        return self.request + self.input * tokens + self.output * output
+
+    def key(self, counter: float) -> float:
+        """What nodes are ranked by."""
+        if self.quantum > 0.0:
+            return float(floor(counter / self.quantum + _ROUNDING))
+        return counter
+
+
+class Book:
+    """The accounts of one class, shared by its lines."""
+
+    __slots__ = ("keys", "tariff")
+
+    def __init__(self, tariff: Tariff) -> None:
+        self.tariff = tariff
+        self.keys = Accounts()
+
+    def user(self, ticket: Ticket) -> tuple[Account, Account]:
+        """The accounts of its key and of its user."""
+        key = self.keys.of(ticket.key, ticket.weight)
+        users = key.users
+        if users is None:
+            users = key.users = Accounts()
+        return key, users.of(ticket.user, 1.0)
+
+    def charge(self, ticket: Ticket, key: Account, user: Account) -> None:
+        cost = self.tariff.cost(ticket.tokens, ticket.output)
+        ticket.charged = cost
+        ticket.account = (key, user)
+        user.add(cost)
+        key.add(cost)
+
+    def passed(self, ticket: Ticket) -> None:
+        """Charge one that did not wait."""
+        key, user = self.user(ticket)
+        self.charge(ticket, key, user)
+        users = user.within
+        if not user.waiting:
+            users.idles(user)
+        if not key.waiting:
+            self.keys.idles(key)
+
+    def correct(self, ticket: Ticket, cost: float) -> None:
+        """It was charged on a guess; `cost` is the truth."""
+        accounts = ticket.account
+        if accounts is None:
+            return
+        ticket.account = None
+        key: Account = accounts[0]
+        user: Account = accounts[1]
+        amount = cost - ticket.charged
+        ticket.charged = 0.0
+        if amount != 0.0:
+            user.within.correct(user, amount)
+            self.keys.correct(key, amount)
+
+
+class _UserNode(Node):
+    """A user's tickets in one line."""
+
+    __slots__ = ("above", "tickets")
+
+    def __init__(self, account: Account, above: _KeyNode) -> None:
+        super().__init__(account)
+        self.above = above
+        self.tickets = Ranked()
+
+    def moved(self) -> None:
+        self.above.place(self)
+
+
+class _KeyNode(Node):
+    """A key's users in one line."""
+
+    __slots__ = ("by_name", "line", "users")
+
+    def __init__(self, account: Account, line: FlowLine) -> None:
+        super().__init__(account)
+        self.line = line
+        self.users = Ranked()
+        self.by_name: dict[str, _UserNode] = {}
+
+    def place(self, node: _UserNode) -> None:
+        account = node.account
+        self.users.move(node, self.line.book.tariff.key(account.counter), account.number)
+
+    def moved(self) -> None:
+        self.line.place(self)
+
+
+class FlowLine:
+    """Tickets of one class and lane, shared by flow."""
+
+    __slots__ = ("_by_name", "_keys", "book")
+
+    def __init__(self, book: Book) -> None:
+        self.book = book
+        self._keys = Ranked()
+        self._by_name: dict[str, _KeyNode] = {}
+
+    def place(self, node: _KeyNode) -> None:
+        """The key's counter has moved, or it is new here."""
+        account = node.account
+        self._keys.move(node, self.book.tariff.key(account.counter), account.number)
+
+    def push(self, ticket: Ticket, now: float) -> None:
+        book = self.book
+        key_account, account = book.user(ticket)
+        book.keys.begins(key_account)
+        account.within.begins(account)
+        above = self._by_name.get(ticket.key)
+        if above is None:
+            above = self._by_name[ticket.key] = _KeyNode(key_account, self)
+        if above.entry is None:
+            above.account = key_account  # an empty one may be of an account that was dropped
+            key_account.nodes.append(above)
+            self.place(above)
+        node = above.by_name.get(ticket.user)
+        if node is None:
+            node = above.by_name[ticket.user] = _UserNode(account, above)
+        if node.entry is None:
+            node.account = account
+            account.nodes.append(node)
+            above.place(node)
+        ticket.node = node
+        node.tickets.add(ticket, ticket.number, ticket.order)
+
+    def drop(self, ticket: Ticket) -> None:
+        self._leave(ticket, False)
+
+    def take(self, ticket: Ticket, now: float) -> None:
+        self._leave(ticket, True)
+
+    def _leave(self, ticket: Ticket, is_served: bool) -> None:
+        node: _UserNode = ticket.node
+        ticket.node = None
+        above = node.above
+        user, key = node.account, above.account
+        if is_served:
+            tariff = self.book.tariff
+            # Virtual time is the least counter, not that of whoever was served for his prefix.
+            first: Node = above.users.first()
+            user.within.reaches(_begin(first, tariff))
+            first = self._keys.first()
+            key.within.reaches(_begin(first, tariff))
+        node.tickets.remove(ticket)
+        if not node.tickets.count:
+            above.users.remove(node)
+            user.nodes.remove(node)
+            if len(above.by_name) > _EMPTY:
+                del above.by_name[user.name]
+            if not above.users.count:
+                self._keys.remove(above)
+                key.nodes.remove(above)
+                if len(self._by_name) > _EMPTY:
+                    del self._by_name[key.name]
+        if is_served:
+            self.book.charge(ticket, key, user)
+        user.within.ends(user)
+        key.within.ends(key)
+
+    def first(self, now: float) -> Ticket | None:
+        above: _KeyNode | None = self._keys.first()
+        if above is None:
+            return None
+        node: _UserNode = above.users.first()
+        ticket: Ticket = node.tickets.first()
+        return ticket
+
+    def rank(self, now: float) -> tuple[float, ...]:
+        above: _KeyNode = self._keys.first()
+        return self._keys.first_key(), float(above.account.number)
+
+    def band(self, most: int, now: float) -> list[Ticket]:
+        found: list[Ticket] = []
+        if not self._keys.count:
+            return found
+        tariff = self.book.tariff
+        width = 0.0 if tariff.quantum > 0.0 else tariff.width
+        for above in self._keys.leading(FRONT, self._keys.first_key() + width):
+            users: Ranked = above.users
+            for node in users.leading(FRONT, users.first_key() + width):
+                tickets: Ranked = node.tickets
+                if tickets.count == 1:
+                    found.append(tickets.first())
+                else:
+                    found.extend(tickets.leading(most - len(found), tickets.first_key()))
+                if len(found) >= most:
+                    return found
+        return found
+
+
+def _begin(node: Node, tariff: Tariff) -> float:
+    """The counter of a node; of a round, its beginning."""
+    counter = node.account.counter
+    return tariff.key(counter) * tariff.quantum if tariff.quantum > 0.0 else counter

@@ -1,0 +1,46 @@
+"""A line in order of a key that a ticket has when it comes and keeps: most orders need no more.
+
+Must never: ask for the key twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from policies.queueing.ranked import Ranked
+from policies.queueing.ticket import Ticket
+
+
+class KeyedLine:
+    """The lowest key first, ties by arrival."""
+
+    __slots__ = ("_key", "_tickets", "_width")
+
+    def __init__(self, key: Callable[[Ticket], float], width: float) -> None:
+        """`width`: keys that are no further than this above the first may go in its place."""
+        self._key = key
+        self._width = width
+        self._tickets = Ranked()
+
+    def push(self, ticket: Ticket, now: float) -> None:
+        self._tickets.add(ticket, self._key(ticket), ticket.order)
+
+    def drop(self, ticket: Ticket) -> None:
+        self._tickets.remove(ticket)
+
+    def first(self, now: float) -> Ticket | None:
+        found: Ticket | None = self._tickets.first()
+        return found
+
+    def rank(self, now: float) -> tuple[float, ...]:
+        tickets = self._tickets
+        return tickets.first_key(), float(tickets.first_order())
+
+    def band(self, most: int, now: float) -> list[Ticket]:
+        tickets = self._tickets
+        if not tickets.count:
+            return []
+        return tickets.leading(most, tickets.first_key() + self._width)
+
+    def take(self, ticket: Ticket, now: float) -> None:
+        self._tickets.remove(ticket)

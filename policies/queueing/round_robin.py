@@ -1,0 +1,21 @@
+"""One request per tenant and turn, however long it is (TNG, "LLM performance", part 1, 2025)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from policies.queueing.contract import order_policy
+from policies.queueing.flows import Book, Tariff
+from policies.queueing.shared import SharedByFlow
+
+
+@order_policy("round_robin")
+@dataclass(slots=True)
+class RoundRobin(SharedByFlow):
+    """Keys in turn, within a key its users in turn; twice the weight, two requests a turn."""
+
+    books: list[Book] = field(default_factory=list, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # A turn is a quantum of one request: all that have not had theirs are equal.
+        self.books = self.open_books(Tariff(request=1.0, quantum=1.0))

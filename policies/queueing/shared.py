@@ -1,0 +1,47 @@
+"""What the orders that share by flow have in common: one book of accounts for each class.
+
+Must never: decide what a request costs.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from policies.queueing.contract import Line, OrderPolicy, PolicyConfigError
+from policies.queueing.flows import Book, FlowLine, Tariff
+from policies.queueing.ticket import CLASSES, Ticket
+
+TOKENS_MAX = 1e9
+
+
+class SharedByFlow(OrderPolicy):
+    """Base of `fair`, `round_robin`, `drr` and `dlpm`."""
+
+    __slots__ = ()
+
+    is_fair: ClassVar[bool] = True
+    starves: ClassVar[bool] = False  # virtual time reaches everybody who waits
+
+    books: list[Book]
+
+    def open_books(self, tariff: Tariff) -> list[Book]:
+        return [Book(tariff) for _ in range(CLASSES)]
+
+    def line(self, urgency: int) -> Line:
+        return FlowLine(self.books[urgency])
+
+    def passed(self, ticket: Ticket, now: float) -> None:
+        self.books[ticket.urgency].passed(ticket)
+
+    def settled(self, ticket: Ticket, tokens: int, output: int) -> None:
+        book = self.books[ticket.urgency]
+        book.correct(ticket, book.tariff.cost(tokens, output))
+
+    def refunded(self, ticket: Ticket) -> None:
+        self.books[ticket.urgency].correct(ticket, 0.0)
+
+
+def check_amount(name: str, value: float, least: float = 0.0) -> None:
+    """Raises PolicyConfigError for what is no sensible number of tokens, or price of one."""
+    if not least <= value <= TOKENS_MAX:
+        raise PolicyConfigError(f"{name} is {least:g} to {TOKENS_MAX:g}", name)

@@ -1,0 +1,34 @@
+"""The shortest job first: uncached prompt tokens and the output its flow usually makes.
+
+The least mean wait there is, and the most unfair: long requests go when nobody else waits, or when
+they starve, which the queue sees to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from policies.queueing.contract import Line, OrderPolicy, order_policy
+from policies.queueing.keyed import KeyedLine
+from policies.queueing.shared import check_amount
+from policies.queueing.ticket import Ticket
+
+
+@order_policy("shortest")
+@dataclass(slots=True)
+class Shortest(OrderPolicy):
+    """By predicted cost, within each class."""
+
+    input: float = 1.0  # of an uncached prompt token
+    output: float = 2.0  # of an output token
+    width: float = 1024.0  # costs that count as equal where the prefix decides
+
+    def __post_init__(self) -> None:
+        for option in ("input", "output", "width"):
+            check_amount(option, getattr(self, option))
+
+    def line(self, urgency: int) -> Line:
+        return KeyedLine(self._cost, self.width)
+
+    def _cost(self, ticket: Ticket) -> float:
+        return self.input * ticket.tokens + self.output * ticket.output

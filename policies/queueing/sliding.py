@@ -1,0 +1,158 @@
+"""A line that slides between deadlines and worth: SlideBatching, as far as a proxy can do it.
+
+Source: PROSERVE (arXiv 2512.12928); the rule is read from xLLM's unified scheduling policy. Of all
+that wait, those whose deadline is nearer than the work that waits takes (the sliding boundary) are
+urgent, the others normal. Under light load nearly all are normal, and the earliest deadline goes
+first. Under overload nearly all are urgent, and the most worth per second of prefill goes first,
+for not all deadlines can be kept. Who has missed his deadline by a further deadline is starved and
+precedes the urgent ones.
+
+An engine applies this to every step, with decodes; here the unit is a dispatch, the service is the
+predicted prefill, and the work is shared by the replicas.
+
+Must never: reorder what was dispatched.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import Any, Final
+
+from policies.queueing.ranked import Ranked
+from policies.queueing.ticket import Ticket
+
+STARVED: Final = 0
+URGENT: Final = 1
+NORMAL: Final = 2
+_LEAST_S: Final = 1e-3
+
+
+class Slope:
+    """What the lines of one policy share: the rules, and the work that waits in all of them."""
+
+    __slots__ = (
+        "base_s",
+        "eagerness",
+        "prefill_rate",
+        "replicas",
+        "slo_s",
+        "starvation",
+        "weights",
+        "work_s",
+    )
+
+    def __init__(
+        self,
+        slo_s: tuple[float, ...],
+        weights: tuple[float, ...],
+        prefill_rate: float,
+        base_s: float,
+        eagerness: float,
+        starvation: float,
+    ) -> None:
+        self.slo_s = slo_s  # of a first token, by class
+        self.weights = weights  # by class
+        self.prefill_rate = prefill_rate  # tokens/s of one replica
+        self.base_s = base_s  # of a dispatch, whatever its length
+        self.eagerness = eagerness
+        self.starvation = starvation
+        self.replicas = 1
+        self.work_s = 0.0
+
+    def prefill_s(self, ticket: Ticket) -> float:
+        return _LEAST_S + ticket.tokens / self.prefill_rate
+
+    def deadline(self, ticket: Ticket) -> float:
+        return min(ticket.deadline, ticket.arrival + self.slo_s[ticket.urgency])
+
+    def boundary_s(self, earliest_s: float) -> float:
+        """Who has less time than this is urgent; `earliest_s` is left to the first normal one."""
+        budget_s = max(earliest_s, 2.0 * self.base_s)
+        work_s = self.work_s / self.replicas
+        return self.eagerness * work_s * budget_s / (budget_s - self.base_s)
+
+
+class SlidingLine:
+    """Starved ones by deadline, urgent ones by worth per second, normal ones by deadline."""
+
+    __slots__ = ("_late", "_normal", "_slope", "_starved", "_urgent", "_waiting")
+
+    def __init__(self, slope: Slope) -> None:
+        self._slope = slope
+        self._starved = Ranked()
+        self._urgent = Ranked()
+        self._normal = Ranked()
+        self._late: list[Any] = []  # heap of (when it starves, order, ticket), dead ones too
+        self._waiting = 0
+
+    def push(self, ticket: Ticket, now: float) -> None:
+        slope = self._slope
+        deadline = slope.deadline(ticket)
+        slope.work_s += slope.prefill_s(ticket)
+        self._waiting += 1
+        ticket.node = self._normal
+        self._normal.add(ticket, deadline, ticket.order)
+        patience_s = slope.starvation * slope.slo_s[ticket.urgency]
+        if len(self._late) > 64 + 2 * self._waiting:
+            self._late = [entry for entry in self._late if entry[2].node is not None]
+            heapify(self._late)
+        heappush(self._late, (deadline + patience_s, ticket.order, ticket))
+
+    def drop(self, ticket: Ticket) -> None:
+        slope = self._slope
+        row: Ranked = ticket.node
+        ticket.node = None
+        row.remove(ticket)
+        self._waiting -= 1
+        slope.work_s = max(0.0, slope.work_s - slope.prefill_s(ticket))
+
+    def take(self, ticket: Ticket, now: float) -> None:
+        self.drop(ticket)
+
+    def _move(self, ticket: Ticket, row: Ranked, key: float) -> None:
+        before: Ranked = ticket.node
+        before.remove(ticket)
+        ticket.node = row
+        row.add(ticket, key, ticket.order)
+
+    def _slide(self, now: float) -> None:
+        slope = self._slope
+        late = self._late
+        while late and (late[0][0] <= now or late[0][2].node is None):
+            ticket: Ticket = heappop(late)[2]
+            if ticket.node is self._urgent or ticket.node is self._normal:
+                self._move(ticket, self._starved, slope.deadline(ticket))
+        normal, urgent = self._normal, self._urgent
+        earliest_s = normal.first_key() - now if normal.count else 0.0
+        until = now + slope.boundary_s(earliest_s)
+        while normal.count and normal.first_key() < until:
+            ticket = normal.first()
+            worth = slope.weights[ticket.urgency] * ticket.weight
+            self._move(ticket, urgent, -worth / slope.prefill_s(ticket))
+        # The work has become less: who would be served as urgent may have time again.
+        while urgent.count:
+            ticket = urgent.first()
+            deadline = slope.deadline(ticket)
+            if deadline < until:
+                break
+            self._move(ticket, normal, deadline)
+
+    def _row(self, now: float) -> tuple[int, Ranked]:
+        self._slide(now)
+        if self._starved.count:
+            return STARVED, self._starved
+        if self._urgent.count:
+            return URGENT, self._urgent
+        return NORMAL, self._normal
+
+    def first(self, now: float) -> Ticket | None:
+        found: Ticket | None = self._row(now)[1].first()
+        return found
+
+    def rank(self, now: float) -> tuple[float, ...]:
+        group, row = self._row(now)
+        return float(group), row.first_key(), float(row.first_order())
+
+    def band(self, most: int, now: float) -> list[Ticket]:
+        row = self._row(now)[1]
+        return row.leading(most, row.first_key()) if row.count else []

@@ -1,0 +1,31 @@
+"""The most urgent number first, always: what is less urgent waits as long as there is any such."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from policies.queueing.contract import Line, OrderPolicy, PolicyConfigError, order_policy
+from policies.queueing.keyed import KeyedLine
+from policies.queueing.ticket import Ticket
+
+
+def _level(ticket: Ticket) -> float:
+    return ticket.level
+
+
+@order_policy("strict")
+@dataclass(slots=True)
+class Strict(OrderPolicy):
+    """By urgency, ties by arrival."""
+
+    by_class: ClassVar[bool] = False
+
+    width: float = 0.0  # levels that count as equal where the prefix decides
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.width <= 1.0:
+            raise PolicyConfigError("width is a part of a level, 0 to 1", "width")
+
+    def line(self, urgency: int) -> Line:
+        return KeyedLine(_level, self.width)

@@ -1,0 +1,152 @@
+"""A request that asks to be sent: what an order policy may know of it, and where it stands.
+
+Made by whoever drives the queue, owned by one request, never shared between queues. The facts are
+the driver's, and it changes none of them while the request waits; the rest is bookkeeping: of the
+queue, which alone changes `state`, and of the policy that holds it.
+
+Must never: know a socket, a clock or a replica's inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import inf
+from typing import Any, Final
+
+CLASSES: Final = 5  # critical, high, normal, low, batch
+
+# The life of a ticket. Each step is taken by the queue, and only forwards but for a preemption.
+NEW: Final = 0  # not offered, or offered and answered with replicas and not sent yet
+WAITING: Final = 1
+SENT: Final = 2  # it has a place: granted, or the driver chose one
+ENDED: Final = 3  # settled, expired, refused or gone: nothing happens to it any more
+
+_NOTHING: Mapping[Any, int] = {}
+
+
+class Item:
+    """What a `Ranked` holds. `entry` is its place there; None: it is in none."""
+
+    __slots__ = ("entry",)
+
+    def __init__(self) -> None:
+        self.entry: Any = None
+
+
+class Ticket(Item):
+    """One request before its dispatch, and after it until its cost is settled."""
+
+    __slots__ = (
+        "account",
+        "arrival",
+        "block_tokens",
+        "body_bytes",
+        "charged",
+        "deadline",
+        "excluded",
+        "flow",
+        "key",
+        "known",
+        "known_at",
+        "lane",
+        "level",
+        "look",
+        "model",
+        "most",
+        "node",
+        "number",
+        "order",
+        "output",
+        "place",
+        "preempted",
+        "preempting",
+        "priced",
+        "prompt",
+        "queue",
+        "request",
+        "reserved",
+        "running",
+        "sent_at",
+        "shown",
+        "skips",
+        "starved",
+        "state",
+        "streamed",
+        "tokens",
+        "urgency",
+        "user",
+        "weight",
+    )
+
+    def __init__(
+        self,
+        request: object = None,
+        *,
+        model: str = "",
+        lane: str | None = None,
+        number: float = 2.0,
+        level: float | None = None,
+        key: str = "",
+        user: str = "",
+        weight: float = 1.0,
+        tokens: int = 0,
+        prompt: int = 0,
+        output: int = -1,
+        arrival: float = 0.0,
+        deadline: float = inf,
+        body_bytes: int = 0,
+        streamed: bool = True,
+        look: Callable[[], Mapping[Any, int]] | None = None,
+        block_tokens: float = 1.0,
+        excluded: tuple[object, ...] = (),
+    ) -> None:
+        super().__init__()
+        self.request = request  # the driver's own; the queue hands it back and never looks
+        self.model = model  # decides the queue; "": it names none
+        # Tickets of one lane may go to the same replicas: the model's name, as a rule (None). What
+        # may go to others than the rest of its model (a stored response) has a lane of its own.
+        self.lane = model if lane is None else lane
+        self.number = number  # urgency: 0 critical to 4 batch, lower first, fractions allowed
+        # The same with the steps of its user's pending requests, within its class, frozen at
+        # arrival; for orders that do not share by flow. None: without any.
+        self.level = number if level is None else level
+        self.urgency = max(0, min(CLASSES - 1, int(number + 0.5)))  # the class it belongs to
+        self.key = key  # whose it is ...
+        self.user = user  # ... and whose of these: together, the flow
+        self.weight = weight  # of the key, > 0
+        self.tokens = tokens  # uncached prompt tokens at the best place, predicted
+        self.prompt = max(prompt, tokens)  # all prompt tokens
+        self.output = output  # output tokens, predicted; below 0: the queue predicts them
+        self.arrival = arrival  # monotonic seconds
+        self.deadline = deadline  # monotonic seconds: when the client has no use for it any more
+        self.body_bytes = body_bytes  # held in memory while it waits
+        self.streamed = streamed  # False: its first content event is the whole answer
+        # Leading blocks of its prompt by replica (absent: none) as they are held now; None:
+        # nobody holds anything. Costs microseconds, so it is asked for few, and not too often.
+        self.look = look
+        self.block_tokens = block_tokens  # tokens of one of these blocks
+        self.excluded = excluded  # replicas of its lane it must not go to, such as tried ones
+
+        # The queue's.
+        self.queue: Any = None  # the one that counts it
+        self.state: int = NEW
+        self.order = 0  # the order of arrival, from the first to wait
+        self.starved = False  # it has waited for most of its bound
+        self.skips = 0  # how often a later one went first because of its prefix
+        self.known: Mapping[Any, int] = _NOTHING  # what `look` told last ...
+        self.known_at = -inf  # ... and when
+        self.most = 0.0  # tokens held by whoever holds most of them
+        self.place: Any = None  # the replica it was sent to
+        self.sent_at = 0.0
+        self.shown = False
+        self.preempting = False  # it was asked back, and has not come yet
+        self.preempted = 0  # how often it was put back
+        self.flow: Any = None  # what is counted of its key and user
+        self.reserved = 0  # tokens counted as its class's
+        self.priced = False  # the order policy has charged it
+        self.running = False  # listed among those that may be asked back
+
+        # The policy's.
+        self.node: Any = None  # where it waits
+        self.account: Any = None  # who was charged ...
+        self.charged = 0.0  # ... and what; to be reconciled with what it really cost

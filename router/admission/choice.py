@@ -1,0 +1,189 @@
+"""Who gets the place that a replica has: first which class, then which line, then which ticket.
+
+1. Of each class, the lines whose tickets may go there now: the replica serves their lane, its gate
+   is open to the class as its eldest has aged it, and the class's reservation allows it.
+2. Among classes: critical first; then a class whose eldest starves, though at most every other time
+   while somebody else could go, and several of them in turn; then by weight and turn. Or strictly
+   by class, or as the order policy compares lines of all classes.
+3. Within the line: the order policy's first, or one of its band whose prefix the replica holds
+   better. A starving ticket goes itself where the policy might pass it over for ever.
+
+Must never: change what it looks at, but for turns and skips.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from policies.queueing.contract import OrderPolicy
+from policies.queueing.ticket import CLASSES, Ticket
+from router.admission.affinity import best
+from router.admission.door import Door
+from router.admission.place import Place, Pool
+from router.admission.reservations import Reservations
+from router.admission.row import Lane, Row
+from router.admission.rules import STRICT, TOGETHER, Rules
+from router.admission.turns import Turns
+from router.core.urgency import CRITICAL, HIGH, NORMAL
+
+NOBODY: list[Row] = []
+
+
+class Choice:
+    """Choices for one queue."""
+
+    __slots__ = (
+        "_levels",
+        "_order",
+        "_pool",
+        "_reservations",
+        "_rows",
+        "_rules",
+        "_starved_turns",
+        "_starving",
+        "_turn",
+        "_was_starving",
+        "turns",
+    )
+
+    def __init__(
+        self, rules: Rules, order: OrderPolicy, pool: Pool, reservations: Reservations
+    ) -> None:
+        self._pool = pool
+        self._reservations = reservations
+        self.turns = Turns(rules.classes)
+        self._rows: list[Row | None] = [None] * CLASSES  # of each class the line that goes first
+        self._levels = [0.0] * CLASSES  # ... and the class as its eldest has aged it
+        self._starving: Row | None = None  # whose eldest starves, the one whose turn it is
+        self._turn = 0  # places given to those who starve ...
+        self._starved_turns = [0] * CLASSES  # ... and the last of them each class had
+        self._was_starving = False  # the last place went to a starving class
+        self.adopt(rules, order)
+
+    def adopt(self, rules: Rules, order: OrderPolicy) -> None:
+        self._rules = rules
+        self._order = order
+        self.turns.adopt(rules.classes)
+
+    def gate(self, row: Row, eldest: Ticket, now: float) -> int:
+        """The class whose gate a row goes through."""
+        level = self._rules.aged(float(row.urgency), now - eldest.arrival)
+        gate = int(level + 0.5)
+        return NORMAL if eldest.starved and gate > NORMAL else gate
+
+    def next_for(self, door: Door, lanes: dict[str, Lane], now: float) -> Ticket | None:
+        """Who takes a place there, of all that wait; None: nobody may, or wants to."""
+        refused = NOBODY
+        while True:
+            self._look(door, lanes, refused, now)
+            starving = self._starving
+            row = self._row(now)
+            if row is None:
+                return None
+            ticket = self._ticket(row, row is starving, door.place, now)
+            if ticket is not None:
+                self._serve(row, ticket)
+                return ticket
+            # None of the first few may go to this replica: whoever waits behind others may.
+            refused = [*refused, row]
+
+    def _look(self, door: Door, lanes: dict[str, Lane], refused: list[Row], now: float) -> None:
+        rows, levels = self._rows, self._levels
+        for urgency in range(CLASSES):
+            rows[urgency] = None
+        starving: Row | None = None
+        since = inf
+        mask = door.mask
+        rules, reservations = self._rules, self._reservations
+        for lane in lanes.values():
+            if not self._pool.serves(door.place, lane.name):
+                continue
+            for row in lane.rows:
+                if row is None or not row.count or (refused and row in refused):
+                    continue
+                eldest = row.eldest()
+                if eldest is None or not mask & (1 << self.gate(row, eldest, now)):
+                    continue
+                urgency = row.urgency
+                if reservations.enabled:
+                    first = row.line.first(now)
+                    if first is None or not reservations.allows(urgency, first.reserved):
+                        continue
+                level = rules.aged(float(urgency), now - eldest.arrival)
+                other = rows[urgency]
+                if other is None:
+                    rows[urgency] = row
+                    levels[urgency] = level
+                else:
+                    levels[urgency] = min(levels[urgency], level)
+                    if row.line.rank(now) < other.line.rank(now):
+                        rows[urgency] = row
+                if eldest.starved and urgency != CRITICAL:
+                    # Not by due time: a class that is always late would have all of these turns.
+                    turn = self._starved_turns[urgency]
+                    if (
+                        starving is None
+                        or turn < self._starved_turns[starving.urgency]
+                        or (urgency == starving.urgency and eldest.arrival < since)
+                    ):
+                        since = eldest.arrival
+                        starving = row
+        self._starving = starving
+
+    def _row(self, now: float) -> Row | None:
+        rows = self._rows
+        mode = self._rules.mode
+        if mode != TOGETHER and rows[CRITICAL] is not None:
+            self._starving = None
+            return rows[CRITICAL]
+        starving = self._starving
+        if starving is not None and not self._was_starving:
+            self._was_starving = True
+            self._turn += 1
+            self._starved_turns[starving.urgency] = self._turn
+            return starving
+        found: Row | None = None
+        if mode == TOGETHER:
+            for row in rows:
+                if row is not None and (found is None or row.line.rank(now) < found.line.rank(now)):
+                    found = row
+        else:
+            least = inf
+            measure = self._levels if mode == STRICT else self.turns.passes
+            for urgency in range(HIGH, CLASSES):
+                row = rows[urgency]
+                if row is not None and measure[urgency] < least:
+                    least = measure[urgency]
+                    found = row
+        if found is not None:  # a look that finds nobody is nobody's turn
+            self._was_starving = False
+        self._starving = None
+        return found
+
+    def _ticket(self, row: Row, is_starving: bool, place: Place, now: float) -> Ticket | None:
+        rules = self._rules
+        if is_starving and self._order.starves:
+            starved = row.starved_for(place, max(rules.affinity, 1))
+            if starved is not None:
+                return starved
+        first = row.line.first(now)
+        if first is None:
+            return None
+        if (row.looking and rules.affinity) or (first.excluded and place in first.excluded):
+            chosen = best(row.line.band(max(rules.affinity, 64), now), place, rules.skips, now)
+            if chosen is None or not self._reservations.enabled:
+                return chosen
+            # What the class may send was asked for the first; another may be larger.
+            if self._reservations.allows(row.urgency, chosen.reserved):
+                return chosen
+            return None if first.excluded and place in first.excluded else first
+        return first
+
+    def _serve(self, row: Row, ticket: Ticket) -> None:
+        level = self._levels[row.urgency]
+        self.turns.serves(row.urgency, cost(ticket), level)
+
+
+def cost(ticket: Ticket) -> float:
+    """Of a ticket, in the turns of its class; an output token weighs two of the prompt (VTC)."""
+    return 1.0 + ticket.tokens + 2.0 * max(ticket.output, 0)

@@ -1,0 +1,212 @@
+"""What time alone changes for those that wait: promotion, expiry, preemption, early polls.
+
+Every tick says when the next one is due, to the moment, so that a virtual clock needs no others.
+
+Must never: send anybody; it makes it possible.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Final
+
+from policies.queueing.ticket import CLASSES, ENDED, Ticket
+from router.admission.counts import QueueCounts
+from router.admission.door import Doors
+from router.admission.drain import Drain
+from router.admission.place import Place, Pool
+from router.admission.preemption import Preemption
+from router.admission.room import Room
+from router.admission.row import Lane, Row
+from router.admission.rules import Rules
+from router.core.errors import Reason, RouterError
+from router.core.urgency import CLASSES as NAMES
+from router.core.urgency import HIGH
+
+_AT_ONCE: Final = 1024  # promotions or expiries of one row in one tick: the rest comes in the next
+_SOON_S: Final = 0.1
+_MOMENT_S: Final = 1e-3  # beyond a boundary, on which nobody can stand exactly
+_SELDOM_S: Final = 1.0  # between two early polls of a replica, at most
+_OVER: Final = {
+    Reason.QUEUE_TIMEOUT: "no replica had room in time",
+    Reason.DEADLINE_PASSED: "the deadline has passed while the request waited",
+    Reason.NO_REPLICA: "no replica came up in time",
+}
+
+
+class Expired:
+    """A ticket whose time was over while it waited, and what its client is told."""
+
+    __slots__ = ("error", "ticket")
+
+    def __init__(self, ticket: Ticket, error: RouterError) -> None:
+        self.ticket = ticket
+        self.error = error
+
+
+class Ticked:
+    """What a tick wants done, in this order."""
+
+    __slots__ = ("expired", "granted", "next_at", "polls", "preempt")
+
+    def __init__(self) -> None:
+        self.expired: list[Expired] = []  # answer them; nothing else happens to them
+        self.granted: list[Ticket] = []  # each has its `place`: as from `freed`
+        self.preempt: list[Ticket] = []  # cancel them at their `place`, then `requeue` or `settle`
+        self.polls: list[Place] = []  # poll them now: somebody waits for what they would say
+        self.next_at = inf  # when the next tick is due; infinity: nothing waits
+
+
+class Clockwork:
+    """Of one queue."""
+
+    __slots__ = ("_counts", "_doors", "_drain", "_pool", "_preemption", "_room", "_rules")
+
+    def __init__(
+        self,
+        rules: Rules,
+        pool: Pool,
+        room: Room,
+        doors: Doors,
+        preemption: Preemption,
+        drain: Drain,
+        counts: QueueCounts,
+    ) -> None:
+        self._rules = rules
+        self._pool = pool
+        self._room = room
+        self._doors = doors
+        self._preemption = preemption
+        self._drain = drain
+        self._counts = counts
+
+    def adopt(self, rules: Rules) -> None:
+        self._rules = rules
+
+    def age(self, ticked: Ticked, now: float) -> None:
+        """Who has waited too long expires, who has waited long is promoted."""
+        for lane in list(self._room.active.values()):
+            self._age_lane(lane, ticked, now)
+        ticket = self._room.next_deadline()
+        while ticket is not None and ticket.deadline <= now:
+            self._expire(ticket, Reason.DEADLINE_PASSED, ticked, now)
+            ticket = self._room.next_deadline()
+        if ticket is not None:
+            ticked.next_at = min(ticked.next_at, ticket.deadline)
+
+    def urge(self, ticked: Ticked, now: float) -> None:
+        """For those who wait although every place was given: victims, and polls."""
+        if self._rules.preemption:
+            self._preempt(ticked, now)
+        self._poll_early(ticked, now)
+
+    def _age_lane(self, lane: Lane, ticked: Ticked, now: float) -> None:
+        rules = self._rules
+        places = self._pool.eligible(lane.name)
+        for place in places:
+            self._doors.of(place)
+        is_absent = not places
+        if not is_absent:
+            lane.absent_since = -1.0
+        elif lane.absent_since < 0.0:
+            lane.absent_since = now
+        gone = is_absent and now >= lane.absent_since + rules.absent_s
+        if is_absent and not gone:
+            ticked.next_at = min(ticked.next_at, lane.absent_since + rules.absent_s)
+        for row in lane.rows:
+            if row is None or not row.count:
+                continue
+            own = rules.classes[row.urgency]
+            many = _AT_ONCE
+            eldest = row.eldest()
+            while eldest is not None and many and (gone or now >= eldest.arrival + own.timeout_s):
+                reason = Reason.NO_REPLICA if gone else Reason.QUEUE_TIMEOUT
+                self._expire(eldest, reason, ticked, now)
+                many -= 1
+                eldest = row.eldest()
+            if eldest is None:
+                continue
+            promoted = row.promote(now, own.promote_s, _AT_ONCE)
+            self._counts.promoted[row.urgency] += promoted
+            due = now if not many or promoted == _AT_ONCE else self._due(row, eldest, now)
+            ticked.next_at = min(ticked.next_at, due)
+
+    def _due(self, row: Row, eldest: Ticket, now: float) -> float:
+        """When time alone changes something for a row."""
+        rules = self._rules
+        own = rules.classes[row.urgency]
+        due = eldest.arrival + own.timeout_s
+        young = row.eldest_young()
+        if young is not None:
+            due = min(due, max(now, young.arrival + own.promote_s))
+        if row.urgency > HIGH and rules.aging > 0.0:
+            level = rules.aged(float(row.urgency), now - eldest.arrival)
+            if level > HIGH:
+                # The next half step, beyond which its gate is another class's.
+                half = int(level + 0.5) - 0.5
+                at = eldest.arrival + (row.urgency - half) / rules.aging + _MOMENT_S
+                if at > now:
+                    due = min(due, at)
+        return due
+
+    def _expire(self, ticket: Ticket, reason: Reason, ticked: Ticked, now: float) -> None:
+        urgency = ticket.urgency
+        ahead = self._room.depth[urgency]
+        self._room.drop(ticket, ENDED)
+        self._counts.expired[urgency] += 1
+        error = RouterError(
+            reason,
+            f"{_OVER[reason]} (class {NAMES[urgency]}, {now - ticket.arrival:.1f} s)",
+            retry_after_s=self._drain.retry_after_s(urgency, ahead, now),
+        )
+        ticked.expired.append(Expired(ticket, error))
+
+    def _preempt(self, ticked: Ticked, now: float) -> None:
+        """For each urgent one that has waited long enough, somebody gives way."""
+        preemption = self._preemption
+        after_s = self._rules.preempt_after_s
+        wanted = preemption.asked
+        for lane in self._room.active.values():
+            for row in lane.rows:
+                if row is None or not row.count or not preemption.wants(row.urgency):
+                    continue
+                eldest = row.eldest()
+                if eldest is None:
+                    continue
+                if now < eldest.arrival + after_s:
+                    ticked.next_at = min(ticked.next_at, eldest.arrival + after_s)
+                    continue
+                # Who was asked already makes room for as many.
+                missing = row.count - wanted
+                wanted = max(0, wanted - row.count)
+                while missing > 0:
+                    victim = preemption.victim(row.urgency, lane.name, self._pool, now)
+                    if victim is None:
+                        ticked.next_at = min(ticked.next_at, now + _SOON_S)
+                        return
+                    ticked.preempt.append(victim)
+                    missing -= 1
+
+    def _poll_early(self, ticked: Ticked, now: float) -> None:
+        """A replica that is closed by what only a poll can take away is polled at once."""
+        wanting = self._wanting()
+        for door in self._doors.by_place.values():
+            place = door.place
+            if not wanting & ~door.mask:
+                continue
+            if place.whole_older + place.whole_fresh + place.foreign_waiting <= 0:
+                continue
+            if now >= door.poll_at:
+                # As long as nothing comes of it, ever more rarely.
+                door.poll_s = min(_SELDOM_S, max(self._rules.poll_early_s, 2.0 * door.poll_s))
+                door.poll_at = now + door.poll_s
+                ticked.polls.append(place)
+            ticked.next_at = min(ticked.next_at, door.poll_at)
+
+    def _wanting(self) -> int:
+        """The classes somebody waits in, as bits."""
+        found = 0
+        for urgency in range(CLASSES):
+            if self._room.depth[urgency]:
+                found |= 1 << urgency
+        return found

@@ -1,0 +1,159 @@
+"""Who may enter a replica now: its gate's last answer, kept until its facts change.
+
+All facts change by events that the queue is told of, so that an arrival need not look at every
+replica: where no door is closed to its class, it may go anywhere.
+
+Must never: be asked between a change of the facts and `look`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import Final
+
+from policies.queueing.ticket import CLASSES
+from router.admission.gate import Facts, open_to
+from router.admission.learned import LearnedLimit
+from router.admission.place import Place, Pool
+from router.admission.rules import ClassRules
+from router.core.urgency import NORMAL
+
+ALL: Final = (1 << CLASSES) - 1
+
+
+class Door:
+    """Of one replica."""
+
+    __slots__ = (
+        "extra",
+        "extra_tokens",
+        "facts",
+        "learned",
+        "mask",
+        "peak",
+        "place",
+        "poll_at",
+        "poll_s",
+        "polls",
+        "used",
+    )
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.facts = Facts()
+        self.polls = -1  # begun when it was last asked whether the engine tells anything
+        self.mask = ALL  # the classes it is open to, as bits
+        self.extra = 0  # granted since the last look: they may have no lease yet
+        self.extra_tokens = 0
+        self.learned: LearnedLimit | None = None  # of a replica that tells nothing
+        self.poll_at = -inf  # not before then another early poll is asked for, ...
+        self.poll_s = 0.0  # ... which was so long after the one before; 0: there was none
+        self.used = 0  # tokens of what was sent there and has not ended, as far as it is counted
+        self.peak = 0  # the most there were when it took no more
+
+
+class Opened:
+    """Of some replicas those that were open to a class, as long as no door has moved."""
+
+    __slots__ = ("found", "moves", "places")
+
+    def __init__(self) -> None:
+        self.places: Sequence[Place] = ()
+        self.moves = -1
+        self.found: Sequence[Place] = ()
+
+
+class Doors:
+    """Of all replicas that the queue has heard of."""
+
+    __slots__ = ("_classes", "_moves", "_opened", "_pool", "by_place", "closed")
+
+    def __init__(self, pool: Pool, classes: list[ClassRules]) -> None:
+        self._pool = pool
+        self._classes = classes
+        self.by_place: dict[Place, Door] = {}
+        # By class: the replicas that are closed to it.
+        self.closed: list[set[Place]] = [set() for _ in range(CLASSES)]
+        self._moves = 0  # of any door, open or shut
+        self._opened = [Opened() for _ in range(CLASSES)]
+
+    def adopt(self, classes: list[ClassRules]) -> None:
+        self._classes = classes
+        for door in self.by_place.values():
+            self.look(door)
+
+    def of(self, place: Place) -> Door:
+        door = self.by_place.get(place)
+        if door is None:
+            door = self.by_place[place] = Door(place)
+            self.look(door)
+        return door
+
+    def look(self, door: Door) -> None:
+        """The facts have changed: all leases that were granted are taken."""
+        place = door.place
+        door.extra = door.extra_tokens = 0
+        door.facts.read(place)
+        if place.polls != door.polls:  # whether it tells anything changes with a poll only
+            door.polls = place.polls
+            if not self._pool.is_blind(place):
+                door.learned = None
+            elif door.learned is None:
+                door.learned = LearnedLimit()
+        self.grant(door, 0, 0)
+
+    def grant(self, door: Door, requests: int, tokens: int) -> None:
+        """So many more were granted, and have no lease yet."""
+        door.extra += requests
+        door.extra_tokens += tokens
+        learned = door.learned
+        limit = 0 if learned is None else learned.allowed()
+        mask = open_to(door.facts, self._classes, door.extra, door.extra_tokens, limit)
+        changed = mask ^ door.mask
+        if changed:
+            door.mask = mask
+            self._moves += 1
+            for urgency in range(CLASSES):
+                if changed & (1 << urgency):
+                    if mask & (1 << urgency):
+                        self.closed[urgency].discard(door.place)
+                    else:
+                        self.closed[urgency].add(door.place)
+
+    def open_of(self, places: Sequence[Place], urgency: int) -> Sequence[Place]:
+        """Those of `places` that are open to a class. One that nobody told of is taken to be."""
+        closed = self.closed[urgency]
+        if not closed:
+            return places
+        if len(closed) == len(self.by_place):
+            return ()
+        opened = self._opened[urgency]
+        if opened.places is not places or opened.moves != self._moves:
+            opened.places = places
+            opened.moves = self._moves
+            opened.found = tuple([place for place in places if place not in closed])
+        return opened.found
+
+    def capacity(self) -> float:
+        """Tokens that fit into all of them: their KV caches, or what they were seen to bear. Of
+        whom neither is known is taken to be like the others; 0: of nobody."""
+        known = 0.0
+        count = 0
+        for door in self.by_place.values():
+            tokens = door.place.kv_tokens
+            if tokens is None or tokens <= 0:
+                if not door.mask & (1 << NORMAL):
+                    door.peak = max(door.peak, door.used)
+                tokens = door.peak
+            if tokens > 0:
+                known += tokens
+                count += 1
+        return known / count * len(self.by_place) if count else 0.0
+
+    def forget(self, place: Place) -> None:
+        """It has left the fleet."""
+        if self.by_place.pop(place, None) is not None:
+            self._moves += 1
+            for closed in self.closed:
+                closed.discard(place)

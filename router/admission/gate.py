@@ -1,0 +1,112 @@
+"""Whether a replica takes one more: what waits there already, its KV cache, its pace.
+
+The target is what an engine can use: three requests that wait, or one prefill batch of uncached
+tokens, whichever admits more. More than that would wait in the engine's own queue, where nobody can
+put it in another order; less would leave the engine without work.
+
+Rules:
+1. What waits is the lease's count: own attempts without a first content event, foreign ones that a
+   poll counted, and `extra` ones that were granted and have no lease yet.
+2. The batch rule holds only where the engine has a free slot, as far as it is known: what has none
+   cannot be prefilled. A foreign request counts as its share of a batch, and none as less than
+   `LEAST` tokens, so that requests without a known prompt do not come without end.
+3. A replica on which nothing runs is never closed by its KV cache or its pace, which must be wrong.
+4. Of an engine that tells nothing, attempts that show nothing until they are whole cannot be told
+   from those that wait: they count against a learned limit instead (`learned.py`).
+5. An unknown fact closes nothing.
+
+Pure. Must never: count anything itself.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from policies.queueing.ticket import CLASSES
+from router.admission.place import Place
+from router.admission.rules import ClassRules
+
+LEAST: Final = 64.0  # tokens
+UNLIMITED: Final = 1 << 60
+
+
+class Facts:
+    """What a place said when it was last looked at: read once, judged as often as need be."""
+
+    __slots__ = (
+        "foreign",
+        "inflight",
+        "kv_usage",
+        "limit",
+        "load",
+        "slots",
+        "tokens",
+        "tpot_s",
+        "waiting",
+        "whole",
+    )
+
+    def __init__(self) -> None:
+        self.inflight = 0
+        self.limit = 0
+        self.waiting = 0
+        self.load = 0
+        self.tokens = 0
+        self.foreign = 0
+        self.whole = 0  # of those that wait: they show nothing until they are whole
+        self.slots = UNLIMITED
+        self.kv_usage = 0.0
+        self.tpot_s = 0.0
+
+    def read(self, place: Place) -> None:
+        """An unknown fact becomes one that closes nothing."""
+        self.inflight = place.inflight
+        self.limit = place.limit
+        self.waiting = place.waiting
+        self.load = place.load
+        self.tokens = place.pending_tokens
+        self.foreign = place.foreign_waiting
+        self.whole = place.whole_fresh + place.whole_older
+        slots = place.slots
+        self.slots = UNLIMITED if slots is None else slots
+        kv_usage = place.kv_usage
+        self.kv_usage = -1.0 if kv_usage is None else kv_usage
+        tpot_s = place.tpot_s
+        self.tpot_s = -1.0 if tpot_s is None else tpot_s
+
+
+def open_to(
+    facts: Facts, classes: list[ClassRules], extra: int, extra_tokens: int, learned: int
+) -> int:
+    """The classes that may send one more there, as bits: 1 << class.
+
+    `extra`, `extra_tokens`: granted since, beyond what the facts say. `learned`: the learned limit
+    of a replica that tells nothing; 0: it tells.
+    """
+    inflight = facts.inflight + extra
+    if inflight >= facts.limit:
+        return 0
+    waiting = facts.waiting + extra
+    if learned:
+        if inflight >= learned:
+            return 0
+        waiting -= facts.whole
+    load = facts.load + extra
+    is_full = load >= facts.slots
+    tokens = float(facts.tokens + extra_tokens)
+    found = 0
+    for urgency in range(CLASSES):
+        rules = classes[urgency]
+        if waiting >= rules.waiting:
+            batch = rules.prefill_tokens
+            if is_full or batch <= 0.0:
+                continue
+            tokens_of_all = tokens + facts.foreign * batch / rules.waiting
+            if tokens_of_all >= batch or waiting * LEAST >= batch:
+                continue
+        if load > 0 and (
+            rules.idle or facts.kv_usage >= rules.kv_usage or facts.tpot_s >= rules.tpot_s
+        ):
+            continue
+        found |= 1 << urgency
+    return found

@@ -1,0 +1,42 @@
+"""What the queue sees of a replica, and of the fleet it stands in front of.
+
+A place is the fleet's own object, updated in place by leases and polls (`core/lease.py`); the queue
+reads it and changes nothing. An unknown fact is None, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class Place(Protocol):
+    """A replica. Compared and hashed as an object, not by what it says."""
+
+    inflight: int  # our attempts under way
+    waiting: int  # our attempts without a first content event + foreign ones that wait
+    load: int  # the batch: our attempts + foreign ones, running and waiting
+    pending_tokens: int  # uncached prompt tokens of our attempts that wait
+    foreign_waiting: int
+    whole_fresh: int  # of `waiting`: our attempts that show nothing until they are whole ...
+    whole_older: int
+    limit: int  # attempts at once
+    polls: int  # begun so far
+    kv_usage: float | None  # share of the KV cache in use
+    kv_tokens: int | None  # tokens that fit into it
+    slots: int | None  # requests the engine runs at once
+    tpot_s: float | None  # seconds per output token, lately
+
+
+class Pool(Protocol):
+    """The replicas behind one queue."""
+
+    def eligible(self, lane: str) -> Sequence[Place]:
+        """Those that are fit for this lane now, whether or not they have room; may be empty."""
+
+    def serves(self, place: Place, lane: str) -> bool:
+        """Whether the place is among them. Asked for every lane that waits: quick."""
+
+    def is_blind(self, place: Place) -> bool:
+        """Whether its engine tells nothing, or nothing that is new enough to be believed. Asked
+        again after every poll, whether it told anything or not."""

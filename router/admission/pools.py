@@ -1,0 +1,179 @@
+"""Which queue a request waits in: one for all replicas that are connected by what they serve.
+
+Two models share a queue if some replica serves both, or if both are shared with a third; else each
+has its own, and what is full or unfair before one says nothing about the other. When the fleet
+changes, pools may join or part: who waits moves with his model and keeps his place in time; what
+runs is settled where it was counted.
+
+Must never: know a replica but by what it serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from policies.queueing.ticket import Ticket
+from router.admission.clockwork import Ticked
+from router.admission.place import Place, Pool
+from router.admission.queue import DONE, Queue
+from router.admission.room import Orders
+from router.config.model import Queue as Config
+
+ANY = ""  # the model of requests that name none
+
+
+def pools_of(served: Iterable[Iterable[str] | None]) -> dict[str, int]:
+    """Model -> the number of its pool. `served`: of each replica its models; None: nobody knows, so
+    it may serve any, which joins all of them.
+
+    Numbers count from 0 in the order in which the replicas come. `ANY` is in the pool that may
+    serve any model; where there is none, in the first.
+    """
+    above: dict[str, str] = {}
+    joins_all = False
+    for models in served:
+        if models is None:
+            joins_all = True
+            continue
+        first: str | None = None
+        for model in models:
+            above.setdefault(model, model)
+            if first is None:
+                first = model
+            else:
+                above[_top(above, model)] = _top(above, first)
+    above[ANY] = ANY
+    if joins_all:
+        for model in list(above):
+            above[_top(above, model)] = ANY
+    numbers: dict[str, int] = {}
+    found: dict[str, int] = {}
+    for model in above:
+        if model != ANY:
+            found[model] = numbers.setdefault(_top(above, model), len(numbers))
+    found[ANY] = 0
+    return found
+
+
+def _top(above: dict[str, str], model: str) -> str:
+    while above[model] != model:
+        model = above[model]
+    return model
+
+
+class Pools:
+    """All queues of a router. The calls are the queue's (see the package)."""
+
+    __slots__ = ("_by_model", "_by_place", "_config", "_orders", "_pool", "queues")
+
+    def __init__(self, config: Config, pool: Pool) -> None:
+        """`pool`: the whole fleet. Raises PolicyConfigError."""
+        self._config = config
+        self._pool = pool
+        self._orders = Orders()
+        self._by_model: dict[str, Queue] = {}
+        self._by_place: dict[Place, Queue] = {}
+        self.queues: list[Queue] = [self._new()]  # there is always one, for what nobody knows
+
+    def _new(self) -> Queue:
+        return Queue(self._config, self._pool, orders=self._orders)
+
+    def of(self, model: str) -> Queue:
+        """The queue of a model; one that nobody is known to serve waits in the first."""
+        return self._by_model.get(model, self.queues[0])
+
+    def regroup(self, served: Mapping[Place, Iterable[str] | None], now: float) -> None:
+        """The fleet has changed: these replicas there are, fit or not, and what each serves."""
+        numbers = pools_of(served.values())
+        count = max(numbers.values()) + 1
+        # A pool keeps the queue in which most of its models' requests wait.
+        queues: list[Queue | None] = [None] * count
+        weight: list[tuple[int, int, int]] = []
+        for number in range(count):
+            models = {model for model, its in numbers.items() if its == number}
+            for index, queue in enumerate(self.queues):
+                weight.append((-queue.waiting_of(models), index, number))
+        taken: set[int] = set()
+        for _, index, number in sorted(weight):
+            if queues[number] is None and index not in taken:
+                queues[number] = self.queues[index]
+                taken.add(index)
+        before = self.queues
+        self.queues = [self._new() if queue is None else queue for queue in queues]
+        self._by_model = {model: self.queues[number] for model, number in numbers.items()}
+        self._by_place = {
+            place: self.of(next(iter(models), ANY) if models is not None else ANY)
+            for place, models in served.items()
+        }
+        for queue in before:
+            for ticket in queue.parted(self._by_model):
+                self.of(ticket.model).receive(ticket, now)
+            for place in queue.places():
+                if self._by_place.get(place) is not queue:
+                    queue.gone(place)
+
+    # -- the queue's calls --------------------------------------------------------------------
+
+    def offer(self, ticket: Ticket, now: float) -> Sequence[Place]:
+        return self.of(ticket.model).offer(ticket, now)
+
+    def freed(self, place: Place, now: float) -> list[Ticket]:
+        queue = self._by_place.get(place)
+        return [] if queue is None else queue.freed(place, now)
+
+    def gone(self, place: Place) -> None:
+        queue = self._by_place.pop(place, None)
+        if queue is not None:
+            queue.gone(place)
+
+    def sent(self, ticket: Ticket, place: Place, now: float) -> None:
+        queue: Queue = ticket.queue
+        queue.sent(ticket, place, now)
+
+    def shown(self, ticket: Ticket) -> None:
+        queue: Queue = ticket.queue
+        queue.shown(ticket)
+
+    def moved(self, ticket: Ticket, place: Place, now: float) -> None:
+        queue: Queue = ticket.queue
+        queue.moved(ticket, place, now)
+
+    def settle(self, ticket: Ticket, tokens: int, output: int, now: float, end: int = DONE) -> None:
+        queue: Queue = ticket.queue
+        queue.settle(ticket, tokens, output, now, end)
+
+    def requeue(self, ticket: Ticket, now: float) -> bool:
+        """It comes back to the queue its model has now."""
+        queue: Queue = ticket.queue
+        return queue.requeue(ticket, now, self.of(ticket.model))
+
+    def leave(self, ticket: Ticket) -> bool:
+        queue: Queue = ticket.queue
+        return queue.leave(ticket)
+
+    def tick(self, now: float) -> Ticked:
+        """Of all queues."""
+        found = Ticked()
+        for queue in self.queues:
+            if queue.waiting:
+                ticked = queue.tick(now)
+                found.next_at = min(found.next_at, queue.next_at)
+                found.expired += ticked.expired
+                found.granted += ticked.granted
+                found.preempt += ticked.preempt
+                found.polls += ticked.polls
+        return found
+
+    @property
+    def next_at(self) -> float:
+        return min(queue.next_at for queue in self.queues)
+
+    @property
+    def waiting(self) -> int:
+        return sum(queue.waiting for queue in self.queues)
+
+    def adopt(self, config: Config) -> None:
+        """Raises PolicyConfigError, and changes nothing then."""
+        for queue in self.queues:
+            queue.adopt(config)
+        self._config = config

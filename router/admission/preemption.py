@@ -1,0 +1,114 @@
+"""Who gives way when an urgent request waits and less urgent ones hold what it needs.
+
+The victim is the newest of the least urgent class that has not shown a content event: it has lost
+the least, and its client notices nothing, because it is put back at its old place. One that is not
+streamed shows nothing before its end; it may be asked back for some seconds after its dispatch, for
+what it has decoded is lost.
+
+What a replica lacks may be its KV cache, and that it is free again is known with the next poll
+only: so at one replica nobody gives way again within `_ROUND_S`.
+
+A budget bounds it: every dispatch pays in a share of one preemption, up to `_BURST`. Nobody is
+asked back more often than a few times.
+
+Pure bookkeeping. Must never: stop anybody itself; it names whom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from policies.queueing.ticket import CLASSES, SENT, Ticket
+from router.admission.place import Place, Pool
+from router.admission.rules import Rules
+from router.core.urgency import HIGH
+
+_BURST: Final = 10.0
+_ROUND_S: Final = 1.0
+_LOOKS: Final = 64  # at tickets, for one victim
+
+
+class Preemption:
+    """Of one queue."""
+
+    __slots__ = ("_budget", "_last", "_rules", "_running", "asked")
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._budget = 1.0
+        # By class, in the order of their dispatch: those that may give way.
+        self._running: list[dict[Ticket, None]] = [{} for _ in range(CLASSES)]
+        self._last: dict[Place, float] = {}  # when somebody gave way there last, within a round
+        self.asked = 0  # to give way, and not back yet
+
+    def adopt(self, rules: Rules) -> None:
+        self._rules = rules
+
+    def sent(self, ticket: Ticket) -> None:
+        rules = self._rules
+        self._budget = min(_BURST, self._budget + rules.preempt_budget)
+        if ticket.urgency >= rules.preempt_gap and ticket.preempted < rules.preempt_most:
+            ticket.running = True
+            self._running[ticket.urgency][ticket] = None
+
+    def shown(self, ticket: Ticket) -> None:
+        """Its first content is here."""
+        self._forget(ticket)
+
+    def ended(self, ticket: Ticket) -> None:
+        """It is over, or it is back in the queue."""
+        self._forget(ticket)
+        if ticket.preempting:
+            ticket.preempting = False
+            self.asked -= 1
+
+    def _forget(self, ticket: Ticket) -> None:
+        if ticket.running:
+            ticket.running = False
+            del self._running[ticket.urgency][ticket]
+
+    def wants(self, urgency: int) -> bool:
+        """Whether this class may have others stopped."""
+        return self._rules.preemption and urgency <= HIGH
+
+    def victim(self, urgency: int, lane: str, pool: Pool, now: float) -> Ticket | None:
+        """Who is to give way to one of this class and lane; None: nobody, or the budget is used.
+
+        Who is named counts as asked until it ends or comes back.
+        """
+        if self._budget < 1.0:
+            return None
+        if self._last:
+            self._last = {p: at for p, at in self._last.items() if now < at + _ROUND_S}
+        looks = _LOOKS
+        for other in range(CLASSES - 1, urgency + self._rules.preempt_gap - 1, -1):
+            for ticket in self._newest(other):
+                looks -= 1
+                if looks < 0:
+                    return None
+                place: Place = ticket.place
+                if not self._may(ticket, now) or not pool.serves(place, lane):
+                    continue
+                last = self._last.get(place, now)
+                if last != now and now < last + _ROUND_S:
+                    continue
+                self._last[place] = now
+                self._forget(ticket)
+                self._budget -= 1.0
+                ticket.preempting = True
+                self.asked += 1
+                return ticket
+        return None
+
+    def _newest(self, urgency: int) -> Iterator[Ticket]:
+        return reversed(self._running[urgency])
+
+    def _may(self, ticket: Ticket, now: float) -> bool:
+        if ticket.state != SENT or ticket.preempting:
+            return False
+        return ticket.streamed or now - ticket.sent_at <= self._rules.preempt_whole_s
+
+    def listed(self) -> int:
+        """How many might give way: for tests of what stays bounded."""
+        return sum(len(running) for running in self._running)

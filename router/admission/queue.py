@@ -1,0 +1,490 @@
+"""The queue in front of one model pool. What it promises and how it is driven: see the package.
+
+Must never: do I/O, look at a clock, or call back whoever drives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from math import inf
+from typing import Final
+
+from policies.queueing.contract import OrderPolicy, make_order
+from policies.queueing.ticket import ENDED, NEW, SENT, WAITING, Ticket
+from router.admission.choice import Choice, cost
+from router.admission.clockwork import Clockwork, Ticked
+from router.admission.counts import QueueCounts
+from router.admission.door import Door, Doors
+from router.admission.drain import Drain
+from router.admission.outputs import Outputs
+from router.admission.place import Place, Pool
+from router.admission.preemption import Preemption
+from router.admission.reservations import Reservations
+from router.admission.room import Orders, Room
+from router.admission.rules import Rules
+from router.config.model import Queue as Config
+from router.core.errors import Reason, RouterError
+from router.core.urgency import CLASSES as NAMES
+
+# How an attempt ended, as far as it teaches anything.
+DONE: Final = 0
+CANCELLED: Final = 1  # its output is not what it would have been
+REFUSED: Final = 2  # the replica had no room, or its time was over
+
+_NOBODY: Final[tuple[Place, ...]] = ()
+_NONE: Final[list[Ticket]] = []
+
+
+class Queue:
+    """One queue: tickets in, places out."""
+
+    __slots__ = (
+        "_choice",
+        "_clockwork",
+        "_dirty",
+        "_doors",
+        "_drain",
+        "_known",
+        "_order",
+        "_orders",
+        "_outputs",
+        "_pool",
+        "_preemption",
+        "_reservations",
+        "_room",
+        "_rules",
+        "_weighed_at",
+        "config",
+        "counts",
+        "next_at",
+    )
+
+    def __init__(self, config: Config, pool: Pool, *, orders: Orders | None = None) -> None:
+        """`orders`: shared with queues that tickets may come from. Raises PolicyConfigError."""
+        self.config = config
+        self.counts = QueueCounts()
+        self.next_at = inf  # when to tick at the latest; infinity: nothing waits
+        self._pool = pool
+        self._orders = Orders() if orders is None else orders
+        self._weighed_at = -inf
+        self._known = 0  # replicas, as the order policy was told
+        self._dirty = False  # what a class may have has changed: a place may be free anywhere
+        self._outputs = Outputs()
+        self._drain = Drain()
+        self._order: OrderPolicy = make_order(config.policy, config.options)
+        self._rules = Rules(config, by_class=self._order.by_class)
+        classes = self._rules.classes
+        self._doors = Doors(pool, classes)
+        self._reservations = Reservations(
+            classes, self._rules.reservations, self._rules.reserved_strictly
+        )
+        self._preemption = Preemption(self._rules)
+        self._choice = Choice(self._rules, self._order, pool, self._reservations)
+        self._room = Room(self._rules, self._order, self._choice.turns, self._reservations)
+        self._clockwork = Clockwork(
+            self._rules,
+            pool,
+            self._room,
+            self._doors,
+            self._preemption,
+            self._drain,
+            self.counts,
+        )
+
+    @property
+    def is_fair(self) -> bool:
+        """Whether the order shares by flow: a user's further requests need not step back then."""
+        return self._order.is_fair
+
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return self._room.count
+
+    @property
+    def depth(self) -> list[int]:
+        """How many wait, by class."""
+        return list(self._room.depth)
+
+    @property
+    def body_bytes(self) -> int:
+        """Held by those that wait."""
+        return self._room.body_bytes
+
+    # -- arrivals -----------------------------------------------------------------------------
+
+    def offer(self, ticket: Ticket, now: float) -> Sequence[Place]:
+        """A request has come. The replicas it may go to at once: choose one, take its lease, and
+        say `sent` before anything else. None of them: it waits, until a grant or its expiry.
+
+        Raises RouterError if it may not even wait; the ticket has ended then.
+        """
+        urgency = ticket.urgency
+        rules = self._rules
+        orders = self._orders
+        orders.last += 1
+        ticket.order = orders.last
+        ticket.queue = self
+        if not self._room.has(ticket.lane, urgency):
+            places = self._doors.open_of(self._pool.eligible(ticket.lane), urgency)
+            if ticket.excluded:
+                places = [place for place in places if place not in ticket.excluded]
+            if places and (not rules.reservations or self._may_borrow(ticket)):
+                return places
+        self._enter(ticket, now)
+        return _NOBODY
+
+    def _may_borrow(self, ticket: Ticket) -> bool:
+        self._predict(ticket)
+        return self._reservations.allows(ticket.urgency, ticket.prompt + ticket.output)
+
+    def _predict(self, ticket: Ticket) -> None:
+        if ticket.output < 0:
+            ticket.output = self._outputs.predict(ticket.key, ticket.user)
+
+    def _enter(self, ticket: Ticket, now: float) -> None:
+        urgency = ticket.urgency
+        room = self._room
+        reason = room.refuses(ticket)
+        if reason is not None:
+            ticket.state = ENDED
+            self.counts.full[urgency] += 1
+            raise RouterError(
+                reason,
+                f"{_FULL[reason]} (class {NAMES[urgency]})",
+                retry_after_s=self._drain.retry_after_s(
+                    urgency, room.ahead(ticket, reason) + 1, now
+                ),
+            )
+        self.counts.queued[urgency] += 1
+        self._wait(ticket, now)
+
+    def _wait(self, ticket: Ticket, now: float) -> None:
+        self._predict(ticket)
+        # The first that waits may be waiting for a poll; the tick says what comes after.
+        soon_s = _SOON_S if self._room.count else self._rules.poll_early_s
+        self.next_at = min(self.next_at, now + soon_s)
+        self._room.enter(ticket, now)
+
+    # -- dispatches ---------------------------------------------------------------------------
+
+    def sent(self, ticket: Ticket, place: Place, now: float) -> None:
+        """The driver chose `place` of those it was offered, and has taken the lease."""
+        if ticket.state != NEW:
+            return
+        self.counts.passed[ticket.urgency] += 1
+        if self._room.count:
+            self._predict(ticket)
+            self._order.passed(ticket, now)
+            ticket.priced = True
+            self._choice.turns.serves(ticket.urgency, cost(ticket), float(ticket.urgency))
+        door = self._doors.of(place)
+        self._begin(ticket, door, now)
+        self._doors.look(door)
+
+    def _begin(self, ticket: Ticket, door: Door, now: float) -> None:
+        ticket.state = SENT
+        ticket.place = door.place
+        ticket.sent_at = now
+        ticket.shown = False
+        rules = self._rules
+        self._drain.served(ticket.urgency, now)
+        if rules.preemption:
+            self._preemption.sent(ticket)
+        if rules.reservations:
+            self._predict(ticket)
+            ticket.reserved = ticket.prompt + ticket.output
+            self._reservations.sent(ticket.urgency, ticket.reserved, now)
+            door.used += ticket.reserved
+
+    def _end(self, ticket: Ticket) -> None:
+        """It is at its place no longer."""
+        if self._rules.preemption:
+            self._preemption.ended(ticket)
+        if self._rules.reservations and ticket.reserved:
+            self._reservations.ended(ticket.urgency, ticket.reserved)
+            door = self._doors.by_place.get(ticket.place)
+            if door is not None:
+                door.used -= ticket.reserved
+            ticket.reserved = 0
+            self._dirty = True
+
+    def freed(self, place: Place, now: float) -> list[Ticket]:
+        """The facts of `place` have changed: a lease was released or taken outside of `sent`, the
+        first content came, a poll came back, it is new or fit again.
+
+        Returns the tickets that are to be sent now, each to its `place`. Take the leases of all of
+        them before anything else is said to the queue.
+        """
+        doors = self._doors
+        door = doors.of(place)
+        doors.look(door)
+        if self._rules.reservations and now >= self._weighed_at + _LOOK_S:
+            self._weigh(now)
+        if not self._room.count:
+            return _NONE
+        if self._dirty and self._rules.reservations:
+            self._dirty = False
+            return self._fill_all(now)
+        if not door.mask:
+            return _NONE
+        granted: list[Ticket] = []
+        while self._room.count and door.mask:
+            ticket = self._grant(door, now)
+            if ticket is None:
+                break
+            granted.append(ticket)
+        return granted
+
+    def _weigh(self, now: float) -> None:
+        """What the pool can bear, and which demand is still new enough to be held for."""
+        self._weighed_at = now
+        self._reservations.tick(now)
+        self._reservations.capacity = self._doors.capacity()
+
+    def _fill_all(self, now: float) -> list[Ticket]:
+        """A place each in turn, the emptiest replica first."""
+        granted: list[Ticket] = []
+        doors = [door for door in self._doors.by_place.values() if door.mask]
+        doors.sort(key=_load)
+        while doors and self._room.count:
+            still: list[Door] = []
+            for door in doors:
+                ticket = self._grant(door, now) if door.mask else None
+                if ticket is not None:
+                    granted.append(ticket)
+                    still.append(door)
+            doors = still
+        return granted
+
+    def _grant(self, door: Door, now: float) -> Ticket | None:
+        if not self._room.count:
+            return None
+        ticket = self._choice.next_for(door, self._room.active, now)
+        if ticket is None:
+            return None
+        row = self._room.row(ticket)
+        if row.looking and row.line.first(now) is not ticket:
+            self.counts.skipped += 1
+        row.line.take(ticket, now)
+        ticket.priced = True
+        self._room.left(ticket, SENT)
+        self._begin(ticket, door, now)
+        self.counts.granted[ticket.urgency] += 1
+        for urgency in range(ticket.urgency):
+            if self._room.depth[urgency]:
+                self.counts.inverted[ticket.urgency] += 1
+                break
+        door.poll_s = 0.0  # something came of it
+        door.poll_at = min(door.poll_at, now + self._rules.poll_early_s)
+        self._doors.grant(door, 1, self._uncached(ticket))
+        return ticket
+
+    def _uncached(self, ticket: Ticket) -> int:
+        """Prompt tokens that its place does not hold."""
+        if ticket.look is None or ticket.most == 0.0:
+            return ticket.tokens
+        held: float = ticket.known.get(ticket.place, 0) * ticket.block_tokens
+        return max(0, ticket.prompt - int(held))
+
+    def moved(self, ticket: Ticket, place: Place, now: float) -> None:
+        """One that was sent goes on at another replica (a retry); its lease there is taken."""
+        if ticket.state == SENT:
+            door = self._doors.of(place)
+            if self._rules.reservations:
+                before = self._doors.by_place.get(ticket.place)
+                if before is not None:
+                    before.used -= ticket.reserved
+                door.used += ticket.reserved
+            ticket.place = place
+            self._doors.look(door)
+
+    # -- what becomes of them -----------------------------------------------------------------
+
+    def shown(self, ticket: Ticket) -> None:
+        """Its first content is with the client: nobody takes it back."""
+        ticket.shown = True
+        if self._rules.preemption:
+            self._preemption.shown(ticket)
+
+    def settle(self, ticket: Ticket, tokens: int, output: int, now: float, end: int = DONE) -> None:
+        """One that was sent is over; its lease is released, and `freed` comes next.
+
+        `tokens`, `output`: uncached prompt tokens and output tokens that it really cost; below 0:
+        as predicted. Counts once, and only for what was sent.
+        """
+        if ticket.state != SENT:
+            return
+        ticket.state = ENDED
+        self._end(ticket)
+        if end == DONE and output >= 0:
+            self._outputs.learn(ticket.key, ticket.user, output)
+        if ticket.priced:
+            ticket.priced = False
+            self._order.settled(
+                ticket,
+                tokens if tokens >= 0 else ticket.tokens,
+                output if output >= 0 else max(ticket.output, 0),
+            )
+        door = self._doors.by_place.get(ticket.place)
+        if door is not None and door.learned is not None:
+            if end == REFUSED:
+                door.learned.failed(ticket.sent_at, now)
+            elif end == DONE:
+                work = 1.0 + max(output, 0) + ticket.tokens / 64.0
+                door.learned.answered(ticket.sent_at, now, work, door.place.inflight)
+
+    def leave(self, ticket: Ticket) -> bool:
+        """Its client is gone. True: it waited, and is forgotten. False: it had ended, or it was
+        sent and has to be settled."""
+        if ticket.state == WAITING:
+            self._room.drop(ticket, ENDED)
+            self.counts.left[ticket.urgency] += 1
+            self._dirty = True
+            return True
+        if ticket.state == NEW:
+            ticket.state = ENDED
+        return False
+
+    def requeue(self, ticket: Ticket, now: float, into: Queue | None = None) -> bool:
+        """One that was sent comes back to its old place, however full the queue is; its lease is
+        released, and `freed` comes next. False: it has ended meanwhile, and stays so.
+
+        `into`: the queue it waits in from now on, if that is another one.
+        """
+        if ticket.state != SENT:
+            return False
+        if ticket.preempting:
+            ticket.preempted += 1
+            self.counts.preempted[ticket.urgency] += 1
+        self._end(ticket)
+        if ticket.priced:
+            ticket.priced = False
+            self._order.refunded(ticket)
+        ticket.place = None
+        if into is None or into is self:
+            self._wait(ticket, now)
+        else:
+            into.receive(ticket, now)
+        return True
+
+    def told(self, ticket: Ticket, now: float) -> float:
+        """The number an engine is told: its level, aged by its wait."""
+        return self._rules.aged(ticket.level, now - ticket.arrival)
+
+    # -- time ---------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> Ticked:
+        """Time has gone on: to be called at `next_at`, which any call may bring forward, or
+        earlier."""
+        ticked = Ticked()
+        self.next_at = inf
+        room, clockwork = self._room, self._clockwork
+        if not room.count:
+            return ticked
+        if self._rules.reservations:
+            self._weigh(now)
+        clockwork.age(ticked, now)
+        for door in self._doors.by_place.values():
+            self._doors.look(door)
+        if len(self._doors.by_place) != self._known:
+            self._known = len(self._doors.by_place)
+            self._order.sized(self._known)
+        self._dirty = False
+        ticked.granted = self._fill_all(now)
+        if room.count:
+            if self._rules.reservations:
+                ticked.next_at = min(ticked.next_at, now + _LOOK_S)
+            clockwork.urge(ticked, now)
+            self.next_at = ticked.next_at
+        return ticked
+
+    # -- the fleet, and reloads ---------------------------------------------------------------
+
+    def gone(self, place: Place) -> None:
+        """It has left the fleet; what was sent there is settled as usual."""
+        self._doors.forget(place)
+        self._dirty = True
+
+    def places(self) -> list[Place]:
+        """The replicas it has heard of."""
+        return list(self._doors.by_place)
+
+    def waiting_of(self, models: Container[str]) -> int:
+        """How many wait for these models."""
+        return sum(1 for ticket in self._room.tickets() if ticket.model in models)
+
+    def parted(self, queues: Mapping[str, Queue]) -> list[Ticket]:
+        """Those that wait for models that have another queue now; they wait here no longer."""
+        found = [t for t in self._room.tickets() if queues.get(t.model, self) is not self]
+        for ticket in found:
+            self._room.drop(ticket, NEW)
+        return found
+
+    def receive(self, ticket: Ticket, now: float) -> None:
+        """One that waited elsewhere waits here, however full it is."""
+        ticket.queue = self
+        self._wait(ticket, now)
+
+    def adopt(self, config: Config) -> None:
+        """Other rules; who waits keeps his place in time. `tick` comes next.
+
+        Raises PolicyConfigError, and changes nothing then.
+        """
+        before = self.config
+        is_other = (config.policy, config.options) != (before.policy, before.options)
+        order = make_order(config.policy, config.options) if is_other else self._order
+        counted = self._rules
+        self.config = config
+        self._order = order
+        self._rules = rules = Rules(config, by_class=order.by_class)
+        # What is counted only while it matters stays as it was begun, until the next start.
+        rules.reservations = counted.reservations
+        rules.preemption = counted.preemption
+        self._doors.adopt(rules.classes)
+        self._reservations.adopt(rules.classes, rules.reservations, rules.reserved_strictly)
+        self._preemption.adopt(rules)
+        self._choice.adopt(rules, order)
+        self._room.adopt(rules, order)
+        self._clockwork.adopt(rules)
+        if is_other:
+            self._known = 0
+            self._room.reline()
+
+    # -- for those who look -------------------------------------------------------------------
+
+    def flows(self) -> dict[tuple[str, str], int]:
+        """How many wait, by key and user."""
+        return self._room.waiting_by_flow()
+
+    def ages_s(self, now: float) -> list[float]:
+        """How long the eldest of each class has waited; 0: nobody waits."""
+        return self._room.ages_s(now)
+
+    def tickets(self) -> list[Ticket]:
+        """All that wait, in no order that means anything."""
+        return self._room.tickets()
+
+    def held_tokens(self, urgency: int) -> float:
+        """Tokens that are kept for the class now, beyond those it uses."""
+        return self._reservations.held(urgency)
+
+    def used_tokens(self, urgency: int) -> int:
+        return self._reservations.used[urgency]
+
+    def is_open(self, place: Place, urgency: int) -> bool:
+        """Whether one more of the class may go there."""
+        return bool(self._doors.of(place).mask & (1 << urgency))
+
+
+_SOON_S: Final = 0.1
+_LOOK_S: Final = 1.0  # between two looks at what reservations allow
+_FULL: Final = {
+    Reason.QUEUE_FULL: "as many requests wait as may",
+    Reason.QUEUE_FLOW_FULL: "as many of your requests wait as may",
+    Reason.QUEUE_BYTES_FULL: "what waits takes as much memory as it may",
+}
+
+
+def _load(door: Door) -> int:
+    return door.place.load

@@ -1,0 +1,125 @@
+"""Shares of the pool's token capacity that are kept for classes that want them.
+
+Counted are the tokens (prompt and predicted output) of what was sent and has not ended, by class.
+
+Rules:
+1. A class's share is held as far as the class had demand, running or waiting, in the last minute
+   and no further; what it has running is not held but used.
+2. A class may always send while it uses less than its share. A request is not split: the last one
+   may go beyond, so that one that is larger than its share goes at all.
+3. Beyond its share it may borrow what is left of the capacity when all that is held for the others
+   is taken off. So what is idle is lent to anyone, and what comes back is for its owner first.
+4. `strict`: nobody borrows.
+5. A capacity that nobody knows yet limits nothing. It is the KV caches' of the replicas; where an
+   engine does not tell, what a replica was seen to run at once when it took no more.
+
+Must never: know who waits, or which replica has room.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Final
+
+from policies.queueing.ticket import CLASSES
+from router.admission.rules import ClassRules
+
+WINDOW_S: Final = 60.0
+_PARTS: Final = 6
+PART_S: Final = WINDOW_S / _PARTS
+
+
+class Reservations:
+    """Of one queue."""
+
+    __slots__ = (
+        "_demands",
+        "_parts",
+        "_shares",
+        "_strict",
+        "capacity",
+        "enabled",
+        "used",
+        "waiting",
+    )
+
+    def __init__(self, classes: list[ClassRules], enabled: bool, strict: bool) -> None:
+        self.used = [0] * CLASSES  # tokens of what was sent and has not ended
+        self.waiting = [0] * CLASSES  # tokens of what waits
+        self.capacity = 0.0  # tokens; 0: not known
+        # The demand of each class by part of the window: the number of the part and the most that
+        # ran and waited in it.
+        self._parts: list[list[tuple[int, int]]] = [[] for _ in range(CLASSES)]
+        self._demands = [0] * CLASSES
+        self.adopt(classes, enabled, strict)
+
+    def adopt(self, classes: list[ClassRules], enabled: bool, strict: bool) -> None:
+        self.enabled = enabled
+        self._strict = strict
+        self._shares = [rules.share for rules in classes]
+
+    # -- what happens -------------------------------------------------------------------------
+
+    def waits(self, urgency: int, tokens: int, now: float) -> None:
+        self.waiting[urgency] += tokens
+        self._wanted(urgency, now)
+
+    def left(self, urgency: int, tokens: int) -> None:
+        self.waiting[urgency] -= tokens
+
+    def sent(self, urgency: int, tokens: int, now: float) -> None:
+        self.used[urgency] += tokens
+        self._wanted(urgency, now)
+
+    def ended(self, urgency: int, tokens: int) -> None:
+        self.used[urgency] -= tokens
+
+    def _wanted(self, urgency: int, now: float) -> None:
+        demand = self.used[urgency] + self.waiting[urgency]
+        number = int(now / PART_S)
+        parts = self._parts[urgency]
+        if parts and parts[-1][0] == number:
+            if demand > parts[-1][1]:
+                parts[-1] = (number, demand)
+        else:
+            parts.append((number, demand))
+        self._demands[urgency] = max(self._demands[urgency], demand)
+
+    def tick(self, now: float) -> None:
+        """Forget demand that is older than the window; what runs or waits now is demand."""
+        oldest = int(now / PART_S) - _PARTS
+        for urgency in range(CLASSES):
+            parts = [part for part in self._parts[urgency] if part[0] >= oldest]
+            self._parts[urgency] = parts
+            self._demands[urgency] = max((part[1] for part in parts), default=0)
+            if self.used[urgency] or self.waiting[urgency]:
+                self._wanted(urgency, now)
+
+    def next_at(self, now: float) -> float:
+        """When a demand is forgotten next; infinity: there is none."""
+        if not any(self._parts):
+            return inf
+        return (int(now / PART_S) + 1) * PART_S
+
+    # -- what may be --------------------------------------------------------------------------
+
+    def held(self, urgency: int) -> float:
+        """Tokens that are kept for the class, beyond those it uses."""
+        share = self._shares[urgency] * self.capacity
+        return max(0.0, min(share, float(self._demands[urgency])) - self.used[urgency])
+
+    def allows(self, urgency: int, tokens: int) -> bool:
+        """Whether the class may send one more of so many tokens."""
+        capacity = self.capacity
+        if not self.enabled or capacity <= 0.0:
+            return True
+        if self.used[urgency] < self._shares[urgency] * capacity:
+            return True
+        if self._strict:
+            return False
+        free = capacity - tokens
+        for other in range(CLASSES):
+            free -= self.used[other]
+            if other != urgency:
+                free -= self.held(other)
+        return free >= 0.0

@@ -1,0 +1,113 @@
+"""The queue's rules as the queue reads them: plain numbers, one object a class.
+
+Made from the configuration once, read at every step. Must never: be changed by the queue.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Final
+
+from policies.queueing.ticket import CLASSES
+from router.config.model import Queue as Config
+from router.config.model import QueueClass
+from router.core.urgency import HIGH
+
+WEIGHTED: Final = 0  # critical first, then classes by weight
+STRICT: Final = 1  # the most urgent class first
+TOGETHER: Final = 2  # the order policy compares requests of all classes
+
+
+class ClassRules:
+    """What holds for one class."""
+
+    __slots__ = (
+        "bound_s",
+        "depth",
+        "idle",
+        "kv_usage",
+        "prefill_tokens",
+        "promote_s",
+        "share",
+        "timeout_s",
+        "tpot_s",
+        "waiting",
+        "weight",
+    )
+
+    def __init__(self, config: Config, own: QueueClass) -> None:
+        gates = config.gates
+        self.weight = own.weight
+        self.depth = own.depth
+        self.timeout_s = own.timeout_s
+        self.bound_s = own.starvation_s
+        # Promoted before its bound, so that the rest of it is left for whoever stands before it.
+        self.promote_s = PROMOTED * own.starvation_s
+        self.waiting = gates.waiting if own.waiting is None else own.waiting
+        tokens = gates.prefill_tokens if own.prefill_tokens is None else own.prefill_tokens
+        self.prefill_tokens = float(tokens)
+        self.kv_usage = gates.kv_usage if own.kv_usage is None else own.kv_usage
+        self.tpot_s = gates.tpot_s if gates.tpot_s > 0.0 else inf
+        self.idle = own.idle
+        self.share = own.share
+
+
+PROMOTED: Final = 0.75  # of its bound
+
+
+class Rules:
+    """What holds for one queue."""
+
+    __slots__ = (
+        "absent_s",
+        "affinity",
+        "aging",
+        "bytes",
+        "classes",
+        "flow_depth",
+        "mode",
+        "poll_early_s",
+        "preempt_after_s",
+        "preempt_budget",
+        "preempt_gap",
+        "preempt_most",
+        "preempt_whole_s",
+        "preemption",
+        "reservations",
+        "reserved_strictly",
+        "skips",
+    )
+
+    def __init__(self, config: Config, *, by_class: bool = True) -> None:
+        """`by_class`: what the order policy says of itself."""
+        found = config.classes
+        self.classes = [
+            ClassRules(config, own)
+            for own in (found.critical, found.high, found.normal, found.low, found.batch)
+        ]
+        assert len(self.classes) == CLASSES
+        modes = {"weighted": WEIGHTED, "strict": STRICT, "together": TOGETHER}
+        self.mode: int = modes.get(config.order, WEIGHTED if by_class else TOGETHER)
+        self.aging = config.aging
+        self.affinity = config.affinity
+        self.skips = config.skips
+        limits = config.limits
+        self.flow_depth = limits.flow
+        self.bytes = limits.bytes
+        self.absent_s = config.absent_s
+        self.poll_early_s = config.gates.poll_early_s
+        self.reservations = config.reservations.enabled
+        self.reserved_strictly = config.reservations.strict
+        preemption = config.preemption
+        self.preemption = preemption.enabled
+        self.preempt_after_s = preemption.after_s
+        self.preempt_gap = preemption.gap
+        self.preempt_budget = preemption.budget
+        self.preempt_most = preemption.times
+        self.preempt_whole_s = preemption.whole_s
+
+    def aged(self, level: float, age_s: float) -> float:
+        """A level after so long a wait; age makes nobody more urgent than high."""
+        if level <= HIGH:
+            return level
+        return max(float(HIGH), level - self.aging * age_s)

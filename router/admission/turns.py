@@ -1,0 +1,70 @@
+"""Whose turn it is among classes that compete: stride scheduling by weight, aged by the eldest.
+
+Each class has a pass, moved on by what it is served divided by its weight; the lowest pass is next.
+As a class's eldest ages, the class's weight approaches that of more urgent ones, at most that of
+high: a class that waits long gets a larger share, however much of it waits, and never all.
+
+Source of strides: Waldspurger and Weihl, "Stride scheduling", MIT/LCS/TM-528, 1995. A class that
+comes back is lifted to the others, so that it saves up nothing.
+
+Must never: weigh the critical class, which goes first.
+"""
+
+from __future__ import annotations
+
+from policies.queueing.ticket import CLASSES
+from router.admission.rules import ClassRules
+from router.core.urgency import HIGH
+
+
+class Turns:
+    """Passes of all classes of one queue."""
+
+    __slots__ = ("_time", "_weights", "passes", "waiting")
+
+    def __init__(self, classes: list[ClassRules]) -> None:
+        self.passes = [0.0] * CLASSES
+        self.waiting = [0] * CLASSES
+        self._time = 0.0  # the least pass among those that wait, when one was last served
+        self._weights: list[float] = []
+        self.adopt(classes)
+
+    def adopt(self, classes: list[ClassRules]) -> None:
+        self._weights = [rules.weight for rules in classes]
+
+    def begins(self, urgency: int) -> None:
+        """One more of the class waits."""
+        waiting = self.waiting
+        waiting[urgency] += 1
+        if waiting[urgency] == 1:
+            if sum(waiting) == 1:
+                self._time = max(self.passes)  # nobody waited: nobody has been deprived
+            if self.passes[urgency] < self._time:
+                self.passes[urgency] = self._time
+
+    def ends(self, urgency: int) -> None:
+        """One less waits."""
+        self.waiting[urgency] -= 1
+
+    def serves(self, urgency: int, cost: float, level: float) -> None:
+        """One of the class is served; `level`: the class as its eldest has aged it."""
+        if urgency < HIGH:
+            return
+        passes, waiting = self.passes, self.waiting
+        lowest = passes[urgency]
+        for other in range(HIGH, CLASSES):
+            if waiting[other] and passes[other] < lowest:
+                lowest = passes[other]
+        if lowest > self._time:
+            self._time = lowest
+        passes[urgency] += cost / self.weight(level)
+
+    def weight(self, level: float) -> float:
+        """Between two classes the weights are mixed."""
+        lower = int(level)
+        if lower >= CLASSES - 1:
+            return self._weights[CLASSES - 1]
+        if lower < HIGH:
+            return self._weights[HIGH]
+        part = level - lower
+        return self._weights[lower] * (1.0 - part) + self._weights[lower + 1] * part

@@ -1,0 +1,59 @@
+"""The fleet as the admission queue sees it: who may have a ticket, and who tells nothing.
+
+A lane is a model's name, `""` for requests that name none, or `pinned(replica)` for those that only
+one replica can answer, such as a stored response.
+
+Must never: wait, or filter by load; that is the gate's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from router.admission.place import Place
+from router.fleet.replica import Replica
+from router.fleet.table import Fleet
+
+_PIN = "\x00"  # no model's name begins with it
+_LANES = 1024  # remembered at once
+
+
+def pinned(replica: Replica) -> str:
+    """The lane of requests that only this replica can answer."""
+    return _PIN + replica.id
+
+
+class Places:
+    """A `router.admission.place.Pool` over a fleet table."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        # Lane -> the fit replicas, as a tuple and to ask who is one. The table makes new tuples
+        # when anything changes, so the tuple says whether the set is of today.
+        self._sets: dict[str, tuple[Sequence[Replica], frozenset[Place]]] = {}
+
+    def eligible(self, lane: str) -> Sequence[Replica]:
+        if lane.startswith(_PIN):
+            replica = self._fleet.ready_ids.get(lane[1:])
+            return () if replica is None else (replica,)
+        return self._fleet.serving(lane or None)
+
+    def serves(self, place: Place, lane: str) -> bool:
+        if lane.startswith(_PIN):
+            return self._fleet.ready_ids.get(lane[1:]) is place
+        found = self._fleet.serving(lane or None)
+        known = self._sets.get(lane)
+        if known is None or known[0] is not found:
+            if len(self._sets) >= _LANES:
+                self._sets.clear()
+            known = self._sets[lane] = (found, frozenset(found))
+        return place in known[1]
+
+    def is_blind(self, place: Place) -> bool:
+        assert isinstance(place, Replica)
+        signals = place.signals
+        return signals.running is None and signals.waiting is None
+
+    def served(self) -> Mapping[Place, Iterable[str] | None]:
+        """What each replica serves, fit or not: for `Pools.regroup`, whenever the fleet changes."""
+        return {replica: replica.models for replica in self._fleet.replicas.values()}

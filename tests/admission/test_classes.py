@@ -1,0 +1,203 @@
+"""Who goes next among classes, and what time alone does for those that wait."""
+
+from __future__ import annotations
+
+import pytest
+
+from policies.queueing.contract import order_names
+from policies.queueing.ticket import Ticket
+from tests.admission.world import Spot, World, config
+
+NARROW = {"prefill_tokens": 0}
+
+
+def saturated(world: World, seconds: float, *, number: float = 1.0, every_s: float = 0.05) -> None:
+    """More of a class than the fleet can serve, for so long."""
+    world.come_often(every_s, int(seconds / every_s), number=number, tokens=1000, output=100)
+
+
+def test_a_chat_user_does_not_wait_behind_ten_thousand_summaries() -> None:
+    world = World([Spot("a", slots=8)])
+    for _ in range(10_000):
+        world.come(number=4.0, key="batch", tokens=4000, output=50)
+    world.run(30.0)
+    before = len(world.order)
+    chat = world.come(number=1.0, key="chat", tokens=100, output=50)
+    world.run(5.0)
+    # What waits at the replica goes before it, and nothing of ours.
+    assert world.order.index(chat) == before
+    assert world.first[chat] - chat.arrival < 1.5
+
+
+def test_critical_goes_first_whatever_was_served_before() -> None:
+    world = World([Spot("a", slots=4)], config(gates=NARROW))
+    for number in (1.0, 2.0):
+        for _ in range(50):
+            world.come(number=number, key=f"k{number}", tokens=5000, output=10)
+    critical = [world.come(number=0.0, key="c", tokens=5000, output=10) for _ in range(6)]
+    before = len(world.order)
+    world.run(20.0)
+    assert set(world.order[before : before + 5]) <= set(critical)
+
+
+def test_classes_share_by_weight() -> None:
+    rules = config(
+        gates=NARROW,
+        aging=0.0,
+        classes={
+            name: {"timeout_s": 1e5, "starvation_s": 1e6, "waiting": 3, "kv_usage": 1.0}
+            for name in ("high", "normal", "low", "batch")
+        },
+    )
+    world = World([Spot("a")], rules)
+    tickets = [
+        world.come(number=float(number), key="k", tokens=1000, output=10)
+        for _ in range(400)
+        for number in (1, 2, 3, 4)
+    ]
+    world.run(30.0)
+    assert len(world.order) < len(tickets) / 2
+    counts = [sum(t.urgency == n for t in world.order) for n in (1, 2, 3, 4)]
+    shares = [count / len(world.order) for count in counts]
+    assert shares == pytest.approx([8 / 15, 4 / 15, 2 / 15, 1 / 15], abs=0.02)
+
+
+def test_strictly_by_class_if_that_is_asked_for() -> None:
+    world = World([Spot("a")], config(gates=NARROW, order="strict"))
+    for number in (3.0, 2.0, 1.0):
+        for _ in range(10):
+            world.come(number=number, tokens=3000, output=10)
+    world.run(30.0)
+    urgencies = [t.urgency for t in world.order[3:]]
+    assert urgencies == sorted(urgencies)
+
+
+def test_a_waiting_request_is_promoted_by_time_alone_with_no_release() -> None:
+    """Nothing is released, nothing comes, nothing is polled: only the clock moves."""
+    spot = Spot("a")
+    world = World([spot], config(classes={"batch": {"starvation_s": 100.0}}, aging=0.0))
+    spot.prefills = True  # the engine is stuck: one waits there for ever
+    world.come(tokens=10, output=1)
+    batch = world.come(number=4.0, tokens=10, output=1)
+    world.run(74.9)
+    assert batch not in world.started
+    assert not batch.starved
+    world.run(0.2)
+    assert world.started[batch] - batch.arrival == pytest.approx(75.0, abs=0.01)
+    assert world.queue.counts.promoted[4] == 1
+
+
+def test_age_opens_the_gate_of_a_more_urgent_class() -> None:
+    """Batch may not go where somebody waits; after ten minutes it is as normal, and may."""
+    spot = Spot("a")
+    world = World([spot])
+    spot.prefills = True
+    world.come(tokens=10, output=1)
+    batch = world.come(number=4.0, tokens=10, output=1)
+    world.run(1000.0)
+    # Low begins half a level up, and its gate is the normal one: 0.5 levels at 1/300 a second.
+    assert world.started[batch] - batch.arrival == pytest.approx(150.0, abs=0.01)
+    assert world.queue.told(batch, batch.arrival + 150.0) == pytest.approx(3.5)
+    assert world.queue.told(batch, batch.arrival + 1e6) == 1.0
+
+
+@pytest.mark.parametrize("aging", [0.0, 1 / 300, 0.1])
+@pytest.mark.parametrize("name", order_names())
+def test_under_endless_high_load_every_batch_request_starts_within_its_bound(
+    name: str, aging: float
+) -> None:
+    bound_s = 60.0
+    rules = config(
+        policy=name,
+        aging=aging,
+        classes={
+            "high": {"timeout_s": 30.0},
+            "batch": {"starvation_s": bound_s},
+            "low": {"starvation_s": bound_s},
+        },
+    )
+    world = World([Spot("a", slots=16), Spot("b", slots=16)], rules)
+    saturated(world, 300.0, every_s=0.03)
+    world.run(5.0)
+    assert world.queue.depth[1] > 0
+    late: list[Ticket] = []
+    for number in range(80):
+        # Of a flow that is greedy, of one that is not; long and short.
+        key = "batch" if number % 2 else f"k{number}"
+        size = 4000 if number % 3 else 100
+        late.append(world.come(number=3.0 + number % 2, key=key, tokens=size, output=50))
+        world.run(2.0)
+    world.run(bound_s)
+    assert world.queue.depth[1] > 0
+    waits = [world.started[ticket] - ticket.arrival for ticket in late]
+    assert max(waits) <= bound_s
+
+
+def test_what_starves_takes_every_other_place_at_most() -> None:
+    """Ten thousand starved batch requests are no reason to let a chat user wait."""
+    rules = config(
+        aging=0.0,
+        gates=NARROW,
+        classes={"batch": {"starvation_s": 1.0}, "high": {"starvation_s": 1e5, "timeout_s": 1e5}},
+    )
+    world = World([Spot("a", slots=4)], rules)
+    for _ in range(2000):
+        world.come(number=4.0, key="batch", tokens=1000, output=20)
+    world.run(20.0)
+    assert world.queue.counts.promoted[4] > 1000
+    for _ in range(100):
+        world.come(number=1.0, key="chat", tokens=1000, output=20)
+    before = len(world.order)
+    world.run(15.0)
+    after = [t.urgency for t in world.order[before:]][:100]
+    assert 45 <= after.count(1) <= 55
+
+
+def test_aging_in_turns_never_gives_a_class_more_than_high() -> None:
+    rules = config(
+        aging=10.0,
+        gates=NARROW,
+        classes={
+            name: {"starvation_s": 1e6, "timeout_s": 1e5, "waiting": 3}
+            for name in ("high", "batch")
+        },
+    )
+    world = World([Spot("a", slots=4)], rules)
+    for _ in range(300):
+        world.come(number=4.0, key="batch", tokens=1000, output=20)
+        world.come(number=1.0, key="chat", tokens=1000, output=20)
+    world.run(20.0)
+    share = sum(t.urgency == 4 for t in world.order) / len(world.order)
+    assert share == pytest.approx(0.5, abs=0.03)
+
+
+def test_what_an_engine_is_told_is_the_aged_level() -> None:
+    world = World([Spot("a")], config(aging=0.1))
+    normal = world.come(tokens=10, output=10)
+    critical = world.come(number=0.0, tokens=10, output=10)
+    assert world.queue.told(normal, normal.arrival) == 2.0
+    assert world.queue.told(normal, normal.arrival + 5.0) == 1.5
+    assert world.queue.told(normal, normal.arrival + 500.0) == 1.0
+    assert world.queue.told(critical, critical.arrival + 500.0) == 0.0
+
+
+def test_what_waits_longest_and_who_was_passed_are_told() -> None:
+    world = World([Spot("a", slots=1)], config(gates=NARROW))
+    world.pool.spots[0].prefills = True
+    for _ in range(4):
+        world.come(number=0.0, tokens=10, output=1)
+    world.come(number=2.0, tokens=10, output=1)
+    world.run(3.0)
+    world.come(number=1.0, tokens=10, output=1)
+    world.run(2.0)
+    assert world.queue.ages_s(world.now) == pytest.approx([0.0, 2.0, 5.0, 0.0, 0.0])
+    assert world.queue.counts.inverted == [0] * 5
+    world.pool.spots[0].prefills = False
+    for _ in range(20):
+        world.come(number=1.0, tokens=100, output=1)
+        world.come(number=2.0, tokens=100, output=1)
+    world._serve(world.pool.spots[0])
+    world.run(20.0)
+    assert world.queue.counts.inverted[2] > 0  # its turn came while high ones waited
+    assert world.queue.counts.inverted[0] == world.queue.counts.inverted[1] == 0
+    assert world.queue.ages_s(world.now) == [0.0] * 5

@@ -1,0 +1,133 @@
+"""Who goes next among flows: one's burst does not bury another's single request."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from policies.queueing.accounts import IDLE_KEPT
+from policies.queueing.contract import make_order, order_names
+from policies.queueing.ticket import Ticket
+from tests.admission.world import Spot, World, config
+
+FAIR = [name for name in order_names() if make_order(name).is_fair]
+PATIENT = {
+    "classes": {"normal": {"timeout_s": 1e4, "starvation_s": 1e4, "depth": 100_000}},
+    "limits": {"flow": 100_000},
+}
+NARROW = {"gates": {"prefill_tokens": 0}}
+
+
+@pytest.mark.parametrize("name", FAIR)
+def test_one_request_waits_at_most_a_service_turn_behind_ten_thousand(name: str) -> None:
+    world = World([Spot("a", slots=4)], config(policy=name, **PATIENT, **NARROW))
+    for _ in range(10_000):
+        world.come(key="burst", tokens=2000, output=20)
+    world.run(20.0)
+    before = len(world.order)
+    single = world.come(key="single", tokens=2000, output=20)
+    world.run(20.0)
+    # dlpm and drr let a key have a whole quantum in its turn.
+    turn = {"drr": 3, "dlpm": 17}.get(name, 6)
+    assert world.order.index(single) - before <= turn
+
+
+def jain(served: list[float]) -> float:
+    """Jain's fairness index: 1 where all have the same, 1/n where one has all."""
+    return sum(served) ** 2 / (len(served) * sum(each * each for each in served))
+
+
+@pytest.mark.parametrize("name", ["fair", "drr", "dlpm"])
+def test_ten_tenants_that_always_wait_share_the_tokens(name: str) -> None:
+    """However different their requests, and however many of them wait."""
+    options = {"fair": {"width": 2048.0}, "drr": {}, "dlpm": {"quantum": 8192.0}}[name]
+    world = World(
+        [Spot("a", slots=8), Spot("b", slots=8)],
+        config(policy=name, options=options, **PATIENT, **NARROW),
+    )
+    rng = Random(4)
+    for tenant in range(10):
+        mean = 200 * (tenant + 1)
+        # Enough of each for all that is measured; the greedy have three times as many.
+        for _ in range(1000 // (tenant + 1) * (3 if tenant % 2 else 1)):
+            world.come(key=f"k{tenant}", tokens=rng.randrange(1, 2 * mean), output=10)
+    world.run(60.0)
+    served: Counter[str] = Counter()
+    for ticket in world.order:
+        served[ticket.key] += ticket.tokens + (2 * 10 if name != "drr" else 0)
+    assert len(served) == 10
+    assert world.queue.flows().keys() == {(f"k{n}", "") for n in range(10)}  # all still wait
+    assert jain([float(each) for each in served.values()]) >= 0.95
+
+
+def test_round_robin_shares_requests() -> None:
+    world = World([Spot("a")], config(policy="round_robin", **PATIENT, **NARROW))
+    for tenant in range(10):
+        for _ in range(50 * (tenant + 1)):
+            world.come(key=f"k{tenant}", tokens=100 * (tenant + 1), output=10)
+    world.run(20.0)
+    served = Counter(ticket.key for ticket in world.order)
+    assert jain([float(each) for each in served.values()]) >= 0.95
+
+
+def test_fairness_holds_across_models_of_one_pool() -> None:
+    """A tenant does not get twice as much by asking for two models."""
+    world = World([Spot("a")], config(**PATIENT, **NARROW))
+    for _ in range(500):
+        world.come(key="both", lane="m1", tokens=9000, output=10)
+        world.come(key="both", lane="m2", tokens=9000, output=10)
+        world.come(key="one", lane="m1", tokens=9000, output=10)
+    world.run(100.0)
+    served = Counter(ticket.key for ticket in world.order)
+    assert served["one"] / len(world.order) == pytest.approx(0.5, abs=0.05)
+
+
+def test_ten_thousand_flows_leave_nothing_behind() -> None:
+    world = World([Spot("a", tpot_s=0.001)], config(**PATIENT))
+    rng = Random(2)
+    leaving: list[Ticket] = []
+    for number in range(10_000):
+        ticket = world.come(key=f"k{number}", user=f"u{number}", tokens=100, output=5)
+        if rng.random() < 0.3:
+            leaving.append(ticket)
+        if len(leaving) > 20:
+            world.leave(leaving.pop(0))
+        world.run(0.005)
+    for ticket in leaving:
+        world.leave(ticket)
+    world.run(200.0)
+    world.assert_empty()
+    assert len(world.queue._outputs) <= 4096
+    assert len(world.queue._room._deadlines) == 0
+    order = world.queue._order
+    assert sum(len(book.keys) for book in getattr(order, "books", [])) <= IDLE_KEPT
+
+
+def test_a_users_further_requests_step_back_within_their_class() -> None:
+    """Where the order does not share by flow, it goes by the level; gates and limits by class."""
+    world = World([Spot("a")], config(policy="strict", **PATIENT, **NARROW))
+    burst = [
+        world.come(key="k", user="burst", level=2.0 + 0.02 * n, tokens=9000, output=10)
+        for n in range(20)
+    ]
+    single = world.come(key="k", user="single", tokens=9000, output=10)
+    assert all(ticket.urgency == 2 for ticket in burst)
+    world.run(60.0)
+    assert world.order.index(single) == 3  # after those that were sent before it came
+    assert world.queue.told(burst[5], burst[5].arrival) == pytest.approx(2.1)
+    world.assert_empty()
+
+
+@pytest.mark.parametrize("name", order_names())
+def test_the_queue_says_whether_its_order_shares_by_flow(name: str) -> None:
+    assert World([], config(policy=name)).queue.is_fair is (name in FAIR)
+
+
+@pytest.mark.parametrize("name", FAIR)
+def test_orders_that_share_by_flow_look_at_no_steps(name: str) -> None:
+    world = World([Spot("a")], config(policy=name, **PATIENT, **NARROW))
+    tickets = [world.come(level=2.4 - 0.02 * n, tokens=9000, output=10) for n in range(10)]
+    world.run(60.0)
+    assert world.order == tickets

@@ -1,0 +1,266 @@
+"""Backpressure: what a replica is sent, and what stays with us."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policies.queueing.contract import order_names
+from tests.admission.world import Spot, World, config
+
+BATCH = {"number": 4.0}
+NARROW = {"prefill_tokens": 0}
+
+
+def test_an_idle_replica_is_open_to_all_and_nobody_waits() -> None:
+    world = World([Spot("a")])
+    for number in (0.0, 1.0, 2.0, 3.0, 4.0):
+        world.run(1.0)
+        world.come(number=number, tokens=100, output=10)
+    assert world.queue.waiting == 0
+    world.run(10.0)
+    assert len(world.done) == 5
+    world.assert_empty()
+
+
+@pytest.mark.parametrize("tokens", [10_000, 0])
+def test_what_waits_at_a_replica_never_exceeds_its_target(tokens: int) -> None:
+    """The engine's own queue is bounded, ours holds the rest, and all of it comes through."""
+    rules = config(gates={"prefill_tokens": 0}, classes={"normal": {"timeout_s": 1000}})
+    world = World([Spot("a"), Spot("b")], rules)
+    for _ in range(200):
+        world.come(tokens=tokens, output=20)
+    assert world.queue.waiting == 200 - 2 * 3
+    world.run(300.0)
+    assert max(world.most_waiting.values()) == 3
+    assert len(world.done) == 200
+    world.assert_empty()
+
+
+def test_one_prefill_batch_of_short_prompts_may_wait_where_there_are_slots() -> None:
+    world = World([Spot("a", slots=256)])
+    for _ in range(300):
+        world.come(tokens=500, output=20)
+    assert world.pool.spots[0].waiting == 17  # the seventeenth finds 8000 tokens and is let in
+    world.run(120.0)
+    assert len(world.done) == 300
+
+
+def test_a_batch_without_known_prompts_is_not_without_end() -> None:
+    world = World([Spot("a", slots=1000)])
+    for _ in range(1000):
+        world.come(tokens=0, output=1)
+    assert world.pool.spots[0].waiting == 8192 // 64
+
+
+def test_the_batch_rule_needs_a_free_slot() -> None:
+    world = World([Spot("a", slots=4)])
+    for _ in range(20):
+        world.come(tokens=100, output=1000)
+    assert world.pool.spots[0].waiting == 4
+    world.run(1.0)  # four run
+    assert world.pool.spots[0].waiting == 3
+
+
+def test_batch_goes_only_where_nothing_waits() -> None:
+    world = World([Spot("a")])
+    world.come(tokens=5000, output=10)
+    late = world.come(**BATCH, tokens=10, output=10)
+    assert world.queue.waiting == 1
+    world.run(0.6)
+    assert late in world.started
+
+
+def test_idle_batch_goes_only_where_nothing_runs() -> None:
+    world = World([Spot("a")], config(classes={"batch": {"idle": True}}))
+    world.come(tokens=100, output=100)
+    late = world.come(**BATCH, tokens=10, output=10)
+    world.run(1.9)
+    assert late not in world.started
+    world.run(0.3)
+    assert late in world.started
+
+
+def test_a_full_kv_cache_closes_a_replica_on_which_something_runs() -> None:
+    spot = Spot("a")
+    world = World([spot])
+    spot.kv_usage = 0.97
+    world.free(spot)
+    first = world.come(tokens=10, output=100)
+    assert first in world.started  # nothing ran: the figure must be wrong
+    second = world.come(tokens=10, output=100)
+    assert second not in world.started
+    critical = world.come(number=0.0, tokens=10, output=100)
+    assert critical in world.started  # its threshold is another one
+    spot.kv_usage = None  # lost
+    world.free(spot)
+    assert second in world.started
+
+
+def test_the_pace_closes_a_replica_only_where_that_is_asked_for() -> None:
+    for tpot_s, waits in ((0.0, False), (0.15, True)):
+        spot = Spot("a")
+        world = World([spot], config(gates={"tpot_s": tpot_s}))
+        world.come(tokens=10, output=100)
+        spot.tpot_s = 0.2
+        world.free(spot)
+        ticket = world.come(tokens=10, output=10)
+        assert (ticket not in world.started) is waits
+
+
+def test_foreign_requests_that_wait_count() -> None:
+    spot = Spot("a")
+    world = World([spot])
+    spot.foreign_waiting = spot.waiting = 3
+    spot.load = 3
+    world.free(spot)
+    world.come(tokens=10, output=10)
+    assert world.queue.waiting == 1
+    spot.foreign_waiting = spot.waiting = 2
+    world.free(spot)
+    assert world.queue.waiting == 0
+
+
+def test_a_limit_of_its_own_holds_for_everybody() -> None:
+    world = World([Spot("a", limit=2)])
+    for _ in range(5):
+        world.come(number=0.0, tokens=10, output=100)
+    assert len(world.started) == 2
+    world.run(20.0)
+    assert len(world.done) == 5
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_an_idle_replica_of_64_slots_fills_within_a_second_at_polls_of_a_second(
+    streamed: bool,
+) -> None:
+    """And never does more than the target wait there unseen."""
+    spot = Spot("a", slots=64)
+    world = World([spot], config(gates={"prefill_tokens": 0}))
+    world.poll_every(1.0)
+    world.run(0.5)
+    for _ in range(100):
+        world.come(tokens=50, output=1000, streamed=streamed)
+    world.run(1.0)
+    assert spot.running == 64
+    assert world.most_waiting[spot] <= 3
+
+
+def test_batch_alone_fills_a_fleet() -> None:
+    spots = [Spot(name, slots=32) for name in "abc"]
+    world = World(spots)
+    world.poll_every(1.0)
+    for number in range(400):
+        world.come(**BATCH, tokens=100, output=500, streamed=number % 2 == 0)
+    world.run(5.0)
+    assert sum(spot.running for spot in spots) >= 0.95 * 96
+    world.run(100.0)
+    assert len(world.done) == 400
+
+
+def test_early_polls_are_asked_for_only_where_they_help_and_ever_more_rarely() -> None:
+    spot = Spot("a", slots=2)
+    world = World([spot])
+    for _ in range(10):
+        world.come(tokens=50, output=500, streamed=False)
+    world.run(9.0)  # two run for ten seconds, three wait: no poll changes it
+    assert 5 <= world.polls <= 20
+    streams = World([Spot("a", slots=2)])
+    for _ in range(10):
+        streams.come(tokens=50, output=500)
+    streams.run(9.0)
+    assert streams.polls == 0
+
+
+def test_a_replica_that_tells_nothing_is_used_up_to_a_learned_limit() -> None:
+    spot = Spot("a", slots=None)
+    world = World([spot])
+    world.blinded(spot)
+    for _ in range(2000):
+        world.come(tokens=50, output=50, streamed=False)
+    assert spot.inflight == 16
+    world.run(30.0)
+    # 64 slots are behind it; the limit has found the way there, with some in the engine's queue.
+    assert 40 <= spot.inflight <= 300
+    world.run(200.0)
+    assert len(world.done) == 2000
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from((1, 3, 7)), st.sampled_from(order_names()))
+def test_no_gate_is_ever_passed_by_more_than_its_target(seed: int, target: int, name: str) -> None:
+    """What waits at a replica, granted or sent, whatever comes, ends, leaves and is polled; and
+    between two events nobody waits whom a replica could take."""
+    rng = Random(seed)
+    spots = [Spot(name, slots=rng.choice((2, 8, None))) for name in "abc"]
+    rules = config(
+        policy=name,
+        gates={"waiting": target, "prefill_tokens": 0},
+        classes={"critical": {"waiting": target}},
+    )
+    world = World(spots, rules)
+    world.poll_every(1.0)
+    came = []
+    for _ in range(200):
+        act = rng.random()
+        if act < 0.8:
+            came.append(
+                world.come(
+                    number=rng.uniform(0.0, 4.4),
+                    key=f"k{rng.randrange(4)}",
+                    tokens=rng.randrange(5000),
+                    output=rng.randrange(100),
+                    streamed=rng.random() < 0.8,
+                )
+            )
+        elif act < 0.9 and came:
+            world.leave(rng.choice(came))
+        else:
+            spot = rng.choice(spots)
+            spot.foreign_waiting, before = rng.choice((0, 0, 2)), spot.foreign_waiting
+            spot.waiting += spot.foreign_waiting - before
+            world.free(spot)
+        for spot in spots:
+            assert spot.waiting - spot.foreign_waiting <= target
+            if spot.waiting < target and spot.kv_usage is None:
+                assert not any(world.queue.depth[:4])
+        world.run(rng.choice((0.0, 0.05, 0.5)))
+
+
+def test_signals_that_are_lost_stop_nothing() -> None:
+    spot = Spot("a")
+    world = World([spot])
+    spot.kv_usage = 0.5
+    for _ in range(50):
+        world.come(tokens=50, output=50)
+    spot.kv_usage = spot.slots = spot.tpot_s = None
+    world.blinded(spot)
+    world.run(60.0)
+    assert len(world.done) == 50
+
+
+def test_who_is_open_is_remembered_only_as_long_as_no_door_moves() -> None:
+    one, two, three = Spot("one"), Spot("two"), Spot("three")
+    world = World([one, two, three], config(gates=NARROW))
+    doors = world.queue._doors
+    everybody = (one, two, three)
+    assert doors.open_of(everybody, 2) is everybody
+    one.waiting = 3
+    world.free(one)
+    found = doors.open_of(everybody, 2)
+    assert found == (two, three)
+    assert doors.open_of(everybody, 2) is found
+    assert doors.open_of((one, three), 2) == (three,)
+    assert doors.open_of(everybody, 0) is everybody  # four may wait for a critical one
+    two.waiting = 3
+    world.free(two)
+    assert doors.open_of(everybody, 2) == (three,)
+    world.queue.gone(three)
+    assert doors.open_of(everybody, 2) == ()
+    one.waiting = two.waiting = 0
+    world.free(one)
+    world.free(two)
+    assert doors.open_of(everybody, 2) is everybody

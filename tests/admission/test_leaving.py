@@ -1,0 +1,306 @@
+"""Bounds, time limits and departures: every ticket comes to exactly one end, and the client is told
+why in one word and when to come again."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policies.queueing.contract import order_names
+from policies.queueing.ticket import ENDED, SENT, Ticket
+from router.admission.queue import REFUSED
+from router.core.errors import Reason, RouterError
+from tests.admission.world import Spot, World, config
+
+
+def full(**limits: object) -> World:
+    """A world whose replica takes nothing more for a second."""
+    world = World([Spot("a")], config(**limits, gates={"prefill_tokens": 0}))
+    for _ in range(3):
+        world.come(key="first", tokens=10_000, output=10)
+    return world
+
+
+def refusal(world: World) -> RouterError:
+    (_, error) = world.refused[-1]
+    return error
+
+
+def test_more_than_a_class_may_hold_is_429() -> None:
+    world = full(classes={"normal": {"depth": 2}})
+    for _ in range(3):
+        world.come(tokens=10, output=10)
+    error = refusal(world)
+    assert (error.status, error.reason) == (429, Reason.QUEUE_FULL)
+    assert error.retry_after_s is not None and error.retry_after_s >= 1
+    assert world.queue.counts.full == [0, 0, 1, 0, 0]
+    world.come(number=1.0, tokens=10, output=10)  # another class has room
+    assert len(world.refused) == 1
+
+
+def test_more_than_a_flow_may_hold_is_429() -> None:
+    world = full(limits={"flow": 2})
+    for _ in range(3):
+        world.come(key="k", user="a", tokens=10, output=10)
+    assert refusal(world).reason is Reason.QUEUE_FLOW_FULL
+    world.come(key="k", user="b", tokens=10, output=10)
+    assert len(world.refused) == 1
+
+
+def test_more_bodies_than_fit_are_429() -> None:
+    world = full(limits={"bytes": 1000})
+    world.come(body_bytes=600, tokens=10, output=10)
+    world.come(body_bytes=600, tokens=10, output=10)
+    assert refusal(world).reason is Reason.QUEUE_BYTES_FULL
+    world.run(30.0)
+    world.come(body_bytes=1000, tokens=10, output=10)
+    assert len(world.refused) == 1
+    world.run(30.0)
+    world.assert_empty()
+
+
+def test_retry_after_is_reckoned_from_the_measured_drain_rate() -> None:
+    rules = config(classes={"normal": {"depth": 100, "timeout_s": 1000.0}})
+    world = World([Spot("a", slots=8)], rules)
+    world.come_often(0.01, 6000, tokens=9000, output=10)  # one a second is served
+    world.run(50.0)
+    retry_after_s = refusal(world).retry_after_s
+    assert retry_after_s is not None
+    assert 90 <= retry_after_s <= 125
+    slow = World([Spot("a")], config(classes={"normal": {"depth": 1}}))
+    slow.pool.spots[0].prefills = True
+    for _ in range(30):
+        slow.come(tokens=9000, output=10)
+    assert refusal(slow).retry_after_s is not None
+
+
+def test_a_class_has_a_time_limit_in_the_queue() -> None:
+    world = World([Spot("a")], config(classes={"normal": {"timeout_s": 20.0}}))
+    world.pool.spots[0].prefills = True
+    world.come(number=0.0, tokens=9000, output=10)
+    world.come(number=0.0, tokens=9000, output=10)
+    normal = world.come(tokens=9000, output=10)
+    while normal not in world.expired and world.now < 1100.0:
+        normal = world.come(tokens=9000, output=10) if normal in world.started else normal
+        world.run(1.0)
+    error = world.expired[normal]
+    assert (error.status, error.reason) == (503, Reason.QUEUE_TIMEOUT)
+    assert error.retry_after_s is not None
+    assert world.now - normal.arrival == pytest.approx(20.0, abs=1.0)
+    assert world.queue.counts.expired[2] == 1
+
+
+def test_a_deadline_of_its_own_is_kept_to_the_moment() -> None:
+    world = full()
+    ticket = world.come(tokens=10, output=10, deadline=world.now + 0.4)
+    late = world.come(tokens=10, output=10, deadline=world.now - 1.0)
+    world.run(0.41)
+    assert (world.expired[ticket].status, world.expired[ticket].reason) == (
+        408,
+        Reason.DEADLINE_PASSED,
+    )
+    assert world.expired[late].reason is Reason.DEADLINE_PASSED
+    assert ticket.state == ENDED
+    world.run(30.0)
+    assert ticket not in world.started
+    world.assert_empty()
+
+
+def test_a_client_that_leaves_is_gone_at_once() -> None:
+    world = full()
+    ticket = world.come(tokens=10, output=10, body_bytes=50)
+    assert world.queue.waiting == 1
+    world.leave(ticket)
+    assert (world.queue.waiting, world.queue.body_bytes) == (0, 0)
+    assert world.queue.depth == [0] * 5
+    assert not world.queue.leave(ticket)
+    world.run(30.0)
+    assert ticket not in world.started
+    world.assert_empty()
+
+
+def test_leaving_before_being_sent_and_after() -> None:
+    world = World([Spot("a")])
+    ticket = Ticket(arrival=world.now, tokens=10)
+    assert world.queue.offer(ticket, world.now)
+    assert not world.queue.leave(ticket)  # it waited for nothing
+    assert ticket.state == ENDED
+    world.queue.sent(ticket, world.pool.spots[0], world.now)
+    assert ticket.state == ENDED
+    other = world.come(tokens=10, output=10)
+    assert not world.queue.leave(other)
+    assert other.state == SENT
+    world.leave(other)
+    assert other.state == ENDED
+    world.assert_empty()
+
+
+def test_ends_race_to_exactly_one() -> None:
+    world = full(classes={"normal": {"timeout_s": 5.0}})
+    queue, spot = world.queue, world.pool.spots[0]
+    ticket = world.come(tokens=10, output=10)
+    queue.settle(ticket, 10, 10, world.now)  # it was not sent
+    assert not queue.requeue(ticket, world.now)
+    assert queue.waiting == 1
+    assert queue.leave(ticket)
+    queue.settle(ticket, 10, 10, world.now)
+    assert not queue.leave(ticket)
+    assert not queue.requeue(ticket, world.now)
+    assert [over.ticket for over in queue.tick(world.now + 60.0).expired] == []
+    assert ticket not in queue.freed(spot, world.now + 60.0)
+    assert queue.waiting == 0
+
+
+def test_nobody_waits_for_a_replica_that_does_not_come() -> None:
+    """A fleet that is gone for a moment costs nothing; one that stays away is told of."""
+    world = full(absent_s=10.0)
+    spot = world.pool.spots[0]
+    ticket = world.come(tokens=10, output=10)
+    world.pool.spots.clear()
+    world.run(9.0)
+    assert ticket not in world.expired
+    world.pool.spots.append(spot)
+    world.run(9.0)
+    assert ticket in world.started
+    spot.prefills = True
+    waits = [world.come(tokens=9999, output=10) for _ in range(6)][-1]
+    world.pool.spots.clear()
+    world.run(11.0)
+    assert world.expired[waits].reason is Reason.NO_REPLICA
+    assert world.expired[waits].status == 503
+
+
+def test_a_replica_that_is_lost_takes_nothing_and_a_new_one_does() -> None:
+    world = full()
+    old = world.pool.spots[0]
+    tickets = [world.come(tokens=10, output=10) for _ in range(3)]
+    new = Spot("new")
+    world.pool.spots[:] = [new]
+    world.queue.gone(old)
+    world.free(new)
+    assert all(world.jobs[ticket].spot is new for ticket in tickets)
+    assert old not in world.queue._doors.by_place
+    world.run(30.0)
+    assert len(world.done) == 6
+
+
+def test_a_new_replica_of_which_nobody_told_is_found_by_the_clock() -> None:
+    world = full()
+    tickets = [world.come(tokens=10, output=10) for _ in range(5)]
+    world.pool.spots.append(Spot("new"))
+    world.run(0.2)
+    assert any(ticket in world.started for ticket in tickets)
+
+
+def test_a_blocked_head_blocks_nobody_elses_replica() -> None:
+    """The eldest may go only to a replica that is full; all others go on."""
+    one, two = Spot("one"), Spot("two")
+    world = World([one, two], config(gates={"prefill_tokens": 0}))
+    world.pool.lanes = {"m1": [one], "m2": [two], "any": [one, two]}
+    one.prefills = True  # stuck
+    stuck = [world.come(lane="m1", tokens=10, output=10) for _ in range(100)]
+    others = [world.come(lane="m2", tokens=10, output=10) for _ in range(50)]
+    others += [world.come(lane="any", tokens=10, output=10) for _ in range(50)]
+    world.run(20.0)
+    assert all(ticket in world.done for ticket in others)
+    assert world.queue.waiting == len(stuck) - 3
+
+
+def test_who_may_not_go_to_a_replica_does_not_block_it_and_is_not_sent_there() -> None:
+    one, two = Spot("one"), Spot("two")
+    world = World([one, two], config(gates={"prefill_tokens": 0}))
+    two.prefills = True
+    for _ in range(6):
+        world.come(tokens=10, output=1000)
+    picky = [world.come(tokens=10, output=10, excluded=(one,)) for _ in range(200)]
+    free = [world.come(tokens=10, output=10) for _ in range(10)]
+    # More than are looked at in one line stand before them, but not for ever.
+    for ticket in picky[50:]:
+        world.leave(ticket)
+    world.run(10.0)
+    assert all(world.started[ticket] for ticket in free)
+    assert not any(ticket in world.started for ticket in picky[3:50])
+    two.prefills = False
+    world._serve(two)
+    world.run(20.0)
+    assert all(ticket in world.done for ticket in picky[:50])
+
+
+def test_a_refusal_of_a_replica_teaches_its_limit() -> None:
+    spot = Spot("a", slots=None)
+    world = World([spot])
+    world.blinded(spot)
+    tickets = [world.come(tokens=10, output=10, streamed=False) for _ in range(30)]
+    assert spot.inflight == 16
+    for ticket in tickets[:10]:
+        world.run(0.001)
+        world._stop(world.jobs[ticket])
+        world.queue.settle(ticket, -1, -1, world.now, REFUSED)
+        world._ended(ticket)
+    learned = world.queue._doors.of(spot).learned
+    assert learned is not None
+    assert 4 <= learned.allowed() < 16
+    world.free(spot)
+    world.run(30.0)
+    assert world.queue.waiting == 0
+
+
+@pytest.mark.parametrize("name", order_names())
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10**6))
+def test_every_ticket_comes_to_one_end_whatever_happens(name: str, seed: int) -> None:
+    rng = Random(seed)
+    classes = {
+        "normal": {"timeout_s": 5.0, "starvation_s": 2.0, "depth": 30},
+        "batch": {"timeout_s": 20.0, "starvation_s": 4.0},
+    }
+    rules = config(
+        policy=name,
+        classes=classes,
+        limits={"flow": 10, "bytes": 10_000},
+        reservations={"enabled": rng.random() < 0.5},
+        preemption={"enabled": rng.random() < 0.5, "budget": 1.0, "gap": 1},
+        absent_s=1.0,
+    )
+    spots = [Spot("a", slots=3), Spot("b", slots=5, limit=4)]
+    for spot in spots:
+        spot.kv_tokens = rng.choice((None, 5000, 50_000))
+    world = World(spots, rules)
+    world.pool.lanes = {"m1": spots[:1], "m2": spots[1:]}
+    came: list[Ticket] = []
+    for _ in range(150):
+        act = rng.random()
+        if act < 0.75:
+            came.append(
+                world.come(
+                    lane=rng.choice(("m1", "m2", "both")),
+                    number=rng.uniform(0.0, 4.4),
+                    key=f"k{rng.randrange(3)}",
+                    user=f"u{rng.randrange(2)}",
+                    tokens=rng.randrange(3000),
+                    output=rng.choice((-1, 0, 50)),
+                    deadline=world.now + rng.choice((0.01, 1.0, 1e9)),
+                    body_bytes=rng.randrange(1000),
+                    streamed=rng.random() < 0.7,
+                )
+            )
+        elif act < 0.9:
+            world.leave(rng.choice(came)) if came else None
+        else:
+            world.tick()
+        world.run(rng.choice((0.0, 0.01, 0.3)))
+    world.run(200.0)
+    world.assert_empty()
+    assert world.ends.keys() == set(came)
+    queue = world.queue
+    assert [queue.used_tokens(urgency) for urgency in range(5)] == [0] * 5
+    assert queue._preemption.listed() == 0 and queue._preemption.asked == 0
+    assert sum(queue.counts.queued) == (
+        sum(queue.counts.granted)
+        + sum(queue.counts.expired)
+        + sum(queue.counts.left)
+        - sum(queue.counts.preempted)
+    )

@@ -1,0 +1,174 @@
+"""The small parts by themselves: learned limits, drain rates, predicted outputs, turns, rules."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from policies.queueing.ticket import CLASSES, Ticket
+from router.admission.drain import MOST_S, Drain
+from router.admission.learned import LEAST, MOST, LearnedLimit
+from router.admission.outputs import FLOWS_MAX, Outputs
+from router.admission.rules import Rules
+from router.admission.turns import Turns
+from router.config.model import Queue as Config
+from tests.admission.world import config
+
+# Learned limits.
+
+
+def test_a_limit_that_is_used_up_doubles_a_round_until_the_first_cut() -> None:
+    limit = LearnedLimit()
+    for _ in range(16):
+        limit.answered(0.0, 1.0, 1.0, 10**6)
+    assert limit.allowed() == 32
+
+
+def test_a_limit_that_is_used_up_grows_by_one_a_round_after_it() -> None:
+    limit = LearnedLimit()
+    limit.failed(-2.0, -1.0)
+    before = limit.allowed()
+    now = 0.0
+    for _ in range(before):
+        limit.answered(now, now + 1.0, 1.0, before)
+    assert limit.allowed() in (before, before + 1)
+    for _ in range(10_000):
+        now += 0.1
+        limit.answered(now, now + 1.0, 1.0, 10**6)
+    assert limit.limit <= MOST
+
+
+def test_a_limit_that_is_not_used_up_does_not_grow() -> None:
+    limit = LearnedLimit()
+    for number in range(1000):
+        limit.answered(float(number), number + 1.0, 1.0, 2)
+    assert limit.limit == LearnedLimit().limit
+
+
+def test_late_answers_cut_it_once_a_round_and_never_to_nothing() -> None:
+    limit = LearnedLimit()
+    limit.answered(0.0, 1.0, 1.0, 0)
+    for _ in range(10):  # sent before the first cut: they say nothing new
+        limit.answered(0.5, 20.0, 1.0, 16)
+    assert limit.limit == pytest.approx(14.4)
+    for number in range(100):
+        limit.failed(21.0 + number, 21.5 + number)
+    assert limit.allowed() == LEAST
+
+
+def test_the_pace_is_per_unit_of_work_and_the_best_is_forgotten() -> None:
+    limit = LearnedLimit()
+    limit.answered(0.0, 1.0, 100.0, 0)
+    limit.answered(1.0, 11.0, 1000.0, 0)  # ten times as long, ten times the work
+    assert limit.limit == LearnedLimit().limit
+    limit.answered(200.0, 201.0, 10.0, 0)  # two windows later: ten times as slow is usual now
+    limit.answered(300.0, 301.0, 10.0, 0)
+    limit.answered(400.0, 401.0, 10.0, 0)
+    assert limit.limit > 14.0
+
+
+@pytest.mark.parametrize("work", [0.0, -5.0, 1e300])
+@pytest.mark.parametrize("took_s", [0.0, -1.0, 1e9])
+def test_odd_answers_break_nothing(work: float, took_s: float) -> None:
+    limit = LearnedLimit()
+    for _ in range(50):
+        limit.answered(10.0, 10.0 + took_s, work, 10**9)
+    assert LEAST <= limit.allowed() <= MOST
+
+
+# Drain rates.
+
+
+def test_the_rate_is_what_was_served_lately() -> None:
+    drain = Drain()
+    for number in range(100):
+        drain.served(2, 1000.0 + 0.1 * number)
+    assert drain.rate(2, 1010.0) == pytest.approx(10.0, rel=0.1)
+    assert drain.retry_after_s(2, 100, 1010.0) == pytest.approx(10, abs=1)
+    assert drain.rate(1, 1010.0) == 0.0
+    assert drain.rate(2, 1100.0) == 0.0
+
+
+def test_retry_after_is_at_least_a_second_and_never_absurd() -> None:
+    drain = Drain()
+    assert 1 <= drain.retry_after_s(0, 10**9, 0.0) <= MOST_S
+    drain.served(0, 0.0)
+    assert drain.retry_after_s(0, 10**9, 0.0) == MOST_S
+    assert drain.retry_after_s(0, 0, 0.0) == 1
+
+
+# Predicted outputs.
+
+
+def test_outputs_are_as_a_flows_last_ones_were() -> None:
+    outputs = Outputs()
+    for _ in range(30):
+        outputs.learn("k", "long", 1000)
+        outputs.learn("k", "short", 10)
+    assert outputs.predict("k", "long") == pytest.approx(1000, rel=0.05)
+    assert outputs.predict("k", "short") == pytest.approx(10, abs=5)
+    assert 10 < outputs.predict("k", "unknown") < 1000
+    outputs.learn("k", "short", 10_000)
+    assert outputs.predict("k", "short") < 2100  # one answer is not believed
+
+
+def test_names_cost_no_memory_without_end() -> None:
+    outputs = Outputs()
+    for number in range(3 * FLOWS_MAX):
+        outputs.learn("k", f"u{number}", 5)
+        outputs.learn("k", "steady", 700)
+    assert len(outputs) == FLOWS_MAX
+    assert outputs.predict("k", "steady") > 650
+
+
+# Turns and rules.
+
+
+def test_a_class_that_comes_back_has_saved_up_nothing() -> None:
+    turns = Turns(Rules(config()).classes)
+    turns.begins(2)
+    for _ in range(100):
+        turns.serves(2, 1000.0, 2.0)
+    turns.begins(4)
+    assert turns.passes[4] >= turns.passes[2] - 1000.0 / 4.0
+    turns.ends(2)
+    turns.ends(4)
+    turns.begins(3)  # nobody waited: all begin alike
+    assert turns.passes[3] == max(turns.passes)
+
+
+def test_weights_between_classes_are_mixed_and_end_at_high() -> None:
+    turns = Turns(Rules(config()).classes)
+    assert [turns.weight(float(level)) for level in (1, 2, 3, 4)] == [8.0, 4.0, 2.0, 1.0]
+    assert turns.weight(2.5) == 3.0
+    assert turns.weight(0.3) == turns.weight(1.0)
+    assert turns.weight(9.0) == turns.weight(4.0)
+
+
+def test_age_never_makes_anybody_more_urgent_than_high() -> None:
+    rules = Rules(config(aging=0.1))
+    assert rules.aged(4.0, 20.0) == 2.0
+    assert rules.aged(4.0, 1e9) == 1.0
+    assert rules.aged(1.0, 1e9) == 1.0
+    assert rules.aged(0.3, 1e9) == 0.3
+
+
+def test_who_starves_is_promoted_while_there_is_time_left() -> None:
+    for rules in Rules(Config()).classes:
+        assert rules.promote_s < rules.bound_s <= rules.timeout_s
+
+
+@pytest.mark.parametrize(
+    ("number", "urgency"),
+    [(0.0, 0), (0.49, 0), (0.5, 1), (2.0, 2), (3.5, 4), (4.0, 4), (9.0, 4), (-3.0, 0)],
+)
+def test_a_class_is_the_nearest_number(number: float, urgency: int) -> None:
+    assert Ticket(number=number).urgency == urgency < CLASSES
+
+
+def test_a_ticket_keeps_what_it_was_told() -> None:
+    ticket = Ticket(model="m", tokens=100)
+    assert (ticket.lane, ticket.prompt, ticket.level) == ("m", 100, 2.0)
+    assert Ticket(model="m", lane="pinned").lane == "pinned"
+    assert Ticket().deadline == inf

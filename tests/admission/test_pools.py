@@ -1,0 +1,205 @@
+"""One queue for the replicas that are connected by what they serve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.queueing.ticket import ENDED, SENT, WAITING, Ticket
+from router.admission.place import Place
+from router.admission.pools import ANY, Pools, pools_of
+from router.core.lease import Lease
+from tests.admission.world import Spot, config
+
+
+def groups(pools: dict[str, int]) -> set[frozenset[str]]:
+    return {
+        frozenset(model for model in pools if pools[model] == number and model != ANY)
+        for number in set(pools.values())
+    } - {frozenset()}
+
+
+@pytest.mark.parametrize(
+    ("served", "wanted"),
+    [
+        ([], []),
+        ([{"a"}, {"a"}], ["a"]),
+        ([{"a"}, {"b"}], ["a", "b"]),
+        ([{"a", "b"}, {"b", "c"}, {"d"}], ["abc", "d"]),
+        ([{"a"}, {"b"}, {"c", "b"}, {"a", "c"}], ["abc"]),
+        ([{"a"}, None, {"b"}], ["ab"]),
+        ([None], []),
+        ([set(), {"a"}], ["a"]),
+    ],
+)
+def test_pools_are_what_is_connected(
+    served: Sequence[Iterable[str] | None], wanted: list[str]
+) -> None:
+    assert groups(pools_of(served)) == {frozenset(each) for each in wanted}
+
+
+@given(st.lists(st.sets(st.sampled_from("abcdefgh"), max_size=3)))
+def test_no_replica_is_in_two_pools_and_none_could_be_parted(served: list[set[str]]) -> None:
+    pools = pools_of(served)
+    for models in served:
+        assert len({pools[model] for model in models}) <= 1
+    for group in groups(pools):
+        # From any of its models all others are reached over replicas.
+        reached = {min(group)}
+        while more := {m for s in served if s & reached for m in s} - reached:
+            reached |= more
+        assert reached == group
+
+
+class Fleet:
+    """Replicas and what they serve."""
+
+    def __init__(self, **served: str | None) -> None:
+        self.spots = {name: Spot(name) for name in served}
+        self.served = {
+            self.spots[name]: None if models is None else set(models)
+            for name, models in served.items()
+        }
+
+    def eligible(self, lane: str) -> Sequence[Place]:
+        return [spot for spot in self.served if self.serves(spot, lane)]
+
+    def serves(self, place: Place, lane: str) -> bool:
+        assert isinstance(place, Spot)
+        models = self.served.get(place, set())
+        return models is None or lane in models
+
+    def is_blind(self, place: Place) -> bool:
+        return False
+
+
+class Desk:
+    """Drives pools by hand; what is sent stays sent until it is ended."""
+
+    def __init__(self, fleet: Fleet, **fields: object) -> None:
+        rules = config(gates={"waiting": 1, "prefill_tokens": 0}, **fields)
+        self.fleet = fleet
+        self.pools = Pools(rules, fleet)
+        self.now = 0.0
+        self.leases: dict[Ticket, Lease] = {}
+        self.regroup()
+
+    def regroup(self) -> None:
+        self.pools.regroup(self.fleet.served, self.now)
+        for spot in self.fleet.served:
+            self.free(spot)
+
+    def come(self, model: str, key: str = "") -> Ticket:
+        ticket = Ticket(model=model, key=key, tokens=100, output=10, arrival=self.now)
+        places = self.pools.offer(ticket, self.now)
+        if places:
+            self._lease(ticket, places[0])
+            self.pools.sent(ticket, places[0], self.now)
+        return ticket
+
+    def _lease(self, ticket: Ticket, place: Place) -> None:
+        assert isinstance(place, Spot)
+        self.leases[ticket] = Lease(place, ticket.tokens)
+
+    def free(self, place: Place) -> None:
+        for ticket in self.pools.freed(place, self.now):
+            self._lease(ticket, ticket.place)
+
+    def end(self, ticket: Ticket) -> None:
+        place = ticket.place
+        self.leases.pop(ticket).release()
+        self.pools.settle(ticket, 100, 10, self.now)
+        self.free(place)
+
+
+def test_unconnected_models_know_nothing_of_each_other() -> None:
+    desk = Desk(Fleet(one="a", two="b"), classes={"normal": {"depth": 2}})
+    assert len(desk.pools.queues) == 2
+    a = [desk.come("a") for _ in range(3)]
+    b = [desk.come("b") for _ in range(3)]
+    assert [t.state for t in a + b] == [SENT, WAITING, WAITING] * 2
+    assert desk.pools.of("a") is not desk.pools.of("b")
+    assert desk.pools.waiting == 4
+    desk.end(a[0])
+    assert [t.state for t in a] == [ENDED, SENT, WAITING]
+    assert desk.pools.of("b").waiting == 2
+
+
+def test_pools_that_join_put_who_waits_in_the_order_of_arrival() -> None:
+    desk = Desk(Fleet(one="a", two="b"), policy="fifo")
+    came = [desk.come(model) for model in "abbaabab"]
+    both = Spot("both")
+    desk.fleet.served[both] = {"a", "b"}
+    desk.now = 1.0
+    desk.regroup()
+    assert len(desk.pools.queues) == 1
+    taken = [t for t in came if t.place is both]
+    assert taken == [came[2]]  # one of each had been sent
+    order = [taken[0]]
+    for _ in range(5):
+        desk.end(order[-1])
+        order += [t for t in came if t.place is both and t.state == SENT]
+    assert order == came[2:]
+    assert all(t.queue is desk.pools.queues[0] for t in order)
+
+
+def test_pools_that_part_take_their_own_with_them() -> None:
+    desk = Desk(Fleet(one="a", two="b", both="ab"))
+    came = [desk.come(model) for model in "aabb" * 5]
+    waiting = [t for t in came if t.state == WAITING]
+    del desk.fleet.served[desk.fleet.spots["both"]]
+    desk.pools.gone(desk.fleet.spots["both"])
+    desk.regroup()
+    assert len(desk.pools.queues) == 2
+    assert desk.pools.waiting == len(waiting)
+    for ticket in waiting:
+        assert ticket.queue is desk.pools.of(ticket.model)
+    # What runs at the lost replica is settled where it was counted.
+    for ticket in [t for t in came if t.state == SENT]:
+        desk.end(ticket)
+    while running := [t for t in came if t.state == SENT]:
+        for ticket in running:
+            desk.end(ticket)
+    assert all(t.state == ENDED for t in came)
+    assert desk.pools.waiting == 0
+
+
+def test_the_same_fleet_again_moves_nobody() -> None:
+    desk = Desk(Fleet(one="ab", two="c"))
+    came = [desk.come(model) for model in "abcabc"]
+    queues = desk.pools.queues
+    desk.regroup()
+    assert desk.pools.queues == queues
+    assert [t.state for t in came].count(WAITING) == 4
+
+
+def test_a_model_that_nobody_serves_waits_somewhere_and_its_time_is_limited() -> None:
+    desk = Desk(Fleet(one="a"), absent_s=5.0)
+    ticket = desk.come("unknown")
+    assert ticket.state == WAITING
+    desk.pools.tick(1.0)
+    assert desk.pools.next_at <= 6.0
+    expired = desk.pools.tick(6.0).expired
+    assert [over.ticket for over in expired] == [ticket]
+    assert desk.pools.next_at == float("inf")
+
+
+def test_leaving_and_coming_back_find_the_queue_of_now() -> None:
+    desk = Desk(Fleet(one="a", two="b"))
+    first, second = desk.come("a"), desk.come("a")
+    both = Spot("both")
+    desk.fleet.served[both] = {"a", "b"}
+    third = desk.come("a")
+    desk.regroup()
+    assert second.place is both
+    assert desk.pools.leave(third)
+    desk.leases.pop(first).release()
+    assert desk.pools.requeue(first, desk.now)
+    desk.free(desk.fleet.spots["one"])
+    assert first.state == SENT and first.queue is desk.pools.queues[0]
+    for ticket in (first, second):
+        desk.end(ticket)
+    assert desk.pools.waiting == 0

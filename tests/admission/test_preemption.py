@@ -1,0 +1,146 @@
+"""Inversion protection: less urgent requests that have shown nothing give way, within a budget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from policies.queueing.ticket import SENT, WAITING
+from tests.admission.world import Spot, World, config
+
+LOW = {"number": 3.0, "tokens": 20_000, "output": 50}
+HIGH = {"number": 1.0, "tokens": 100, "output": 10}
+
+
+def preempting(**fields: Any) -> World:
+    rules = config(
+        preemption={"enabled": True, "budget": 1.0, **fields}, gates={"prefill_tokens": 0}
+    )
+    return World([Spot("a", slots=4)], rules)
+
+
+def test_the_newest_lowest_gives_way_and_is_put_back_at_its_old_place() -> None:
+    world = preempting()
+    low = [world.come(**LOW) for _ in range(5)]
+    batch = world.come(**{**LOW, "number": 4.0})
+    spot = world.pool.spots[0]
+    assert [job.ticket for job in spot.fifo] == low[1:3]
+    high = world.come(**HIGH)
+    world.run(0.19)
+    assert world.queue.counts.preempted == [0] * 5
+    world.run(0.02)
+    assert world.queue.counts.preempted == [0, 0, 0, 1, 0]
+    assert high in world.started
+    assert low[2].state == WAITING and low[1].state == SENT
+    assert low[2].preempted == 1
+    world.run(60.0)
+    assert len(world.done) == 7
+    # It went again before those that came after it.
+    order = [ticket for ticket in world.order if ticket in low]
+    assert order == [low[0], low[1], low[2], low[2], low[3], low[4]]
+    assert world.done[batch] > world.done[low[4]]
+    world.assert_empty()
+
+
+def test_who_has_shown_something_does_not_give_way() -> None:
+    world = preempting()
+    for _ in range(4):
+        world.come(**{**LOW, "tokens": 10, "output": 1000})
+    world.run(0.1)  # all of them decode, and no slot is left
+    spot = world.pool.spots[0]
+    assert spot.running == 4
+    for _ in range(3):
+        world.come(number=2.0, tokens=10, output=10)
+    high = world.come(**HIGH)
+    world.run(5.0)
+    assert sum(world.queue.counts.preempted) == 0
+    assert high not in world.started
+
+
+def test_one_that_is_not_streamed_gives_way_for_a_few_seconds() -> None:
+    for wait_s, gives in ((1.0, 1), (6.0, 0)):
+        world = preempting(whole_s=5.0)
+        spot = world.pool.spots[0]
+        for _ in range(3):
+            world.come(**{**LOW, "tokens": 10, "output": 1000}, streamed=False)
+        spot.kv_usage = 0.99  # they hold the KV cache
+        world.run(wait_s)
+        world.free(spot)
+        world.come(**HIGH)
+        world.run(0.5)
+        assert sum(world.queue.counts.preempted) == gives
+
+
+def test_a_class_that_is_near_does_not_give_way() -> None:
+    world = preempting(gap=2)
+    for _ in range(5):
+        world.come(number=2.0, tokens=20_000, output=10)
+    world.come(**HIGH)
+    critical = world.come(number=0.0, tokens=100, output=10)
+    world.run(0.3)
+    assert critical in world.started  # its own gate lets one more in
+    assert world.queue.counts.preempted == [0, 0, 0, 0, 0]
+    world.come(number=0.0, tokens=100, output=10)
+    world.run(0.3)
+    assert world.queue.counts.preempted == [0, 0, 1, 0, 0]
+
+
+def test_normal_requests_preempt_nobody() -> None:
+    world = preempting(gap=1)
+    for _ in range(5):
+        world.come(**{**LOW, "number": 4.0, "tokens": 100_000})
+    for _ in range(5):
+        world.come(number=2.0, tokens=10, output=10)
+    world.run(8.0)
+    assert sum(world.queue.counts.preempted) == 0
+
+
+def test_the_budget_bounds_it() -> None:
+    world = preempting(budget=0.05)
+    for _ in range(60):
+        world.come(**{**LOW, "tokens": 5000})
+        world.come(**HIGH)
+        world.run(0.5)
+    world.run(60.0)
+    sent = len(world.order)
+    assert 1 <= sum(world.queue.counts.preempted) <= 1 + 0.05 * sent
+
+
+def test_nobody_gives_way_again_and_again() -> None:
+    world = preempting(times=2)
+    low = world.come(**LOW)
+    for _ in range(100):
+        world.come(**{**HIGH, "tokens": 1500})
+        world.come(**{**HIGH, "tokens": 1500})
+        world.run(0.2)
+    assert low.preempted <= 2
+    world.run(60.0)
+    assert low in world.done
+    world.assert_empty()
+
+
+def test_one_that_ends_before_it_is_stopped_has_ended() -> None:
+    world = preempting()
+    low = [world.come(**LOW) for _ in range(3)]
+    world.come(**HIGH)
+    queue = world.queue
+    victims = queue.tick(world.now + 0.3).preempt
+    assert victims == [low[2]]
+    job = world.jobs[low[2]]
+    world._stop(job)
+    queue.settle(low[2], 10, 10, world.now)
+    world._ended(low[2])
+    assert not queue.requeue(low[2], world.now)
+    assert queue._preemption.asked == 0
+    world.free(job.spot)
+    world.run(60.0)
+    world.assert_empty()
+
+
+def test_it_is_off_unless_asked_for() -> None:
+    world = World([Spot("a", slots=4)], config(gates={"prefill_tokens": 0}))
+    for _ in range(5):
+        world.come(**LOW)
+    high = world.come(**HIGH)
+    world.run(1.0)
+    assert high not in world.started
+    assert world.queue._preemption.listed() == 0

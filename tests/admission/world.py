@@ -1,0 +1,341 @@
+"""A fleet in miniature on a virtual clock, and a driver that does with the queue what a proxy does.
+
+A replica has a FIFO, slots, a prefill that takes one request after the other, and decoding that
+takes as long as its tokens. What waits there is counted by the real leases. The driver keeps the
+rules of the queue's contract and checks after every event what must hold at all times.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from heapq import heappop, heappush
+from typing import Any
+
+import msgspec
+
+from policies.queueing.ticket import ENDED, NEW, WAITING, Ticket
+from router.admission.clockwork import Expired
+from router.admission.place import Place
+from router.admission.queue import CANCELLED, Queue
+from router.config.model import Queue as Config
+from router.core.errors import RouterError
+from router.core.lease import Lease, poll_begins, poll_counted
+from tests.harness.slots import Counted
+
+
+def config(**fields: Any) -> Config:
+    """The section `queue` as it would stand in a file."""
+    return msgspec.convert(fields, Config)
+
+
+class Spot(Counted):
+    """A replica: what the queue sees of it, and an engine behind it."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        slots: int | None = 64,
+        prefill_rate: float = 10_000.0,
+        tpot_s: float = 0.02,
+        limit: int = 10**9,
+    ) -> None:
+        super().__init__()
+        self.id = name
+        self.limit = limit
+        self.slots: int | None = slots
+        self.kv_usage: float | None = None
+        self.kv_tokens: int | None = None
+        self.tpot_s: float | None = None
+        self.engine_slots = slots or 64
+        self.prefill_rate = prefill_rate
+        self.engine_tpot_s = tpot_s
+        self.running = 0
+        self.fifo: deque[Job] = deque()
+        self.prefills = False
+        self.held: dict[object, int] = {}
+
+    def __repr__(self) -> str:
+        return self.id
+
+
+class Job:
+    """One ticket at a replica."""
+
+    def __init__(self, ticket: Ticket, spot: Spot, lease: Lease) -> None:
+        self.ticket = ticket
+        self.spot = spot
+        self.lease = lease
+        self.gone = False
+        self.runs = False
+
+
+class Stand:
+    """The pool: which spots serve which lane."""
+
+    def __init__(self, spots: Sequence[Spot]) -> None:
+        self.spots = list(spots)
+        self.lanes: dict[str, list[Spot]] = {}
+        self.blind: set[Spot] = set()
+
+    def eligible(self, lane: str) -> Sequence[Place]:
+        return self.lanes.get(lane, self.spots)
+
+    def serves(self, place: Place, lane: str) -> bool:
+        return place in self.eligible(lane)
+
+    def is_blind(self, place: Place) -> bool:
+        return place in self.blind
+
+
+class World:
+    """Time, a queue, and what happens."""
+
+    def __init__(
+        self,
+        spots: Sequence[Spot],
+        rules: Config | None = None,
+        *,
+        tick_s: float | None = None,
+    ) -> None:
+        """`tick_s`: tick so often, and not when the queue wants it."""
+        self.now = 1000.0
+        self.pool = Stand(spots)
+        self.queue = Queue(rules or config(), self.pool)
+        self.jobs: dict[Ticket, Job] = {}
+        self.started: dict[Ticket, float] = {}  # when each was sent for the first time
+        self.order: list[Ticket] = []  # in which they were sent
+        self.first: dict[Ticket, float] = {}  # content
+        self.done: dict[Ticket, float] = {}
+        self.expired: dict[Ticket, RouterError] = {}
+        self.refused: list[tuple[Ticket, RouterError]] = []
+        self.polls = 0
+        self.most_waiting: dict[Spot, int] = {}
+        self.ends: dict[Ticket, int] = {}  # how many ends each came to
+        self.on_sent: Callable[[Ticket, Spot], None] = _ignore
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = 0
+        self._tick_s = tick_s
+        self._tick_at = float("inf")
+        for spot in spots:
+            self.queue.freed(spot, self.now)
+        if tick_s is not None:
+            self.after(tick_s, self._tick_always)
+
+    # -- time ---------------------------------------------------------------------------------
+
+    def at(self, when: float, act: Callable[[], None]) -> None:
+        self._count += 1
+        heappush(self._heap, (when, self._count, act))
+
+    def after(self, seconds: float, act: Callable[[], None]) -> None:
+        self.at(self.now + seconds, act)
+
+    def run(self, seconds: float) -> None:
+        """Everything that happens in so many seconds."""
+        until = self.now + seconds
+        while self._heap and self._heap[0][0] <= until:
+            when, _, act = heappop(self._heap)
+            assert when >= self.now
+            self.now = when
+            act()
+            self._after_event()
+        self.now = until
+
+    def _after_event(self) -> None:
+        queue = self.queue
+        assert sum(queue.depth) == queue.waiting
+        for spot in self.pool.spots:
+            self.most_waiting[spot] = max(self.most_waiting.get(spot, 0), spot.waiting)
+        if self._tick_s is None and queue.next_at < self._tick_at:
+            self._tick_at = max(queue.next_at, self.now)
+            self.at(self._tick_at, self._tick_due)
+
+    def _tick_due(self) -> None:
+        if self._tick_at <= self.now:
+            self._tick_at = float("inf")
+            self.tick()
+
+    def _tick_always(self) -> None:
+        self.tick()
+        self.after(self._tick_s or 1.0, self._tick_always)
+
+    def tick(self) -> list[Expired]:
+        ticked = self.queue.tick(self.now)
+        for over in ticked.expired:
+            assert over.ticket.state == ENDED
+            self._ended(over.ticket)
+            self.expired[over.ticket] = over.error
+        self._send(ticked.granted)
+        for victim in ticked.preempt:
+            self._put_back(victim)
+        for place in ticked.polls:
+            self.polls += 1
+            assert isinstance(place, Spot)
+            self.poll(place)
+        return ticked.expired
+
+    # -- requests -----------------------------------------------------------------------------
+
+    def come(self, **facts: Any) -> Ticket:
+        """A request arrives now."""
+        ticket = Ticket(arrival=self.now, **facts)
+        self.offer(ticket)
+        return ticket
+
+    def offer(self, ticket: Ticket) -> None:
+        try:
+            places = self.queue.offer(ticket, self.now)
+        except RouterError as err:
+            assert ticket.state == ENDED
+            self._ended(ticket)
+            self.refused.append((ticket, err))
+            return
+        if places:
+            assert ticket.state == NEW
+            spot = min(places, key=lambda place: place.load)
+            assert isinstance(spot, Spot)
+            job = self._lease(ticket, spot)
+            self.queue.sent(ticket, spot, self.now)
+            self._dispatch(job)
+        else:
+            assert ticket.state == WAITING
+        self._after_event()
+
+    def come_often(self, every_s: float, count: int, **facts: Any) -> None:
+        """`count` requests, one every so many seconds, the first after that time."""
+        for number in range(1, count + 1):
+            self.at(self.now + number * every_s, partial(self._come, facts))
+
+    def _come(self, facts: dict[str, Any]) -> None:
+        self.come(**facts)
+
+    def leave(self, ticket: Ticket) -> None:
+        """The client goes away, wherever his request is."""
+        if self.queue.leave(ticket):
+            self._ended(ticket)
+        elif (job := self.jobs.get(ticket)) is not None:
+            self._stop(job)
+            self.queue.settle(ticket, -1, 0, self.now, CANCELLED)
+            self._ended(ticket)
+            self.free(job.spot)
+        self._after_event()
+
+    def _lease(self, ticket: Ticket, spot: Spot) -> Job:
+        job = Job(ticket, spot, Lease(spot, ticket.tokens, ticket.streamed))
+        self.jobs[ticket] = job
+        return job
+
+    def _send(self, granted: list[Ticket]) -> None:
+        jobs = [self._lease(ticket, ticket.place) for ticket in granted]
+        for job in jobs:
+            self._dispatch(job)
+
+    def free(self, spot: Spot) -> None:
+        self._send(self.queue.freed(spot, self.now))
+
+    def _dispatch(self, job: Job) -> None:
+        ticket = job.ticket
+        assert job.spot in self.pool.eligible(ticket.lane)
+        assert job.spot not in ticket.excluded
+        self.started.setdefault(ticket, self.now)
+        self.order.append(ticket)
+        self.on_sent(ticket, job.spot)
+        job.spot.fifo.append(job)
+        self._serve(job.spot)
+
+    def _put_back(self, ticket: Ticket) -> None:
+        job = self.jobs[ticket]
+        self._stop(job)
+        assert self.queue.requeue(ticket, self.now)
+        self.free(job.spot)
+
+    # -- the engine ---------------------------------------------------------------------------
+
+    def _serve(self, spot: Spot) -> None:
+        while spot.fifo and spot.fifo[0].gone:
+            spot.fifo.popleft()
+        if spot.prefills or not spot.fifo or spot.running >= spot.engine_slots:
+            return
+        job = spot.fifo.popleft()
+        job.runs = True
+        spot.running += 1
+        spot.prefills = True
+        self.after(0.001 + job.ticket.tokens / spot.prefill_rate, partial(self._prefilled, job))
+
+    def _prefilled(self, job: Job) -> None:
+        spot, ticket = job.spot, job.ticket
+        spot.prefills = False
+        self._serve(spot)
+        if job.gone:
+            return
+        output = max(ticket.output, 1)
+        self.after(output * spot.engine_tpot_s, partial(self._finished, job, output))
+        if ticket.streamed:
+            self.first.setdefault(ticket, self.now)
+            job.lease.begun()
+            self.queue.shown(ticket)
+            self.free(spot)
+
+    def _finished(self, job: Job, output: int) -> None:
+        if job.gone:
+            return
+        self.first.setdefault(job.ticket, self.now)
+        self._stop(job)
+        self.queue.settle(job.ticket, job.ticket.tokens, output, self.now)
+        self._ended(job.ticket)
+        self.done[job.ticket] = self.now
+        self.free(job.spot)
+
+    def _stop(self, job: Job) -> None:
+        """It is at its replica no longer."""
+        job.gone = True
+        job.lease.release()
+        del self.jobs[job.ticket]
+        if job.runs:
+            job.spot.running -= 1
+        self._serve(job.spot)
+
+    def _ended(self, ticket: Ticket) -> None:
+        self.ends[ticket] = self.ends.get(ticket, 0) + 1
+
+    # -- polls --------------------------------------------------------------------------------
+
+    def poll(self, spot: Spot) -> None:
+        number = poll_begins(spot)
+        waiting = sum(1 for job in spot.fifo if not job.gone)
+        poll_counted(spot, number, spot.running, waiting)
+        self.free(spot)
+
+    def blinded(self, spot: Spot) -> None:
+        """From now on polls of it fail."""
+        self.pool.blind.add(spot)
+        poll_begins(spot)
+        self.free(spot)
+
+    def poll_every(self, seconds: float) -> None:
+        for spot in self.pool.spots:
+            self.poll(spot)
+        self.after(seconds, partial(self.poll_every, seconds))
+
+    # -- what is left -------------------------------------------------------------------------
+
+    def assert_empty(self) -> None:
+        """Nothing waits, nothing runs, and every ticket came to exactly one end."""
+        assert self.queue.waiting == 0 and self.queue.body_bytes == 0
+        assert self.queue.flows() == {}
+        assert not self.jobs
+        for spot in self.pool.spots:
+            assert (spot.inflight, spot.pending_tokens) == (0, 0)
+        assert set(self.ends.values()) <= {1}
+
+
+def _ignore(ticket: Ticket, spot: Spot) -> None:
+    pass
+
+
+def holds(spots: Mapping[Any, int]) -> Callable[[], Mapping[Any, int]]:
+    """What `look` tells of a ticket."""
+    return lambda: spots

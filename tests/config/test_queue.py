@@ -1,0 +1,67 @@
+"""The section `queue`: defaults that fit together, and complaints that name what is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from policies.queueing.contract import order_names
+from router.config.load import parse
+from router.config.model import Config, Queue
+from router.core.errors import ConfigError
+
+REPLICA = "replicas: [http://gpu-1:8000]\n"
+
+
+def problems_of(queue: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        parse(f"{REPLICA}queue: {queue}")
+    return caught.value.problems
+
+
+def test_the_default_is_good_also_with_everything_switched_on() -> None:
+    on = "{reservations: {enabled: true}, preemption: {enabled: true}}"
+    assert parse(REPLICA).queue == Queue() == Config().queue
+    assert parse(f"{REPLICA}queue: {on}").queue.reservations.enabled
+
+
+def test_a_class_keeps_its_own_defaults_beside_what_is_given() -> None:
+    queue = parse(f"{REPLICA}queue: {{classes: {{batch: {{depth: 7}}}}}}").queue
+    assert (queue.classes.batch.depth, queue.classes.batch.waiting) == (7, 1)
+    assert queue.classes.batch.timeout_s == Queue().classes.batch.timeout_s
+
+
+@pytest.mark.parametrize("name", order_names())
+def test_every_order_can_be_asked_for(name: str) -> None:
+    assert parse(f"{REPLICA}queue: {{policy: {name}}}").queue.policy == name
+
+
+@pytest.mark.parametrize(
+    ("queue", "path"),
+    [
+        ("{policy: fiar}", "queue.policy"),
+        ("{policy: drr, options: {quantum: 0}}", "queue.options.quantum"),
+        ("{policy: drr, options: {quanta: 5}}", "queue.options.quanta"),
+        ("{order: sideways}", "queue.order"),
+        ("{gates: {waiting: 0}}", "queue.gates.waiting"),
+        ("{classes: {urgent: {}}}", "queue.classes.urgent"),
+        ("{classes: {low: {starvation_s: 601}}}", "queue.classes.low.starvation_s"),
+        (
+            "{reservations: {enabled: true}, classes: {batch: {share: 0}}}",
+            "queue.classes.batch.share",
+        ),
+        ("{reservations: {enabled: true}, classes: {batch: {share: 0.5}}}", "queue.classes"),
+        ("{preemption: {gap: 0}}", "queue.preemption.gap"),
+    ],
+)
+def test_what_is_wrong_is_named(queue: str, path: str) -> None:
+    (problem,) = problems_of(queue)
+    assert problem.startswith(f"{path}:"), problem
+
+
+def test_shares_need_not_fit_where_nothing_is_reserved() -> None:
+    parse(f"{REPLICA}queue: {{classes: {{batch: {{share: 0.5}}}}}}")
+
+
+def test_a_misspelt_order_is_guessed() -> None:
+    (problem,) = problems_of("{policy: fiar}")
+    assert "did you mean fair?" in problem

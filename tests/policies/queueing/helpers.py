@@ -1,0 +1,55 @@
+"""What tests of order policies share: tickets, and serving a line to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from random import Random
+from typing import Any
+
+from policies.queueing.contract import Line, OrderPolicy
+from policies.queueing.ticket import Ticket
+
+_orders = count(1)
+
+
+def ticket(**facts: Any) -> Ticket:
+    """The next to arrive."""
+    facts.setdefault("output", 10)
+    made = Ticket(**facts)
+    made.order = next(_orders)
+    return made
+
+
+def any_ticket(rng: Random, now: float, urgency: int = 2) -> Ticket:
+    """Any request of a class: its flow, weight, size, number and deadline are drawn."""
+    key = rng.randrange(6)
+    return ticket(
+        number=urgency + rng.choice((0.0, 0.0, rng.uniform(-0.49, 0.49))),
+        key=f"key-{key}",
+        user=f"user-{rng.randrange(3)}",
+        weight=float(1 + key % 2),
+        tokens=rng.choice((0, 1, rng.randrange(10_000))),
+        output=rng.choice((0, rng.randrange(2000))),
+        arrival=now,
+        deadline=rng.choice((float("inf"), now + rng.uniform(0.0, 30.0))),
+    )
+
+
+def pushed(line: Line, tickets: Sequence[Ticket], now: float = 0.0) -> Line:
+    for each in tickets:
+        line.push(each, now)
+    return line
+
+
+def served(
+    policy: OrderPolicy, line: Line, now: float = 0.0, most: int = 10**9, step_s: float = 0.0
+) -> list[Ticket]:
+    """Take the first one as often as there is one; every prediction turns out to be true."""
+    found: list[Ticket] = []
+    while len(found) < most and (first := line.first(now)) is not None:
+        line.take(first, now)
+        policy.settled(first, first.tokens, first.output)
+        found.append(first)
+        now += step_s
+    return found

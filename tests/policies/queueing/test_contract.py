@@ -1,0 +1,184 @@
+"""The contract every registered order policy keeps, whoever wrote it."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from policies.queueing.contract import Line, OrderPolicy, make_order, order_names
+from policies.queueing.ticket import CLASSES, Ticket
+from tests.policies.queueing.helpers import any_ticket, pushed, served, ticket
+
+pytestmark = pytest.mark.parametrize("name", order_names())
+
+
+def check_looks(line: Line, waiting: set[Ticket], now: float) -> None:
+    """What can be seen of a line fits together, and looking changes nothing."""
+    first = line.first(now)
+    assert (first is None) is (not waiting)
+    band = line.band(64, now)
+    if first is not None:
+        assert band[0] is first
+        line.rank(now)
+    assert len(band) <= 64
+    assert len(set(band)) == len(band)
+    assert waiting.issuperset(band)
+    assert line.first(now) is first
+    assert line.band(64, now) == band
+
+
+def test_everybody_comes_out_once_however_the_line_is_used(name: str) -> None:
+    rng = Random(3)
+    policy = make_order(name)
+    lines = [policy.line(urgency) for urgency in range(CLASSES)]
+    waiting: list[set[Ticket]] = [set() for _ in lines]
+    running: list[Ticket] = []
+    out: dict[Ticket, int] = {}
+    now = 0.0
+    for step in range(6000):
+        now += rng.choice((0.0, 0.01, 1.0))
+        urgency = rng.randrange(CLASSES)
+        line, here = lines[urgency], waiting[urgency]
+        act = rng.random()
+        if act < (0.6 if step < 3000 else 0.2):
+            made = any_ticket(rng, now, urgency)
+            line.push(made, now)
+            here.add(made)
+        elif here and act < 0.7:
+            gone = rng.choice(sorted(here, key=lambda t: t.order))
+            line.drop(gone)
+            here.remove(gone)
+            out[gone] = out.get(gone, 0) + 1
+        elif here and act < 0.95:
+            taken = rng.choice(line.band(64, now))
+            if rng.random() < 0.1:  # the queue put somebody first
+                taken = rng.choice(sorted(here, key=lambda t: t.order))
+            line.take(taken, now)
+            here.remove(taken)
+            running.append(taken)
+        elif running:
+            over = running.pop(rng.randrange(len(running)))
+            if rng.random() < 0.3:
+                policy.refunded(over)
+                home = over.urgency
+                lines[home].push(over, now)
+                waiting[home].add(over)
+            else:
+                policy.settled(over, rng.randrange(20_000), rng.randrange(5000))
+                out[over] = out.get(over, 0) + 1
+        if step % 10 == 0:
+            check_looks(line, here, now)
+    for line, here in zip(lines, waiting, strict=True):
+        left = served(policy, line, now)
+        assert set(left) == here and len(left) == len(here)
+        assert line.first(now) is None
+        assert line.band(64, now) == []
+    assert set(out.values()) == {1}
+
+
+def test_equal_requests_go_in_the_order_of_their_arrival(name: str) -> None:
+    policy = make_order(name)
+    line = policy.line(2)
+    tickets = [ticket(tokens=100, arrival=0.001 * n) for n in range(300)]
+    pushed(line, tickets)
+    assert served(policy, line, 1.0) == tickets
+
+
+def test_who_was_put_back_goes_before_those_that_came_later(name: str) -> None:
+    policy = make_order(name)
+    line = policy.line(2)
+    tickets = [ticket(tokens=100, arrival=0.001 * n) for n in range(10)]
+    pushed(line, tickets)
+    first = served_one(policy, line)
+    assert first is tickets[0]
+    line.push(first, 1.0)
+    assert served(policy, line, 1.0) == tickets
+
+
+def served_one(policy: OrderPolicy, line: Line) -> Ticket:
+    first = line.first(1.0)
+    assert first is not None
+    line.take(first, 1.0)
+    policy.refunded(first)
+    return first
+
+
+def test_the_same_calls_give_the_same_order(name: str) -> None:
+    def run() -> list[int]:
+        rng = Random(5)
+        policy = make_order(name)
+        line = policy.line(2)
+        tickets = [any_ticket(rng, 0.1 * n) for n in range(400)]
+        start = tickets[0].order
+        pushed(line, tickets)
+        return [each.order - start for each in served(policy, line, 50.0, step_s=0.1)]
+
+    assert run() == run()
+
+
+def test_what_is_asked_of_lines_of_one_policy_compares(name: str) -> None:
+    """Served by the lowest rank, two lanes give everybody his turn, whichever lane is fuller."""
+    policy = make_order(name)
+    full, sparse = policy.line(2), policy.line(2)
+    for number in range(200):
+        full.push(ticket(key="a", tokens=2000, arrival=0.01 * number), 0.0)
+        if number % 20 == 0:
+            sparse.push(ticket(key="b", tokens=2000, arrival=0.01 * number), 0.0)
+    taken = []
+    for _ in range(220):
+        lines = [line for line in (full, sparse) if line.first(5.0) is not None]
+        if not lines:
+            break
+        line = min(lines, key=lambda each: each.rank(5.0))
+        first = line.first(5.0)
+        assert first is not None
+        line.take(first, 5.0)
+        taken.append(first.key)
+    assert len(taken) == 210
+    assert taken[:200].count("b") >= 9  # nobody waits for the end
+
+
+def test_the_state_stays_bounded_while_10_000_flows_come_and_go(name: str) -> None:
+    policy = make_order(name)
+    line = policy.line(2)
+    rng = Random(1)
+    steady = [ticket(key="steady", tokens=100, arrival=0.0) for _ in range(50)]
+    pushed(line, steady)
+    sizes = []
+    for number in range(10_000):
+        now = 0.01 * number
+        made = ticket(key=f"key-{number}", user=f"u{number}", tokens=rng.randrange(500))
+        made.arrival = now
+        line.push(made, now)
+        if rng.random() < 0.5:
+            line.drop(made)
+        else:
+            line.push(ticket(key="steady", tokens=100, arrival=now), now)
+            for _ in range(2):
+                first = line.first(now)
+                assert first is not None
+                line.take(first, now)
+                policy.settled(first, first.tokens, first.output)
+        if number % 1000 == 999:
+            sizes.append(accounts(policy))
+    assert max(sizes[5:]) <= max(sizes[:5]) + 200
+
+
+def accounts(policy: OrderPolicy) -> int:
+    """How many flows a policy remembers."""
+    return sum(len(book.keys) for book in getattr(policy, "books", []))
+
+
+def test_late_news_of_what_is_over_harms_nobody(name: str) -> None:
+    policy = make_order(name)
+    line = policy.line(2)
+    first = ticket(key="a", tokens=10)
+    line.push(first, 0.0)
+    line.take(first, 0.0)
+    policy.settled(first, 10, 10)
+    policy.settled(first, 10**9, 10**9)
+    policy.refunded(first)
+    others = [ticket(key=key, tokens=10, arrival=1.0) for key in ("a", "b", "a", "b")]
+    pushed(line, others, 1.0)
+    assert len(served(policy, line, 1.0)) == 4

@@ -1,0 +1,183 @@
+"""Fairness by tokens: who is charged what, and what that promises (VTC)."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from policies.queueing.accounts import IDLE_KEPT, IDLE_MAX
+from policies.queueing.contract import Line, OrderPolicy, make_order
+from policies.queueing.fair import Fair
+from policies.queueing.ticket import Ticket
+from tests.policies.queueing.helpers import pushed, served, ticket
+
+
+def counters(policy: OrderPolicy) -> dict[str, float]:
+    assert isinstance(policy, Fair)
+    return {name: a.counter for name, a in policy.books[2].keys.by_name.items()}
+
+
+def exact(**options: float) -> OrderPolicy:
+    return make_order("fair", {"width": 0.0, **options})
+
+
+def test_tokens_count_not_requests() -> None:
+    policy = exact()
+    line = policy.line(2)
+    pushed(line, [ticket(key="long", tokens=9980, output=10) for _ in range(50)])
+    pushed(line, [ticket(key="short", tokens=480, output=10) for _ in range(500)])
+    keys = [t.key for t in served(policy, line, most=105)]
+    assert keys.count("short") == pytest.approx(100, abs=2)
+
+
+def test_output_weighs_twice_and_weights_share() -> None:
+    policy = exact()
+    line = policy.line(2)
+    pushed(line, [ticket(key="reads", tokens=1000, output=0) for _ in range(100)])
+    pushed(line, [ticket(key="writes", tokens=0, output=500) for _ in range(100)])
+    pushed(line, [ticket(key="pays", weight=2.0, tokens=1000, output=0) for _ in range(100)])
+    keys = [t.key for t in served(policy, line, most=80)]
+    assert (keys.count("reads"), keys.count("writes"), keys.count("pays")) == (20, 20, 40)
+
+
+@pytest.mark.parametrize("width", [0.0, 5000.0])
+def test_service_of_any_two_that_always_wait_differs_by_no_more_than_the_bound(
+    width: float,
+) -> None:
+    """VTC's theorem: 2 * max(w_p * L_input, w_q * M). Here what runs at once is one request, whose
+    whole output is charged; `width` may be added for the sake of prefixes."""
+    rng = Random(7)
+    policy = make_order("fair", {"width": width})
+    line = policy.line(2)
+    longest, output = 4000, 800
+
+    def more(key: str) -> None:
+        tokens, made = rng.randrange(1, longest + 1), rng.randrange(1, output + 1)
+        line.push(ticket(key=key, tokens=tokens, output=made), 0.0)
+
+    keys = [f"k{number}" for number in range(5)]
+    for key in keys:
+        for _ in range(3):
+            more(key)
+    service = dict.fromkeys(keys, 0.0)
+    bound = 2 * (longest + 2 * output) + width
+    for _ in range(3000):
+        band = line.band(64, 0.0)
+        chosen = rng.choice(band)  # as prefixes would have it
+        line.take(chosen, 0.0)
+        service[chosen.key] += chosen.tokens + 2 * chosen.output
+        policy.settled(chosen, chosen.tokens, chosen.output)
+        more(chosen.key)
+        assert max(service.values()) - min(service.values()) <= bound
+
+
+def test_a_wrong_prediction_is_settled() -> None:
+    policy = exact()
+    line = policy.line(2)
+    for key in ("a", "b"):
+        pushed(line, [ticket(key=key, tokens=100, output=50) for _ in range(50)])
+    first = line.first(0.0)
+    assert first is not None and first.key == "a"
+    line.take(first, 0.0)
+    policy.settled(first, 100, 1050)  # it spoke for a thousand tokens more
+    keys = [t.key for t in served(policy, line, most=12)]
+    assert keys[:11] == ["b"] * 11
+
+
+def test_what_was_cancelled_is_given_back() -> None:
+    policy = exact()
+    line = policy.line(2)
+    for key in ("a", "b"):
+        pushed(line, [ticket(key=key, tokens=1000, output=500) for _ in range(5)])
+    first = line.first(0.0)
+    assert first is not None
+    line.take(first, 0.0)
+    policy.settled(first, 0, 0)
+    again = line.first(0.0)
+    assert again is not None and again.key == first.key
+    assert counters(policy) == {"a": 0.0, "b": 0.0}
+
+
+def test_who_comes_back_has_saved_up_nothing() -> None:
+    policy = exact()
+    line = policy.line(2)
+    idler = ticket(key="idler", tokens=100)
+    line.push(idler, 0.0)
+    pushed(line, [ticket(key="busy", tokens=100) for _ in range(300)])
+    served(policy, line, most=200)
+    pushed(line, [ticket(key="idler", tokens=100) for _ in range(100)])
+    keys = [t.key for t in served(policy, line, most=20)]
+    assert keys.count("busy") >= 9
+
+
+def test_who_leaves_the_line_with_a_debt_finds_it_again() -> None:
+    policy = exact()
+    line = policy.line(2)
+    pushed(line, [ticket(key="steady", tokens=100) for _ in range(300)])
+    line.push(ticket(key="greedy", tokens=10_000), 0.0)
+    served(policy, line, most=2)
+    line.push(ticket(key="greedy", tokens=10), 0.0)
+    keys = [t.key for t in served(policy, line, most=60)]
+    assert "greedy" not in keys
+
+
+def test_a_debt_that_is_known_late_counts_too() -> None:
+    """Its account was dropped meanwhile, because it was worth nothing."""
+    policy = exact()
+    line = policy.line(2)
+    pushed(line, [ticket(key="steady", tokens=100) for _ in range(300)])
+    talker = ticket(key="talker", tokens=1, output=0)
+    line.push(talker, 0.0)
+    taken = served_until(policy, line, talker)
+    served(policy, line, most=20)
+    for number in range(IDLE_KEPT + 1):
+        visitor = ticket(key=f"visitor {number}")
+        line.push(visitor, 0.0)
+        line.drop(visitor)
+    assert "talker" not in counters(policy)
+    policy.settled(taken, 1, 5000)
+    line.push(ticket(key="talker", tokens=1), 0.0)
+    keys = [t.key for t in served(policy, line, most=60)]
+    assert "talker" not in keys
+
+
+def served_until(policy: OrderPolicy, line: Line, wanted: Ticket) -> Ticket:
+    while (first := line.first(0.0)) is not wanted:
+        assert first is not None
+        line.take(first, 0.0)
+        policy.settled(first, first.tokens, first.output)
+    line.take(wanted, 0.0)
+    return wanted
+
+
+def test_when_nobody_waits_all_is_forgotten() -> None:
+    policy = exact()
+    line = policy.line(2)
+    line.push(ticket(key="greedy", tokens=100_000), 0.0)
+    served(policy, line)
+    pushed(line, [ticket(key="greedy", tokens=10), ticket(key="other", tokens=10)])
+    assert [t.key for t in served(policy, line)] == ["greedy", "other"]
+
+
+def test_debts_are_kept_for_a_bounded_number_of_the_idle() -> None:
+    policy = exact()
+    line = policy.line(2)
+    line.push(ticket(key="steady", tokens=10**9), 0.0)
+    for number in range(IDLE_MAX + 500):
+        line.push(ticket(key=f"k{number}", tokens=1000 + number), 0.0)
+        first = line.first(0.0)
+        assert first is not None
+        line.take(first, 0.0)
+        policy.settled(first, first.tokens, first.output)
+    assert len(counters(policy)) <= IDLE_MAX + 2
+
+
+def test_a_user_with_a_thousand_requests_and_one_with_a_single_one() -> None:
+    policy = make_order("fair")
+    line = policy.line(2)
+    pushed(line, [ticket(key="k", user="burst", tokens=9000) for _ in range(1000)])
+    served(policy, line, most=10)
+    single = ticket(key="k", user="single", tokens=9000)
+    line.push(single, 0.0)
+    assert single in served(policy, line, most=2)
