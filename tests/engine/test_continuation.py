@@ -11,7 +11,9 @@ one event, and the limit is kept to the token here.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from tests.engine import bodies, sse
 from tests.engine.favourite import preferring
 from tests.engine.fleet import Engine, Hedgerow
 from tests.engine.load import CHAT
-from tests.engine.processes import eventually
+from tests.engine.processes import eventually, members_of_group
 
 Engines = tuple[Engine, Engine]
 
@@ -48,8 +50,21 @@ def undisturbed(engine: Engine, path: str, body: dict[str, Any]) -> list[str]:
     return sse.events(answer.content)
 
 
+def whole(engine: Engine) -> None:
+    """All of it dies: the connection ends in the middle."""
+    engine.kill()
+
+
+def core_alone(engine: Engine) -> None:
+    """Its core dies: the server lives to tell of it inside the stream."""
+    members = members_of_group(engine.group)
+    named = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in members}
+    (core,) = [pid for pid, name in named.items() if b"EngineCore" in name]
+    os.kill(core, signal.SIGKILL)
+
+
 def killed_after(
-    engine: Engine, characters: int, router: Hedgerow, path: str, body: dict[str, Any]
+    characters: int, kill: Callable[[], None], router: Hedgerow, path: str, body: dict[str, Any]
 ) -> list[str]:
     """The events of a stream whose engine is killed when that much of the text has come."""
     raw = b""
@@ -58,24 +73,28 @@ def killed_after(
         assert answer.status_code == 200, answer.read()
         for chunk in answer.iter_raw():
             raw += chunk
-            whole = raw[: raw.rfind(b"\n\n") + 2] if b"\n\n" in raw else b""
-            if alive and len("".join(map(sse.text_of, sse.events(whole)))) >= characters:
-                engine.kill()
+            events = raw[: raw.rfind(b"\n\n") + 2] if b"\n\n" in raw else b""
+            if alive and len("".join(map(sse.text_of, sse.events(events)))) >= characters:
+                kill()
                 alive = False
     assert not alive, "the stream ended before its engine was killed"
     return sse.events(raw)
 
 
 @pytest.mark.parametrize(
-    ("path", "body"),
+    ("path", "body", "dies"),
     [
-        (CHAT, bodies.chat("to be continued", TOKENS, **VARIED)),
-        (COMPLETIONS, bodies.completion("to be continued", TOKENS, **VARIED)),
+        (CHAT, bodies.chat("to be continued", TOKENS, **VARIED), whole),
+        (COMPLETIONS, bodies.completion("to be continued", TOKENS, **VARIED), core_alone),
     ],
     ids=["chat", "completion"],
 )
 def test_a_killed_engines_stream_is_finished_by_the_other(
-    engines: Engines, continuing: Hedgerow, path: str, body: dict[str, Any]
+    engines: Engines,
+    continuing: Hedgerow,
+    path: str,
+    body: dict[str, Any],
+    dies: Callable[[Engine], None],
 ) -> None:
     killed, survivor = engines
     options = {"include_usage": True, "continuous_usage_stats": True}
@@ -83,7 +102,7 @@ def test_a_killed_engines_stream_is_finished_by_the_other(
     expected = undisturbed(survivor, path, body)
     assert len("".join(map(sse.text_of, expected))) == TOKENS
     before = survivor.state()
-    events = killed_after(killed, KILLED_AFTER, continuing, path, body)
+    events = killed_after(KILLED_AFTER, lambda: dies(killed), continuing, path, body)
 
     assert events[-1] == sse.DONE
     assert "".join(map(sse.text_of, events)) == "".join(map(sse.text_of, expected))
