@@ -156,7 +156,6 @@ class Leg:
         if self.rest is not None and (head.status != 200 or not head.is_sse or self.is_encoded):
             reason = error_of(head.status)  # whatever it is, it does not go on in the stream
             return self._give_up(Reason.BAD_RESPONSE if reason is Reason.OK else reason)
-        contested = self._race.is_contested(self)
         if head.status == 200 and self._race.untold is self.replica:
             self._race.went_without_priority(self.replica)
         if head.status == self.refusal:
@@ -164,12 +163,13 @@ class Leg:
             return True
         if head.status in BUSY:
             self._race.refused(self, head.retry_after)
-        if head.status in BUSY and not contested and self._race.replace(self, Reason.REPLICA_BUSY):
-            return False
+            contested = self._race.is_contested(self)
+            if not contested and self._race.replace(self, Reason.REPLICA_BUSY):
+                return False
         if not exchange.route.inference:
             return True
-        if contested and head.status != 200:
-            self._holds = True  # another copy may still do better
+        if head.status != 200 and self._race.holds_errors():
+            self._holds = True  # another copy may still do better, or has the first word
         elif exchange.life.commit == Commit.STATUS and not (head.is_sse and head.status == 200):
             self._holds = True  # has to be told inside a stream that has begun
         elif head.status == 200:
@@ -225,7 +225,7 @@ class Leg:
             reason = Reason.BAD_RESPONSE
         else:
             return True
-        if not self._race.is_contested(self):
+        if not self._race.holds_errors():
             return True
         return self._give_up(reason)
 
@@ -241,16 +241,18 @@ class Leg:
 
     def _may_tell(self, reason: Reason) -> bool:
         """Whether an error that a replica answered is for the client: not while another copy
-        lives, and not where another replica may do it."""
+        lives, not where another replica may do it, and not where an earlier one has to be told."""
         race = self._race
         if self.rest is not None:
             return self._give_up(reason)
-        if race.is_contested(self):
-            race.put_aside(self, reason)
-            return False
-        if reason is Reason.REPLICA_BUSY or reason is Reason.STREAM_ERROR:
-            return not race.replace(self, reason)
-        return True
+        if not race.is_contested(self):
+            may_be_other = reason is Reason.REPLICA_BUSY or reason is Reason.STREAM_ERROR
+            if may_be_other and race.replace(self, reason):
+                return False
+            if not race.holds_errors():
+                return True
+        race.put_aside(self, reason)
+        return False
 
     def _holds_too_much(self, parts: list[bytes]) -> bool:
         self._held += sum(map(len, parts[self._looked :]))

@@ -178,8 +178,13 @@ class Race:
         """Whether another attempt may still answer better."""
         return len(self.legs) > 1 and leg in self.legs
 
+    def holds_errors(self) -> bool:
+        """Whether an error is not for the client at once: another attempt lives, or failed before
+        and has the first word."""
+        return len(self.legs) > 1 or self.life.put_aside is not None
+
     def put_aside(self, leg: Leg, reason: Reason) -> None:
-        """A leg has an error to tell while another one lives: it is told if that fails as well."""
+        """A leg has an error to tell. The earliest one's is told when all have failed."""
         conn, leg.conn = leg.conn, None
         assert conn is not None
         reader = conn.reader
@@ -200,6 +205,8 @@ class Race:
             self.aside_said, self.aside_replica = reader, leg.replica
         self._d.hedger.failed(self._x.view, leg.attempt, leg.replica, now)
         self._d.fleet.released(leg.replica)
+        if not self.legs:
+            self._x.tell_aside()
 
     # -- failing ------------------------------------------------------------------------------
 

@@ -343,18 +343,20 @@ class SimulatedExchange:
 
     def refused(self, leg: Leg, now: float) -> None:
         """The engine answers with a 4xx: it is passed on, and nothing was prefilled. While another
-        copy lives it is put aside."""
+        copy lives, or where an earlier refusal has the first word, it is put aside."""
         if leg not in self._legs:
             return
         router, life, attempt, replica = self._router, self.life, leg.attempt, leg.replica
         reason = Reason.REPLICA_REFUSED
-        if len(self._legs) > 1:
+        if len(self._legs) > 1 or life.put_aside is not None:
             self._legs.remove(leg)
             self._forget_prefix(leg)
             router.fleet.failed(replica, reason, was_overdue=leg.is_overdue)
             life.aside(attempt, reason, now)
             router.hedger.failed(self.view, attempt, replica, now)
             router.fleet.released(replica)
+            if not self._legs:
+                self._tell_aside(now)
             return
         life.content(attempt)
         self._won(leg, now)

@@ -1,0 +1,334 @@
+"""Two copies of a request, and every way in which they can end: one response, nothing held."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from router.config.model import Hedging
+from router.core.errors import Reason
+from tests.harness.behaviours import hang, json_ok, sse_tokens, until_closed
+from tests.harness.messages import (
+    DONE,
+    LAST_CHUNK,
+    SSE_HEAD,
+    chat,
+    chunk,
+    completion,
+    json_response,
+    response,
+    role,
+    token,
+)
+from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection, eventually
+from tests.harness.running import Router, assert_cut_stream, assert_error, running, scenario
+
+URGENT = "x-priority: high"
+
+
+def refusal(message: str, status: int = 500) -> bytes:
+    error = {"message": message, "type": "x", "param": None, "code": None}
+    return json_response({"error": error}, status)
+
+
+class Act:
+    """What a replica does with one request, when it is told to."""
+
+    def __init__(self, *sends: bytes, rst: bool = False) -> None:
+        self.asked = asyncio.Event()
+        self.go = asyncio.Event()
+        self.gone = asyncio.Event()
+        self._sends = sends
+        self._rst = rst
+
+    async def __call__(self, connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        self.asked.set()
+        over = asyncio.ensure_future(until_closed(connection))
+        go = asyncio.ensure_future(self.go.wait())
+        await asyncio.wait((over, go), return_when=asyncio.FIRST_COMPLETED)
+        go.cancel()
+        if not over.done() and self._sends:
+            await connection.send(*self._sends)
+        if not over.done() and self._rst:
+            over.cancel()
+            await asyncio.wait((over,))
+            connection.rst()
+        else:
+            await over
+        self.gone.set()
+
+
+def says(text: str) -> Act:
+    return Act(SSE_HEAD, chunk(token(text)), chunk(DONE), LAST_CHUNK)
+
+
+@asynccontextmanager
+async def racing(*behaviours: Behaviour | HostileReplica, **rules: Any) -> AsyncIterator[Router]:
+    hedging = Hedging(policy="fixed", options={"delay_s": 0.02}, budget=1.0, **rules)
+    async with running(*behaviours, hedging=hedging, retry={"backoff_s": 0.0}) as router:
+        yield router
+
+
+async def both_asked(*acts: Act) -> None:
+    for act in acts:
+        await act.asked.wait()
+
+
+async def counts(router: Router) -> tuple[int, int, int, int]:
+    """Fired, won, lost, failed."""
+    for client in router.clients:
+        client.close()
+    await router.quiet()
+    found = router.app.parts.hedger.metrics
+    return found.fired, found.won, found.lost, found.failed
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@scenario
+async def test_both_answer_in_the_same_moment(first: int) -> None:
+    acts = says("from 0"), says("from 1")
+    async with racing(*acts) as router:
+        client = await router.client()
+        await client.send(chat(URGENT, stream=True))
+        await both_asked(*acts)
+        acts[first].go.set()
+        acts[1 - first].go.set()
+        got = await client.recv_response("POST")
+        assert got.events()[-1] == "[DONE]"
+        said = "".join(got.events())
+        assert ("from 0" in said) != ("from 1" in said)
+        fired, won, lost, failed = await counts(router)
+        assert (fired, won + lost, failed) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("error", [refusal("no", 500), refusal("no", 400), refusal("no", 429)])
+@pytest.mark.parametrize("who", [0, 1])
+@scenario
+async def test_an_error_does_not_win(who: int, error: bytes) -> None:
+    acts = [says("content"), says("content")]
+    acts[who] = Act(error)
+    async with racing(*acts) as router:
+        client = await router.client()
+        await client.send(chat(URGENT, stream=True))
+        await both_asked(*acts)
+        acts[who].go.set()
+        await eventually(lambda: len(live(router)) == 1, "the error is put aside")
+        acts[1 - who].go.set()
+        got = await client.recv_response("POST")
+        assert (got.status, got.events()[-1]) == (200, "[DONE]")
+        assert (await router.log())[0]["reason"] == "ok"
+
+
+def live(router: Router) -> list[object]:
+    (exchange,) = router.app.parts.dispatcher.exchanges
+    return [a for a in exchange.life.attempts if a.lease.held]
+
+
+@pytest.mark.parametrize("who", [0, 1])
+@scenario
+async def test_an_error_inside_a_stream_does_not_win(who: int) -> None:
+    acts = [says("content"), says("content")]
+    error = b'data: {"error":{"message":"no","type":"x","code":500}}\n\n'
+    acts[who] = Act(SSE_HEAD, chunk(role()), chunk(error), chunk(DONE), LAST_CHUNK)
+    async with racing(*acts) as router:
+        client = await router.client()
+        await client.send(chat(URGENT, stream=True))
+        await both_asked(*acts)
+        acts[who].go.set()
+        await eventually(lambda: len(live(router)) == 1, "the error is put aside")
+        acts[1 - who].go.set()
+        got = await client.recv_response("POST")
+        assert "content" in "".join(got.events())
+        assert "error" not in "".join(got.events())
+
+
+@pytest.mark.parametrize("early", [0, 1])
+@scenario
+async def test_both_refuse_and_the_first_ones_word_is_passed_on(early: int) -> None:
+    acts = [Act(refusal("the first", 500)), Act(refusal("the second", 400))]
+    spare = HostileReplica(json_ok)
+    async with racing(*acts, spare) as router:
+        client = await router.client()
+        await client.send(chat(URGENT))
+        await both_asked(*acts)
+        acts[early].go.set()
+        await eventually(lambda: len(live(router)) == 1, "put aside")
+        acts[1 - early].go.set()
+        got = await client.recv_response("POST")
+        assert (got.status, got.error()["message"]) == (500, "the first")
+        assert await router.reason() == "server_error"
+        assert not spare.requests, "and on a third nobody calls"
+
+
+@scenario
+async def test_both_die_and_it_is_one_failure() -> None:
+    acts = [Act(rst=True), Act(rst=True)]
+    spare = HostileReplica(json_ok)
+    async with racing(*acts, spare) as router:
+        client = await router.client()
+        await client.send(chat(URGENT))
+        await both_asked(*acts)
+        acts[0].go.set()
+        await eventually(lambda: len(live(router)) == 1, "one is dead")
+        acts[1].go.set()
+        assert_error(await client.recv_response("POST"), Reason.REPLICA_RESET)
+        assert not spare.requests, "what kills two is not tried on a third"
+        assert (await counts(router))[3] == 1
+
+
+@pytest.mark.parametrize("who", [0, 1])
+@scenario
+async def test_one_dies_and_the_other_answers(who: int) -> None:
+    acts = [says("content"), says("content")]
+    acts[who] = Act(rst=True)
+    async with racing(*acts) as router:
+        client = await router.client()
+        await client.send(chat(URGENT, stream=True))
+        await both_asked(*acts)
+        acts[who].go.set()
+        await eventually(lambda: len(live(router)) == 1, "one is dead")
+        acts[1 - who].go.set()
+        assert (await client.recv_response("POST")).events()[-1] == "[DONE]"
+
+
+@scenario
+async def test_the_client_leaves_and_both_engines_are_free() -> None:
+    acts = [says("a"), says("b")]
+    async with racing(*acts) as router:
+        client = await router.client()
+        await client.send(chat(URGENT, stream=True))
+        await both_asked(*acts)
+        client.rst()
+        for act in acts:
+            await act.gone.wait()
+        assert await router.reason() == "client_gone"
+        await router.quiet()
+
+
+@scenario
+async def test_the_loser_is_cancelled_at_its_engine() -> None:
+    slow, fast = Act(), says("b")
+    async with racing(slow, fast) as router:
+        client = await router.client()
+        await client.send(chat(URGENT, stream=True))
+        await both_asked(slow, fast)
+        fast.go.set()
+        assert (await client.recv_response("POST")).events()[-1] == "[DONE]"
+        await slow.gone.wait()
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [b"", chunk(role()), chunk(b": waiting\n\n"), chunk(b"\n\n")],
+    ids=["a head", "a role", "a comment", "an empty event"],
+)
+@scenario
+async def test_what_is_no_content_does_not_win(nothing: bytes) -> None:
+    mute, fast = Act(SSE_HEAD, nothing), says("content")
+    async with racing(mute, fast) as router:
+        client = await router.client()
+        await client.send(chat(URGENT, stream=True))
+        await both_asked(mute, fast)
+        mute.go.set()
+        await asyncio.sleep(0.05)
+        fast.go.set()
+        got = await client.recv_response("POST")
+        assert "content" in "".join(got.events())
+        assert (await router.log())[0]["replica"] == "r1"
+
+
+@pytest.mark.parametrize(
+    "broken", [response(body=b'{"choices": ['), response(body=b"")], ids=["cut", "empty"]
+)
+@scenario
+async def test_an_answer_that_is_none_does_not_win(broken: bytes) -> None:
+    first, second = Act(broken), Act(completion())
+    async with racing(first, second) as router:
+        client = await router.client()
+        await client.send(chat(URGENT))
+        await both_asked(first, second)
+        first.go.set()
+        await eventually(lambda: len(live(router)) == 1, "it does not count")
+        second.go.set()
+        got = await client.recv_response("POST")
+        assert got.status == 200
+        assert got.json()["choices"]
+
+
+@scenario
+async def test_after_content_nothing_is_hedged() -> None:
+    begun = Act(SSE_HEAD, chunk(token("a")))
+    other = HostileReplica(sse_tokens())
+    async with racing(begun, other, by_header=True) as router:
+        client = await router.client()
+        begun.go.set()
+        await client.send(chat(URGENT, stream=True))
+        await asyncio.sleep(0.1)
+        assert not other.requests
+        client.rst()
+        await router.quiet()
+
+
+@pytest.mark.parametrize(
+    ("lines", "extra"),
+    [
+        ((), {}),
+        (("x-priority: low",), {}),
+        ((URGENT, "x-hedge: off"), {}),
+        (("x-hedge: on",), {}),  # nobody gave the right to it
+        ((URGENT,), {"n": 2}),
+    ],
+    ids=["no class", "low", "declined", "asked", "two choices"],
+)
+@scenario
+async def test_who_gets_no_second_copy(lines: tuple[str, ...], extra: dict[str, Any]) -> None:
+    first = Act(completion())
+    other = HostileReplica(json_ok)
+    async with racing(first, other) as router:
+        client = await router.client()
+        await client.send(chat(*lines, **extra))
+        await first.asked.wait()
+        await asyncio.sleep(0.1)
+        assert not other.requests
+        first.go.set()
+        assert (await client.recv_response("POST")).status == 200
+
+
+@scenario
+async def test_a_header_asks_for_a_copy_where_it_may() -> None:
+    fast = HostileReplica(sse_tokens())
+    async with racing(hang, fast, by_header=True) as router:
+        got = await router.ask(chat("x-hedge: on", stream=True))
+        assert got.events()[-1] == "[DONE]"
+        assert len(fast.requests) == 1
+
+
+@scenario
+async def test_with_one_replica_there_is_nobody_to_race() -> None:
+    only = says("content")
+    async with racing(only) as router:
+        client = await router.client()
+        await client.send(chat(URGENT, stream=True))
+        await only.asked.wait()
+        await asyncio.sleep(0.1)
+        only.go.set()
+        assert (await client.recv_response("POST")).events()[-1] == "[DONE]"
+        assert (await counts(router))[0] == 0
+
+
+@scenario
+async def test_a_winner_that_breaks_is_cut_though_another_would_have_answered() -> None:
+    first = Act(SSE_HEAD, chunk(token("a")), rst=True)
+    second = says("b")
+    async with racing(first, second) as router:
+        client = await router.client()
+        await client.send(chat(URGENT, stream=True))
+        await both_asked(first, second)
+        first.go.set()
+        assert_cut_stream(await client.recv_response("POST"), Reason.REPLICA_RESET)
+        await second.gone.wait()
