@@ -431,7 +431,7 @@ class SimulatedExchange:
     def _finish(self, reason: Reason, now: float, answered: Leg | None = None) -> None:
         """`answered`: the attempt whose answer, or a part of it, went to the client."""
         router, outcome, arrival, life = self._router, self.outcome, self.arrival, self.life
-        if answered is None:
+        if answered is None and not life.over:
             life.end(reason, now)
         if self._budgeted:
             router.budget.give()
