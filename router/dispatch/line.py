@@ -260,14 +260,14 @@ class Line:
             if gone is not None:
                 cast("Exchange", gone).answer(expired.error)
         for victim in ticked.preempt:
-            self._recall(victim, now)
+            self.recall(victim, now)
         hurry = self.hurry
         if hurry is not None:
             for place in ticked.polls:
                 hurry(cast(Replica, place))
         self._arm()
 
-    def _recall(self, ticket: Ticket, now: float) -> None:
+    def recall(self, ticket: Ticket, now: float) -> None:
         """It gives way to somebody more urgent: its engine stops, and it waits again."""
         request = ticket.request
         if request is None or ticket.state != SENT or ticket.shown:
