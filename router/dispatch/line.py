@@ -235,7 +235,7 @@ class Line:
 
     def _arm(self) -> None:
         """Set the timer to when time alone changes something."""
-        due = self.pools.next_at if self.pools.waiting else inf
+        due = self.pools.next_at
         timer = self._timer
         if timer is not None:
             if self._due <= due < inf:
