@@ -11,6 +11,7 @@ Must never: know a replica but by what it serves.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 
 from policies.queueing.ticket import Ticket
 from router.admission.clockwork import Ticked
@@ -166,7 +167,12 @@ class Pools:
 
     @property
     def next_at(self) -> float:
-        return min(queue.next_at for queue in self.queues)
+        """When to tick at the latest; infinity: nobody waits."""
+        found = inf
+        for queue in self.queues:
+            if queue.waiting:  # of one in which nobody does, it is of before
+                found = min(found, queue.next_at)
+        return found
 
     @property
     def waiting(self) -> int:

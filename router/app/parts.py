@@ -124,6 +124,8 @@ class Parts:
         token, tls = self.upstream.token, self.upstream.tls
         self.prober = Prober(self.fleet, config, token, tls, rng, failed)
         self.poller = Poller(self.fleet, config, token, tls, rng, failed)
+        if self.dispatcher.line is not None:
+            self.dispatcher.line.hurry = self.poller.hurry
         self.aborter = Aborter(config.aborts, Asker(config, token, tls))
         self.dispatcher.aborter = self.aborter
         self.kv_watcher: KvWatcher | None = None

@@ -28,6 +28,8 @@ def adopt(
     fixed = [name for name in _FIXED if getattr(config, name) != getattr(old, name)]
     if (config.tls is None) != (old.tls is None):
         fixed.append("tls")
+    if config.queue.enabled != old.queue.enabled:
+        fixed.append("queue.enabled")
     if fixed:
         raise ConfigError([f"{name}: cannot change without a restart" for name in fixed])
     policies = old_policies = parts.policies

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import Any
 
+from router.app import queued
 from router.app.parts import Parts
 from router.dispatch.engine_priority import dialect_of, is_honoured
 from router.fleet.health import BREAKERS
@@ -34,6 +35,7 @@ def census(parts: Parts) -> dict[str, int]:
         "clients": len(parts.front.clients),
         "exchanges": len(parts.dispatcher.exchanges),
         "tunnels": len(parts.dispatcher.tunnels),
+        "queued": queued.waiting(parts.dispatcher.line),
         "batch_lines": parts.door.lines if parts.door is not None else 0,
         "replica_busy": open_ - idle,
         "replica_idle": idle,
@@ -205,6 +207,7 @@ def _readings(parts: Parts) -> Iterator[Reading]:
     help_text = "Requests that said they were more urgent than their ceiling, by where they did."
     clamped = {s: float(n) for s, n in parts.dispatcher.tenants.judge.clamped.items() if n}
     yield Reading("priority_clamped", help_text, "source", clamped, is_counter=True)
+    yield from queued.readings(parts.dispatcher.line)
     stats = parts.knowledge.prefixes.stats
     help_text = "What the prefix index did."
     totals = {"lookups": stats.lookups, "hits": stats.hits, "evictions": stats.evictions}

@@ -319,7 +319,7 @@ class Preemption(Frozen, frozen=True):
 class Queue(Frozen, frozen=True):
     """Who goes next, when every replica has enough to do."""
 
-    enabled: bool = True
+    enabled: bool = False
     policy: str = "fair"  # fifo, strict, aging, round_robin, drr, dlpm, shortest, edf, slide
     options: dict[str, Any] = {}
     # weighted: critical first, then turns by weight; strict: the most urgent class first;

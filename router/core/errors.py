@@ -80,6 +80,7 @@ class Reason(StrEnum):
 
     # Ours.
     HEDGE_LOST = "hedge_lost"  # of an attempt: another copy of the request answered first
+    PREEMPTED = "preempted"  # ...: its request was put back in the queue for a more urgent one
     NO_REPLICA = "no_replica"  # none is up
     MODEL_RESTARTING = "model_restarting"  # known, but no replica serves it at the moment
     FLEET_FULL = "fleet_full"  # every replica is at its own limit
@@ -142,6 +143,7 @@ STATUS: dict[Reason, int] = {
     Reason.REPLICA_BUSY: 503,
     Reason.STATE_LOST: 404,
     Reason.HEDGE_LOST: 503,
+    Reason.PREEMPTED: 503,
     Reason.NO_REPLICA: 503,
     Reason.MODEL_RESTARTING: 503,
     Reason.FLEET_FULL: 503,
@@ -176,6 +178,7 @@ _REPLICA = frozenset(
 _ROUTER = frozenset(
     {
         Reason.HEDGE_LOST,
+        Reason.PREEMPTED,
         Reason.NO_REPLICA,
         Reason.MODEL_RESTARTING,
         Reason.FLEET_FULL,

@@ -24,10 +24,14 @@ failure, the earliest one's: a request that two replicas lost is not tried on a 
 from __future__ import annotations
 
 from enum import IntEnum, StrEnum
+from typing import Final
 
 from router.core.errors import Reason
 from router.core.lease import Lease, Slots
 from router.dispatch.retry import LOST, UNSENT, Verdict, judge
+
+# What does not count among the attempts a request may have.
+UNREACHED: Final = UNSENT | {Reason.PREEMPTED}
 
 
 class Phase(IntEnum):
@@ -137,7 +141,7 @@ class Life:
         return sum(
             1
             for a in self.attempts
-            if a.kind is not Kind.HEDGE and a.reason not in UNSENT and not a.stale
+            if a.kind is not Kind.HEDGE and a.reason not in UNREACHED and not a.stale
         )
 
     @property
@@ -210,6 +214,11 @@ class Life:
         for attempt in losers:
             self._end(attempt, now, Reason.HEDGE_LOST)
         return losers
+
+    def recalled(self, now: float) -> None:
+        """The request goes back to the queue: what lives ends, and none of it has failed."""
+        for attempt in self.alive:
+            self._end(attempt, now, Reason.PREEMPTED)
 
     def aside(self, attempt: Attempt, reason: Reason, now: float) -> bool:
         """An attempt ends with an error that may have to be told, while another one lives.

@@ -29,6 +29,7 @@ from router.dispatch.continuation.store import Store
 from router.dispatch.exchange import Exchange
 from router.dispatch.hedger import ASKED, Hedger
 from router.dispatch.ledger import Ledger
+from router.dispatch.line import Line
 from router.dispatch.messages import MESSAGES
 from router.dispatch.retry import Budget
 from router.dispatch.tenants import Tenants, check_model, may_hedge, models_of, tenant_of
@@ -86,6 +87,9 @@ class Dispatcher:
         self.aborter: Aborter | None = None
         self.store = Store(config.continuation)  # of what streams have said
         self.closing = False  # nothing is begun any more
+        self.line: Line | None = None  # of those that wait for a replica; None: nobody waits
+        if config.queue.enabled:
+            self.line = Line(config.queue, fleet, fleet.knowledge, chooser, metrics, loop)
         self.door: Door | None = None  # where files and batches go; None: to replicas, as any path
         self.tunnels: set[Tunnel] = set()
         self._sweeper = sweeper
@@ -100,6 +104,8 @@ class Dispatcher:
         self.tenants.adopt(config, keys, monotonic())
         self._prefix = config.prefix
         self.budget.adopt(config.retry)
+        if self.line is not None:
+            self.line.adopt(config.queue)
         self._authorization = authorization
         self._via = config.via.encode("ascii")
         self._proto = b"https" if config.tls is not None else b"http"
@@ -198,7 +204,7 @@ class Dispatcher:
             if is_inference:
                 tokens = exchange.view.prompt_tokens
                 exchange.entry = entry = tenants.enter(key, fields, head, tokens, arrived)
-                if entry is not None:
+                if entry is not None and not self._shares_by_flow():
                     exchange.urgency = tenants.stepped(urgency, entry)
             if route is MODELS and self._answer_models(exchange, client, path):
                 return
@@ -236,12 +242,26 @@ class Dispatcher:
         self._place(exchange)
 
     def _place(self, exchange: Exchange) -> None:
+        line = self.line
+        replica: Replica | None
         try:
-            replica = self._choose(exchange, exchange.path)
+            owner = self._owner(exchange, exchange.path)
+            if line is not None and exchange.route.inference and exchange.head.method == b"POST":
+                replica = line.enter(exchange, owner)
+                if replica is None:
+                    return  # the line sends it when it is its turn
+            elif owner is not None:
+                replica = owner
+            else:
+                replica = self.chooser.choose(exchange.view, self.candidates(exchange))
         except RouterError as err:
             exchange.answer(err)
             return
         exchange.race.begin(replica)
+
+    def _shares_by_flow(self) -> bool:
+        """Whether the queue shares by flow: then a flow's further requests need not step back."""
+        return self.line is not None and self.line.is_fair
 
     def _measure(
         self, exchange: Exchange, head: RequestHead, fields: Fields, body_bytes: int
@@ -306,28 +326,32 @@ class Dispatcher:
     def crashed(self, err: BaseException) -> None:
         log_event(logging.ERROR, "a client connection failed inside the router", error=repr(err))
 
-    def finished(self, exchange: Exchange) -> None:
+    def finished(self, exchange: Exchange, reason: Reason, now: float) -> None:
         """A request is over: forget it."""
+        ticket = exchange.ticket
+        if ticket is not None:
+            assert self.line is not None, "nobody else gives tickets"
+            self.line.over(exchange, ticket, reason, now)
         entry = exchange.entry
         if entry is not None:
-            entry.leave(exchange.usage, exchange.answered_by is not None, monotonic())
+            entry.leave(exchange.usage, exchange.answered_by is not None, now)
         self.exchanges.discard(exchange)
         self._sweeper.discard(exchange)
         self.budget.requests -= 1
 
     # -- choosing -----------------------------------------------------------------------------
 
-    def _choose(self, exchange: Exchange, path: bytes) -> Replica:
+    def _owner(self, exchange: Exchange, path: bytes) -> Replica | None:
+        """Who holds the stored response that a request is about; None: it is about none, or
+        nobody is known to. Raises RouterError."""
         fields = exchange.fields
         stored = fields.previous_response_id
         if stored is None and path.startswith(STORED_PREFIX):
             stored = path[len(STORED_PREFIX) :].partition(b"/")[0].decode("ascii", "replace")
-        if stored is not None:
-            owner = self.fleet.owner_of(stored)
-            if owner is not None:
-                exchange.pinned = owner
-                return owner
-        return self.chooser.choose(exchange.view, self.candidates(exchange))
+        if stored is None:
+            return None
+        exchange.pinned = owner = self.fleet.owner_of(stored)
+        return owner
 
     def candidates(self, exchange: Exchange, tried: Collection[object] = ()) -> Sequence[Replica]:
         """Fit replicas for a request that are not in `tried`. Raises RouterError if none is."""

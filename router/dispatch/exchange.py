@@ -14,6 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from policies.contract import RequestView
+from policies.queueing.ticket import Ticket
 from router.config.model import Limits, Timeouts
 from router.core.errors import STATUS, Reason, RouterError
 from router.core.urgency import Urgency
@@ -85,6 +86,7 @@ class Exchange:
         "request_id",
         "route",
         "stream_options",
+        "ticket",
         "timeouts",
         "urgency",
         "usage",
@@ -131,6 +133,7 @@ class Exchange:
         self.hedges_as = ""  # the class by which a second copy of it may go; "": none may
         self.pinned: Replica | None = None  # state at one replica: no other can answer
         self.question: Question | None = None  # for the token ids that it waits for
+        self.ticket: Ticket | None = None  # in the queue, or of it; None: it passes the queue by
         self.common = b""
         self.first_at = 0.0
         self.answered_by: Replica | None = None  # whose content went to the client
@@ -162,6 +165,16 @@ class Exchange:
         self._stall_due = NEVER
         self.deadline = min(wait_due, self._total_due, self._commit_due)
 
+    def queued(self) -> None:
+        """It waits for a replica: patience with one begins when it is sent there."""
+        self.reply.wait_due = NEVER
+        self.deadline = min(self._total_due, self._commit_due, self._stall_due)
+
+    def granted(self, now: float) -> None:
+        """It has waited, and is about to be sent."""
+        self.reply.wait_due = now + self.timeouts.first_token_s
+        self.deadline = min(self.deadline, self.reply.wait_due)
+
     def release_body(self) -> None:
         """It is too large to be kept for another attempt."""
         self.body = None
@@ -188,6 +201,11 @@ class Exchange:
         before, self.answered_by = self.answered_by, leg.replica
         if before is None:
             self.first_at = now
+        ticket = self.ticket
+        if ticket is not None:
+            line = self._d.line
+            assert line is not None, "nobody else gives tickets"
+            line.shown(self, ticket, leg.replica, now)
         reply.wait_due = now + reply.gap_s
         self._commit_due = NEVER
         # From here tokens move `wait_due` only; `on_deadline` lets `deadline` catch up.
@@ -453,5 +471,5 @@ class Exchange:
         self.body = None
         self._client.exchange = None
         self.race.close()
-        self._d.finished(self)
+        self._d.finished(self, reason, now)
         self._d.ledger.close(self, self._client, reason, now)

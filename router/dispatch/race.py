@@ -84,8 +84,17 @@ class Race:
 
     def begin(self, replica: Replica, *, fresh: bool = False) -> None:
         """Send the request to a replica (`fresh`: over a new connection)."""
-        leg = self._enter(replica, monotonic(), False)
-        attempt = leg.attempt
+        self.go(self.prepare(replica), fresh=fresh)
+
+    def prepare(self, replica: Replica) -> Leg:
+        """The same in two steps, of which this one takes the lease and does nothing else."""
+        return self._enter(replica, monotonic(), False)
+
+    def go(self, leg: Leg, *, fresh: bool = False) -> None:
+        """Send what was prepared, if its request has not ended meanwhile."""
+        if leg not in self.legs:
+            return
+        attempt, replica = leg.attempt, leg.replica
         due = NEVER
         x = self._x
         if not attempt.index and x.route.inference:
@@ -111,6 +120,14 @@ class Race:
             replica.id, replica, now, tokens, held, streamed, hedge=hedge, continues=continues
         )
         x.view.attempts = attempt.index + 1
+        ticket = x.ticket
+        if ticket is not None:
+            line = self._d.line
+            assert line is not None, "nobody else gives tickets"
+            if hedge or continues:
+                line.changed(replica)
+            else:
+                line.sent(x, ticket, replica, now)
         leg = Leg(x, self, attempt, replica)
         if streamed:
             leg.overdue_due = now + replica.patience_s(tokens)
@@ -335,7 +352,9 @@ class Race:
         )
 
     def _others(self) -> Sequence[Replica]:
-        tried = [attempt.at for attempt in self.life.attempts]
+        # One that was preempted has failed nowhere.
+        attempts = self.life.attempts
+        tried = [a.at for a in attempts if a.reason is not Reason.PREEMPTED]
         try:
             return self._d.candidates(self._x, tried)
         except RouterError:
@@ -463,6 +482,19 @@ class Race:
         for leg in legs:
             if leg.attempt is not winner:
                 self._d.hedger.failed(self._x.view, leg.attempt, leg.replica, now)
+            self._d.fleet.released(leg.replica)
+
+    def recall(self, now: float) -> None:
+        """The request gives way to a more urgent one: what is under way ends, and has shown
+        nothing. It may begin again."""
+        self._quiet()
+        legs, self.legs = self.legs, []
+        for leg in legs:
+            leg.cancel()
+        self.life.recalled(now)
+        for leg in legs:
+            self._forget_prefix(leg)
+            self._d.hedger.failed(self._x.view, leg.attempt, leg.replica, now)
             self._d.fleet.released(leg.replica)
 
     def close(self) -> None:

@@ -71,6 +71,8 @@ class Fleet:
         self._rng = rng
         self._on_change = on_change
         self._on_event = on_event
+        # Told of a replica that may have room now; None: of all, for the fleet is another.
+        self.on_room: Callable[[Replica | None], None] | None = None
         self.deadline = NEVER  # the next ejection that runs out
 
     # -- membership ---------------------------------------------------------------------------
@@ -100,6 +102,12 @@ class Fleet:
         """A lease of a replica was given back."""
         if replica.removed and not replica.inflight:
             self.leaving.discard(replica)
+        self._room(replica)
+
+    def _room(self, replica: Replica | None) -> None:
+        tell = self.on_room
+        if tell is not None:
+            tell(replica)
 
     def _membership_changed(self) -> None:
         self._on_change(frozenset(self.replicas))
@@ -116,11 +124,7 @@ class Fleet:
         Raises RouterError if there is none.
         """
         if model is None and not self._one_pool and not anyone:
-            raise RouterError(
-                Reason.MODEL_REQUIRED,
-                "the fleet serves several models: name one in `model`",
-                param="model",
-            )
+            raise _unnamed()
         found: Sequence[Replica] = self.serving(model)
         if tried:
             found = [r for r in found if r not in tried]
@@ -135,6 +139,15 @@ class Fleet:
                     Reason.FLEET_FULL, "every replica is at its limit", retry_after_s=1
                 )
         return found
+
+    def check(self, model: str | None) -> None:
+        """Raises RouterError where no wait would help: the fleet is there, and nobody knows the
+        model, or it has to be named."""
+        if model is None:
+            if not self._one_pool:
+                raise _unnamed()
+        elif self.ready and model not in self._known_models and not self.serving(model):
+            raise self._none_for(model)
 
     def serving(self, model: str | None) -> tuple[Replica, ...]:
         """Fit replicas for a model, whether or not they have reached their limit; the same tuple
@@ -219,6 +232,7 @@ class Fleet:
             self.rebuild()
         elif health.races_lost or health.refusals:
             health.showed_content(now, dispatched)
+        self._room(replica)
 
     def overdue(self, replica: Replica, now: float) -> None:
         """The first token of an attempt at the replica is overdue."""
@@ -319,6 +333,7 @@ class Fleet:
         if signals.asleep != before.asleep:
             self._on_event("asleep" if signals.asleep else "awake", replica)
             self.rebuild()
+        self._room(replica)
 
     def told_by_the_way(self, replica: Replica, value: bytes) -> None:
         """A response carried `endpoint-load-metrics` (vLLM, where its client asked for it)."""
@@ -337,6 +352,7 @@ class Fleet:
             signals_lost(replica)
             if was_asleep:
                 self.rebuild()
+        self._room(replica)
 
     def _may_eject(self, replica: Replica, now: float) -> bool:
         """At most a share of the fleet is ejected, and one replica always stays."""
@@ -384,6 +400,7 @@ class Fleet:
         pools = {r.models for r in self.replicas.values() if r.models is not None}
         self._one_pool = len(pools) <= 1
         self._arm(now)
+        self._room(None)
 
     def _prefer(self, model: str | None, fit: list[Replica], now: float) -> tuple[Replica, ...]:
         """Those of `fit` that are asked first; the others are kept for when all of them failed."""
@@ -411,6 +428,14 @@ class Fleet:
             self._sweeper.add(self)
         else:
             self._sweeper.discard(self)
+
+
+def _unnamed() -> RouterError:
+    return RouterError(
+        Reason.MODEL_REQUIRED,
+        "the fleet serves several models: name one in `model`",
+        param="model",
+    )
 
 
 def _preferred(fit: list[Replica], now: float) -> list[Replica]:

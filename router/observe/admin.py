@@ -31,6 +31,9 @@ class AdminActions(Protocol):
     def hedging(self) -> Mapping[str, Any]:
         """How requests are hedged now, JSON-ready."""
 
+    def queue(self) -> Mapping[str, Any]:
+        """Who waits for a replica, by class and tenant, JSON-ready."""
+
     def reload(self) -> Awaitable[str]:
         """Read the configuration again; the hash of the one now in force.
 

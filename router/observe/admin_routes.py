@@ -32,6 +32,7 @@ GET  /livez     200 while the process runs
 GET  /readyz    200 if requests are welcome, else 503 and why
 GET  /replicas  the fleet, as JSON
 GET  /hedging   when second copies go, and what they bring, as JSON
+GET  /queue     who waits for a replica, by class and tenant, as JSON
 POST /reload    read the configuration again
 POST /drain     stop taking requests, finish those under way
 """
@@ -62,6 +63,9 @@ def build(actions: AdminActions, collector: Collector) -> web.Application:
     async def hedging(request: web.Request) -> web.Response:
         return _json(actions.hedging())
 
+    async def queue(request: web.Request) -> web.Response:
+        return _json(actions.queue())
+
     async def reload(request: web.Request) -> web.Response:
         try:
             config_hash = await actions.reload()
@@ -85,6 +89,7 @@ def build(actions: AdminActions, collector: Collector) -> web.Application:
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/replicas", replicas)
     app.router.add_get("/hedging", hedging)
+    app.router.add_get("/queue", queue)
     app.router.add_post("/reload", reload)
     app.router.add_post("/drain", drain)
     return app

@@ -173,6 +173,17 @@ class Collector(CollectorBase):
                 _add_histogram(classes, name, histogram)
         yield classes
 
+        waits = HistogramMetricFamily(
+            "hedgerow_queue_wait_seconds",
+            "From arrival to dispatch, of requests that waited in the queue, by class of urgency.",
+            labels=("class",),
+            unit="seconds",
+        )
+        for name, histogram in self._metrics.wait_by_class.items():
+            if any(histogram.counts):
+                _add_histogram(waits, name, histogram)
+        yield waits
+
         received = CounterMetricFamily(
             "hedgerow_request_body_bytes",
             "Body bytes received from clients.",

@@ -87,6 +87,7 @@ class Metrics:
         self.kinds = {kind: KindCounts() for kind in KINDS}
         self._other_kind = self.kinds[OTHER]
         self.ttft_by_class = {name: Histogram() for name in (*CLASSES, UNCLASSED)}
+        self.wait_by_class = {name: Histogram() for name in CLASSES}  # of those that waited
         self.attempts: dict[tuple[str, str, Reason], int] = {}
         self.models: dict[str, int] = {}
         self.models_other = 0
@@ -180,6 +181,12 @@ class Metrics:
         counts[0] += prompt or 0
         counts[1] += output or 0
         counts[2] += cached or 0
+
+    def waited(self, urgency: str, wait_s: float) -> None:
+        """A request of this class was sent after so long a wait in the queue."""
+        waits = self.wait_by_class.get(urgency or "normal")
+        if waits is not None:
+            waits.observe(wait_s)
 
     def attempt(self, replica_id: str, kind: str, reason: Reason) -> None:
         """Count the end of one attempt; `kind` is one of ATTEMPT_KINDS."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from random import Random
+from time import monotonic
 from typing import Any, cast
 
 import h11
@@ -17,8 +18,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from router.config.model import Config, Hedging, Retry
+from router.config.model import Config, Hedging, Queue, QueueGates, Retry
 from router.config.model import Replica as ReplicaConfig
+from router.core.lease import Lease
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.hedger import Hedger
@@ -154,11 +156,18 @@ class Fire(RuleBasedStateMachine):
         streamed=st.booleans(),
         hedged=st.booleans(),
         backoff=st.booleans(),
+        full=st.sampled_from([None, False, True]),
         refusing=st.sets(st.integers(0, REPLICAS - 1), max_size=2),
         seed=st.integers(0, 5),
     )
     def arrives(
-        self, streamed: bool, hedged: bool, backoff: bool, refusing: set[int], seed: int
+        self,
+        streamed: bool,
+        hedged: bool,
+        backoff: bool,
+        full: bool | None,
+        refusing: set[int],
+        seed: int,
     ) -> None:
         self.streamed = streamed
         self.aio = aio = asyncio.new_event_loop()
@@ -170,6 +179,7 @@ class Fire(RuleBasedStateMachine):
             ),
             hedging=Hedging(policy="fixed", options={"delay_s": 0.01}, budget=1.0),
             retry=Retry(backoff_s=0.025 if backoff else 0.0),
+            queue=Queue(enabled=full is not None, gates=QueueGates(waiting=1, prefill_tokens=0)),
         )
         asyncio.set_event_loop(aio)
         rng = Random(seed)
@@ -186,6 +196,8 @@ class Fire(RuleBasedStateMachine):
             pool = Pool(address, config.limits, config.timeouts, sweeper, as_loop)
             self.pools.append(pool)
             fleet.add(Replica(replica, config.health, pool))
+        # Of others, so that there is no room: with a queue, the request waits until one ends.
+        self.others = [Lease(r) for r in fleet.replicas.values()] if full else []
         self.counts = HedgeCounts()
         self.hedger = Hedger(config.hedging, fleet, self.counts)
         policies = Policies.of(config.routing)
@@ -330,6 +342,21 @@ class Fire(RuleBasedStateMachine):
         if self.exchange in self.dispatcher.exchanges:
             self.feed(self.exchange.shut)
 
+    @precondition(lambda self: bool(self.others))
+    @rule()
+    def room(self) -> None:
+        replica = list(self.fleet.replicas.values())[len(self.others) - 1]
+        self.others.pop().release()
+        self.feed(self.fleet.released, replica)
+
+    @precondition(lambda self: self.exchange.ticket is not None)
+    @rule()
+    def recalled(self) -> None:
+        line, ticket = self.dispatcher.line, self.exchange.ticket
+        assert line is not None
+        if ticket is not None:
+            self.feed(line.recall, ticket, monotonic())
+
     # -- what must hold -----------------------------------------------------------------------
 
     def teardown(self) -> None:
@@ -340,6 +367,11 @@ class Fire(RuleBasedStateMachine):
         assert not self.dispatcher.exchanges
         assert self.loop.alarms == []
         assert self.loop.working == [], "an engine works for nobody"
+        assert self.exchange.ticket is None
+        if self.dispatcher.line is not None:
+            assert self.dispatcher.line.pools.waiting == 0
+        for lease in self.others:
+            lease.release()
         race = self.exchange.race
         assert race.legs == []
         attempts = self.exchange.life.attempts

@@ -40,6 +40,9 @@ class Actions:
     def hedging(self) -> dict[str, Any]:
         return {"policy": "adaptive", "counts": {"fired": 3}}
 
+    def queue(self) -> dict[str, Any]:
+        return {"enabled": True, "waiting": 7}
+
     async def reload(self) -> str:
         self.reloads += 1
         await asyncio.sleep(0)

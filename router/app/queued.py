@@ -1,0 +1,96 @@
+"""What a router says of its queue: how many wait, who they are, and what became of others.
+
+Must never: change anything, or name more tenants than `MOST`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import nlargest
+from time import monotonic
+from typing import Any, Final
+
+from router.admission.queue import Queue
+from router.core.urgency import CLASSES
+from router.dispatch.line import Line
+from router.observe.collector import Reading
+
+MOST: Final = 100  # tenants that are named, those with the most waiting requests
+_COUNTED: Final = (
+    ("passed", "Requests sent without having waited, by class."),
+    ("queued", "Requests that began to wait, by class."),
+    ("granted", "Requests sent after having waited, by class."),
+    ("inverted", "Requests sent after having waited, while a more urgent one waited, by class."),
+    ("expired", "Requests whose time was over while they waited, by class."),
+    ("left", "Requests whose clients left while they waited, by class."),
+    ("full", "Requests refused because too much waited, by class."),
+    ("promoted", "Requests that waited so long that they went first, by class."),
+    ("preempted", "Requests put back for more urgent ones, by class."),
+)
+
+
+def waiting(line: Line | None) -> int:
+    """How many requests wait."""
+    return 0 if line is None else line.pools.waiting
+
+
+def described(line: Line | None) -> dict[str, Any]:
+    """For people and scripts: GET /queue."""
+    if line is None:
+        return {"enabled": False}
+    queues = line.pools.queues
+    now = monotonic()
+    tenants: dict[tuple[str, str], int] = {}
+    for queue in queues:
+        for flow, count in queue.flows().items():
+            tenants[flow] = tenants.get(flow, 0) + count
+    first = nlargest(MOST, tenants.items(), key=_count)
+    return {
+        "enabled": True,
+        "waiting": line.pools.waiting,
+        "pools": [_pool(queue, now) for queue in queues],
+        "tenants": [{"key": key, "user": user, "waiting": n} for (key, user), n in first],
+        "tenants_unnamed": len(tenants) - len(first),
+    }
+
+
+def _count(item: tuple[tuple[str, str], int]) -> int:
+    return item[1]
+
+
+def _pool(queue: Queue, now: float) -> dict[str, Any]:
+    depth, ages_s, counts = queue.depth, queue.ages_s(now), queue.counts
+    return {
+        "policy": queue.config.policy,
+        "replicas": sorted(str(getattr(place, "id", place)) for place in queue.places()),
+        "waiting": queue.waiting,
+        "body_bytes": queue.body_bytes,
+        "skipped": counts.skipped,
+        "classes": {
+            name: {
+                "waiting": depth[number],
+                "eldest_s": round(ages_s[number], 3),
+                **{what: getattr(counts, what)[number] for what, _ in _COUNTED},
+            }
+            for number, name in enumerate(CLASSES)
+        },
+    }
+
+
+def readings(line: Line | None) -> Iterator[Reading]:
+    """The same as metrics, of all pools together."""
+    if line is None:
+        return
+    queues = line.pools.queues
+    now = monotonic()
+    depths = [queue.depth for queue in queues]
+    ages = [queue.ages_s(now) for queue in queues]
+    depth = {name: float(sum(d[n] for d in depths)) for n, name in enumerate(CLASSES)}
+    yield Reading("queue_depth", "Requests that wait for a replica, by class.", "class", depth)
+    eldest = {name: max(a[n] for a in ages) for n, name in enumerate(CLASSES)}
+    help_text = "How long the eldest of those that wait has, by class; 0: nobody waits."
+    yield Reading("queue_eldest_seconds", help_text, "class", eldest)
+    for what, help_text in _COUNTED:
+        totals = [getattr(queue.counts, what) for queue in queues]
+        values = {name: float(sum(t[n] for t in totals)) for n, name in enumerate(CLASSES)}
+        yield Reading(f"queue_{what}", help_text, "class", values, is_counter=True)

@@ -1,0 +1,278 @@
+"""Drives the admission queue: who waits for a replica, and what happens when there is room.
+
+The queue (router/admission) is pure; here it meets requests, leases, the fleet and the clock. An
+exchange has a `Ticket` from its first place, or from the beginning of its wait, until it is over.
+Its first attempt, and each that follows a failed one, is the ticket's; hedges and continuations
+pass the queue by and only count as load.
+
+Whatever changes a replica's facts is noted (`changed`) and told to the queue at the end of the same
+turn of the event loop: so no call of the queue happens inside another one's consequences, and the
+leases of all tickets that one call granted are taken before anything else happens.
+
+There is one timer, for what time alone changes, and none while nobody waits.
+
+Must never: choose among requests (the queue does), or keep a ticket of a request that is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from math import inf
+from time import monotonic
+from typing import TYPE_CHECKING, Final, cast
+
+from policies.queueing.ticket import NEW, SENT, Ticket
+from router.admission.place import Place
+from router.admission.pools import Pools
+from router.admission.queue import CANCELLED, DONE, REFUSED
+from router.config.model import Queue as Config
+from router.core.errors import Reason
+from router.core.urgency import Urgency
+from router.dispatch.chooser import Chooser
+from router.dispatch.places import Places, pinned
+from router.fleet.knowledge import Knowledge
+from router.fleet.replica import Replica
+from router.fleet.table import Fleet
+from router.observe.metrics import Metrics
+
+if TYPE_CHECKING:
+    from router.dispatch.exchange import Exchange
+    from router.dispatch.leg import Leg
+
+_LEAST_S: Final = 0.001  # timers are no finer
+_CHOICES: Final = 1024  # of one request, as far as they are believed
+_OUTPUT: Final = 256  # tokens of each of several choices, where the client sets no limit
+# A replica that was asked for too much, not for something it could not do.
+_NO_ROOM: Final = frozenset({Reason.REPLICA_BUSY, Reason.TTFT_TIMEOUT})
+
+
+class Line:
+    """The queues of one router, driven."""
+
+    def __init__(
+        self,
+        config: Config,
+        fleet: Fleet,
+        knowledge: Knowledge,
+        chooser: Chooser,
+        metrics: Metrics,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        """Raises PolicyConfigError."""
+        self._fleet = fleet
+        self._knowledge = knowledge
+        self._chooser = chooser
+        self._metrics = metrics
+        self._loop = loop
+        self._places = Places(fleet)
+        self.pools = Pools(config, self._places)
+        self.hurry: Callable[[Replica], None] | None = None  # polls a replica at once
+        self._served: Mapping[Place, Iterable[str] | None] = {}
+        self._changed: dict[Replica, None] = {}
+        self._is_rebuilt = False
+        self._soon = False  # `_settle` is called at the end of this turn
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = inf  # when it rings
+        fleet.on_room = self.changed
+        self.changed(None)
+
+    def adopt(self, config: Config) -> None:
+        """A reload: who waits keeps his place in time. Raises PolicyConfigError."""
+        if config != self.pools.queues[0].config:
+            self.pools.adopt(config)
+            self._loop.call_soon(self._tick)
+
+    @property
+    def is_fair(self) -> bool:
+        """Whether the order shares by flow: a user's further requests need not step back then."""
+        return self.pools.queues[0].is_fair
+
+    # -- a request comes ----------------------------------------------------------------------
+
+    def enter(self, x: Exchange, owner: Replica | None) -> Replica | None:
+        """Where a request goes now; None: it waits. `owner`: nobody else can answer it.
+
+        Raises RouterError: it may not even wait, or no replica will ever serve it.
+        """
+        model = x.fields.model
+        lane: str | None = None
+        if owner is not None:
+            lane = pinned(owner)
+            model = next(iter(owner.models or ()), model)
+        else:
+            self._fleet.check(model)
+        ticket = self._ticket(x, model or "", lane)
+        found = self.pools.offer(ticket, monotonic())
+        x.ticket = ticket
+        if not found:
+            x.queued()
+            self._arm()
+            return None
+        return self._chooser.choose(x.view, cast(Sequence[Replica], found))
+
+    def _ticket(self, x: Exchange, model: str, lane: str | None) -> Ticket:
+        view, fields, key = x.view, x.fields, x.key
+        user = 0
+        entry = x.entry
+        if entry is not None:
+            user = entry.flow[1]
+        output = -1
+        if fields.n is not None and fields.n > 1:
+            output = min(fields.n, _CHOICES) * (fields.output_tokens or _OUTPUT)
+        return Ticket(
+            x,
+            model=model,
+            lane=lane,
+            number=x.urgency.number,
+            key="" if key is None else key.name,
+            user=f"{user:x}" if user else "",
+            weight=1.0 if key is None else key.weight,
+            tokens=view.prompt_tokens,
+            output=output,
+            arrival=x.arrived,
+            body_bytes=x.body_bytes,
+            streamed=bool(fields.stream),
+            look=partial(self._knowledge.held, view) if view.blocks else None,
+            block_tokens=view.block_tokens,
+        )
+
+    # -- what its race tells ------------------------------------------------------------------
+
+    def sent(self, x: Exchange, ticket: Ticket, replica: Replica, now: float) -> None:
+        """An attempt that is the ticket's begins; its lease is taken."""
+        if ticket.state == NEW:
+            self.pools.sent(ticket, replica, now)
+        elif ticket.state == SENT and ticket.place is not replica:
+            self.pools.moved(ticket, replica, now)
+            self._tell(x, ticket, now)
+        if x.body_bytes > x.limits.retry_body or not x.route.repeatable:
+            self.pools.shown(ticket)  # it could not be sent again: it does not give way
+
+    def shown(self, x: Exchange, ticket: Ticket, replica: Replica, now: float) -> None:
+        """The first content came from a replica: the ticket's, or a copy's."""
+        if ticket.state == SENT:
+            if ticket.place is not replica:
+                self.pools.moved(ticket, replica, now)
+            self.pools.shown(ticket)
+
+    def over(self, x: Exchange, ticket: Ticket, reason: Reason, now: float) -> None:
+        """The request has ended, in whatever way; its leases are released."""
+        x.ticket = None
+        ticket.request = None
+        if ticket.state != SENT:
+            self.pools.leave(ticket)
+            self._arm()
+            return
+        end = CANCELLED
+        if reason is Reason.OK:
+            end = DONE
+        elif reason in _NO_ROOM:
+            end = REFUSED
+        usage = x.usage
+        tokens, output = -1, 0
+        if x.answered_by is not None:
+            told = usage.output_tokens
+            if told is not None:
+                output = told
+            elif reason is Reason.OK:
+                output = -1  # nobody counted
+            if usage.prompt_tokens is not None:
+                tokens = max(0, usage.prompt_tokens - (usage.cached_tokens or 0))
+        self.pools.settle(ticket, tokens, output, now, end)
+
+    # -- what the fleet tells -----------------------------------------------------------------
+
+    def changed(self, replica: Replica | None) -> None:
+        """A replica's facts are others now; None: who is fit, or what they may have, is."""
+        if replica is None:
+            self._is_rebuilt = True
+        else:
+            self._changed[replica] = None
+        if not self._soon:
+            self._soon = True
+            self._loop.call_soon(self._settle)
+
+    def _settle(self) -> None:
+        """What has changed in this turn of the event loop is told to the queue."""
+        self._soon = False
+        now = monotonic()
+        changed, self._changed = self._changed, {}
+        if self._is_rebuilt:
+            self._is_rebuilt = False
+            served = self._places.served()
+            if served != self._served:
+                self._served = served
+                self.pools.regroup(served, now)
+            changed = dict.fromkeys(self._fleet.replicas.values())
+        begun: list[tuple[Exchange, Leg]] = []
+        for replica in changed:
+            self._begin(self.pools.freed(replica, now), begun, now)
+        self._go(begun)
+        self._arm()
+
+    # -- what the queue tells -----------------------------------------------------------------
+
+    def _begin(self, granted: list[Ticket], begun: list[tuple[Exchange, Leg]], now: float) -> None:
+        """Take the leases of all of them; nothing else happens meanwhile."""
+        for ticket in granted:
+            x = cast("Exchange", ticket.request)
+            self._tell(x, ticket, now)
+            x.granted(now)
+            self._metrics.waited(x.priority, now - ticket.arrival)
+            begun.append((x, x.race.prepare(cast(Replica, ticket.place))))
+
+    def _go(self, begun: list[tuple[Exchange, Leg]]) -> None:
+        for x, leg in begun:
+            x.race.go(leg)
+
+    def _tell(self, x: Exchange, ticket: Ticket, now: float) -> None:
+        """What its engine is told: its wait has made it more urgent."""
+        number: float = ticket.queue.told(ticket, now)
+        if number != x.urgency.number:
+            x.urgency = Urgency(number, x.urgency.source)
+
+    def _arm(self) -> None:
+        """Set the timer to when time alone changes something."""
+        due = self.pools.next_at
+        timer = self._timer
+        if timer is not None:
+            if self._due <= due < inf:
+                return  # it rings early enough, and sets itself anew
+            timer.cancel()
+            self._timer = None
+        if due < inf:
+            self._due = due
+            self._timer = self._loop.call_later(max(_LEAST_S, due - monotonic()), self._tick)
+
+    def _tick(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        now = monotonic()
+        ticked = self.pools.tick(now)
+        begun: list[tuple[Exchange, Leg]] = []
+        self._begin(ticked.granted, begun, now)
+        self._go(begun)
+        for expired in ticked.expired:
+            gone = expired.ticket.request
+            if gone is not None:
+                cast("Exchange", gone).answer(expired.error)
+        for victim in ticked.preempt:
+            self.recall(victim, now)
+        hurry = self.hurry
+        if hurry is not None:
+            for place in ticked.polls:
+                hurry(cast(Replica, place))
+        self._arm()
+
+    def recall(self, ticket: Ticket, now: float) -> None:
+        """It gives way to somebody more urgent: its engine stops, and it waits again."""
+        request = ticket.request
+        if request is None or ticket.state != SENT or ticket.shown:
+            return  # it has ended, or shown something, in this very turn
+        x = cast("Exchange", request)
+        x.race.recall(now)
+        if self.pools.requeue(ticket, now):
+            x.queued()

@@ -1,0 +1,429 @@
+"""Requests that wait for a replica, over sockets: who goes first, and every way a wait can end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+from typing import Any
+
+import msgspec
+import pytest
+
+from router.config.model import Preemption as PreemptionRules
+from router.config.model import (
+    Priority,
+    Queue,
+    QueueClass,
+    QueueClasses,
+    QueueLimits,
+)
+from router.core.errors import ConfigError, Reason
+from router.core.urgency import BATCH, NORMAL
+from tests.harness.behaviours import chat_either, in_turn, json_ok, until_closed
+from tests.harness.client import RawClient
+from tests.harness.emulated import emulated
+from tests.harness.messages import chat, completion, json_response, request
+from tests.harness.reading import Response
+from tests.harness.replica import ReplicaConnection, eventually
+from tests.harness.running import Router, assert_cut_stream, assert_error, running, scenario
+
+ONE = {"max_inflight": 1}  # at each replica
+
+
+def queue(**rules: Any) -> Queue:
+    return Queue(enabled=True, **{"order": "strict", **rules})
+
+
+def of_normal(**rules: Any) -> QueueClasses:
+    return QueueClasses(normal=QueueClass(**rules))
+
+
+class Turnstile:
+    """A replica that answers one request for each permit, and notes their tags."""
+
+    def __init__(self) -> None:
+        self.permits = asyncio.Semaphore(0)
+        self.tags: list[str] = []
+        self.bodies: list[dict[str, Any]] = []
+
+    async def __call__(self, connection: ReplicaConnection) -> None:
+        while asked := await connection.recv_request():
+            body = json.loads(asked.body)
+            self.bodies.append(body)
+            self.tags.append(body.get("tag", ""))
+            await self.permits.acquire()
+            await connection.send(completion())
+
+    def open(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.permits.release()
+
+
+def waiting(router: Router) -> int:
+    line = router.app.parts.dispatcher.line
+    assert line is not None
+    return line.pools.waiting
+
+
+def counts(router: Router, what: str) -> list[int]:
+    line = router.app.parts.dispatcher.line
+    assert line is not None
+    found: list[int] = getattr(line.pools.queues[0].counts, what)
+    return found
+
+
+async def send(router: Router, tag: str, *, queued: bool = True, **body: Any) -> RawClient:
+    """A request of its own connection, once it waits (or, not `queued`, once it is sent)."""
+    client = await router.client()
+    before = waiting(router)
+    under_way = len(router.app.parts.dispatcher.exchanges)
+    await client.send(chat(tag=tag, **body))
+    if queued:
+        await eventually(lambda: waiting(router) == before + 1, f"{tag} waits")
+    else:
+        exchanges = router.app.parts.dispatcher.exchanges
+        await eventually(lambda: len(exchanges) == under_way + 1, f"{tag} is under way")
+        assert waiting(router) == before
+    return client
+
+
+async def admin(router: Router, path: str) -> Response:
+    client = await RawClient.connect(router.app.admin_port)
+    try:
+        await client.send(request(path, "Connection: close"))
+        return await client.recv_response()
+    finally:
+        client.close()
+
+
+@scenario
+async def test_the_most_urgent_goes_first_and_nobody_is_lost() -> None:
+    turnstile = Turnstile()
+    async with running(turnstile, replica=ONE, queue=queue()) as router:
+        clients = [await send(router, "first", queued=False)]
+        names = ("batch", "low", "normal", "high", "critical")
+        clients += [await send(router, name, priority=name) for name in names]
+        turnstile.open(6)
+        for client in clients:
+            assert (await client.recv_response()).status == 200
+        assert turnstile.tags == ["first", "critical", "high", "normal", "low", "batch"]
+        assert counts(router, "passed") == [0, 0, 1, 0, 0]
+        assert counts(router, "granted") == [1] * 5
+
+
+@scenario
+async def test_who_finds_room_does_not_wait() -> None:
+    async with running(json_ok, json_ok, replica=ONE, queue=queue()) as router:
+        for _ in range(5):
+            assert (await router.ask(chat(), "POST")).status == 200
+        assert sum(counts(router, "queued")) == 0
+        assert (await router.ask(request("/nowhere"))).status == 200  # passes the queue by
+
+
+@scenario
+async def test_each_replica_that_has_room_takes_one() -> None:
+    turnstiles = [Turnstile(), Turnstile()]
+    async with running(*turnstiles, replica=ONE, queue=queue()) as router:
+        clients = [await send(router, "a", queued=False), await send(router, "b", queued=False)]
+        clients += [await send(router, str(n)) for n in range(4)]
+        turnstiles[1].open(5)
+        await eventually(lambda: waiting(router) == 0, "the second has taken them all")
+        turnstiles[0].open()
+        for client in clients:
+            assert (await client.recv_response()).status == 200
+        assert [len(t.tags) for t in turnstiles] == [1, 5]
+
+
+@scenario
+async def test_a_client_that_leaves_is_gone_and_never_sent() -> None:
+    turnstile = Turnstile()
+    async with running(turnstile, replica=ONE, queue=queue()) as router:
+        first = await send(router, "first", queued=False)
+        leaver = await send(router, "leaver", stream=True)
+        stays = await send(router, "stays")
+        leaver.close()
+        await eventually(lambda: waiting(router) == 1, "it is forgotten")
+        assert counts(router, "left")[NORMAL] == 1
+        turnstile.open(3)
+        assert (await first.recv_response()).status == 200
+        assert (await stays.recv_response()).status == 200
+        assert turnstile.tags == ["first", "stays"]
+
+
+@scenario
+async def test_a_wait_that_is_too_long_is_told_with_a_reason_and_a_time() -> None:
+    turnstile = Turnstile()
+    rules = queue(classes=of_normal(timeout_s=0.2, starvation_s=0.1))
+    async with running(turnstile, replica=ONE, queue=rules) as router:
+        first = await send(router, "first", queued=False)
+        second = await send(router, "second")
+        answer = await second.recv_response()
+        assert_error(answer, Reason.QUEUE_TIMEOUT)
+        assert int(answer.header("retry-after") or 0) >= 1
+        assert waiting(router) == 0
+        turnstile.open()
+        assert (await first.recv_response()).status == 200
+        assert turnstile.tags == ["first"]
+        assert counts(router, "expired")[NORMAL] == 1
+
+
+@scenario
+async def test_a_stream_that_waits_is_kept_awake_and_told_inside() -> None:
+    turnstile = Turnstile()
+    rules = queue(classes=of_normal(timeout_s=0.5, starvation_s=0.1))
+    timeouts = {"commit_after_s": 0.1}
+    async with running(turnstile, replica=ONE, queue=rules, timeouts=timeouts) as router:
+        first = await send(router, "first", queued=False)
+        second = await send(router, "second", stream=True)
+        answer = await second.recv_response()
+        assert b": " in bytes(answer.body)
+        assert_cut_stream(answer, Reason.QUEUE_TIMEOUT)
+        turnstile.open()
+        assert (await first.recv_response()).status == 200
+
+
+@scenario
+async def test_patience_with_a_first_token_begins_when_it_is_sent() -> None:
+    turnstile = Turnstile()
+    timeouts = {"first_token_s": 0.6}
+    async with running(turnstile, turnstile, queue=queue(), timeouts=timeouts) as router:
+        line = router.app.parts.dispatcher.line
+        assert line is not None
+        for replica in router.app.parts.fleet.replicas.values():
+            replica.limit = 0
+            line.changed(replica)
+        await asyncio.sleep(0)
+        second = await send(router, "second")
+        await asyncio.sleep(0.9)
+        assert waiting(router) == 1
+        router.app.parts.fleet.rebuild()  # they may be asked again
+        turnstile.open()
+        assert (await second.recv_response()).status == 200
+
+
+@pytest.mark.parametrize(
+    ("rules", "reason"),
+    [
+        (queue(classes=of_normal(depth=1)), Reason.QUEUE_FULL),
+        (queue(limits=QueueLimits(flow=1)), Reason.QUEUE_FLOW_FULL),
+        (queue(limits=QueueLimits(bytes=150)), Reason.QUEUE_BYTES_FULL),
+    ],
+)
+def test_what_is_too_much_is_refused(rules: Queue, reason: Reason) -> None:
+    @scenario
+    async def story() -> None:
+        turnstile = Turnstile()
+        async with running(turnstile, replica=ONE, queue=rules) as router:
+            first = await send(router, "first", queued=False)
+            second = await send(router, "second")
+            third = await router.client()
+            await third.send(chat(tag="third"))
+            answer = await third.recv_response()
+            assert_error(answer, reason, 429)
+            assert int(answer.header("retry-after") or 0) >= 1
+            turnstile.open(2)
+            for client in (first, second):
+                assert (await client.recv_response()).status == 200
+            assert counts(router, "full")[NORMAL] == 1
+
+    story()
+
+
+@scenario
+async def test_a_replica_that_never_comes_is_waited_for_a_while() -> None:
+    rules = queue(absent_s=0.2)
+    async with running(json_ok, queue=rules) as router:
+        unknown = await router.ask(chat(model="other"), "POST")
+        assert_error(unknown, Reason.MODEL_NOT_FOUND)
+        fleet = router.app.parts.fleet
+        (replica,) = fleet.replicas.values()
+        replica.health.up = False
+        fleet.rebuild()
+        assert_error(await router.ask(chat(), "POST"), Reason.NO_REPLICA)
+        client = await send(router, "waits")
+        replica.health.up = True
+        fleet.rebuild()
+        assert (await client.recv_response()).status == 200
+
+
+@scenario
+async def test_a_retry_goes_on_elsewhere() -> None:
+    async def busy(connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            await connection.send(json_response({"error": {"message": "later"}}, 503))
+
+    retry = {"backoff_s": 0.0}
+    async with running(busy, json_ok, replica=ONE, queue=queue(), retry=retry) as router:
+        for _ in range(4):
+            assert (await router.ask(chat(), "POST")).status == 200
+        assert "busy" in str([line["tried"] for line in await router.log(4)])
+
+
+@scenario
+async def test_one_that_gives_way_comes_back_and_its_client_notices_nothing() -> None:
+    async def never(connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        await until_closed(connection)
+
+    rules = queue(preemption=PreemptionRules(enabled=True, after_s=0.05))
+    behave = in_turn(never, then=chat_either)
+    async with running(behave, replica=ONE, queue=rules) as router:
+        batch = await send(router, "batch", queued=False, priority="batch", stream=True)
+        await router.replica.wait_for_requests(1)
+        high = await router.client()
+        await high.send(chat(tag="high", priority="high"))
+        assert (await high.recv_response()).status == 200
+        whole = await batch.recv_response()
+        assert whole.status == 200
+        assert whole.events()[-1] == "[DONE]"
+        assert counts(router, "preempted")[BATCH] == 1
+        lines = await router.log(2)
+        (tried,) = [line["tried"] for line in lines if line["attempts"] == 2]
+        assert "preempted" in str(tried)
+
+
+@scenario
+async def test_one_that_gave_way_may_leave() -> None:
+    turnstile = Turnstile()
+    rules = queue(preemption=PreemptionRules(enabled=True, after_s=0.05))
+    async with running(turnstile, replica=ONE, queue=rules) as router:
+        batch = await send(router, "batch", queued=False, priority="batch", stream=True)
+        await router.replica.wait_for_requests(1)
+        high = await router.client()
+        await high.send(chat(tag="high", priority="high"))
+        await eventually(lambda: turnstile.tags == ["batch", "high"], "the high one is there")
+        assert waiting(router) == 1
+        batch.close()
+        await eventually(lambda: waiting(router) == 0, "it is forgotten")
+        turnstile.open(2)
+        assert (await high.recv_response()).status == 200
+        assert turnstile.tags == ["batch", "high"]
+
+
+@scenario
+async def test_an_engine_is_told_how_long_it_has_waited() -> None:
+    turnstile = Turnstile()
+    replica = {**ONE, "engine": "vllm"}
+    async with running(turnstile, replica=replica, queue=queue(aging=20.0)) as router:
+        first = await send(router, "first", queued=False)
+        second = await send(router, "second", priority="batch")
+        await asyncio.sleep(0.2)  # three levels and more, and never beyond high
+        turnstile.open(2)
+        for client in (first, second):
+            assert (await client.recv_response()).status == 200
+        assert "priority" not in turnstile.bodies[0]
+        assert turnstile.bodies[1]["priority"] == -1000
+
+
+@scenario
+async def test_further_requests_of_a_user_do_not_step_back_where_the_order_is_fair() -> None:
+    async with running(json_ok, queue=queue(), priority=Priority()) as router:
+        assert router.app.parts.dispatcher._shares_by_flow()
+    async with running(json_ok, queue=queue(policy="fifo")) as router:
+        assert not router.app.parts.dispatcher._shares_by_flow()
+
+
+@scenario
+async def test_a_reload_makes_room_and_changes_the_rules() -> None:
+    turnstile = Turnstile()
+    async with running(turnstile, replica=ONE, queue=queue()) as router:
+        app = router.app
+        first = await send(router, "first", queued=False)
+        second = await send(router, "second")
+
+        def read_again() -> Any:
+            replicas = [msgspec.structs.replace(r, max_inflight=2) for r in app.config.replicas]
+            return msgspec.structs.replace(
+                app.config,
+                replicas=tuple(replicas),
+                queue=queue(policy="fifo", classes=of_normal(depth=1)),
+            )
+
+        app.read_again = read_again
+        await app.reload()
+        await eventually(lambda: len(turnstile.tags) == 2, "there is room for the second")
+        third = await send(router, "third")
+        fourth = await router.client()
+        await fourth.send(chat(tag="fourth"))
+        assert_error(await fourth.recv_response(), Reason.QUEUE_FULL)
+        app.read_again = lambda: msgspec.structs.replace(app.config, queue=Queue())
+        with pytest.raises(ConfigError, match="restart"):
+            await app.reload()
+        turnstile.open(3)
+        for client in (first, second, third):
+            assert (await client.recv_response()).status == 200
+
+
+@scenario
+async def test_a_stop_answers_who_waits() -> None:
+    turnstile = Turnstile()
+    async with running(turnstile, replica=ONE, queue=queue(), drain={"grace_s": 0.2}) as router:
+        await send(router, "first", queued=False)
+        second = await send(router, "second")
+        router.app.drain()
+        await router.app.drained.wait()
+        await router.app.stop()
+        assert waiting(router) == 0
+        assert_error(await second.recv_response(), Reason.DRAINING)
+        assert turnstile.tags == ["first"]
+
+
+@scenario
+async def test_a_drain_serves_who_waits_as_long_as_it_may() -> None:
+    turnstile = Turnstile()
+    async with running(turnstile, replica=ONE, queue=queue(), drain={"grace_s": 10.0}) as router:
+        first = await send(router, "first", queued=False)
+        second = await send(router, "second")
+        router.app.drain()
+        turnstile.open(2)
+        for client in (first, second):
+            assert (await client.recv_response()).status == 200
+        await router.app.drained.wait()
+
+
+@scenario
+async def test_who_waits_is_shown() -> None:
+    turnstile = Turnstile()
+    async with running(turnstile, replica=ONE, queue=queue()) as router:
+        first = await send(router, "first", queued=False)
+        others = [await send(router, str(n), priority="low") for n in range(3)]
+        told = (await admin(router, "/queue")).json()
+        assert (told["enabled"], told["waiting"]) == (True, 3)
+        assert told["pools"][0]["classes"]["low"]["waiting"] == 3
+        assert told["pools"][0]["replicas"] == ["r0"]
+        assert told["tenants"] == [{"key": "", "user": "", "waiting": 3}]
+        assert router.app.census()["queued"] == 3
+        turnstile.open(4)
+        for client in (first, *others):
+            assert (await client.recv_response()).status == 200
+        page = bytes((await admin(router, "/metrics")).body).decode()
+        assert 'hedgerow_queue_depth{class="low"} 0.0' in page
+        assert 'hedgerow_queue_granted_total{class="low"} 3.0' in page
+        assert 'hedgerow_queue_wait_seconds_count{class="low"} 3.0' in page
+
+
+@scenario
+async def test_a_crowd_before_small_engines_is_served_whole() -> None:
+    async with AsyncExitStack() as stack:
+        engines = [
+            await stack.enter_async_context(emulated("vllm", max_num_seqs=2)) for _ in range(2)
+        ]
+        router = await stack.enter_async_context(
+            running(
+                *(e.url for e in engines),
+                queue=Queue(enabled=True, preemption=PreemptionRules(enabled=True, after_s=0.0)),
+                polling={"interval_s": 0.2},
+                policy="least_load",
+            )
+        )
+        names = ("critical", "high", "normal", "low", "batch")
+
+        async def one(number: int) -> None:
+            extra = {"priority": names[number % 5], "stream": number % 2 == 0}
+            answer = await router.ask(chat(max_tokens=8, **extra), "POST")
+            assert answer.status == 200
+            assert answer.complete
+
+        await asyncio.gather(*(one(number) for number in range(80)))
+        assert sum(counts(router, "queued")), "nobody waited"
