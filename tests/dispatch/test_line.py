@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from policies.queueing.ticket import CLASSES
 from router.config.model import Preemption as PreemptionRules
 from router.config.model import (
     Priority,
@@ -17,6 +18,7 @@ from router.config.model import (
     QueueClass,
     QueueClasses,
     QueueLimits,
+    Reservations,
 )
 from router.core.errors import ConfigError, Reason
 from router.core.urgency import BATCH, NORMAL
@@ -347,7 +349,7 @@ async def test_a_reload_makes_room_and_changes_the_rules() -> None:
         fourth = await router.client()
         await fourth.send(chat(tag="fourth"))
         assert_error(await fourth.recv_response(), Reason.QUEUE_FULL)
-        app.read_again = lambda: msgspec.structs.replace(app.config, queue=Queue())
+        app.read_again = lambda: msgspec.structs.replace(app.config, queue=Queue(enabled=False))
         with pytest.raises(ConfigError, match="restart"):
             await app.reload()
         turnstile.open(3)
@@ -412,7 +414,11 @@ async def test_a_crowd_before_small_engines_is_served_whole() -> None:
         router = await stack.enter_async_context(
             running(
                 *(e.url for e in engines),
-                queue=Queue(enabled=True, preemption=PreemptionRules(enabled=True, after_s=0.0)),
+                queue=Queue(
+                    enabled=True,
+                    preemption=PreemptionRules(enabled=True, after_s=0.0),
+                    reservations=Reservations(enabled=True),
+                ),
                 polling={"interval_s": 0.2},
                 policy="least_load",
             )
@@ -427,3 +433,8 @@ async def test_a_crowd_before_small_engines_is_served_whole() -> None:
 
         await asyncio.gather(*(one(number) for number in range(80)))
         assert sum(counts(router, "queued")), "nobody waited"
+        line = router.app.parts.dispatcher.line
+        assert line is not None
+        (only,) = line.pools.queues
+        await eventually(lambda: not only.waiting, "all are served")
+        assert [only.used_tokens(urgency) for urgency in range(CLASSES)] == [0] * CLASSES
