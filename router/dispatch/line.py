@@ -5,8 +5,8 @@ exchange has a `Ticket` from its first place, or from the beginning of its wait,
 Its first attempt, and each that follows a failed one, is the ticket's; hedges and continuations
 pass the queue by and only count as load.
 
-Whatever changes a replica's facts is noted (`changed`) and told to the queue at the end of the same
-turn of the event loop: so no call of the queue happens inside another one's consequences, and the
+While somebody waits, whatever changes a replica's facts is noted (`changed`) and told to the queue at
+the end of the same turn of the event loop: so no call of the queue happens inside another one's consequences, and the
 leases of all tickets that one call granted are taken before anything else happens.
 
 There is one timer, for what time alone changes, and none while nobody waits.
@@ -188,8 +188,11 @@ class Line:
         """A replica's facts are others now; None: who is fit, or what they may have, is."""
         if replica is None:
             self._is_rebuilt = True
-        else:
+        elif self._soon or self.pools.waiting:
             self._changed[replica] = None
+        else:
+            self.pools.freed(replica, monotonic())  # nobody can be granted it
+            return  # and the event loop is spared a turn
         if not self._soon:
             self._soon = True
             self._loop.call_soon(self._settle)
