@@ -5,9 +5,9 @@ exchange has a `Ticket` from its first place, or from the beginning of its wait,
 Its first attempt, and each that follows a failed one, is the ticket's; hedges and continuations
 pass the queue by and only count as load.
 
-While somebody waits, whatever changes a replica's facts is noted (`changed`) and told to the queue at
-the end of the same turn of the event loop: so no call of the queue happens inside another one's consequences, and the
-leases of all tickets that one call granted are taken before anything else happens.
+While somebody waits, whatever changes a replica's facts is noted (`changed`) and told to the queue
+at the end of the same turn of the event loop: so no call of the queue happens inside another one's
+consequences, and the leases of all that one call granted are taken before anything else happens.
 
 There is one timer, for what time alone changes, and none while nobody waits.
 
@@ -275,7 +275,8 @@ class Line:
         request = ticket.request
         if request is None or ticket.state != SENT or ticket.shown:
             return  # it has ended, or shown something, in this very turn
-        x = cast("Exchange", request)
+        x, place = cast("Exchange", request), cast(Replica, ticket.place)
         x.race.recall(now)
         if self.pools.requeue(ticket, now):
             x.queued()
+            self.changed(place)  # there may be room for both
