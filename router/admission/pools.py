@@ -176,7 +176,10 @@ class Pools:
 
     @property
     def waiting(self) -> int:
-        return sum(queue.waiting for queue in self.queues)
+        found = 0
+        for queue in self.queues:
+            found += queue.waiting
+        return found
 
     def adopt(self, config: Config) -> None:
         """Raises PolicyConfigError, and changes nothing then."""

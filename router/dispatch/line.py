@@ -5,9 +5,10 @@ exchange has a `Ticket` from its first place, or from the beginning of its wait,
 Its first attempt, and each that follows a failed one, is the ticket's; hedges and continuations
 pass the queue by and only count as load.
 
-Whatever changes a replica's facts is noted (`changed`) and told to the queue at the end of the same
-turn of the event loop: so no call of the queue happens inside another one's consequences, and the
-leases of all tickets that one call granted are taken before anything else happens.
+Whatever changes a replica's facts is noted (`changed`). Where somebody waits, the queue is told of
+it at the end of the same turn of the event loop: so no call of the queue happens inside another
+one's consequences, and the leases of all that one call granted are taken before anything else
+happens. Where nobody does, it is told when somebody comes.
 
 There is one timer, for what time alone changes, and none while nobody waits.
 
@@ -103,8 +104,13 @@ class Line:
             model = next(iter(owner.models or ()), model)
         else:
             self._fleet.check(model)
+        now = monotonic()
+        if self._changed and not self.pools.waiting:
+            for replica in self._changed:
+                self.pools.freed(replica, now)  # nobody is there to be granted it
+            self._changed.clear()
         ticket = self._ticket(x, model or "", lane)
-        found = self.pools.offer(ticket, monotonic())
+        found = self.pools.offer(ticket, now)
         x.ticket = ticket
         if not found:
             x.queued()
@@ -190,6 +196,8 @@ class Line:
             self._is_rebuilt = True
         else:
             self._changed[replica] = None
+            if not self.pools.waiting:
+                return  # whoever comes next looks first, and the event loop is spared a turn
         if not self._soon:
             self._soon = True
             self._loop.call_soon(self._settle)
@@ -272,7 +280,8 @@ class Line:
         request = ticket.request
         if request is None or ticket.state != SENT or ticket.shown:
             return  # it has ended, or shown something, in this very turn
-        x = cast("Exchange", request)
+        x, place = cast("Exchange", request), cast(Replica, ticket.place)
         x.race.recall(now)
         if self.pools.requeue(ticket, now):
             x.queued()
+            self.changed(place)  # there may be room for both

@@ -10,20 +10,34 @@ from typing import Any
 import msgspec
 import pytest
 
-from router.config.model import Preemption as PreemptionRules
+from policies.queueing.ticket import CLASSES, ENDED, SENT
 from router.config.model import (
+    Hedging,
     Priority,
     Queue,
     QueueClass,
     QueueClasses,
     QueueLimits,
+    Reservations,
 )
+from router.config.model import Preemption as PreemptionRules
 from router.core.errors import ConfigError, Reason
 from router.core.urgency import BATCH, NORMAL
 from tests.harness.behaviours import chat_either, in_turn, json_ok, until_closed
 from tests.harness.client import RawClient
 from tests.harness.emulated import emulated
-from tests.harness.messages import chat, completion, json_response, request
+from tests.harness.messages import (
+    DONE,
+    LAST_CHUNK,
+    SSE_HEAD,
+    chat,
+    chunk,
+    completion,
+    json_response,
+    request,
+    role,
+    token,
+)
 from tests.harness.reading import Response
 from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import Router, assert_cut_stream, assert_error, running, scenario
@@ -260,6 +274,59 @@ async def test_a_retry_goes_on_elsewhere() -> None:
         assert "busy" in str([line["tried"] for line in await router.log(4)])
 
 
+@pytest.mark.parametrize("hedged", [False, True])
+def test_whoever_answers_is_who_is_charged(hedged: bool) -> None:
+    """A retry, or the copy that was first, is the ticket's from then on."""
+
+    @scenario
+    async def story() -> None:
+        async def fails(connection: ReplicaConnection) -> None:
+            await connection.recv_request()
+            if hedged:
+                await until_closed(connection)
+            else:
+                await seen.wait()
+                await connection.send(json_response({"error": {"message": "later"}}, 503))
+
+        async def answers(connection: ReplicaConnection) -> None:
+            await connection.recv_request()
+            await connection.send(SSE_HEAD, chunk(role()))
+            await moved.wait()
+            await connection.send(chunk(token("a")))
+            await looked.wait()
+            await connection.send(chunk(DONE), LAST_CHUNK)
+
+        seen, moved, looked = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        rules = Hedging(policy="fixed", options={"delay_s": 0.02}, budget=1.0)
+        behave = in_turn(fails, then=answers)
+        async with running(
+            behave,
+            behave,
+            queue=queue(),
+            retry={"backoff_s": 0.0},
+            hedging=rules,
+            health={"slow_start_s": 0.0},
+        ) as router:
+            priority = "high" if hedged else "normal"
+            client = await send(router, "a", queued=False, stream=True, priority=priority)
+            (exchange,) = router.app.parts.dispatcher.exchanges
+            ticket = exchange.ticket
+            assert ticket is not None
+            first = ticket.place
+            assert (ticket.state, first is not None) == (SENT, True)
+            seen.set()
+            if not hedged:
+                await eventually(lambda: ticket.place is not first, "the retry is the ticket's")
+            moved.set()
+            await client.recv_until(b'"a"')
+            assert ticket.place is exchange.answered_by is not first
+            looked.set()
+            assert (await client.recv_response()).complete
+            assert ticket.state == ENDED
+
+    story()
+
+
 @scenario
 async def test_one_that_gives_way_comes_back_and_its_client_notices_nothing() -> None:
     async def never(connection: ReplicaConnection) -> None:
@@ -347,7 +414,7 @@ async def test_a_reload_makes_room_and_changes_the_rules() -> None:
         fourth = await router.client()
         await fourth.send(chat(tag="fourth"))
         assert_error(await fourth.recv_response(), Reason.QUEUE_FULL)
-        app.read_again = lambda: msgspec.structs.replace(app.config, queue=Queue())
+        app.read_again = lambda: msgspec.structs.replace(app.config, queue=Queue(enabled=False))
         with pytest.raises(ConfigError, match="restart"):
             await app.reload()
         turnstile.open(3)
@@ -412,7 +479,11 @@ async def test_a_crowd_before_small_engines_is_served_whole() -> None:
         router = await stack.enter_async_context(
             running(
                 *(e.url for e in engines),
-                queue=Queue(enabled=True, preemption=PreemptionRules(enabled=True, after_s=0.0)),
+                queue=Queue(
+                    enabled=True,
+                    preemption=PreemptionRules(enabled=True, after_s=0.0),
+                    reservations=Reservations(enabled=True),
+                ),
                 polling={"interval_s": 0.2},
                 policy="least_load",
             )
@@ -427,3 +498,8 @@ async def test_a_crowd_before_small_engines_is_served_whole() -> None:
 
         await asyncio.gather(*(one(number) for number in range(80)))
         assert sum(counts(router, "queued")), "nobody waited"
+        line = router.app.parts.dispatcher.line
+        assert line is not None
+        (only,) = line.pools.queues
+        await eventually(lambda: not only.waiting, "all are served")
+        assert [only.used_tokens(urgency) for urgency in range(CLASSES)] == [0] * CLASSES

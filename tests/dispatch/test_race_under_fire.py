@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from policies.queueing.ticket import ENDED
 from router.config.model import Config, Hedging, Queue, QueueGates, Retry
 from router.config.model import Replica as ReplicaConfig
 from router.core.lease import Lease
@@ -245,6 +246,7 @@ class Fire(RuleBasedStateMachine):
         )
         self.exchange = next(iter(dispatcher.exchanges), None)
         assert self.exchange is not None
+        self.ticket = self.exchange.ticket
 
     @staticmethod
     def _raise(err: BaseException) -> None:
@@ -368,6 +370,9 @@ class Fire(RuleBasedStateMachine):
         assert self.loop.alarms == []
         assert self.loop.working == [], "an engine works for nobody"
         assert self.exchange.ticket is None
+        if self.ticket is not None:
+            assert self.ticket.state == ENDED
+            assert self.exchange.answered_by in (None, self.ticket.place)
         if self.dispatcher.line is not None:
             assert self.dispatcher.line.pools.waiting == 0
         for lease in self.others:
