@@ -4,7 +4,7 @@ A lease is the right to a slot at a replica: taken when the choice is made, give
 Counting at the choice, not when the request is sent, is what keeps a burst from going to one place;
 `release` may be called from every path on which an attempt can end, and only the first one counts.
 
-Rules (DESIGN: what waits at a replica):
+Rules of what waits at a replica:
 1. An own attempt waits from its choice until its first content event (`begun`).
 2. One that is not streamed shows nothing until it is whole: it waits until then, or until a poll
    that began after it was sent, because that poll's own figures include it.

@@ -1,6 +1,6 @@
 """May this attempt be followed by another? One table, and a budget against storms.
 
-The table is RELIABILITY B2: what was sent, over which kind of connection, decides. Nothing is ever
+What was sent, over which kind of connection, decides. Nothing is ever
 sent again once content of it has reached the client.
 
     what happened                          connection   verdict

@@ -1,7 +1,7 @@
 """Who holds which prompt prefix, as far as the router can know from what it sent where.
 
 One index for the fleet: block hash -> bitmask of the replicas that hold the block, so that one walk
-along a prompt's chain of hashes finds every holder and how deep it holds (METHODS 5.13). Hashes are
+along a prompt's chain of hashes finds every holder and how deep it holds. Hashes are
 chained: a block stands for everything before it. Holdings need not be monotone (a replica may have
 lost the middle), so the walk goes forward and stops when nobody is left.
 

@@ -1,7 +1,7 @@
 """A prompt as a chain of block hashes: two prompts share the leading blocks whose hashes are equal.
 
-What is hashed is the prompt as the client wrote it, JSON text and all, in blocks of so many bytes
-(METHODS 5.13): nothing is decoded, tokenised or normalised, because a client writes the turns it
+What is hashed is the prompt as the client wrote it, JSON text and all, in blocks of so many bytes:
+nothing is decoded, tokenised or normalised, because a client writes the turns it
 sends again the same way, and because 16 KB take 4 µs so. Each hash is the seed of the next (xxh3,
 64 bits), so that one hash stands for the whole prompt up to the end of its block.
 

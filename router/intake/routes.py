@@ -27,7 +27,7 @@ class Route(NamedTuple):
     kind: str  # closed set: log field and metric label
     inference: bool  # nothing is relayed before the first content event
     body: str  # JSON, MULTIPART or ANY
-    repeatable: bool  # may be sent again after it may have been executed (RELIABILITY B2)
+    repeatable: bool  # may be sent again after it may have been executed (dispatch/retry)
 
 
 KINDS: Final = (

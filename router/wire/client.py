@@ -199,7 +199,7 @@ class ClientConnection(asyncio.Protocol):
                 self.half_closed = True
                 return True
             # For a proxy a FIN cannot be told from a leaving; keeping a GPU busy for nobody is
-            # the dearer mistake (RELIABILITY: HAProxy `abortonclose`).
+            # the dearer mistake (HAProxy: `abortonclose`).
             self.abort(Reason.CLIENT_GONE)
         elif self._reader.started:
             self._refuse(RouterError(Reason.BAD_REQUEST, "the request ended in its middle"))

@@ -1,4 +1,4 @@
-"""PEERS' case J: each replica is told in its own dialect, over sockets, by emulated engines that
+"""Each replica is told in its own dialect, over sockets, by emulated engines that
 read the number as their originals do; what a client smuggles never arrives."""
 
 from __future__ import annotations

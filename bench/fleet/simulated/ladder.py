@@ -1,4 +1,4 @@
-"""Mooncake's ladder on Mooncake's own trace: what each kind of knowledge is worth (METHODS 5.7).
+"""Mooncake's ladder on Mooncake's own trace: what each kind of knowledge is worth.
 
 Source: Qin et al., "Mooncake", FAST'25: 16 machines of 8 x A800 and the conversation trace; mean
 time to first token with random choice 19.65 s, load balancing 5.27, local cache awareness 3.58,

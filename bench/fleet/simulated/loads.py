@@ -1,4 +1,4 @@
-"""llm-d's benchmark from idle to overload: where affinity begins to pay (METHODS 5.3).
+"""llm-d's benchmark from idle to overload: where affinity begins to pay.
 
 Source: llm-d.ai/blog/kvcache-wins-you-can-see (24 Sep 2025): 8 pods of 307,328 tokens of KV cache,
 150 customers with a prefix of 6,000 tokens and 5 users each, questions of 1,200 tokens, answers of
