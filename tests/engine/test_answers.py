@@ -53,10 +53,10 @@ def test_whole_answers_are_the_engines(
     [
         bodies.chat(TOO_LONG, 4),
         bodies.chat(TOO_LONG, 4, stream=True),
-        bodies.chat("odd priority", 4, priority=0.5),
+        bodies.chat("odd top_k", 4, top_k="many"),
         bodies.chat("odd temperature", 4, stream=True) | {"temperature": "warm"},
     ],
-    ids=["prompt too long", "prompt too long for a stream", "odd priority", "odd temperature"],
+    ids=["prompt too long", "prompt too long for a stream", "odd top_k", "odd temperature"],
 )
 def test_refusals_are_the_engines(
     engines: Engines, hedgerow: Hedgerow, body: dict[str, Any]

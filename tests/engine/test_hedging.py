@@ -37,6 +37,7 @@ HEDGING = {
     "policy": "fixed",
     "options": {"delay_s": DELAY_S},
     "budget": 1.0,  # a test sends few requests: each may pay for its own copy
+    "utilisation": 1.0,  # ... and one long prompt is most of what such a small engine holds
 }
 
 
