@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -30,14 +31,15 @@ async def run(order: dict[str, Any]) -> dict[str, Any]:
     return await Player(script, order["host"], order["port"], order["model"], count).play()
 
 
-def main() -> None:
+def serve(answer: Callable[[dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]) -> None:
+    """Answer each order of standard input on standard output."""
     # A buffered writer of our own: with PYTHONUNBUFFERED set, `print` loses what a pipe did not
     # take in one piece, and these lines are longer than a pipe.
     with open(sys.stdout.fileno(), "wb", closefd=False) as out:
         for line in sys.stdin:
-            out.write(json.dumps(uvloop.run(run(json.loads(line)))).encode() + b"\n")
+            out.write(json.dumps(uvloop.run(answer(json.loads(line)))).encode() + b"\n")
             out.flush()
 
 
 if __name__ == "__main__":
-    main()
+    serve(run)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -128,15 +129,29 @@ LATE_S = 0.010
 
 def problems(row: Row) -> list[str]:
     """What makes this row's figures doubtful, in words."""
-    found = []
-    seen = row.summary
-    assert seen is not None
-    found += [f"{count} × {error}" for error, count in sorted(seen.errors.items())]
-    others = seen.load_cpu + row.engines_cpu
+    assert row.summary is not None
+    return doubts(row.summary, row.router_cpu, row.engines_cpu)
+
+
+class Seen(Protocol):
+    """What a load generator saw."""
+
+    @property
+    def errors(self) -> Mapping[str, int]: ...
+    @property
+    def load_cpu(self) -> float: ...
+    @property
+    def late_p99(self) -> float | None: ...
+
+
+def doubts(seen: Seen, router_cpu: float, engines_cpu: float) -> list[str]:
+    """What makes figures doubtful, in words; times of CPU are shares of one."""
+    found = [f"{count} × {error}" for error, count in sorted(seen.errors.items())]
+    others = seen.load_cpu + engines_cpu
     if others > BUSY:
         found.append(f"load and engines used {others:.0%} of their CPU")
-    if row.router_cpu > BUSY:
-        found.append(f"the router used {row.router_cpu:.0%} of a CPU")
+    if router_cpu > BUSY:
+        found.append(f"the router used {router_cpu:.0%} of a CPU")
     if seen.late_p99 is not None and seen.late_p99 > LATE_S:
         found.append(f"p99 of requests went out {seen.late_p99 * 1e3:.0f} ms late")
     return found

@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from bench.overhead import fleet, goals, install, internal, report, roster
+from bench.overhead import cpu, fleet, goals, install, internal, report, roster
 from bench.overhead.measure import Plan, Row, Series
 from bench.overhead.processes import Orderly, Placement
 
@@ -128,14 +128,8 @@ def _plan(args: argparse.Namespace) -> Plan:
 
 
 def machine(placement: Placement) -> dict[str, Any]:
-    model = "unknown"
-    with open("/proc/cpuinfo") as file:
-        for line in file:
-            if line.startswith("model name"):
-                model = line.partition(":")[2].strip()
-                break
     return {
-        "CPU": model,
+        "CPU": cpu.model(),
         "CPUs": os.cpu_count(),
         "Linux": platform.release(),
         "Python": platform.python_version(),

@@ -8,14 +8,13 @@ room looks at the first 64.
 
 from __future__ import annotations
 
-import argparse
-import json
 import platform
 import sys
-from pathlib import Path
 from typing import Any
 
 import router.admission.queue
+from bench import micro
+from bench.overhead import cpu
 from bench.queueing import measure
 from policies.queueing.contract import order_names
 
@@ -28,7 +27,7 @@ PASS_US = 2.0
 
 
 def main() -> int:
-    args = _arguments()
+    args = micro.arguments("python -m bench.queueing", __doc__)
     blocks = 5 if args.quick else 15
     known = order_names()
     policies = args.policies.split(",") if args.policies else known
@@ -53,7 +52,7 @@ def main() -> int:
         offers[replicas], passes[replicas] = measure.pass_us(blocks, replicas=replicas)
     file = router.admission.queue.__file__ or ""
     results: dict[str, Any] = {
-        "cpu": _cpu(),
+        "cpu": cpu.model(),
         "python": platform.python_version(),
         "compiled": not file.endswith(".py"),
         "dispatch_us": rows,
@@ -63,36 +62,8 @@ def main() -> int:
         "pass_us": passes,
     }
     results["goals"] = _goals(results)
-    if args.json != "-":
-        print(_table(results))
-    if args.json == "-":
-        print(json.dumps(results, indent=2))
-    elif args.json:
-        Path(args.json).write_text(json.dumps(results, indent=2) + "\n")
+    micro.tell(results, _table, args.json)
     return 0
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.queueing",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--policies", metavar="A,B", help="only these (default: all registered)")
-    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
-    parser.add_argument(
-        "--json", metavar="FILE", help="also write the results as JSON; - for standard output alone"
-    )
-    return parser.parse_args()
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or "unknown"
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else "unknown"
 
 
 def _goals(results: dict[str, Any]) -> list[dict[str, Any]]:

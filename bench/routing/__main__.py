@@ -7,14 +7,13 @@ holders, as in the proxy, unless it asks to see all.
 
 from __future__ import annotations
 
-import argparse
-import json
 import platform
 import sys
-from pathlib import Path
 from random import Random
 from typing import Any
 
+from bench import micro
+from bench.overhead import cpu
 from bench.routing import measure
 from bench.routing.traffic import KINDS, MIX, Fleet
 from policies.contract import policy_names
@@ -28,7 +27,7 @@ ENTRY_BYTES = 200.0
 
 
 def main() -> int:
-    args = _arguments()
+    args = micro.arguments("python -m bench.routing", __doc__)
     blocks = 5 if args.quick else 15
     known = policy_names()
     policies = args.policies.split(",") if args.policies else known
@@ -49,7 +48,7 @@ def main() -> int:
         parts[size] = measure.parts_us(fleet, blocks)
     print("memory …", file=sys.stderr)
     results = {
-        "cpu": _cpu(),
+        "cpu": cpu.model(),
         "python": platform.python_version(),
         "decision_us": decisions,
         "parts_us": {part: {size: parts[size][part] for size in SIZES} for part in parts[SIZES[0]]},
@@ -57,36 +56,8 @@ def main() -> int:
         "entry_bytes": measure.bytes_per_entry(),
     }
     results["goals"] = _goals(results)
-    if args.json != "-":
-        print(_table(results))
-    if args.json == "-":
-        print(json.dumps(results, indent=2))
-    elif args.json:
-        Path(args.json).write_text(json.dumps(results, indent=2) + "\n")
+    micro.tell(results, _table, args.json)
     return 0
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.routing",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--policies", metavar="A,B", help="only these (default: all registered)")
-    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
-    parser.add_argument(
-        "--json", metavar="FILE", help="also write the results as JSON; - for standard output alone"
-    )
-    return parser.parse_args()
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or "unknown"
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else "unknown"
 
 
 def _goals(results: dict[str, Any]) -> list[dict[str, Any]]:

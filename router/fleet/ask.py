@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 from router.config.model import Config
@@ -76,7 +77,7 @@ class Asker:
         import aiohttp
 
         session = self._sessions.get(keep_alive) or self._open(keep_alive)
-        try:
+        with _in_one_word():
             async with session.get(
                 replica.config.url.rstrip("/") + path,
                 headers=self._headers,
@@ -92,12 +93,6 @@ class Asker:
                     response.close()  # whatever is still to come
                     raise
                 return response.status
-        except TimeoutError:
-            raise NoAnswer("timeout") from None
-        except (aiohttp.ClientConnectionError, OSError):
-            raise NoAnswer("refused") from None
-        except (aiohttp.ClientError, ValueError):
-            raise NoAnswer("garbage") from None
 
     async def post(
         self,
@@ -118,7 +113,7 @@ class Asker:
         if authorization is not None:
             _, _, value = authorization.partition(b":")
             headers.setdefault("authorization", value.strip().decode("latin-1"))
-        try:
+        with _in_one_word():
             async with session.post(
                 replica.config.url.rstrip("/") + path,
                 data=body,
@@ -129,12 +124,6 @@ class Asker:
                 server_hostname=self._server_name if replica.address.is_tls else None,
             ) as response:
                 return response.status
-        except TimeoutError:
-            raise NoAnswer("timeout") from None
-        except (aiohttp.ClientConnectionError, OSError):
-            raise NoAnswer("refused") from None
-        except (aiohttp.ClientError, ValueError):
-            raise NoAnswer("garbage") from None
 
     async def body(self, replica: Replica, path: str, timeout_s: float, size: int) -> bytes | None:
         """The body of a 200, None for any other status. Raises NoAnswer."""
@@ -156,6 +145,21 @@ class Asker:
             read_bufsize=_PIECE,
         )
         return session
+
+
+@contextmanager
+def _in_one_word() -> Iterator[None]:
+    """Whatever goes wrong inside is a NoAnswer."""
+    import aiohttp
+
+    try:
+        yield
+    except TimeoutError:
+        raise NoAnswer("timeout") from None
+    except (aiohttp.ClientConnectionError, OSError):
+        raise NoAnswer("refused") from None
+    except (aiohttp.ClientError, ValueError):
+        raise NoAnswer("garbage") from None
 
 
 def keep(pieces: list[bytes]) -> Sink:

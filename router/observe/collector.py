@@ -162,27 +162,16 @@ class Collector(CollectorBase):
                 _add_histogram(ttft, kind, counts.ttft)
         yield ttft
 
-        classes = HistogramMetricFamily(
+        yield _by_class(
             "hedgerow_class_ttft_seconds",
             "The same of requests that generate, by class of urgency; `none`: it names none.",
-            labels=("class",),
-            unit="seconds",
+            self._metrics.ttft_by_class,
         )
-        for name, histogram in self._metrics.ttft_by_class.items():
-            if any(histogram.counts):
-                _add_histogram(classes, name, histogram)
-        yield classes
-
-        waits = HistogramMetricFamily(
+        yield _by_class(
             "hedgerow_queue_wait_seconds",
             "From arrival to dispatch, of requests that waited in the queue, by class of urgency.",
-            labels=("class",),
-            unit="seconds",
+            self._metrics.wait_by_class,
         )
-        for name, histogram in self._metrics.wait_by_class.items():
-            if any(histogram.counts):
-                _add_histogram(waits, name, histogram)
-        yield waits
 
         received = CounterMetricFamily(
             "hedgerow_request_body_bytes",
@@ -424,6 +413,15 @@ def _merged(values: Mapping[str, float]) -> dict[str, float]:
             name = OTHER
         merged[name] = merged.get(name, 0) + value
     return merged
+
+
+def _by_class(name: str, text: str, histograms: Mapping[str, Histogram]) -> Metric:
+    """A histogram of seconds by class of urgency; a class of which nothing came is left out."""
+    family = HistogramMetricFamily(name, text, labels=("class",), unit="seconds")
+    for urgency, histogram in histograms.items():
+        if any(histogram.counts):
+            _add_histogram(family, urgency, histogram)
+    return family
 
 
 def _add_histogram(family: HistogramMetricFamily, label_value: str, histogram: Histogram) -> None:

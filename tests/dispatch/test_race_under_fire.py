@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from bench.overhead.internal import Memory
 from policies.queueing.ticket import ENDED
 from router.config.model import Config, Hedging, Queue, QueueGates, Retry
 from router.config.model import Replica as ReplicaConfig
@@ -40,11 +41,11 @@ REPLICAS = 4
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
-class Wire(asyncio.Transport):
+class Wire(Memory):
     """A transport in memory that keeps what is written."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(lambda: None)
         self.sent = bytearray()
         self.closed = False
         self.at_end: Callable[[], None] = lambda: None
@@ -57,29 +58,8 @@ class Wire(asyncio.Transport):
         for piece in data:
             self.write(piece)
 
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return ("127.0.0.1", 40000) if name == "peername" else default
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
     def is_closing(self) -> bool:
         return self.closed
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def write_eof(self) -> None:
-        pass
-
-    def pause_reading(self) -> None:
-        pass
-
-    def resume_reading(self) -> None:
-        pass
 
     def close(self) -> None:
         if not self.closed:

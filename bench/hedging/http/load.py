@@ -7,16 +7,14 @@ before the first request and after the last answer, so that every router is coun
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
 import aiohttp
 import msgspec
-import uvloop
 
+from bench.fleet.load import serve
 from bench.fleet.player import Player
 from bench.fleet.script import Script
 
@@ -65,14 +63,5 @@ async def run(order: dict[str, Any]) -> dict[str, Any]:
         return {"played": playing.result(), "before": before, "after": await states(http, urls)}
 
 
-def main() -> None:
-    # A buffered writer of our own: with PYTHONUNBUFFERED set, `print` loses what a pipe did not
-    # take in one piece, and these lines are longer than a pipe.
-    with open(sys.stdout.fileno(), "wb", closefd=False) as out:
-        for line in sys.stdin:
-            out.write(json.dumps(uvloop.run(run(json.loads(line)))).encode() + b"\n")
-            out.flush()
-
-
 if __name__ == "__main__":
-    main()
+    serve(run)

@@ -11,7 +11,7 @@ import msgspec
 
 from bench.fleet import engines
 from bench.fleet.contestants import Ready
-from bench.fleet.run import BUSY, LATE_S
+from bench.fleet.run import doubts
 from bench.fleet.script import Script
 from bench.hedging.http import own, traffic
 from bench.hedging.http.contestants import HedgerowHedging
@@ -98,20 +98,7 @@ class Stage:
         row.figures = figures(told, script, self.size.warm)
         row.router_cpu = cpu.spent_s(before[0], after[0]) / seconds
         row.engines_cpu = cpu.spent_s(before[1], after[1]) / seconds
-        row.problems += problems(row, row.figures)
+        row.problems += doubts(row.figures, row.router_cpu, row.engines_cpu)
 
     def _read(self, router: int, fleet: int) -> tuple[cpu.Reading, cpu.Reading]:
         return cpu.read(cpu.tree(router)), cpu.read([fleet])
-
-
-def problems(row: Row, seen: Figures) -> list[str]:
-    """What makes this row's figures doubtful, in words."""
-    found = [f"{count} × {error}" for error, count in sorted(seen.errors.items())]
-    others = seen.load_cpu + row.engines_cpu
-    if others > BUSY:
-        found.append(f"load and engines used {others:.0%} of their CPU")
-    if row.router_cpu > BUSY:
-        found.append(f"the router used {row.router_cpu:.0%} of a CPU")
-    if seen.late_p99 is not None and seen.late_p99 > LATE_S:
-        found.append(f"p99 of requests went out {seen.late_p99 * 1e3:.0f} ms late")
-    return found
