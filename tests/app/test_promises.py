@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from router.config.model import Queue, QueueClass, QueueClasses
 from router.core.errors import Reason
+from router.simulator.audit.examine import examine
 from tests.app.pages import page
-from tests.dispatch.test_line import ONE, Turnstile, queue, send
+from tests.dispatch.test_line import ONE, Turnstile, queue, send, waiting
 from tests.faults.metrics import scrape
 from tests.harness.behaviours import sse_tokens, stream_then_hang
-from tests.harness.messages import chat, role, token
+from tests.harness.messages import DONE, LAST_CHUNK, SSE_HEAD, chat, chunk, role, token
+from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import Router, assert_error, running, scenario
 
 
@@ -145,3 +148,32 @@ async def test_the_log_tells_of_a_wait_in_vain() -> None:
         assert 90.0 <= line["queue_ms"] <= line["duration_ms"]
         turnstile.open()
         assert (await first.recv_response()).status == 200
+
+
+@scenario
+async def test_an_audit_of_the_log_tells_who_waited() -> None:
+    go = asyncio.Event()
+
+    async def streams(connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            await go.wait()
+            events = (role(), token("a"), token("b", "stop"), DONE)
+            await connection.send(SSE_HEAD, *map(chunk, events), LAST_CHUNK)
+
+    async with running(streams, replica=ONE, queue=queue()) as router:
+        clients = [await send(router, "first", queued=False, stream=True, priority="high")]
+        clients += [
+            await send(router, "next", stream=True, priority=priority)
+            for priority in ("high", "low", "low")
+        ]
+        clients.pop().close()
+        await eventually(lambda: waiting(router) == 2, "its wait is over")
+        go.set()
+        for client in clients:
+            assert (await client.recv_response()).complete
+        await router.log(4)
+        found = examine([str(router.log_path)]).queue
+        assert [(each.name, each.requests, each.waited, each.in_vain) for each in found] == [
+            ("high", 2, 1, 0),
+            ("low", 2, 2, 1),
+        ]
