@@ -52,7 +52,16 @@ class Ledger:
         body_bytes = exchange.body_bytes
         urgency = exchange.priority or UNCLASSED if exchange.route.inference else ""
         metrics.finished(
-            kind, reason, status, now - arrived, ttft, body_bytes, bytes_out, model, urgency
+            kind,
+            reason,
+            status,
+            now - arrived,
+            ttft,
+            body_bytes,
+            bytes_out,
+            model,
+            urgency,
+            bool(exchange.fields.stream) and reply.status == 200,
         )
         winner = exchange.life.winner
         replica = exchange.answered_by

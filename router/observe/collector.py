@@ -177,7 +177,7 @@ class Collector(CollectorBase):
         classes = self._metrics.classes
         yield _by_class(
             "hedgerow_class_ttft_seconds",
-            "The same of requests that generate, by class of urgency; `none`: it names none.",
+            "The same of streams that generate, by class of urgency; `none`: they name none.",
             {name: counts.ttft for name, counts in classes.items()},
         )
         yield _by_class(

@@ -92,8 +92,8 @@ class ClassCounts:
     __slots__ = ("duration", "tpot", "ttft", "wait")
 
     def __init__(self) -> None:
-        self.ttft = Histogram()
-        self.tpot = Histogram(TPOT_BOUNDS_S)  # of streams of two tokens and more
+        self.ttft = Histogram()  # of streams
+        self.tpot = Histogram(TPOT_BOUNDS_S)  # of those of two tokens and more
         self.duration = Histogram()  # of those that ended well
         self.wait = Histogram()  # of those that waited in the queue
 
@@ -146,12 +146,14 @@ class Metrics:
         bytes_out: int,
         model: str | None = None,
         urgency: str = "",
+        streamed: bool = True,
     ) -> None:
         """Count the end of one request, whatever ended it.
 
         `kind` is one of KINDS (anything else counts as other). `ttft_s` is None when no content
-        came; it counts for `urgency`, too, if that is a class by name, or UNCLASSED, and so does
-        the duration if the request ended well. Bytes are body bytes from and to the client. `model`
+        came; it counts for `urgency`, too, if that is a class by name, or UNCLASSED, and it was
+        `streamed` (the first content of a whole answer, or of an error, is its end); so does the
+        duration if the request ended well. Bytes are body bytes from and to the client. `model`
         gets its own label only once a request for it has ended well, so that a client's inventions
         cannot use up the labels.
         """
@@ -180,7 +182,7 @@ class Metrics:
             bucket = bisect_left(BOUNDS_S, ttft_s)
             ttft.counts[bucket] += 1
             ttft.sum += ttft_s
-            if classed is not None:
+            if classed is not None and streamed:
                 ttft = classed.ttft
                 ttft.counts[bucket] += 1
                 ttft.sum += ttft_s

@@ -11,8 +11,17 @@ from router.simulator.audit.examine import examine
 from tests.app.pages import page
 from tests.dispatch.test_line import ONE, Turnstile, queue, send, waiting
 from tests.faults.metrics import scrape
-from tests.harness.behaviours import sse_tokens, stream_then_hang
-from tests.harness.messages import DONE, LAST_CHUNK, SSE_HEAD, chat, chunk, role, token
+from tests.harness.behaviours import chat_either, sse_tokens, stream_then_hang
+from tests.harness.messages import (
+    DONE,
+    LAST_CHUNK,
+    SSE_HEAD,
+    chat,
+    chunk,
+    json_response,
+    role,
+    token,
+)
 from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import Router, assert_error, running, scenario
 
@@ -53,6 +62,21 @@ async def test_a_stream_that_was_left_has_a_pace_and_no_end() -> None:
         await router.log()
         assert await by_class(router, "hedgerow_class_tpot_seconds_count") == {"high": 1.0}
         assert await by_class(router, "hedgerow_class_duration_seconds_count") == {}
+
+
+@scenario
+async def test_only_streams_have_a_first_token() -> None:
+    async def refuses(connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            await connection.send(json_response({"error": {"message": "no"}}, 400))
+
+    async with running(chat_either, refuses) as router:
+        for stream in (True, False):
+            for status in (200, 400):  # by turns
+                answer = await router.ask(chat(stream=stream, priority="low"), "POST")
+                assert answer.status == status
+        assert await by_class(router, "hedgerow_class_ttft_seconds_count") == {"low": 1.0}
+        assert await by_class(router, "hedgerow_class_duration_seconds_count") == {"low": 2.0}
 
 
 async def dropped(router: Router) -> dict[tuple[str, str], float]:

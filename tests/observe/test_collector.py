@@ -173,6 +173,7 @@ def test_first_content_by_class() -> None:
     for urgency in ("critical", "high", "high", UNCLASSED, "", "an invention"):
         metrics.finished("chat", Reason.OK, 200, 0.2, 0.02, 10, 100, "llama", urgency)
     metrics.finished("chat", Reason.OK, 200, 0.2, None, 10, 100, "llama", "batch")
+    metrics.finished("chat", Reason.OK, 200, 0.2, 0.2, 10, 100, "llama", "low", False)  # whole
     values = samples(list(parse_text(render(Collector(metrics))[0])))
     counts = {
         name: value
@@ -184,7 +185,7 @@ def test_first_content_by_class() -> None:
     assert values["hedgerow_class_ttft_seconds_bucket", "high", "0.025"] == 2
     assert values["hedgerow_class_ttft_seconds_bucket", "high", "0.01"] == 0
     assert values["hedgerow_class_ttft_seconds_sum", "high"] == pytest.approx(0.04)
-    assert values["hedgerow_request_ttft_seconds_count", "chat"] == 6
+    assert values["hedgerow_request_ttft_seconds_count", "chat"] == 7
 
 
 def test_durations_by_class_are_of_what_ended_well() -> None:
