@@ -226,8 +226,8 @@ class App:
     def queue(self) -> dict[str, Any]:
         return queued.described(self.parts.dispatcher.line)
 
-    def usage(self) -> dict[str, Any]:
-        return usage.described(self.metrics.usage)
+    async def usage(self) -> dict[str, Any]:
+        return await usage.described(self.metrics.usage)
 
     def census(self) -> dict[str, int]:
         """What is in use now; every number is 0 after `stop`."""

@@ -34,7 +34,7 @@ class AdminActions(Protocol):
     def queue(self) -> Mapping[str, Any]:
         """Who waits for a replica, by class and tenant, JSON-ready."""
 
-    def usage(self) -> Mapping[str, Any]:
+    def usage(self) -> Awaitable[Mapping[str, Any]]:
         """What tenants have used since the start, JSON-ready."""
 
     def reload(self) -> Awaitable[str]:

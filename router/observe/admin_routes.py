@@ -68,7 +68,7 @@ def build(actions: AdminActions, collector: Collector) -> web.Application:
         return _json(actions.queue())
 
     async def usage(request: web.Request) -> web.Response:
-        return _json(actions.usage())
+        return _json(await actions.usage())
 
     async def reload(request: web.Request) -> web.Response:
         try:

@@ -4,7 +4,8 @@ A tenant is the name of its API keys; requests without a known key are one tenan
 are those in force when a request ends.
 
 Plain numbers, read when somebody asks: GET /usage tells all of them, /metrics the totals. Must
-never: be reset, or hold more than TENANTS_MAX names. Who comes later is counted with the others.
+never: be reset, or hold more than TENANTS_MAX names (a megabyte). Who comes later is counted with
+the others: names that come and go would make their counters fall.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from router.config.model import Price
 # No key's name has a parenthesis (config/keys.py).
 NO_KEY: Final = "(none)"
 OTHERS: Final = "(other)"
-TENANTS_MAX: Final = 1000  # in /metrics 5 series of at most 160 bytes each: less than 0.8 MB
+TENANTS_MAX: Final = 1000
 _MILLION: Final = 1e6
 
 
@@ -106,10 +107,6 @@ class TenantUsage:
             fresh = prompt - cached
             used.cost += fresh * prices.prompt + cached * prices.cached + output * prices.output
 
-    def totals(self) -> dict[str, Used]:
-        """By tenant, all classes together."""
-        return {name: together(classes) for name, classes in self.tenants.items()}
-
     def _come(self, tenant: str) -> dict[str, Used]:
         """The classes of a tenant that has no name here yet."""
         if len(self.tenants) >= TENANTS_MAX and tenant != NO_KEY:
@@ -118,6 +115,7 @@ class TenantUsage:
 
 
 def together(classes: Mapping[str, Used]) -> Used:
+    """All classes of a tenant."""
     found = Used()
     for used in classes.values():
         found.add(used)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from router.config.keys import KeyLine, hash_of, line_of
-from router.config.model import Config, Keys, Prefix, Price
+from router.config.model import Keys, Prefix, Price
 from router.config.model import Usage as UsageConfig
 from tests.app.pages import page
 from tests.faults.metrics import number
@@ -118,8 +119,9 @@ async def test_without_prices_there_is_no_cost() -> None:
 async def test_prices_are_read_again() -> None:
     async with running(tells) as router:
         await router.ask(chat(), "POST")
-        fields = {name: getattr(router.config, name) for name in Config.__struct_fields__}
-        router.app.parts.dispatcher.adopt(Config(**{**fields, "usage": PRICES}), None, ())
+        app = router.app
+        app.read_again = lambda: msgspec.structs.replace(app.config, usage=PRICES)
+        await app.reload()
         await router.ask(chat(), "POST")
         (told,) = (await tenants(router)).values()
         assert told["cost"] == pytest.approx(COST)
@@ -195,3 +197,17 @@ async def test_a_stream_that_breaks_is_counted_once() -> None:
         await router.ask(chat(stream=True), "POST")
         (told,) = (await tenants(router)).values()
         assert (told["requests"], told["output_tokens"], told["estimated"]) == (1, 1, 1)
+
+
+@scenario
+async def test_of_three_thousand_tenants_a_thousand_are_named() -> None:
+    async with running(tells) as router:
+        for name in range(3000):
+            router.app.metrics.usage.count(f"t{name}", "low", "m", name, 0, 1, False)
+        told = await page(router, "/usage")
+        names = [each["tenant"] for each in told["tenants"]]
+        assert names == ["(other)", *(f"t{name}" for name in reversed(range(1000)))]
+        assert told["total"]["requests"] == told["total"]["output_tokens"] == 3000
+        port, name = router.app.admin_port, "hedgerow_tenant_requests_total"
+        assert await number(port, name, tenant="t199") == 1
+        assert await number(port, name, tenant="(other)") == 2800

@@ -17,7 +17,7 @@ from router.intake.routes import KINDS
 from router.observe.collector import PIECE_SAMPLES, Collector, Gauges, Grid, resident_bytes
 from router.observe.hedge_counts import HedgeCounts, Refusal
 from router.observe.metrics import REPLICAS_MAX, UNCLASSED, Metrics
-from router.observe.tenant_usage import TENANTS_MAX
+from router.observe.tenant_families import NAMED
 from tests.observe.helpers import run
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
@@ -250,7 +250,7 @@ def test_a_hundred_thousand_names_stay_under_two_megabytes() -> None:
     text, _ = render(Collector(metrics, Gauges(inflight_by_replica=lambda: names)))
     assert len(text.encode()) < 2_000_000
     assert f'replica_inflight{{replica="other"}} {100_000 - REPLICAS_MAX}' in text
-    others = 10 * (100_000 - TENANTS_MAX)
+    others = 10 * (100_000 - NAMED)
     assert f'tenant_tokens_total{{kind="output",tenant="(other)"}} {others}.0' in text
 
 

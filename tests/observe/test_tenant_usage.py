@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from router.config.model import Price
 from router.core.urgency import CLASSES
-from router.observe.tenant_usage import NO_KEY, OTHERS, TENANTS_MAX, TenantUsage, Used
+from router.observe.tenant_usage import NO_KEY, OTHERS, TENANTS_MAX, TenantUsage, Used, together
 
 FIGURES = ("requests", "prompt", "cached", "output", "estimated", "unpriced", "cost")
 
@@ -31,7 +31,7 @@ def test_a_request_is_counted_for_its_tenant_and_class() -> None:
         "unpriced": 130,
     }
     assert figures(usage.tenants["acme"]["low"]) == {"requests": 1}
-    assert figures(usage.totals()["acme"])["requests"] == 3
+    assert figures(together(usage.tenants["acme"]))["requests"] == 3
 
 
 def test_a_cost_is_what_each_kind_of_token_costs() -> None:
@@ -46,14 +46,14 @@ def test_a_cost_is_what_each_kind_of_token_costs() -> None:
 def test_what_has_no_price_is_told_apart() -> None:
     usage = TenantUsage()
     usage.count("acme", "high", "m", 10, 0, 5, False)
-    assert not usage.totals()["acme"].is_priced
+    assert not together(usage.tenants["acme"]).is_priced
     usage.adopt({"m": Price(input=1.0)})
     usage.count("acme", "high", "other", 10, 0, 5, False)
     usage.count("acme", "high", None, 10, 0, 5, False)
-    assert not usage.totals()["acme"].is_priced
+    assert not together(usage.tenants["acme"]).is_priced
     usage.count("acme", "high", "m", 10, 0, 5, False)
-    assert usage.totals()["acme"].is_priced
-    assert usage.totals()["acme"].unpriced == 45
+    assert together(usage.tenants["acme"]).is_priced
+    assert together(usage.tenants["acme"]).unpriced == 45
 
 
 def test_a_new_price_holds_from_then_on() -> None:
@@ -61,7 +61,7 @@ def test_a_new_price_holds_from_then_on() -> None:
     for price in (1.0, 3.0):
         usage.adopt({"m": Price(input=price)})
         usage.count("acme", "high", "m", 1_000_000, 0, 0, False)
-    assert usage.totals()["acme"].cost == pytest.approx(4.0)
+    assert together(usage.tenants["acme"]).cost == pytest.approx(4.0)
 
 
 def test_a_hundred_thousand_tenants_are_a_thousand_and_the_others() -> None:
@@ -70,10 +70,10 @@ def test_a_hundred_thousand_tenants_are_a_thousand_and_the_others() -> None:
         usage.count(f"t{number}", "low", "m", 1, 0, 0, False)
     usage.count(NO_KEY, "low", "m", 1, 0, 0, False)
     assert len(usage.tenants) == TENANTS_MAX + 2
-    assert usage.totals()[OTHERS].prompt == 100_000 - TENANTS_MAX
-    assert usage.totals()[NO_KEY].prompt == 1
+    assert together(usage.tenants[OTHERS]).prompt == 100_000 - TENANTS_MAX
+    assert together(usage.tenants[NO_KEY]).prompt == 1
     usage.count("t7", "low", "m", 1, 0, 0, False)  # who has a name keeps it
-    assert usage.totals()["t7"].requests == 2
+    assert together(usage.tenants["t7"]).requests == 2
 
 
 requests = st.tuples(
@@ -92,10 +92,10 @@ def test_nothing_is_lost_among_tenants_and_no_cost_falls(made: list[tuple[str, .
     cost = 0.0
     for tenant, urgency, model, prompt, output in made:
         usage.count(tenant, urgency, model, prompt, prompt // 2, output, False)  # type: ignore[arg-type, operator]
-        now = sum(used.cost for used in usage.totals().values())
+        now = sum(together(each).cost for each in usage.tenants.values())
         assert now >= cost
         cost = now
-    totals = usage.totals().values()
+    totals = [together(each) for each in usage.tenants.values()]
     assert sum(used.requests for used in totals) == len(made)
     assert sum(used.prompt + used.output for used in totals) == sum(
         prompt + output for *_, prompt, output in made
