@@ -24,6 +24,7 @@ Count = Annotated[int, msgspec.Meta(ge=1)]
 CountOrNone = Annotated[int, msgspec.Meta(ge=0)]
 Bytes = Annotated[int, msgspec.Meta(ge=1)]
 BytesOrNone = Annotated[int, msgspec.Meta(ge=0)]
+Amount = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Weight = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
 
 
@@ -98,8 +99,17 @@ class Prefix(Frozen, frozen=True):
     tokens_wait_s: SecondsOrOff = 0.02  # how long a request may wait for its token ids
 
 
+class Price(Frozen, frozen=True):
+    """Of a million tokens of one model, in any currency: all models' in the same."""
+
+    input: Amount  # prompt tokens
+    cached: Amount | None = None  # ... that were in the engine's cache; None: as any other
+    output: Amount = 0.0
+
+
 class Usage(Frozen, frozen=True):
     inject: bool = True  # ask engines that know it for a stream's token counts
+    prices: dict[str, Price] = {}  # by model; what GET /usage reckons costs by
 
 
 class Limits(Frozen, frozen=True):

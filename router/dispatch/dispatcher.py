@@ -103,6 +103,7 @@ class Dispatcher:
         self.config = config
         self.tenants.adopt(config, keys, monotonic())
         self._prefix = config.prefix
+        self.metrics.usage.adopt(config.usage.prices)
         self.budget.adopt(config.retry)
         if self.line is not None:
             self.line.adopt(config.queue)
