@@ -1,4 +1,4 @@
-"""A client says when an answer is of no use to it any more: it is told then, and not served in vain."""
+"""A client says when an answer is of no use to it any more: it is told then, not served in vain."""
 
 from __future__ import annotations
 
