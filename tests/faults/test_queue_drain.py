@@ -1,4 +1,4 @@
-"""SIGTERM while requests wait: they are served as long as the grace lasts, then told to come again."""
+"""SIGTERM while requests wait: they are served as long as the grace lasts, then sent elsewhere."""
 
 from __future__ import annotations
 
