@@ -75,7 +75,7 @@ async def is_refused(router: RouterProcess) -> bool:
 @scenario
 async def test_who_waits_is_served_within_the_grace(tmp_path: Path) -> None:
     turnstile = Turnstile()
-    async with draining(tmp_path, turnstile, "lame_duck_s: 0.3, grace_s: 60") as router:
+    async with draining(tmp_path, turnstile, "lame_duck_s: 2, grace_s: 60") as router:
         clients = [await first_of(router, turnstile), *await crowd(router, 20)]
         clients += await crowd(router, 20, stream=True)
         router.signal(signal.SIGTERM)

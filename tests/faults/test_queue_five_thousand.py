@@ -19,7 +19,7 @@ from tests.harness.running import long_scenario, running
 MANY = 5000
 GROUP = 500
 SLOTS = 8  # of the engine
-BYTES_EACH = 48 * 1024  # a connection, its request and its place in the queue, at most
+BYTES_EACH = 16 * 1024  # a connection, its request and its place in the queue, at most
 
 # Nobody becomes more urgent by waiting, however slow the machine is.
 QUEUE = (

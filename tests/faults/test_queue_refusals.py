@@ -68,7 +68,7 @@ def test_full_is_429_and_only_for_whom_it_is_full(
 @scenario
 async def test_what_is_longer_than_a_class_may_wait_is_503() -> None:
     turnstile = Turnstile()
-    rules = queue(classes=of_normal(timeout_s=0.2, starvation_s=0.1))
+    rules = queue(classes=of_normal(timeout_s=0.6, starvation_s=0.3))
     async with running(turnstile, replica=ONE, queue=rules) as router:
         first = await send(router, "first", queued=False)
         patient = await send(router, "patient", priority="batch")

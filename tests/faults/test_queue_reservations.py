@@ -3,6 +3,7 @@ it back."""
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -14,6 +15,7 @@ from router.core.urgency import HIGH
 from tests.dispatch.test_line import queue, send, waiting
 from tests.harness.emulated import emulated
 from tests.harness.messages import chat
+from tests.harness.peer import WAIT_S
 from tests.harness.replica import eventually
 from tests.harness.running import Router, running, scenario
 
@@ -70,10 +72,12 @@ async def test_shares_shrink_with_the_fleet_and_come_back() -> None:
             return only.held_tokens(HIGH)
 
         async def becomes(tokens: float) -> None:
-            for _ in range(200):
-                if await held() == pytest.approx(tokens):
-                    return
-            raise AssertionError(f"{await held()} tokens are kept, not {tokens}")
+            try:
+                async with asyncio.timeout(WAIT_S):
+                    while await held() != pytest.approx(tokens):
+                        pass
+            except TimeoutError:
+                raise AssertionError(f"{await held()} tokens are kept, not {tokens}") from None
 
         await becomes(SHARE * 2 * TOKENS)
         port = int(lost.url.rpartition(":")[2])

@@ -184,4 +184,5 @@ async def test_ten_thousand_users_leave_little_behind() -> None:
         assert most["nodes"] <= 2 * CROWD
         left = held(router)
         assert (left["pending"], waiting(router)) == (0, 0)
+        assert left["deadlines"] <= 64
         await crowd.close()
