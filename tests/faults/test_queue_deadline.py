@@ -12,13 +12,14 @@ import pytest
 from router.config.model import Queue
 from router.core.errors import Reason
 from tests.dispatch.test_line import ONE, Turnstile, counts, of_normal, queue, send, waiting
-from tests.harness.behaviours import hang, json_ok, stream_then_hang
+from tests.harness.behaviours import answer, hang, json_ok, stream_then_hang
 from tests.harness.messages import (
     DONE,
     LAST_CHUNK,
     SSE_HEAD,
     chat,
     chunk,
+    json_response,
     request,
     role,
     token,
@@ -181,6 +182,18 @@ async def test_it_holds_for_the_first_content_and_blames_no_replica() -> None:
         for hostile in router.replicas:
             await hostile.wait_for_sessions(1)
             await eventually(partial(all_ended, hostile), "the engine is told")
+
+
+@scenario
+async def test_nothing_is_sent_again_after_it() -> None:
+    """The first attempt has failed in time; the pause before the second is longer than the rest."""
+    later = answer(json_response({"error": {"message": "later"}}, 503))
+    retry = {"backoff_s": 30.0, "backoff_max_s": 30.0}
+    async with running(later, later, queue=queue(), retry=retry) as router:
+        router.app.parts.dispatcher._rng.random = lambda: 1.0  # type: ignore[method-assign]
+        told = await router.ask(chat("x-request-timeout-ms: 400"), "POST")
+        assert_error(told, Reason.DEADLINE_PASSED, 408)
+        assert sum(len(replica.requests) for replica in router.replicas) == 1
 
 
 @scenario

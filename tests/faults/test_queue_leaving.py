@@ -54,6 +54,19 @@ def test_one_that_leaves_is_never_sent(way: str, stream: bool) -> None:
 
 
 @scenario
+async def test_one_that_only_says_that_he_is_done_is_served_where_that_is_allowed() -> None:
+    turnstile = Turnstile()
+    async with running(turnstile, replica=ONE, queue=queue(), allow_half_close=True) as router:
+        first = await send(router, "first", queued=False)
+        second = await send(router, "second")
+        second.fin()
+        turnstile.open(2)
+        for client in (first, second):
+            assert (await client.recv_response()).status == 200
+        assert await second.expect_close() == "fin"
+
+
+@scenario
 async def test_one_that_leaves_between_two_attempts_gets_no_other() -> None:
     """It has its place in the queue's books until then, and gives it back."""
 
