@@ -181,7 +181,7 @@ class Queue:
         self._predict(ticket)
         # The first that waits may be waiting for a poll; the tick says what comes after.
         soon_s = _SOON_S if self._room.count else self._rules.poll_early_s
-        self.next_at = min(self.next_at, now + soon_s)
+        self.next_at = min(self.next_at, now + soon_s, max(now, ticket.deadline))
         self._room.enter(ticket, now)
 
     # -- dispatches ---------------------------------------------------------------------------

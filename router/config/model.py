@@ -338,6 +338,7 @@ class Queue(Frozen, frozen=True):
     aging: Annotated[float, msgspec.Meta(ge=0, le=1000)] = 1 / 300  # levels/s, at most to high
     affinity: CountOrNone = 64  # that a free replica looks at; 0: it takes the first
     skips: CountOrNone = 16  # times the first is passed over for its prefix
+    sdk_timeouts: bool = True  # what SDKs say unasked is a deadline, too, of what is not streamed
     absent_s: SecondsOrOff = 0.0  # to wait for a replica, when the last is gone -> 503
     classes: QueueClasses = QueueClasses()
     gates: QueueGates = QueueGates()

@@ -10,6 +10,7 @@ What the client is sent, byte by byte, is its `Reply`'s; the exchange says what 
 
 from __future__ import annotations
 
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -94,6 +95,7 @@ class Exchange:
         "urgency",
         "usage",
         "view",
+        "wanted_until",
     )
 
     def __init__(
@@ -133,6 +135,7 @@ class Exchange:
         self.key: Key | None = None  # its API key; None: none that we know
         self.entry: Entry | None = None  # what it holds of its tenant's
         self.timeouts: Timeouts = dispatcher.timeouts_of(self.priority)
+        self.wanted_until = inf  # its client has no use for an answer that begins later
         self.hedges_as = ""  # the class by which a second copy of it may go; "": none may
         self.pinned: Replica | None = None  # state at one replica: no other can answer
         self.question: Question | None = None  # for the token ids that it waits for
@@ -171,6 +174,12 @@ class Exchange:
         self._stall_due = NEVER
         self.deadline = min(wait_due, self._total_due, self._commit_due)
 
+    def limit(self, until: float) -> None:
+        """Its client says until when it wants an answer to have begun. Before the first attempt."""
+        self.wanted_until = until
+        self.reply.wait_due = min(self.reply.wait_due, until)
+        self.deadline = min(self.deadline, until)
+
     def queued(self, now: float) -> None:
         """It waits for a replica: patience with one begins when it is sent there."""
         self._waits_since = now
@@ -181,7 +190,7 @@ class Exchange:
         """It has waited, and is about to be sent."""
         self._waited_s = self.waited_s(now)
         self._waits_since = 0.0
-        self.reply.wait_due = now + self.timeouts.first_token_s
+        self.reply.wait_due = min(now + self.timeouts.first_token_s, self.wanted_until)
         self.deadline = min(self.deadline, self.reply.wait_due)
 
     def waited_s(self, now: float) -> float:
@@ -368,6 +377,11 @@ class Exchange:
         retry_after = 2 if STATUS[reason] == 503 else None
         self.answer(RouterError(reason, MESSAGES[reason], retry_after_s=retry_after))
 
+    def outlived(self) -> None:
+        """Its client has no use for an answer any more."""
+        reason = Reason.DEADLINE_PASSED
+        self.answer(RouterError(reason, MESSAGES[reason], retry_after_s=1))
+
     def answer(self, err: RouterError) -> None:
         """End the request with an error of the router's own, in whatever form is still possible."""
         if self._done:
@@ -454,8 +468,12 @@ class Exchange:
         elif self._stall_due <= now:
             self._client.abort(Reason.WRITE_TIMEOUT)
         elif wait_due <= now and self._stall_due == NEVER:
-            committed = self.life.commit == Commit.CONTENT
-            self.race.timed_out(Reason.TOKEN_GAP_TIMEOUT if committed else Reason.TTFT_TIMEOUT)
+            if self.life.commit == Commit.CONTENT:
+                self.race.timed_out(Reason.TOKEN_GAP_TIMEOUT)
+            elif self.wanted_until <= now:
+                self.outlived()  # no replica is to blame, as when its client leaves
+            else:
+                self.race.timed_out(Reason.TTFT_TIMEOUT)
         else:
             self.race.look(now)
             if self._done:

@@ -152,6 +152,7 @@ class Line:
             tokens=view.prompt_tokens,
             output=output,
             arrival=x.arrived,
+            deadline=x.wanted_until,
             body_bytes=x.body_bytes,
             streamed=bool(fields.stream),
             look=partial(self._knowledge.held, view) if view.blocks else None,
