@@ -36,6 +36,7 @@ PRIORITY: Final = 20
 HEDGE: Final = 21
 API_KEY: Final = 22
 RETRY_AFTER: Final = 23
+OWNER: Final = 24
 
 _REQUEST: Final[dict[bytes, int]] = {
     b"host": HOST,
@@ -59,6 +60,7 @@ _REQUEST: Final[dict[bytes, int]] = {
     b"x-priority": PRIORITY,
     b"x-hedge": HEDGE,
     b"x-api-key": API_KEY,
+    b"x-router-owner": OWNER,
     # An engine would believe these. What it is told about a request is the router's to say.
     b"x-vllm-priority": DROP,
     b"x-override-priority": DROP,
@@ -117,6 +119,7 @@ _NOT_REMEMBERED: Final = frozenset(
         MODEL,
         SESSION,
         LOAD,
+        OWNER,
     }
 )
 _MEMO_LINES: Final = 4096

@@ -40,6 +40,7 @@ class RequestHead(msgspec.Struct, gc=False):
     session: bytes | None = None  # x-session-id: the key of a conversation
     priority: bytes | None = None  # x-priority: how urgent its client says it is
     hedge: bytes | None = None  # x-hedge: whether its client wants a second copy
+    owner: bytes | None = None  # x-router-owner: for whom the batch door says it asks
     door: int = -1  # the class of urgency that its path named; -1: none
     route: Any = None  # a note of whoever judged the head
     passes: bool = False  # ... who wants its body to pass by us, as it comes

@@ -303,6 +303,8 @@ class RequestReader:
                 head.priority = value  # a router behind us would take it as it came
             elif action == h.HEDGE:
                 head.hedge = value.lower()
+            elif action == h.OWNER:
+                head.owner = value
         if head.http_1_0:
             head.keep_alive = connection is not None and b"keep-alive" in connection
             if head.chunked:
