@@ -16,7 +16,7 @@ from time import time
 from typing import TYPE_CHECKING, Final
 
 from router.batches.runner import Runner
-from router.batches.sender import Sender
+from router.batches.sender import Accept, Sender
 from router.batches.sending import Waiting
 from router.batches.shelf import Shelf
 from router.batches.store import Store
@@ -90,11 +90,11 @@ class Door:
         shelf.sweep(store.names())
         return shelf, store
 
-    async def run(self, url: str) -> None:
-        """Work through what is not over, by way of the data port at `url`."""
+    async def run(self, accept: Accept) -> None:
+        """Work through what is not over. `accept` makes the data plane's end of a connection."""
         assert self._sender is not None
         assert self.runner is not None
-        self._sender.url = url
+        self._sender.open(accept)
         await self.runner.start()
         self._house = asyncio.create_task(self._keep_house())
 

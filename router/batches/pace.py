@@ -51,7 +51,8 @@ class Pace:
         self._slow = True
         if sent_at > self._cut_at:
             self._cut_at = now
-            self.window = max(LEAST, self.window / 2)
+            # Of what was really under way: a window that was never filled says nothing.
+            self.window = max(LEAST, min(self.window, self.under_way + 1.0) / 2)
         pause = PAUSE_S if retry_after_s is None else retry_after_s
         self.resumes_at = max(self.resumes_at, now + min(max(pause, 0.0), PAUSE_MAX_S))
         return self.resumes_at

@@ -1,24 +1,23 @@
-"""One line as a request to the router's own data port.
+"""One line as a request to the router's own data plane.
 
-Over loopback and over HTTP, so that a line is routed, queued, limited, retried, counted and logged
-as any request is, in class batch and for its owner: under the client's own credentials where
-replicas ask for them, else by the owner's name, which the data port believes whoever knows this
+Over HTTP, as from any client, so that a line is routed, queued, limited, retried, counted and
+logged as any request is, in class batch and for its owner: under the client's own credentials where
+replicas ask for them, else by the owner's name, which the data plane believes whoever knows this
 process's token. aiohttp is imported when the door opens, not when a configuration is checked.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from router.batches.secrets import Secret
 
 if TYPE_CHECKING:
     import aiohttp
 
-CONNECT_S: Final = 10.0
 KEEP_ALIVE_S: Final = 0.5  # lines follow each other at once, or not for long
 SMALL: Final = 64 * 1024  # bytes; of larger answers only a few are in memory at once
 LARGE_AT_ONCE: Final = 4
@@ -32,22 +31,32 @@ class Answer(NamedTuple):
     problem: str
 
 
+# Makes the data plane's end of a connection.
+Accept = Callable[[], asyncio.BaseProtocol]
+
+
 class Sender:
-    """Connections to `url`, the router's own, which knows our `token`; `longest`: the bytes of an
-    answer at most."""
+    """`open` once the data plane can be asked. `token`: by which it knows us; `longest`: the bytes
+    of an answer at most."""
 
     def __init__(self, token: str, longest: int) -> None:
-        import aiohttp
-
-        self.url = ""  # known when the data port listens
         self._token = token
         self._longest = longest
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
+        self._session: aiohttp.ClientSession | None = None
+
+    def open(self, accept: Accept) -> None:
+        import aiohttp
+
+        from router.batches.inside import Inside
+
+        tracing = aiohttp.TraceConfig()
+        tracing.on_connection_create_end.append(_connected)
+        tracing.on_connection_reuseconn.append(_connected)
         self._session = aiohttp.ClientSession(
-            # Ourselves: there is nobody to be mistaken for, and our certificate names no loopback.
-            connector=aiohttp.TCPConnector(limit=0, ssl=False, keepalive_timeout=KEEP_ALIVE_S),
+            connector=Inside(accept, KEEP_ALIVE_S),
             # How long a line may take is the router's to say; it ends every request.
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
+            timeout=aiohttp.ClientTimeout(total=None),
             headers={
                 "Content-Type": "application/json",
                 "Accept": "application/json",
@@ -56,21 +65,32 @@ class Sender:
                 "x-priority": "batch",
             },
             cookie_jar=aiohttp.DummyCookieJar(),
+            trace_configs=[tracing],
         )
 
     async def close(self) -> None:
-        await self._session.close()
+        if self._session is not None:
+            await self._session.close()
 
     @asynccontextmanager
     async def ask(
-        self, path: str, body: bytes, request_id: str, owner: str, secret: Secret | None
+        self,
+        path: str,
+        body: bytes,
+        request_id: str,
+        owner: str,
+        secret: Secret | None,
+        *,
+        on_connected: Callable[[], None],
     ) -> AsyncIterator[Answer]:
         """The whole answer; a large one is one of few until the block ends.
 
-        Never raises but CancelledError, which ends the request.
+        `on_connected`: called when the request is about to go. Never raises but CancelledError,
+        which ends the request.
         """
+        headers = self._headers(request_id, owner, secret)
         async with AsyncExitStack() as held:
-            yield await self._post(path, body, self._headers(request_id, owner, secret), held)
+            yield await self._post(path, body, headers, on_connected, held)
 
     def _headers(self, request_id: str, owner: str, secret: Secret | None) -> dict[str, str]:
         headers = {"X-Request-Id": request_id}
@@ -81,13 +101,23 @@ class Sender:
         return headers
 
     async def _post(
-        self, path: str, body: bytes, headers: dict[str, str], held: AsyncExitStack
+        self,
+        path: str,
+        body: bytes,
+        headers: dict[str, str],
+        on_connected: Callable[[], None],
+        held: AsyncExitStack,
     ) -> Answer:
         import aiohttp
 
+        assert self._session is not None
         try:
             async with self._session.post(
-                self.url + path, data=body, headers=headers, allow_redirects=False
+                "http://hedgerow" + path,
+                data=body,
+                headers=headers,
+                allow_redirects=False,
+                trace_request_ctx=on_connected,
             ) as response:
                 return await self._read(response, held)
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as err:
@@ -105,3 +135,7 @@ class Sender:
                 return Answer(response.status, b"", None, problem)
         wait = response.headers.get("Retry-After", "")
         return Answer(response.status, bytes(body), float(wait) if wait.isdecimal() else None, "")
+
+
+async def _connected(session: object, context: Any, params: object) -> None:
+    context.trace_request_ctx()

@@ -45,9 +45,7 @@ LAST_WORDS_S: Final = 5.0  # for results that wait to be written when we stop
 AHEAD: Final = 64
 LEAST: Final = 8  # under way of one owner and model, whatever waits: others' requests are there too
 CROWDED_S: Final = 0.25  # between two looks whether fewer wait
-# A line needs a moment until it is seen where it waits.
-BURST: Final = 32
-BURST_S: Final = 0.005
+TURNS: Final = 4  # of the event loop, from a line's connection to its place in the queue
 
 LARGE: Final = 256 * 1024  # bytes of an answer that takes the event loop too long to read
 
@@ -87,6 +85,7 @@ class Sending:
         self._task: asyncio.Task[None] | None = None
         self._resting = False
         self._crowded = False  # lines stay here because enough of them wait in the queue
+        self._leaving: set[str] = set()  # ids of lines that will be seen there in a moment
         self.held = 0  # bytes of lines in memory
         self.under_way = 0  # lines
         self.ended = {verdict.value: 0 for verdict in Verdict}  # attempts at lines, since the start
@@ -136,34 +135,29 @@ class Sending:
     async def _send_all(self) -> None:
         while True:
             self._wake.clear()
-            if await self._send_some() == BURST:
-                await asyncio.sleep(BURST_S)
-                continue
+            await self._send_ready()
             try:
                 async with asyncio.timeout(self._idle_s()):
                     await self._wake.wait()
             except TimeoutError:
                 pass
 
-    async def _send_some(self) -> int:
-        """Begin lines that may begin now; how many. Fewer than BURST: no other may."""
-        begun = 0
+    async def _send_ready(self) -> None:
+        """Begin every line that may begin now."""
         self._crowded = False
-        while begun < BURST and not self._resting and self.under_way < self._rules.concurrency:
+        while not self._resting and self.under_way < self._rules.concurrency:
             if self._recorder.is_stuck:
-                break
+                return
             now = monotonic()
             job = self._turns.next(partial(self._is_ready, now))
             if job is None:
-                break
+                return
             line = job.next(now)
             if line is None:
                 await self._fill(job)
                 continue
             job.pop(now)
             self._begin(job, line, now)
-            begun += 1
-        return begun
 
     def _is_ready(self, now: float, job: Job) -> bool:
         batch = job.batch
@@ -176,7 +170,9 @@ class Sending:
         if not pace.admits(now):
             return False
         waiting = self._waiting
-        if waiting is None or pace.under_way < LEAST or waiting(line.model) < AHEAD:
+        if waiting is None or pace.under_way < LEAST:
+            return True
+        if len(self._leaving) + waiting(line.model) < AHEAD:
             return True
         self._crowded = True
         return False
@@ -226,20 +222,35 @@ class Sending:
         pace.left()
         self.under_way += 1
         secret = self._secrets.find(job.batch.owner) if job.batch.needs_secret else None
-        task = asyncio.create_task(self._send(job, line, pace, secret, now))
+        name = request_id(job.batch.id, line.number)
+        self._leaving.add(name)
+        task = asyncio.create_task(self._send(job, line, name, pace, secret, now))
         job.tasks.add(task)
         task.add_done_callback(partial(self._sent, job))
 
+    def _arrive(self, name: str, turns: int = TURNS) -> None:
+        """A line has its connection: in so many turns of the loop it is where it may wait."""
+        if turns:
+            asyncio.get_running_loop().call_soon(self._arrive, name, turns - 1)
+        else:
+            self._leaving.discard(name)
+            self._wake.set()
+
     async def _send(
-        self, job: Job, line: Line, pace: Pace, secret: Secret | None, now: float
+        self, job: Job, line: Line, name: str, pace: Pace, secret: Secret | None, now: float
     ) -> None:
         batch = job.batch
-        name = request_id(batch.id, line.number)
         tries = job.tries.get(line.number, 0) + 1
         is_judged = False
         try:
-            asking = self._sender.ask(batch.endpoint, line.body, name, batch.owner, secret)
-            async with asking as answer:
+            async with self._sender.ask(
+                batch.endpoint,
+                line.body,
+                name,
+                batch.owner,
+                secret,
+                on_connected=partial(self._arrive, name),
+            ) as answer:
                 is_last = tries >= self._rules.attempts
                 verdict, record = await self._judge(name, line, answer, is_last)
                 is_judged = True
@@ -261,6 +272,7 @@ class Sending:
                 is_good = verdict is Verdict.DONE
                 await self._recorder.record(Result(batch.number, line.number, is_good, record))
         finally:
+            self._leaving.discard(name)
             if not is_judged:
                 pace.gone()
         self.held -= job.over_with(line)

@@ -154,7 +154,7 @@ async def test_files_expire_when_they_were_to(tmp_path: Path) -> None:
 def test_sums_come_to_nothing_when_all_is_gone(files: list[tuple[str, int]]) -> None:
     rules = Batches(files=5, bytes=20, files_total=8, bytes_total=40)
     found = Usage()
-    kept = []
+    kept: list[tuple[str, int]] = []
     for owner, size in files:
         try:
             check_quota(rules, found, owner, 1, size)

@@ -6,6 +6,7 @@ from hashlib import sha256
 from pathlib import Path
 from time import time
 
+import msgspec
 import pytest
 
 from router.batches.ids import new_batch_id, new_file_id
@@ -84,7 +85,12 @@ def left_behind(folder: Path, status: str, ending: str, window_s: int = 3600) ->
         lines = [*range(1, LINES + 1, 2), *range(2, LINES + 1, 2)]
         done = lines if ending == COMPLETED and status == FINALIZING else lines[:DONE]
         store.record(
-            Result(number, at, True, answered(f"old-{at}", f"r{at - 1}", 200, b'{"old":1}'))
+            Result(
+                number,
+                at,
+                True,
+                answered(f"old-{at}", f"r{at - 1}", 200, msgspec.Raw(b'{"old":1}')),
+            )
             for at in done
         )
         if status == FINALIZING:

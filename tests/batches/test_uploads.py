@@ -221,7 +221,7 @@ async def test_a_slow_reader_is_waited_for_and_not_held(tmp_path: Path) -> None:
 
 @scenario
 async def test_over_tls(tmp_path: Path) -> None:
-    """Files go through TLS; the lines come back to the port over TLS as well."""
+    """Files go through TLS; the lines, which never leave the process, do not."""
     trust = ssl.create_default_context(cafile=CERT)
     trust.check_hostname = False
     tls = Tls(cert=CERT, key=KEY)
