@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import sys
 import tempfile
@@ -98,6 +99,8 @@ async def measure(folder: Path, quick: bool) -> dict[str, Phase]:
     )
     app = App(config)
     await app.start()
+    gc.freeze()  # as `serve` does
+    gc.set_threshold(10_000, 20, 50)
     found: dict[str, Phase] = {}
     phases = [Phase()]
     try:

@@ -13,7 +13,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
+
 from router.batches.secrets import Secret
+from router.core.errors import Reason
 
 if TYPE_CHECKING:
     import aiohttp
@@ -29,6 +32,28 @@ class Answer(NamedTuple):
     body: bytes
     retry_after_s: float | None
     problem: str
+
+    @property
+    def is_queue_full(self) -> bool:
+        """Whether it is a refusal of the router's own queue."""
+        try:
+            return _refusal(self.body).error.code in _QUEUE_FULL
+        except msgspec.DecodeError:
+            return False
+
+
+class _Error(msgspec.Struct):
+    code: str
+
+
+class _Refusal(msgspec.Struct):
+    error: _Error
+
+
+_refusal = msgspec.json.Decoder(_Refusal).decode
+_QUEUE_FULL: Final = frozenset(
+    {Reason.QUEUE_FULL.value, Reason.QUEUE_FLOW_FULL.value, Reason.QUEUE_BYTES_FULL.value}
+)
 
 
 # Makes the data plane's end of a connection.

@@ -256,7 +256,10 @@ class Sending:
                 is_judged = True
                 self.ended[verdict.value] += 1
                 if verdict is Verdict.BUSY:
-                    job.comes_again(line, pace.refused(now, monotonic(), answer.retry_after_s))
+                    pause_s = answer.retry_after_s
+                    if self._waiting is not None and answer.is_queue_full:
+                        pause_s = None  # a guess, and we see for ourselves when fewer wait
+                    job.comes_again(line, pace.refused(now, monotonic(), pause_s))
                     return
                 if verdict is Verdict.AGAIN:
                     pace.gone()

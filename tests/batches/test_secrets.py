@@ -186,7 +186,11 @@ def test_a_key_that_is_taken_back_has_no_more_lines_sent(tmp_path: Path) -> None
             keys_file(tmp_path, key("umbrella", OTHER))
             await router.app.reload()
             gate.open.set()
-            await eventually(lambda: not router.app.parts.door.runner.running, "it is over")
+            door = router.app.parts.door
+            assert door is not None
+            runner = door.runner
+            assert runner is not None
+            await eventually(lambda: not runner.running, "it is over")
             keys_file(tmp_path, key("acme", KEY), key("umbrella", OTHER))
             await router.app.reload()
             found = await results(client, await until(client, batch.id))
