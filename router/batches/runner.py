@@ -67,7 +67,15 @@ class Runner:
         self._lives: dict[int, asyncio.Task[None]] = {}
         self._jobs: dict[int, Job] = {}
         self.lines = Sending(
-            store, worker, rules, sender, self._secrets, waiting, trouble_s=trouble_s, rng=rng
+            store,
+            shelf,
+            worker,
+            rules,
+            sender,
+            self._secrets,
+            waiting,
+            trouble_s=trouble_s,
+            rng=rng,
         )
 
     @property

@@ -29,6 +29,7 @@ from router.batches.recorder import Recorder
 from router.batches.rows import COMPLETED
 from router.batches.secrets import Secret, Secrets
 from router.batches.sender import Answer, Sender
+from router.batches.shelf import Shelf
 from router.batches.store import Result, Store
 from router.batches.turns import Turns
 from router.batches.verdict import Verdict, backoff_s
@@ -59,6 +60,7 @@ class Sending:
     def __init__(
         self,
         store: Store,
+        shelf: Shelf,
         worker: Worker,
         rules: Batches,
         sender: Sender,
@@ -77,7 +79,7 @@ class Sending:
         self._waiting = waiting
         self._trouble_s = trouble_s
         self._rng = Random() if rng is None else rng
-        self._recorder = Recorder(store, worker, trouble_s)
+        self._recorder = Recorder(store, shelf, worker, trouble_s)
         self._jobs: set[Job] = set()
         self._turns: Turns[Job] = Turns()
         self._paces: dict[tuple[str, str], Pace] = {}  # by owner and model

@@ -404,7 +404,7 @@ class Batches(Frozen, frozen=True):
     concurrency: Count = 1024  # lines under way at most; fewer while enough of them wait
     attempts: Count = 5  # of a line whose request fails; a full fleet is waited for
     retention_s: Seconds = 30 * 86400.0  # of files and of batches that are over
-    disk_free: BytesOrNone = 1024 * MiB  # left free on the disk, whoever wants to upload
+    disk_free: BytesOrNone = 1024 * MiB  # left free on the disk; results wait for it
 
 
 class Drain(Frozen, frozen=True):
