@@ -13,10 +13,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from random import Random
 from time import perf_counter, perf_counter_ns
+from typing import Any
 
 import httpx
 
@@ -26,7 +28,7 @@ from tests.engine import bodies
 from tests.engine.fleet import SLOTS, Engine, Hedgerow
 from tests.engine.load import CHAT
 
-CLIENTS = 5 * SLOTS  # of batch requests: more than half of them wait at any time
+CLIENTS = 6 * SLOTS  # of batch requests: two thirds of them wait at any time
 PROMPT, OUTPUT = (700, 1500), (24, 72)  # tokens of a batch request; of its prompt, characters
 URGENT_PROMPT, URGENT_OUTPUT = 100, 4
 WARM_S = 2.0  # until batch requests that began together no longer end together
@@ -40,6 +42,12 @@ class Asked:
 
     due: float  # perf_counter
     answer: Answer
+    _ended: asyncio.Event
+
+    async def whole(self) -> None:
+        """Returns when all of the answer has come."""
+        await self._ended.wait()
+        assert not self.answer.error, self.answer.error
 
     @property
     def first_s(self) -> float:
@@ -90,44 +98,57 @@ class Saturation:
         self._host, _, port = router.url.removeprefix("http://").rpartition(":")
         self._port = int(port)
         self._engines = engines
-        self._rng = Random(seed)
+        self._seed = seed
+        self._sizes = Random(f"{seed} sizes")
         self._batch: list[Asked] = []
         self._links: list[Link] = []
-        self._seen = Seen()
+        self._waiting: list[int] = []
+        self._preemptions: list[tuple[float, int]] = []  # when, how many so far
 
-    async def run(self, urgent: str, requests: int, rate: float) -> Seen:
-        """So many measured requests that say they are of the class `urgent`, so many a second."""
-        gaps = [self._rng.expovariate(rate) for _ in range(requests)]
+    async def run(self, urgency: str, requests: int, rate: float) -> Seen:
+        """So many measured requests of the class `urgency`, so many a second."""
         try:
             async with (
                 asyncio.timeout(RUN_WITHIN_S),
                 httpx.AsyncClient(timeout=RUN_WITHIN_S) as http,
                 asyncio.TaskGroup() as group,
             ):
+                beside: list[asyncio.Task[Any]]
                 beside = [group.create_task(self._client()) for _ in range(CLIENTS)]
                 await asyncio.sleep(WARM_S)
                 beside.append(group.create_task(self._sample(http)))
-                began = perf_counter()
-                found = await self._come(urgent, began, gaps)
+                moments = self._moments(rate)
+                measured: list[asyncio.Task[Any]] = []
+                await self._come(group, urgency, islice(moments, requests), measured)
+                # As many go on coming, so that all are served under the same load.
+                beside.append(group.create_task(self._come(group, urgency, moments, beside)))
+                urgent = [await task for task in measured]
                 ended = perf_counter()
                 for task in beside:
                     task.cancel()
-            return self._judged(found, began, ended, began + sum(gaps))
+            return self._judged(urgent, ended)
         finally:
             for link in self._links:
                 link.close()
 
-    def _judged(self, urgent: list[Asked], began: float, ended: float, last_due: float) -> Seen:
-        seen = self._seen
-        seen.urgent_s = [one.first_s for one in urgent]
-        seen.seconds = ended - began
+    def _judged(self, urgent: list[Asked], ended: float) -> Seen:
+        # What is counted of the others is so while urgent ones are served as fast as they come:
+        # from the first one's token on.
+        begun = min(one.due + one.first_s for one in urgent)
+        preemptions = [count for when, count in self._preemptions if when >= begun]
+        seen = Seen(
+            urgent_s=[one.first_s for one in urgent],
+            seconds=ended - begun,
+            preemptions=preemptions[-1] - preemptions[0],
+            waiting=self._waiting,
+        )
         for one in self._batch:
             times = one.answer.token_times
-            seen.batch_tokens += sum(count for when, count in times if began <= when < ended)
-            if one.answer.first_at is not None and began <= one.due < last_due:
+            seen.batch_tokens += sum(count for when, count in times if begun <= when < ended)
+            if times and urgent[0].due <= one.due <= urgent[-1].due:
                 seen.batch_s.append(one.first_s)
             is_whole = one.answer.text != ""
-            if is_whole and len(times) > 1 and began <= times[0][0] and times[-1][0] < ended:
+            if is_whole and len(times) > 1 and begun <= times[0][0] and times[-1][0] < ended:
                 seen.batch_per_token_s.append(one.per_token_s)
         return seen
 
@@ -137,23 +158,36 @@ class Saturation:
         """One batch request after the other."""
         link = await self._link()
         while True:
-            size, tokens = self._rng.randint(*PROMPT), self._rng.randint(*OUTPUT)
-            await self._ask(link, "batch", size, tokens, perf_counter(), self._batch)
+            size, tokens = self._sizes.randint(*PROMPT), self._sizes.randint(*OUTPUT)
+            asked = self._ask(link, "batch", size, tokens, perf_counter())
+            self._batch.append(asked)
+            await asked.whole()
 
-    async def _come(self, urgency: str, began: float, gaps: list[float]) -> list[Asked]:
-        """The measured ones, each on a connection of its own."""
-        found: list[Asked] = []
-        due = began
-        async with asyncio.TaskGroup() as group:
-            for gap in gaps:
-                due += gap
-                await asyncio.sleep(due - perf_counter())
-                group.create_task(self._one(urgency, due, found))
-        return found
+    def _moments(self, rate: float) -> Iterator[float]:
+        """When urgent ones come, from now on (Poisson)."""
+        gaps = Random(f"{self._seed} gaps")
+        due = perf_counter()
+        while True:
+            due += gaps.expovariate(rate)
+            yield due
 
-    async def _one(self, urgency: str, due: float, found: list[Asked]) -> None:
+    async def _come(
+        self,
+        group: asyncio.TaskGroup,
+        urgency: str,
+        moments: Iterator[float],
+        into: list[asyncio.Task[Any]],
+    ) -> None:
+        for due in moments:
+            await asyncio.sleep(due - perf_counter())
+            into.append(group.create_task(self._one(urgency, due)))
+
+    async def _one(self, urgency: str, due: float) -> Asked:
+        """An urgent one, on a connection of its own."""
         link = await self._link()
-        await self._ask(link, urgency, URGENT_PROMPT, URGENT_OUTPUT, due, found)
+        asked = self._ask(link, urgency, URGENT_PROMPT, URGENT_OUTPUT, due)
+        await asked.whole()
+        return asked
 
     async def _link(self) -> Link:
         loop = asyncio.get_running_loop()
@@ -161,31 +195,23 @@ class Saturation:
         self._links.append(link)
         return link
 
-    async def _ask(
-        self, link: Link, urgency: str, size: int, tokens: int, due: float, into: list[Asked]
-    ) -> None:
+    def _ask(self, link: Link, urgency: str, size: int, tokens: int, due: float) -> Asked:
         text = f"{perf_counter_ns()} ".ljust(size, "x")
         body = json.dumps({**bodies.chat(text, tokens), "stream": True}).encode()
         head = f"POST {CHAT} HTTP/1.1\r\nHost: {self._host}\r\nx-priority: {urgency}\r\n"
         head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         ended = asyncio.Event()
         link.ask(head.encode() + body, lambda _: ended.set())
-        asked = Asked(due, link.answer)
-        into.append(asked)
-        await ended.wait()
-        assert not link.answer.error, f"{urgency}: {link.answer.error}"
+        return Asked(due, link.answer, ended)
 
     # -- what the engines say -----------------------------------------------------------------
 
     async def _sample(self, http: httpx.AsyncClient) -> None:
-        before = -1
         while True:
             pages = await asyncio.gather(*(http.get(f"{e.url}/metrics") for e in self._engines))
-            self._seen.waiting += [_sum(_WAITING, page.text) for page in pages]
-            now = sum(_sum(_PREEMPTIONS, page.text) for page in pages)
-            if before >= 0:
-                self._seen.preemptions += now - before
-            before = now
+            self._waiting += [_sum(_WAITING, page.text) for page in pages]
+            preemptions = sum(_sum(_PREEMPTIONS, page.text) for page in pages)
+            self._preemptions.append((perf_counter(), preemptions))
             await asyncio.sleep(SAMPLE_S)
 
 
