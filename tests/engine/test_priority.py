@@ -137,7 +137,8 @@ def table(found: dict[Setting, Seen]) -> str:
         [
             f"Urgent requests among batch, two real engines, {datetime.now():%Y-%m-%d %H:%M}",
             *aligned(rows, 1),
-            f"{len(without.urgent_s)} urgent requests a row, {RATE:g}/s, {CLIENTS} batch clients",
+            f"{len(without.urgent_s)} urgent requests a row, {len(control.urgent_s)} in the last, "
+            f"{RATE:g}/s; {CLIENTS} batch clients",
             f"both against nobody: p50 {p50:.3f} of it (goal {P50_SHARE:.3f} at most), "
             f"p99 {p99:.3f} (goal {P99_SHARE:.3f})",
             f"all of them batch: p50 {gap:.2f} of what the others wait (goal 1)",
