@@ -79,7 +79,8 @@ def pytest_runtest_makereport(
     report = yield
     if report.failed:
         used = getattr(item, "funcargs", {})
-        for service in (*used.get("engines", ()), used.get("hedgerow")):
+        engines = used.get("engines") or used.get("fleet") or ()
+        for service in (*engines, used.get("hedgerow")):
             if service is not None:
                 report.sections.append((service.name, service.tail()))
     return report

@@ -6,13 +6,12 @@ is not to go to the favourite, which is copies and continuations.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.engine.fleet import Engine, Hedgerow
+from tests.engine.fleet import Engine, Hedgerow, configured
 
 FAVOURITE, OTHER = 1e6, 1e-3  # weights
 
@@ -28,11 +27,5 @@ def preferring(favourite: Engine, other: Engine, folder: Path, **more: Any) -> I
         "routing": {"policy": "round_robin"},
         **more,
     }
-    file = folder / "hedgerow.yaml"
-    file.write_text(json.dumps(config))  # JSON is YAML
-    router = Hedgerow([], folder / "hedgerow.log", "--config", str(file))
-    with ExitStack() as stack:
-        stack.callback(router.kill)
-        router.start()
-        router.wait_until_ready()
+    with configured(config, folder) as router:
         yield router

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from tests.engine.processes import Service, eventually, free_port
 
 MODEL = "tiny"
 BLOCK_TOKENS = 32
-KV_BLOCKS = 1600  # room for what 8 sequences of the tests need, and soon filled
+KV_BLOCKS = 256  # two full contexts: soon filled, and too few for long ones in all slots
 SLOTS = 8  # sequences an engine decodes at once; the rest waits in its own queue
 CONTEXT_TOKENS = 4096
 ENGINE_READY_WITHIN_S = 600.0  # 70 s on a quiet machine; 200 s have been seen on a busy one
@@ -44,6 +45,7 @@ class EngineState:
     generated_tokens: int
     cache_queries: int  # prompt tokens looked up in the prefix cache ...
     cache_hits: int  # ... and found there
+    preemptions: int  # running sequences put back, for want of KV blocks
 
     @property
     def is_idle(self) -> bool:
@@ -97,6 +99,7 @@ class Engine(Service):
             "vllm:generation_tokens_total": 0.0,
             "vllm:prefix_cache_queries_total": 0.0,
             "vllm:prefix_cache_hits_total": 0.0,
+            "vllm:num_preemptions_total": 0.0,
         }
         for family in text_string_to_metric_families(answer.text):
             for sample in family.samples:
@@ -127,6 +130,21 @@ class Hedgerow(Service):
         lines = self.log.read_text(errors="replace").splitlines()
         objects = [json.loads(line) for line in lines if line.startswith("{")]
         return [record for record in objects if "method" in record]
+
+
+@contextmanager
+def configured(
+    config: Mapping[str, Any], folder: Path, name: str = "hedgerow"
+) -> Iterator[Hedgerow]:
+    """A Hedgerow with this configuration, up for as long as the `with` lasts."""
+    file = folder / f"{name}.yaml"
+    file.write_text(json.dumps(config))  # JSON is YAML
+    router = Hedgerow([], folder / f"{name}.log", "--config", str(file))
+    with ExitStack() as stack:
+        stack.callback(router.kill)
+        router.start()
+        router.wait_until_ready()
+        yield router
 
 
 def answers_200(url: str) -> bool:

@@ -44,6 +44,7 @@ def total(engines: Engines) -> EngineState:
         one.generated_tokens + other.generated_tokens,
         one.cache_queries + other.cache_queries,
         one.cache_hits + other.cache_hits,
+        one.preemptions + other.preemptions,
     )
 
 

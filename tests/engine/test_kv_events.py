@@ -58,7 +58,8 @@ def test_the_index_says_what_the_engine_finds(engines: Engines) -> None:
 def test_evictions_are_seen(engines: Engines) -> None:
     """Prompts of more blocks than the cache has: the first ones are gone, and the index knows."""
     engine = engines[0]
-    prompts = [text(f"fills {n}", 3800) for n in range(KV_BLOCKS * BLOCK_TOKENS // 3800 + 4)]
+    fit = KV_BLOCKS * BLOCK_TOKENS // 3800
+    prompts = [text(f"fills {n}", 3800) for n in range(fit + 4)]
 
     async def work() -> None:
         async with knowing(engine) as app:
@@ -79,7 +80,7 @@ def test_evictions_are_seen(engines: Engines) -> None:
             held = watcher.index.entries(replica(app, engine))
             assert 0 < held <= KV_BLOCKS
             # Newest first: asking brings a prompt back, and that evicts the oldest.
-            for prompt in reversed(prompts[-3:]):
+            for prompt in reversed(prompts[-fit:]):
                 expected = await expected_hits(app, engine, prompt)
                 assert expected > 0
                 assert await hits_of(engine, prompt) == expected

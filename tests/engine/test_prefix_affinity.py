@@ -16,7 +16,7 @@ from tests.engine import bodies
 from tests.engine.fleet import BLOCK_TOKENS, MODEL, Engine, Hedgerow
 
 CONVERSATIONS, TURNS = 5, 4
-SAID = 300  # characters a user says in one turn; one token each
+SAID = 540  # characters (tokens) a user says in one turn: a block of the router's and more
 TIMEOUT_S = 60.0
 
 Engines = tuple[Engine, Engine]

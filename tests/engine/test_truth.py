@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,8 +23,9 @@ from bench.fleet.truth.holdout import Holdout, holdout
 from bench.fleet.truth.rows import Row, Truth
 from router.emulator.request import CoreConfig
 from tests.engine import bodies
+from tests.engine.cores import on_cores_of_their_own
 from tests.engine.fleet import BLOCK_TOKENS, KV_BLOCKS, SLOTS, Engine, Hedgerow
-from tests.engine.processes import eventually, members_of_group
+from tests.engine.processes import eventually
 
 POLICY = "kv_aware"
 # Requests of each client by how many clients there are at once; both halves of the log the same.
@@ -146,37 +146,3 @@ def logging_router(engines: Engines, folder: Path) -> Iterator[tuple[Hedgerow, P
         yield router, log
     finally:
         router.kill()
-
-
-@contextmanager
-def on_cores_of_their_own(engines: Engines) -> Iterator[None]:
-    """Every engine computes on another core, as replicas have machines of their own.
-
-    vLLM binds the computing threads of each to the first core it sees. Two of them on one machine
-    take turns there, and what one does slows the other down tenfold.
-    """
-    cores = sorted(os.sched_getaffinity(0))
-    before: dict[int, set[int]] = {}
-    if len(cores) >= len(engines):
-        for engine, core in zip(engines, cores, strict=False):
-            for thread in threads_of(engine):
-                usual = os.sched_getaffinity(thread)
-                if len(usual) < len(cores):
-                    before[thread] = usual
-                    os.sched_setaffinity(thread, {core})
-    try:
-        yield
-    finally:
-        for thread, usual in before.items():
-            try:
-                os.sched_setaffinity(thread, usual)
-            except ProcessLookupError:
-                pass
-
-
-def threads_of(engine: Engine) -> list[int]:
-    return [
-        int(task.name)
-        for process in members_of_group(engine.group)
-        for task in Path(f"/proc/{process}/task").iterdir()
-    ]

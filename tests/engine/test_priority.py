@@ -1,0 +1,146 @@
+"""Two engines that schedule by priority, full of batch requests: what urgency brings, and costs.
+
+The same traffic in front of the same engines, with the router's queue, with numbers for the engine,
+with both and with neither, in turns. Ratios are judged, never times: all of it shares a few cores.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.fleet.report import aligned
+from tests.engine.cores import on_cores_of_their_own
+from tests.engine.fleet import Engine, configured
+from tests.engine.saturation import CLIENTS, Saturation, Seen, at
+
+Engines = tuple[Engine, Engine]
+
+ROUNDS = 2  # of all settings, so that a busy minute of the machine is not one setting's
+RATE = 6.0  # urgent requests in a second; in tokens a fraction of what the engines make
+REQUESTS = 52  # ... in a run: over all rounds enough for a 99th percentile below the slowest
+TARGET = 3  # requests that wait at an engine; batch has a target of its own, 1
+P50_SHARE, P99_SHARE = 1 / 3, 1 / 4  # of the time to first token without priorities
+NO_GAP = 1.25  # between equals, either way
+IDLE_WITHIN_S = 60.0
+PATIENCE_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Who knows what is urgent."""
+
+    name: str
+    queue: bool = False
+    engine: bool = False
+    urgent: str = "high"  # the class that the urgent requests say they are of
+    requests: int = REQUESTS
+
+    def config(self, engines: Sequence[Engine]) -> dict[str, Any]:
+        told = "vllm" if self.engine else "none"
+        return {
+            "replicas": [
+                {"url": engine.url, "id": engine.name, "priority": told} for engine in engines
+            ],
+            # Not by tokens: more than the target never waits at an engine.
+            "queue": {"enabled": self.queue, "gates": {"waiting": TARGET, "prefill_tokens": 0}},
+            "hedging": {"policy": "off"},  # a second copy would be another way to be early
+            # Where nobody holds them back, requests wait long at engines that are well.
+            "health": {"suspect_min_s": PATIENCE_S},
+        }
+
+
+NOBODY = Setting("nobody")
+QUEUE = Setting("router's queue", queue=True)
+ENGINE = Setting("engines", engine=True)
+BOTH = Setting("both", queue=True, engine=True)
+# The control: the same requests at the same moments, but of the class of all others.
+EQUAL = Setting(
+    "both; all are batch", queue=True, engine=True, urgent="batch", requests=REQUESTS // 2
+)
+SETTINGS = (NOBODY, QUEUE, ENGINE, BOTH, EQUAL)
+
+every_way = pytest.mark.parametrize("setting", [QUEUE, ENGINE, BOTH], ids=lambda one: one.name)
+
+
+@pytest.fixture(scope="module")
+def seen(fleet: Engines, tmp_path_factory: pytest.TempPathFactory) -> dict[Setting, Seen]:
+    """What was seen in each setting, over all rounds."""
+    found = {setting: Seen() for setting in SETTINGS}
+    for number in range(ROUNDS):
+        for setting in SETTINGS:
+            folder = tmp_path_factory.mktemp("priority")
+            found[setting].add(run(setting, fleet, folder, f"round {number}"))
+    print()
+    print(table(found))
+    return found
+
+
+def run(setting: Setting, engines: Engines, folder: Path, seed: str) -> Seen:
+    for engine in engines:
+        engine.wait_until_idle(IDLE_WITHIN_S)
+    with on_cores_of_their_own(engines), configured(setting.config(engines), folder) as router:
+        saturation = Saturation(router, engines, seed)
+        return asyncio.run(saturation.run(setting.urgent, setting.requests, RATE))
+
+
+@every_way
+def test_urgent_requests_begin_soon(seen: dict[Setting, Seen], setting: Setting) -> None:
+    without, with_it = seen[NOBODY].urgent_s, seen[setting].urgent_s
+    assert at(with_it, 0.5) <= P50_SHARE * at(without, 0.5)
+    assert at(with_it, 0.99) <= P99_SHARE * at(without, 0.99)
+
+
+def test_equals_wait_equally(seen: dict[Setting, Seen]) -> None:
+    """Nothing but its class makes a request early: not its shape, its client or its moment."""
+    control = seen[EQUAL]
+    gap = at(control.urgent_s, 0.5) / at(control.batch_s, 0.5)
+    assert 1 / NO_GAP <= gap <= NO_GAP, f"{gap:.2f}"
+
+
+@pytest.mark.parametrize("setting", [QUEUE, BOTH, EQUAL], ids=lambda one: one.name)
+def test_what_waits_waits_in_the_router(seen: dict[Setting, Seen], setting: Setting) -> None:
+    assert max(seen[setting].waiting) <= TARGET + 1
+    assert max(seen[NOBODY].waiting) > TARGET + 1, "the engines were not saturated"
+
+
+def table(found: dict[Setting, Seen]) -> str:
+    """What urgency brings and costs, and how far that is from the goals."""
+    rows = [
+        [
+            *("known to", "TTFT p50, ms", "p99, ms", "batch TPOT p50, ms", "p99, ms"),
+            *("batch tokens/s", "preemptions", "waiting at an engine", "at most"),
+        ]
+    ]
+    for setting, one in found.items():
+        rows.append(
+            [
+                setting.name,
+                *(f"{1000 * at(one.urgent_s, q):.0f}" for q in (0.5, 0.99)),
+                *(f"{1000 * at(one.batch_per_token_s, q):.0f}" for q in (0.5, 0.99)),
+                f"{one.batch_tokens / one.seconds:.0f}",
+                str(one.preemptions),
+                f"{sum(one.waiting) / len(one.waiting):.1f}",
+                str(max(one.waiting)),
+            ]
+        )
+    without, control = found[NOBODY], found[EQUAL]
+    p50, p99 = (at(found[BOTH].urgent_s, q) / at(without.urgent_s, q) for q in (0.5, 0.99))
+    gap = at(control.urgent_s, 0.5) / at(control.batch_s, 0.5)
+    return "\n".join(
+        [
+            f"Urgent requests among batch, two real engines, {datetime.now():%Y-%m-%d %H:%M}",
+            *aligned(rows, 1),
+            f"{len(without.urgent_s)} urgent requests a row, {len(control.urgent_s)} in the last, "
+            f"{RATE:g}/s; {CLIENTS} batch clients",
+            f"both against nobody: p50 {p50:.3f} of it (goal {P50_SHARE:.3f} at most), "
+            f"p99 {p99:.3f} (goal {P99_SHARE:.3f})",
+            f"all of them batch: p50 {gap:.2f} of what the others wait (goal 1)",
+        ]
+    )
