@@ -125,7 +125,7 @@ class Race:
             line.sent(x, replica, now, is_extra=hedge or continues)
         leg = Leg(x, self, attempt, replica)
         if streamed:
-            leg.overdue_due = now + replica.patience_s(tokens)
+            leg.overdue_due = now + replica.patience_s(replica.pending_tokens)
         if x.timeouts is not self._d.timeouts:
             leg.connect_due = now + x.timeouts.connect_s  # its class is in more of a hurry
         x.deadline = min(x.deadline, leg.overdue_due, leg.connect_due)

@@ -136,7 +136,8 @@ class Replica(Candidate):
         self.tpot_s = tpot_s if usual is None else usual + (tpot_s - usual) * SMOOTHING
 
     def patience_s(self, tokens: int) -> float:
-        """Seconds from the dispatch of so many uncached tokens until a first token is overdue."""
+        """Seconds until the first token is overdue of a request that was just sent, with so many
+        uncached tokens waiting there, its own among them."""
         usual = self.ttft_s
         if usual is None:
             return NEVER

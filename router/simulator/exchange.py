@@ -172,7 +172,7 @@ class SimulatedExchange:
             self._streamed,
         )
         if self._streamed:
-            leg.overdue_due = now + replica.patience_s(tokens)
+            leg.overdue_due = now + replica.patience_s(replica.pending_tokens)
         self._legs.append(leg)
         self._tell_of(leg)
         self._set_timer(min(self._wait_due, leg.overdue_due))
