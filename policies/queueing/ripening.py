@@ -69,3 +69,9 @@ class RipeningLine:
         self._ripen(now)
         row = self._ripe if self._ripe.count else self._unripe
         return row.leading(most, row.first_key() + self._width) if row.count else []
+
+    def within(self, ticket: Ticket, now: float) -> bool:
+        self._ripen(now)
+        row = self._ripe if self._ripe.count else self._unripe
+        key: float = ticket.entry[0]
+        return ticket.node is row and key <= row.first_key() + self._width

@@ -156,3 +156,8 @@ class SlidingLine:
     def band(self, most: int, now: float) -> list[Ticket]:
         row = self._row(now)[1]
         return row.leading(most, row.first_key()) if row.count else []
+
+    def within(self, ticket: Ticket, now: float) -> bool:
+        row = self._row(now)[1]
+        key: float = ticket.entry[0]
+        return ticket.node is row and key <= row.first_key()
