@@ -269,13 +269,12 @@ class FlowLine:
         node: _UserNode = ticket.node
         above = node.above
         users, width = above.users, self.book.tariff.width
-        of_key: float = above.entry[0]
-        of_user: float = node.entry[0]
-        of_ticket: float = ticket.entry[0]
+        of_key, of_user, of_ticket = above.entry, node.entry, ticket.entry
+        assert of_key is not None and of_user is not None and of_ticket is not None
         return (
-            of_key <= self._keys.first_key() + width
-            and of_user <= users.first_key() + width
-            and of_ticket <= node.tickets.first_key()
+            of_key.key <= self._keys.first_key() + width
+            and of_user.key <= users.first_key() + width
+            and of_ticket.key <= node.tickets.first_key()
         )
 
 

@@ -43,8 +43,8 @@ class KeyedLine:
         return tickets.leading(most, tickets.first_key() + self._width)
 
     def within(self, ticket: Ticket, now: float) -> bool:
-        key: float = ticket.entry[0]
-        return key <= self._tickets.first_key() + self._width
+        entry = ticket.entry
+        return entry is not None and entry.key <= self._tickets.first_key() + self._width
 
     def take(self, ticket: Ticket, now: float) -> None:
         self._tickets.remove(ticket)

@@ -73,5 +73,6 @@ class RipeningLine:
     def within(self, ticket: Ticket, now: float) -> bool:
         self._ripen(now)
         row = self._ripe if self._ripe.count else self._unripe
-        key: float = ticket.entry[0]
-        return ticket.node is row and key <= row.first_key() + self._width
+        node: Ranked = ticket.node
+        entry = ticket.entry
+        return node is row and entry is not None and entry.key <= row.first_key() + self._width

@@ -159,5 +159,6 @@ class SlidingLine:
 
     def within(self, ticket: Ticket, now: float) -> bool:
         row = self._row(now)[1]
-        key: float = ticket.entry[0]
-        return ticket.node is row and key <= row.first_key()
+        node: Ranked = ticket.node
+        entry = ticket.entry
+        return node is row and entry is not None and entry.key <= row.first_key()

@@ -21,7 +21,23 @@ WAITING: Final = 1
 SENT: Final = 2  # it has a place: granted, or the driver chose one
 ENDED: Final = 3  # settled, expired, refused or gone: nothing happens to it any more
 
-_NOTHING: Mapping[Any, int] = {}
+_NOTHING: dict[Any, int] = {}
+
+
+class Entry:
+    """A place in a `Ranked`, by key, ties by order."""
+
+    __slots__ = ("item", "key", "order")
+
+    def __init__(self, key: float, order: int, item: Item) -> None:
+        self.key = key
+        self.order = order
+        self.item: Any = item  # None: it has left its place
+
+    def __lt__(self, other: Entry) -> bool:
+        if self.key != other.key:
+            return self.key < other.key
+        return self.order < other.order
 
 
 class Item:
@@ -30,7 +46,7 @@ class Item:
     __slots__ = ("entry",)
 
     def __init__(self) -> None:
-        self.entry: Any = None
+        self.entry: Entry | None = None
 
 
 class Ticket(Item):
@@ -133,7 +149,7 @@ class Ticket(Item):
         self.order = 0  # the order of arrival, from the first to wait
         self.starved = False  # it has waited for most of its bound
         self.skips = 0  # how often a later one went first because of its prefix
-        self.known: Mapping[Any, int] = _NOTHING  # what `look` told last ...
+        self.known: dict[Any, int] = _NOTHING  # what `look` told last ...
         self.known_at = -inf  # ... and when
         self.most = 0.0  # tokens held by whoever holds most of them
         self.place: Any = None  # the replica it was sent to

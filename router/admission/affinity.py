@@ -15,13 +15,12 @@ Must never: leave a place empty for the sake of a better one.
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import deque
 from math import inf
 from typing import Any, Final
 
 from policies.queueing.contract import Line
-from policies.queueing.ticket import Ticket
+from policies.queueing.ranked import place_in
+from policies.queueing.ticket import Entry, Ticket
 
 REFRESH_S: Final = 0.2  # a sibling that was sent meanwhile shows by then
 NEW_ASKED: Final = 8  # at one place, of those of whom nothing was told yet ...
@@ -37,8 +36,13 @@ def ask(ticket: Ticket, now: float) -> None:
     look = ticket.look
     if look is not None:
         ticket.known_at = now
-        known = ticket.known = look()
-        ticket.most = max(known.values()) * ticket.block_tokens if known else 0.0
+        known = look()
+        ticket.known = known if isinstance(known, dict) else dict(known)
+        most = 0
+        for blocks in ticket.known.values():
+            if blocks > most:
+                most = blocks
+        ticket.most = most * ticket.block_tokens
 
 
 def worth(ticket: Ticket, place: object) -> float:
@@ -58,12 +62,12 @@ class Shortlist:
         self.size = 0  # how many may be listed; 0: nobody has looked yet
         self._listed: dict[Ticket, None] = {}  # all of them wait
         self._most = 0  # of them at once, since they were listed
-        # By replica those that are worth something there, the best last: (worth, -order, ticket).
+        # By replica those that are worth something there, by what they are worth, the best last.
         # Who has gone, or is worth something else by now, is dropped when he is met.
-        self._homes: dict[object, list[Any]] = {}
-        self._entries = 0  # made since they were listed
-        self._new: deque[Ticket] = deque()  # to be asked for the first time
-        self._old: deque[Ticket] = deque()  # asked, the longest ago first
+        self._homes: dict[Any, list[Entry]] = {}
+        self._entries = 0  # of them, or more
+        self._new: dict[Ticket, None] = {}  # of those listed: to be asked for the first time
+        self._old: dict[Ticket, None] = {}  # ... and asked, the longest ago first
 
     # -- who is listed ------------------------------------------------------------------------
 
@@ -72,12 +76,8 @@ class Shortlist:
         self._most = 0
         self._homes = {}
         self._entries = 0
-        self._new.clear()
-        self._old.clear()
-
-    def left(self, ticket: Ticket) -> None:
-        """It waits no longer."""
-        self._listed.pop(ticket, None)
+        self._new = {}
+        self._old = {}
 
     def join(self, ticket: Ticket) -> None:
         """It is one of the first few, being the first, or because there are no more."""
@@ -88,61 +88,66 @@ class Shortlist:
         if ticket.look is None:
             return
         if ticket.known_at == -inf:
-            self._new.append(ticket)
-        else:
-            self._old.append(ticket)
+            self._new[ticket] = None
+        elif ticket not in self._old:
+            self._old[ticket] = None
             self._settle(ticket)
 
+    def left(self, ticket: Ticket) -> None:
+        """It is one of them no longer, if it was."""
+        self._listed.pop(ticket, None)
+        if ticket.known_at == -inf:
+            self._new.pop(ticket, None)
+        else:
+            self._old.pop(ticket, None)
+
     def _renew(self, line: Line, now: float) -> None:
-        self.clear()
+        """What stands on the replicas' lists serves on, until too much of it is of those gone."""
+        if self._entries > _MANY * self.size:
+            self.clear()
+        before = self._listed
+        self._listed = {}
+        self._most = 0
         for ticket in line.band(self.size, now):
+            before.pop(ticket, None)
             self.join(ticket)
-        if self._old:
-            self._old = deque(sorted(self._old, key=_known_at))
+        for ticket in before:
+            self.left(ticket)
 
     # -- what is known ------------------------------------------------------------------------
 
-    def _ask(self, now: float) -> None:
-        listed = self._listed
-        new, old = self._new, self._old
-        left = OLD_ASKED
-        while old and left:
-            ticket = old[0]
-            if ticket in listed:
-                if now - ticket.known_at < REFRESH_S:
-                    break
-                left -= 1
-                ask(ticket, now)
-                self._settle(ticket)
-                old.append(ticket)
-            old.popleft()
-        left = NEW_ASKED
-        while new and left:
-            ticket = new.popleft()
-            if ticket in listed:
-                left -= 1
-                ask(ticket, now)
-                self._settle(ticket)
-                old.append(ticket)
+    def _ask(self, known: dict[Ticket, None], most: int, now: float) -> None:
+        """A few, lest one place cost much."""
+        asked: list[Ticket] = []
+        for ticket in known:
+            if len(asked) == most or now - ticket.known_at < REFRESH_S:
+                break
+            asked.append(ticket)
+        for ticket in asked:
+            del known[ticket]
+            ask(ticket, now)
+            self._old[ticket] = None
+            self._settle(ticket)
 
     def _settle(self, ticket: Ticket) -> None:
         """Put it on the lists of those replicas at which it is worth something."""
         most = ticket.most
         if most == 0.0:
             return
-        homes: list[tuple[object, float]] = []
+        homes: list[Any] = []
         for place, blocks in ticket.known.items():
-            value = 2.0 * (blocks * ticket.block_tokens) - most
-            if value > 0.0:
-                if len(homes) == _FEW:
-                    homes = [(_ANYWHERE, most)]
+            if 2.0 * (blocks * ticket.block_tokens) > most:
+                homes.append(place)
+                if len(homes) > _FEW:
+                    homes = [_ANYWHERE]
                     break
-                homes.append((place, value))
-        for home, value in homes:
+        for home in homes:
+            value = most if home is _ANYWHERE else worth(ticket, home)
             entries = self._homes.get(home)
             if entries is None:
                 entries = self._homes[home] = []
-            insort(entries, (value, -ticket.order, ticket))
+            entry = Entry(value, -ticket.order, ticket)
+            entries.insert(place_in(entries, entry), entry)
             self._entries += 1
 
     # -- who goes -----------------------------------------------------------------------------
@@ -162,7 +167,9 @@ class Shortlist:
             self._renew(line, now)
         elif first not in listed:
             self.join(first)
-        self._ask(now)
+        self._ask(self._old, OLD_ASKED, now)
+        if self._new:
+            self._ask(self._new, NEW_ASKED, now)
         chosen = self._at_home(line, place, now)
         if chosen is None:
             chosen = self._least_lost(line, first, place, now)
@@ -188,12 +195,10 @@ class Shortlist:
         index = len(entries) - 1
         while index >= 0 and tried < _TRIED:
             entry = entries[index]
-            ticket: Ticket = entry[2]
-            value: float = entry[0]
-            if ticket not in listed or value != (
-                ticket.most if home is _ANYWHERE else worth(ticket, place)
-            ):
-                del entries[index]
+            ticket: Ticket = entry.item
+            value = worth(ticket, place) if home is not _ANYWHERE else ticket.most
+            if ticket not in listed or entry.key != value:
+                entries.pop(index)
             elif ticket.excluded and place in ticket.excluded:
                 tried += 1
             elif home is _ANYWHERE and worth(ticket, place) <= 0.0:
@@ -201,8 +206,8 @@ class Shortlist:
             elif line.within(ticket, now):
                 return ticket
             else:
-                del listed[ticket]
-                del entries[index]
+                self.left(ticket)
+                entries.pop(index)
             index -= 1
         return None
 
@@ -223,9 +228,5 @@ class Shortlist:
             else:
                 gone.append(ticket)
         for ticket in gone:
-            del self._listed[ticket]
+            self.left(ticket)
         return chosen
-
-
-def _known_at(ticket: Ticket) -> float:
-    return ticket.known_at
