@@ -126,7 +126,7 @@ class Ranked:
 
 
 def place_in(entries: list[Entry], entry: Entry) -> int:
-    """Where an entry stands in a sorted list, or would. Not `bisect`, which would compare boxed objects."""
+    """Where an entry stands in a sorted list, or would. (`bisect` would box what it compares.)"""
     low, high = 0, len(entries)
     while low < high:
         middle = (low + high) // 2
