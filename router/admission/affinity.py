@@ -230,3 +230,8 @@ class Shortlist:
         for ticket in gone:
             self.left(ticket)
         return chosen
+
+    def held(self) -> int:
+        """Entries in memory: for tests of what stays bounded."""
+        own = len(self._listed) + len(self._new) + len(self._old)
+        return own + sum(len(entries) for entries in self._homes.values())
