@@ -46,6 +46,10 @@ def main() -> int:
         for depth in DEPTHS:
             cost, _ = measure.dispatch_us(DEFAULT, depth, blocks, prefixes=True)
             rows.setdefault(f"{DEFAULT}, prefixes", {})[depth] = cost
+    held = {
+        name: measure.waiting_bytes(DEPTHS[-1], prefixes=prefixes)
+        for name, prefixes in ((DEFAULT, False), (f"{DEFAULT}, prefixes", True))
+    }
     offers, passes, besides = {}, {}, {}
     for replicas in (8, 64):
         besides[replicas] = measure.beside_us(blocks, replicas=replicas)
@@ -57,6 +61,7 @@ def main() -> int:
         "compiled": not file.endswith(".py"),
         "dispatch_us": rows,
         "settle_us": settles,
+        "waiting_bytes": held,
         "offer_us": offers,
         "offer_beside_us": besides,
         "pass_us": passes,
@@ -83,6 +88,8 @@ def _table(results: dict[str, Any]) -> str:
         rows.append([name, *(f"{line[depth]:.1f}" for depth in DEPTHS)])
     for name, line in results["settle_us"].items():
         rows.append([f"settling, {name}", *(f"{line[depth]:.1f}" for depth in DEPTHS)])
+    for name, size in results["waiting_bytes"].items():
+        rows.append([f"bytes of one that waits, {name}", "", "", f"{size:.0f}"])
     rows.append(["when nobody waits, replicas:", *(str(n) for n in results["offer_us"])])
     rows.append(["offer", *(f"{cost:.2f}" for cost in results["offer_us"].values())])
     costs = results["offer_beside_us"].values()
