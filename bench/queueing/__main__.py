@@ -77,6 +77,8 @@ def _goals(results: dict[str, Any]) -> list[dict[str, Any]]:
         for depth, most in DISPATCH_US.items():
             reached = results["dispatch_us"][DEFAULT][depth]
             goals.append((f"dispatch, {DEFAULT}, depth {depth:,}", most, reached))
+            dearest = max(line[depth] for line in results["dispatch_us"].values())
+            goals.append((f"the dearest dispatch, depth {depth:,}", most, dearest))
     goals.append(("offer, nobody waits", OFFER_US, max(results["offer_us"].values())))
     goals.append(("a whole request, nobody waits", PASS_US, max(results["pass_us"].values())))
     return [{"goal": name, "most": most, "reached": reached} for name, most, reached in goals]
