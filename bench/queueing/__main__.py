@@ -20,6 +20,7 @@ from policies.queueing.contract import order_names
 
 DEPTHS = (10, 1000, 100_000)
 DEFAULT = "fair"
+PREFIXES = f"{DEFAULT}, prefixes"
 # What is to be reached, in µs of CPU, compiled.
 DISPATCH_US = {10: 4.0, 100_000: 10.0}
 OFFER_US = 1.0
@@ -45,7 +46,11 @@ def main() -> int:
     if DEFAULT in policies:
         for depth in DEPTHS:
             cost, _ = measure.dispatch_us(DEFAULT, depth, blocks, prefixes=True)
-            rows.setdefault(f"{DEFAULT}, prefixes", {})[depth] = cost
+            rows.setdefault(PREFIXES, {})[depth] = cost
+    held = {
+        name: measure.waiting_bytes(DEPTHS[-1], prefixes=prefixes)
+        for name, prefixes in ((DEFAULT, False), (PREFIXES, True))
+    }
     offers, passes, besides = {}, {}, {}
     for replicas in (8, 64):
         besides[replicas] = measure.beside_us(blocks, replicas=replicas)
@@ -57,6 +62,7 @@ def main() -> int:
         "compiled": not file.endswith(".py"),
         "dispatch_us": rows,
         "settle_us": settles,
+        "waiting_bytes": held,
         "offer_us": offers,
         "offer_beside_us": besides,
         "pass_us": passes,
@@ -68,10 +74,16 @@ def main() -> int:
 
 def _goals(results: dict[str, Any]) -> list[dict[str, Any]]:
     goals = []
-    if DEFAULT in results["dispatch_us"]:
+    rows = results["dispatch_us"]
+    if DEFAULT in rows:
         for depth, most in DISPATCH_US.items():
-            reached = results["dispatch_us"][DEFAULT][depth]
+            reached = rows[DEFAULT][depth]
             goals.append((f"dispatch, {DEFAULT}, depth {depth:,}", most, reached))
+            dearest = max(line[depth] for name, line in rows.items() if name != PREFIXES)
+            goals.append((f"the dearest dispatch, depth {depth:,}", most, dearest))
+        deep = DEPTHS[-1]
+        reached = rows[PREFIXES][deep]
+        goals.append((f"dispatch, {PREFIXES}, depth {deep:,}", DISPATCH_US[deep], reached))
     goals.append(("offer, nobody waits", OFFER_US, max(results["offer_us"].values())))
     goals.append(("a whole request, nobody waits", PASS_US, max(results["pass_us"].values())))
     return [{"goal": name, "most": most, "reached": reached} for name, most, reached in goals]
@@ -83,6 +95,8 @@ def _table(results: dict[str, Any]) -> str:
         rows.append([name, *(f"{line[depth]:.1f}" for depth in DEPTHS)])
     for name, line in results["settle_us"].items():
         rows.append([f"settling, {name}", *(f"{line[depth]:.1f}" for depth in DEPTHS)])
+    for name, size in results["waiting_bytes"].items():
+        rows.append([f"bytes of one that waits, {name}", "", "", f"{size:.0f}"])
     rows.append(["when nobody waits, replicas:", *(str(n) for n in results["offer_us"])])
     rows.append(["offer", *(f"{cost:.2f}" for cost in results["offer_us"].values())])
     costs = results["offer_beside_us"].values()

@@ -7,6 +7,7 @@ same block without a queue (leases taken and released, lists kept) is timed too 
 from __future__ import annotations
 
 import gc
+import tracemalloc
 from collections.abc import Callable
 from random import Random
 from time import thread_time
@@ -142,6 +143,19 @@ def pass_us(blocks: int, *, replicas: int = 8) -> tuple[float, float]:
         offers.append(_cpu_s(offered) - _cpu_s(looped))
         wholes.append(_cpu_s(served) - _cpu_s(bare))
     return 1e6 * min(offers) / _BLOCK, 1e6 * min(wholes) / _BLOCK
+
+
+def waiting_bytes(depth: int, *, prefixes: bool = False) -> float:
+    """Memory of one that waits among so many: its ticket with what it names, and its place."""
+    traffic = Traffic("fair", 8, prefixes=prefixes)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        traffic.fill(depth)
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0] / depth
+    finally:
+        tracemalloc.stop()
 
 
 def _cpu_s(block: Callable[[], None]) -> float:

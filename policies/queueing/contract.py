@@ -12,9 +12,9 @@ tickets may have, so that one that is held up holds up nobody else. What is to b
 
 The rules, held by one suite over every registered policy:
 - every ticket that was pushed comes out once: by `take`, or by `drop` wherever it stands;
-- `first` is not None while a line holds somebody, and looking (`first`, `rank`, `band`) changes no
-  order: asked twice at one moment, the answer is the same;
-- `band` begins with `first` and holds only tickets of the line, each once;
+- `first` is not None while a line holds somebody, and looking (`first`, `rank`, `band`, `within`)
+  changes no order: asked twice at one moment, the answer is the same;
+- `band` begins with `first` and holds only tickets of the line, each once and each `within`;
 - the same calls give the same order: nothing is drawn, nothing depends on hashing;
 - tickets that differ in nothing but their arrival go in the order of their arrival;
 - `push`, `drop` and `take` cost O(log n); what is kept stays bounded when 10,000 flows come and go.
@@ -56,8 +56,12 @@ class Line(Protocol):
         """The first and those, at most `most` in all, any of which may go in its place without
         breaking what the policy promises."""
 
+    def within(self, ticket: Ticket, now: float) -> bool:
+        """Whether one that waits in the line might go in the first's place, however many others
+        might: asked of what stood in a `band` a moment ago, so quick."""
+
     def take(self, ticket: Ticket, now: float) -> None:
-        """It is served: one of `band`, or one that the queue put first because it starved."""
+        """It is served: one that is `within`, or that the queue put first because it starved."""
 
 
 class OrderPolicy:

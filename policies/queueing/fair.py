@@ -26,7 +26,7 @@ class Fair(SharedByFlow):
 
     input: float = 1.0  # charged for an uncached prompt token
     output: float = 2.0  # charged for an output token
-    width: float = 8192.0  # charges that count as equal where the prefix decides
+    width: float = 8192.0  # prompt tokens whose charges count as equal where the prefix decides
 
     books: list[Book] = field(default_factory=list, init=False, repr=False)
 
@@ -35,4 +35,6 @@ class Fair(SharedByFlow):
             check_amount(option, getattr(self, option))
         if self.input == 0.0 and self.output == 0.0:
             raise PolicyConfigError("either input or output must cost something", "input")
-        self.books = self.open_books(Tariff(input=self.input, output=self.output, width=self.width))
+        # In whatever money: a price of a millionth must not make everybody equal.
+        width = self.width * (self.input or self.output)
+        self.books = self.open_books(Tariff(input=self.input, output=self.output, width=width))

@@ -14,7 +14,7 @@ Must never: compare flows of different classes.
 
 from __future__ import annotations
 
-from math import floor
+from math import ceil, floor
 from typing import Final
 
 from policies.queueing.accounts import Account, Accounts, Node
@@ -41,12 +41,12 @@ class Tariff:
     ) -> None:
         """`request`, `input`, `output`: charged for each request, uncached prompt token and output
         token. `quantum`: the step in which counters compare, 0: as they are. `width`: counters no
-        further above the lowest count as equal where the prefix decides."""
+        further above the lowest count as equal where the prefix decides; rounds never do."""
         self.request = request
         self.input = input
         self.output = output
         self.quantum = quantum
-        self.width = width
+        self.width = 0.0 if quantum > 0.0 else width
 
     def cost(self, tokens: int, output: int) -> float:
         return self.request + self.input * tokens + self.output * output
@@ -224,22 +224,58 @@ class FlowLine:
         return self._keys.first_key(), float(above.account.number)
 
     def band(self, most: int, now: float) -> list[Ticket]:
+        """As evenly of all flows within the width as they have tickets: those of one are alike."""
         found: list[Ticket] = []
         if not self._keys.count:
             return found
-        tariff = self.book.tariff
-        width = 0.0 if tariff.quantum > 0.0 else tariff.width
-        for above in self._keys.leading(FRONT, self._keys.first_key() + width):
+        width = self.book.tariff.width
+        keys = self._keys.leading(FRONT, self._keys.first_key() + width)
+        keys_left = len(keys)
+        is_cut = False
+        for above in keys:
+            of_keys = len(found) + ceil((most - len(found)) / keys_left)
+            keys_left -= 1
+            users: Ranked = above.users
+            nodes = users.leading(of_keys - len(found), users.first_key() + width)
+            is_cut = is_cut or users.count > len(nodes)
+            nodes_left = len(nodes)
+            for node in nodes:
+                share = ceil((of_keys - len(found)) / nodes_left)
+                nodes_left -= 1
+                tickets: Ranked = node.tickets
+                is_cut = is_cut or tickets.count > share
+                if share == 1 or tickets.count == 1:
+                    found.append(tickets.first())
+                else:
+                    found.extend(tickets.leading(share, tickets.first_key()))
+        return self._filled(found, keys, most) if is_cut and len(found) < most else found
+
+    def _filled(self, found: list[Ticket], keys: list[_KeyNode], most: int) -> list[Ticket]:
+        """What some flows did not need of their part is for those that have more."""
+        known = set(found)
+        width = self.book.tariff.width
+        for above in keys:
             users: Ranked = above.users
             for node in users.leading(FRONT, users.first_key() + width):
                 tickets: Ranked = node.tickets
-                if tickets.count == 1:
-                    found.append(tickets.first())
-                else:
-                    found.extend(tickets.leading(most - len(found), tickets.first_key()))
-                if len(found) >= most:
-                    return found
+                for ticket in tickets.leading(most, tickets.first_key()):
+                    if ticket not in known:
+                        found.append(ticket)
+                        if len(found) >= most:
+                            return found
         return found
+
+    def within(self, ticket: Ticket, now: float) -> bool:
+        node: _UserNode = ticket.node
+        above = node.above
+        users, width = above.users, self.book.tariff.width
+        of_key, of_user, of_ticket = above.entry, node.entry, ticket.entry
+        assert of_key is not None and of_user is not None and of_ticket is not None
+        return (
+            of_key.key <= self._keys.first_key() + width
+            and of_user.key <= users.first_key() + width
+            and of_ticket.key <= node.tickets.first_key()
+        )
 
 
 def _begin(node: Node, tariff: Tariff) -> float:

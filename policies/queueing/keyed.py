@@ -42,5 +42,9 @@ class KeyedLine:
             return []
         return tickets.leading(most, tickets.first_key() + self._width)
 
+    def within(self, ticket: Ticket, now: float) -> bool:
+        entry = ticket.entry
+        return entry is not None and entry.key <= self._tickets.first_key() + self._width
+
     def take(self, ticket: Ticket, now: float) -> None:
         self._tickets.remove(ticket)

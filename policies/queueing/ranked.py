@@ -1,66 +1,69 @@
 """Things in order of a key, whose first few dozen can be looked at without taking them out.
 
-A sorted front of up to 128 with a heap behind it: adding and removing cost O(log n), a thing leaves
-from wherever it stands, and a queue of fewer never touches a heap at all. What leaves the heap's
-middle is only marked, and swept away once most of the heap is dead.
+A sorted front of up to 128, and behind it a tail for those that come in order, as most do, and a
+heap for the others: adding and removing cost O(log n), a thing leaves from wherever it stands, and
+of a long queue only the two ends are touched. What leaves from behind the front is only marked, and
+swept away once most of what is there is dead.
 
 Must never: hold more than twice what it is asked to hold.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from collections import deque
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
-from policies.queueing.ticket import Item
+from policies.queueing.ticket import Entry, Item
 
 FRONT: Final = 64  # how many can be looked at, at least, where there are as many
-_FEW: Final = 32  # fewer in the front call for more from the heap
+_FEW: Final = 32  # fewer in the front call for more from behind
 _MANY: Final = 128
 
 
 class Ranked:
     """Items by (key, order), lowest first. An item is in one `Ranked` at a time."""
 
-    __slots__ = ("_dead", "_front", "_heap", "count")
+    __slots__ = ("_dead", "_front", "_heap", "_tail", "count")
 
     def __init__(self) -> None:
         self.count = 0
-        # Entries are (key, order, item). They stay boxed (Any), because an entry is alive as long
-        # as it is its item's own: the same object, not an equal one.
-        self._front: list[Any] = []  # sorted, all alive, none above any that lives in the heap
-        self._heap: list[Any] = []
-        self._dead = 0  # in the heap
+        self._front: list[Entry] = []  # sorted, all alive, none after any that lives behind it
+        self._tail: deque[Entry] = deque()  # sorted
+        self._heap: list[Entry] = []
+        self._dead = 0  # in the tail and the heap
 
     def add(self, item: Item, key: float, order: int) -> None:
         """`order` decides among equal keys. The item must be in no `Ranked`."""
-        entry: Any = (key, order, item)
+        entry = Entry(key, order, item)
         item.entry = entry
         self.count += 1
-        front, heap = self._front, self._heap
-        if not front or entry > front[-1]:
-            if heap:
-                heappush(heap, entry)
+        front, tail = self._front, self._tail
+        if front and not entry < front[-1]:
+            if tail:
+                if entry < tail[-1]:
+                    heappush(self._heap, entry)
+                else:
+                    tail.append(entry)
+                return
+            if self._heap:
+                tail.append(entry)
                 return
             front.append(entry)
         else:
-            insort(front, entry)
+            front.insert(place_in(front, entry), entry)
         if len(front) > _MANY:
-            for spilled in front[FRONT:]:
-                heappush(heap, spilled)
+            tail.extendleft(reversed(front[FRONT:]))
             del front[FRONT:]
 
     def move(self, item: Item, key: float, order: int) -> None:
         """Another key for one that is in here, or that is not yet."""
         entry = item.entry
         if entry is not None:
-            if entry[0] == key:
+            if entry.key == key:
                 return
             if self.count == 1:
-                entry = (key, order, item)
-                item.entry = entry
-                self._front[0] = entry
+                entry.key = key
                 return
             self.remove(item)
         self.add(item, key, order)
@@ -68,54 +71,67 @@ class Ranked:
     def remove(self, item: Item) -> None:
         """The item must be in here."""
         entry = item.entry
+        assert entry is not None
         item.entry = None
         self.count -= 1
         front = self._front
-        if front and entry <= front[-1]:
-            del front[bisect_left(front, entry)]
-            if len(front) < _FEW and self._heap:
+        if front and not front[-1] < entry:
+            front.pop(place_in(front, entry))
+            if len(front) < _FEW and (self._tail or self._heap):
                 self._refill()
-        else:
-            self._dead += 1
-            if self._dead > FRONT and 2 * self._dead > len(self._heap):
-                self._heap = [e for e in self._heap if e[2].entry is e]
-                heapify(self._heap)
-                self._dead = 0
+            return
+        entry.item = None
+        self._dead += 1
+        if self._dead > FRONT and 2 * self._dead > len(self._tail) + len(self._heap):
+            self._tail = deque([e for e in self._tail if e.item is not None])
+            self._heap = [e for e in self._heap if e.item is not None]
+            heapify(self._heap)
+            self._dead = 0
 
     def _refill(self) -> None:
-        front, heap = self._front, self._heap
-        while heap and len(front) < FRONT:
-            entry = heappop(heap)
-            if entry[2].entry is entry:
-                front.append(entry)
-            else:
+        front, tail, heap = self._front, self._tail, self._heap
+        while len(front) < FRONT and (tail or heap):
+            entry = tail.popleft() if tail and (not heap or tail[0] < heap[0]) else heappop(heap)
+            if entry.item is None:
                 self._dead -= 1
+            else:
+                front.append(entry)
 
     def first(self) -> Any:
         """The item with the lowest key; None of nothing."""
-        return self._front[0][2] if self._front else None
+        return self._front[0].item if self._front else None
 
     def first_key(self) -> float:
         """The lowest key. There has to be one."""
-        key: float = self._front[0][0]
-        return key
+        return self._front[0].key
 
     def first_order(self) -> int:
         """The order of the first item. There has to be one."""
-        order: int = self._front[0][1]
-        return order
+        return self._front[0].order
 
     def leading(self, most: int, key: float) -> list[Any]:
         """Items from the first on whose key is at most `key`; at most `most`, or `FRONT`."""
         found: list[Any] = []
-        if len(self._front) < most and self._heap:
+        if len(self._front) < most and (self._tail or self._heap):
             self._refill()
         for entry in self._front:
-            if entry[0] > key or len(found) >= most:
+            if entry.key > key or len(found) >= most:
                 break
-            found.append(entry[2])
+            found.append(entry.item)
         return found
 
     def held(self) -> int:
         """Entries in memory, dead ones included: for tests of what it must never do."""
-        return len(self._front) + len(self._heap)
+        return len(self._front) + len(self._tail) + len(self._heap)
+
+
+def place_in(entries: list[Entry], entry: Entry) -> int:
+    """Where an entry stands in a sorted list, or would. (`bisect` would box what it compares.)"""
+    low, high = 0, len(entries)
+    while low < high:
+        middle = (low + high) // 2
+        if entries[middle] < entry:
+            low = middle + 1
+        else:
+            high = middle
+    return low

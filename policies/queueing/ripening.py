@@ -69,3 +69,10 @@ class RipeningLine:
         self._ripen(now)
         row = self._ripe if self._ripe.count else self._unripe
         return row.leading(most, row.first_key() + self._width) if row.count else []
+
+    def within(self, ticket: Ticket, now: float) -> bool:
+        self._ripen(now)
+        row = self._ripe if self._ripe.count else self._unripe
+        node: Ranked = ticket.node
+        entry = ticket.entry
+        return node is row and entry is not None and entry.key <= row.first_key() + self._width

@@ -156,3 +156,9 @@ class SlidingLine:
     def band(self, most: int, now: float) -> list[Ticket]:
         row = self._row(now)[1]
         return row.leading(most, row.first_key()) if row.count else []
+
+    def within(self, ticket: Ticket, now: float) -> bool:
+        row = self._row(now)[1]
+        node: Ranked = ticket.node
+        entry = ticket.entry
+        return node is row and entry is not None and entry.key <= row.first_key()

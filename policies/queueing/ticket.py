@@ -21,7 +21,23 @@ WAITING: Final = 1
 SENT: Final = 2  # it has a place: granted, or the driver chose one
 ENDED: Final = 3  # settled, expired, refused or gone: nothing happens to it any more
 
-_NOTHING: Mapping[Any, int] = {}
+_NOTHING: dict[Any, int] = {}
+
+
+class Entry:
+    """A place in a `Ranked`, by key, ties by order."""
+
+    __slots__ = ("item", "key", "order")
+
+    def __init__(self, key: float, order: int, item: Item) -> None:
+        self.key = key
+        self.order = order
+        self.item: Any = item  # None: it has left its place
+
+    def __lt__(self, other: Entry) -> bool:
+        if self.key != other.key:
+            return self.key < other.key
+        return self.order < other.order
 
 
 class Item:
@@ -30,7 +46,7 @@ class Item:
     __slots__ = ("entry",)
 
     def __init__(self) -> None:
-        self.entry: Any = None
+        self.entry: Entry | None = None
 
 
 class Ticket(Item):
@@ -101,52 +117,56 @@ class Ticket(Item):
         excluded: tuple[object, ...] = (),
     ) -> None:
         super().__init__()
-        self.request = request  # the driver's own; the queue hands it back and never looks
-        self.model = model  # decides the queue; "": it names none
+        # In the order in which they are read: of a hundred thousand that wait none is in a CPU's
+        # cache, and what is compiled lays its fields out as they are set here.
+
+        # When it is one of the first few. Leading blocks of its prompt by replica (absent: none) as
+        # they are held now; None: nobody holds anything. Costs microseconds, so it is asked for
+        # few, and not too often.
+        self.look = look
+        self.known: dict[Any, int] = _NOTHING  # what `look` told last ...
+        self.known_at = -inf  # ... and when
+        self.most = 0.0  # tokens held by whoever holds most of them
+        self.block_tokens = block_tokens  # tokens of one of these blocks
+        self.order = 0  # the order of arrival, from the first to wait
+        self.skips = 0  # how often a later one went first because of its prefix
+        self.excluded = excluded  # replicas of its lane it must not go to, such as tried ones
+
+        # When it is the eldest, or is taken.
+        self.state: int = NEW
+        self.starved = False  # it has waited for most of its bound
+        self.priced = False  # the order policy has charged it
+        self.running = False  # listed among those that may be asked back
+        self.preempting = False  # it was asked back, and has not come yet
+        self.shown = False  # its first content is with its client
+        self.streamed = streamed  # False: its first content event is the whole answer
+        self.arrival = arrival  # monotonic seconds
+        self.urgency = max(0, min(CLASSES - 1, int(number + 0.5)))  # the class it belongs to
+        self.node: Any = None  # where it waits: the policy's
+        self.tokens = tokens  # uncached prompt tokens at the best place, predicted
+        self.prompt = max(prompt, tokens)  # all prompt tokens
+        self.output = output  # output tokens, predicted; below 0: the queue predicts them
+        self.account: Any = None  # whom the policy has charged ...
+        self.charged = 0.0  # ... and what; to be reconciled with what it really cost
+        self.flow: Any = None  # what is counted of its key and user
+        self.reserved = 0  # tokens counted as its class's
+        self.body_bytes = body_bytes  # held in memory while it waits
         # Tickets of one lane may go to the same replicas: the model's name, as a rule (None). What
         # may go to others than the rest of its model (a stored response) has a lane of its own.
         self.lane = model if lane is None else lane
+        self.place: Any = None  # the replica it was sent to
+        self.sent_at = 0.0
+        self.preempted = 0  # how often it was put back
+
+        # When it comes, and when it is over.
+        self.request = request  # the driver's own; the queue hands it back and never looks
+        self.queue: Any = None  # the one that counts it
+        self.model = model  # decides the queue; "": it names none
         self.number = number  # urgency: 0 critical to 4 batch, lower first, fractions allowed
         # The same with the steps of its user's pending requests, within its class, frozen at
         # arrival; for orders that do not share by flow. None: without any.
         self.level = number if level is None else level
-        self.urgency = max(0, min(CLASSES - 1, int(number + 0.5)))  # the class it belongs to
         self.key = key  # whose it is ...
         self.user = user  # ... and whose of these: together, the flow
         self.weight = weight  # of the key, > 0
-        self.tokens = tokens  # uncached prompt tokens at the best place, predicted
-        self.prompt = max(prompt, tokens)  # all prompt tokens
-        self.output = output  # output tokens, predicted; below 0: the queue predicts them
-        self.arrival = arrival  # monotonic seconds
         self.deadline = deadline  # monotonic seconds: when the client has no use for it any more
-        self.body_bytes = body_bytes  # held in memory while it waits
-        self.streamed = streamed  # False: its first content event is the whole answer
-        # Leading blocks of its prompt by replica (absent: none) as they are held now; None:
-        # nobody holds anything. Costs microseconds, so it is asked for few, and not too often.
-        self.look = look
-        self.block_tokens = block_tokens  # tokens of one of these blocks
-        self.excluded = excluded  # replicas of its lane it must not go to, such as tried ones
-
-        # The queue's.
-        self.queue: Any = None  # the one that counts it
-        self.state: int = NEW
-        self.order = 0  # the order of arrival, from the first to wait
-        self.starved = False  # it has waited for most of its bound
-        self.skips = 0  # how often a later one went first because of its prefix
-        self.known: Mapping[Any, int] = _NOTHING  # what `look` told last ...
-        self.known_at = -inf  # ... and when
-        self.most = 0.0  # tokens held by whoever holds most of them
-        self.place: Any = None  # the replica it was sent to
-        self.sent_at = 0.0
-        self.shown = False
-        self.preempting = False  # it was asked back, and has not come yet
-        self.preempted = 0  # how often it was put back
-        self.flow: Any = None  # what is counted of its key and user
-        self.reserved = 0  # tokens counted as its class's
-        self.priced = False  # the order policy has charged it
-        self.running = False  # listed among those that may be asked back
-
-        # The policy's.
-        self.node: Any = None  # where it waits
-        self.account: Any = None  # who was charged ...
-        self.charged = 0.0  # ... and what; to be reconciled with what it really cost

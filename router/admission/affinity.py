@@ -5,8 +5,10 @@ the fleet and destroys its caches. So a replica looks at the first few of the sa
 fairness band. A ticket is worth what is saved by its going here, less what is lost because somebody
 else holds more of it. The first is passed over a bounded number of times, then it goes.
 
-What is held where is asked per ticket, when it comes among the first and again after a while, and
-for a few at each place: the others keep what was told last.
+A row's first few are listed once and serve until half of them have gone. What is held of each is
+asked when it is listed, and again after a while, of a few at each place. Each stands on a list of
+those replicas at which it is worth something, so that a replica that has room looks at the best of
+its own list, and only where that is empty at all of them.
 
 Must never: leave a place empty for the sake of a better one.
 """
@@ -14,13 +16,19 @@ Must never: leave a place empty for the sake of a better one.
 from __future__ import annotations
 
 from math import inf
-from typing import Final
+from typing import Any, Final
 
-from policies.queueing.ticket import Ticket
+from policies.queueing.contract import Line
+from policies.queueing.ranked import place_in
+from policies.queueing.ticket import Entry, Ticket
 
 REFRESH_S: Final = 0.2  # a sibling that was sent meanwhile shows by then
 NEW_ASKED: Final = 8  # at one place, of those of whom nothing was told yet ...
 OLD_ASKED: Final = 4  # ... and of those of whom it was told long ago
+_FEW: Final = 8  # replicas that hold most of a prefix; where more do, it is held everywhere
+_ANYWHERE: Final = None  # whose list those have that are held everywhere
+_TRIED: Final = 8  # of a list, that must not go or are not held there after all
+_MANY: Final = 16  # entries for each one listed: the others are of those that have gone
 
 
 def ask(ticket: Ticket, now: float) -> None:
@@ -28,44 +36,202 @@ def ask(ticket: Ticket, now: float) -> None:
     look = ticket.look
     if look is not None:
         ticket.known_at = now
-        known = ticket.known = look()
-        ticket.most = max(known.values()) * ticket.block_tokens if known else 0.0
+        known = look()
+        ticket.known = known if isinstance(known, dict) else dict(known)
+        most = 0
+        for blocks in ticket.known.values():
+            if blocks > most:
+                most = blocks
+        ticket.most = most * ticket.block_tokens
 
 
-def best(band: list[Ticket], place: object, skips: int, now: float) -> Ticket | None:
-    """Of `band`, in its order, who is worth most there; None if none of them may go there.
+def worth(ticket: Ticket, place: object) -> float:
+    """Prompt tokens saved if it goes there, less those that are lost elsewhere."""
+    if ticket.most == 0.0:
+        return 0.0
+    here: float = ticket.known.get(place, 0) * ticket.block_tokens
+    return 2.0 * here - ticket.most
 
-    A ticket is worth the prompt tokens saved here, less those that are lost elsewhere; 0 if nobody
-    holds anything. The first that may go is passed over at most `skips` times.
-    """
-    head: Ticket | None = None
-    chosen: Ticket | None = None
-    most = -inf
-    new, old = NEW_ASKED, OLD_ASKED
-    for ticket in band:
-        if ticket.excluded and place in ticket.excluded:
-            continue
-        if head is None:
-            head = ticket
-            if ticket.skips >= skips:
+
+class Shortlist:
+    """The first few of one row, and who of them is at home where."""
+
+    __slots__ = ("_entries", "_homes", "_listed", "_most", "_new", "_old", "size")
+
+    def __init__(self) -> None:
+        self.size = 0  # how many may be listed; 0: nobody has looked yet
+        self._listed: dict[Ticket, None] = {}  # all of them wait
+        self._most = 0  # of them at once, since they were listed
+        # By replica those that are worth something there, by what they are worth, the best last.
+        # Who has gone, or is worth something else by now, is dropped when he is met.
+        self._homes: dict[Any, list[Entry]] = {}
+        self._entries = 0  # of them, or more
+        self._new: dict[Ticket, None] = {}  # of those listed: to be asked for the first time
+        self._old: dict[Ticket, None] = {}  # ... and asked, the longest ago first
+
+    # -- who is listed ------------------------------------------------------------------------
+
+    def clear(self) -> None:
+        self._listed = {}
+        self._most = 0
+        self._homes = {}
+        self._entries = 0
+        self._new = {}
+        self._old = {}
+
+    def join(self, ticket: Ticket) -> None:
+        """It is one of the first few, being the first, or because there are no more."""
+        listed = self._listed
+        listed[ticket] = None
+        if len(listed) > self._most:
+            self._most = len(listed)
+        if ticket.look is None:
+            return
+        if ticket.known_at == -inf:
+            self._new[ticket] = None
+        elif ticket not in self._old:
+            self._old[ticket] = None
+            self._settle(ticket)
+
+    def left(self, ticket: Ticket) -> None:
+        """It is one of them no longer, if it was."""
+        self._listed.pop(ticket, None)
+        if ticket.known_at == -inf:
+            self._new.pop(ticket, None)
+        else:
+            self._old.pop(ticket, None)
+
+    def _renew(self, line: Line, now: float) -> None:
+        """What stands on the replicas' lists serves on, until too much of it is of those gone."""
+        if self._entries > _MANY * self.size:
+            self.clear()
+        before = self._listed
+        self._listed = {}
+        self._most = 0
+        for ticket in line.band(self.size, now):
+            before.pop(ticket, None)
+            self.join(ticket)
+        for ticket in before:
+            self.left(ticket)
+
+    # -- what is known ------------------------------------------------------------------------
+
+    def _ask(self, known: dict[Ticket, None], most: int, now: float) -> None:
+        """A few, lest one place cost much."""
+        asked: list[Ticket] = []
+        for ticket in known:
+            if len(asked) == most or now - ticket.known_at < REFRESH_S:
+                break
+            asked.append(ticket)
+        for ticket in asked:
+            del known[ticket]
+            ask(ticket, now)
+            self._old[ticket] = None
+            self._settle(ticket)
+
+    def _settle(self, ticket: Ticket) -> None:
+        """Put it on the lists of those replicas at which it is worth something."""
+        most = ticket.most
+        if most == 0.0:
+            return
+        homes: list[Any] = []
+        for place, blocks in ticket.known.items():
+            if 2.0 * (blocks * ticket.block_tokens) > most:
+                homes.append(place)
+                if len(homes) > _FEW:
+                    homes = [_ANYWHERE]
+                    break
+        for home in homes:
+            value = most if home is _ANYWHERE else worth(ticket, home)
+            entries = self._homes.get(home)
+            if entries is None:
+                entries = self._homes[home] = []
+            entry = Entry(value, -ticket.order, ticket)
+            entries.insert(place_in(entries, entry), entry)
+            self._entries += 1
+
+    # -- who goes -----------------------------------------------------------------------------
+
+    def best(
+        self, line: Line, first: Ticket, place: object, size: int, skips: int, now: float
+    ) -> Ticket:
+        """Who is worth most at a replica, of the first `size` of a line.
+
+        `first`: the first of them, which may go there, and is passed over at most `skips` times.
+        """
+        if first.skips >= skips:
+            return first
+        self.size = size
+        listed = self._listed
+        if 2 * len(listed) <= self._most or self._entries > _MANY * size:
+            self._renew(line, now)
+        elif first not in listed:
+            self.join(first)
+        self._ask(self._old, OLD_ASKED, now)
+        if self._new:
+            self._ask(self._new, NEW_ASKED, now)
+        chosen = self._at_home(line, place, now)
+        if chosen is None:
+            chosen = self._least_lost(line, first, place, now)
+        if chosen is not first:
+            first.skips += 1
+        return chosen
+
+    def _at_home(self, line: Line, place: object, now: float) -> Ticket | None:
+        """Who is worth most there, if anybody is worth something."""
+        own = self._top(place, place, line, now)
+        anywhere = self._top(_ANYWHERE, place, line, now)
+        if own is None or anywhere is None:
+            return anywhere if own is None else own
+        is_better = worth(anywhere, place) > worth(own, place)
+        return anywhere if is_better else own
+
+    def _top(self, home: object, place: object, line: Line, now: float) -> Ticket | None:
+        entries = self._homes.get(home)
+        if not entries:
+            return None
+        listed = self._listed
+        tried = 0
+        index = len(entries) - 1
+        while index >= 0 and tried < _TRIED:
+            entry = entries[index]
+            ticket: Ticket = entry.item
+            value = worth(ticket, place) if home is not _ANYWHERE else ticket.most
+            if ticket not in listed or entry.key != value:
+                entries.pop(index)
+            elif ticket.excluded and place in ticket.excluded:
+                tried += 1
+            elif home is _ANYWHERE and worth(ticket, place) <= 0.0:
+                tried += 1  # this replica is one of the few that do not hold it
+            elif line.within(ticket, now):
                 return ticket
-        if ticket.look is not None and now - ticket.known_at >= REFRESH_S:
-            if ticket.known_at == -inf:
-                if new:
-                    new -= 1
-                    ask(ticket, now)
-            elif old:
-                old -= 1
-                ask(ticket, now)
-        value = 0.0
-        if ticket.most > 0.0:
-            here: float = ticket.known.get(place, 0) * ticket.block_tokens
-            value = 2.0 * here - ticket.most
-        if value > most:
-            most = value
-            chosen = ticket
-            if value > 0.0 and value >= ticket.prompt - ticket.block_tokens:
-                break  # nothing is better than all of it
-    if head is not None and chosen is not head:
-        head.skips += 1
-    return chosen
+            else:
+                self.left(ticket)
+                entries.pop(index)
+            index -= 1
+        return None
+
+    def _least_lost(self, line: Line, first: Ticket, place: object, now: float) -> Ticket:
+        """Nobody is at home there: who loses least, and of equals the first."""
+        chosen = first
+        least = worth(first, place)
+        gone: list[Ticket] = []
+        for ticket in self._listed:
+            if least >= 0.0:
+                break
+            value = worth(ticket, place)
+            if value <= least or (ticket.excluded and place in ticket.excluded):
+                continue
+            if line.within(ticket, now):
+                least = value
+                chosen = ticket
+            else:
+                gone.append(ticket)
+        for ticket in gone:
+            self.left(ticket)
+        return chosen
+
+    def held(self) -> int:
+        """Entries in memory: for tests of what stays bounded."""
+        own = len(self._listed) + len(self._new) + len(self._old)
+        return own + sum(len(entries) for entries in self._homes.values())

@@ -14,10 +14,10 @@ Must never: change what it looks at, but for turns and skips.
 from __future__ import annotations
 
 from math import inf
+from typing import Final
 
 from policies.queueing.contract import OrderPolicy
 from policies.queueing.ticket import CLASSES, Ticket
-from router.admission.affinity import best
 from router.admission.door import Door
 from router.admission.place import Place, Pool
 from router.admission.reservations import Reservations
@@ -27,6 +27,7 @@ from router.admission.turns import Turns
 from router.core.urgency import CRITICAL, HIGH, NORMAL
 
 NOBODY: list[Row] = []
+_FEW: Final = 64  # that are looked at where the first must not go
 
 
 class Choice:
@@ -169,19 +170,30 @@ class Choice:
         first = row.line.first(now)
         if first is None:
             return None
-        if (row.looking and rules.affinity) or (first.excluded and place in first.excluded):
-            chosen = best(row.line.band(max(rules.affinity, 64), now), place, rules.skips, now)
-            if chosen is None or not self._reservations.enabled:
-                return chosen
-            # What the class may send was asked for the first; another may be larger.
-            if self._reservations.allows(row.urgency, chosen.reserved):
-                return chosen
-            return None if first.excluded and place in first.excluded else first
-        return first
+        if first.excluded and place in first.excluded:
+            chosen = _allowed(row.line.band(_FEW, now), place)
+        elif row.looking and rules.affinity:
+            chosen = row.short.best(row.line, first, place, rules.affinity, rules.skips, now)
+        else:
+            return first
+        if chosen is None or chosen is first or not self._reservations.enabled:
+            return chosen
+        # What the class may send was asked for the first; another may be larger.
+        if self._reservations.allows(row.urgency, chosen.reserved):
+            return chosen
+        return None if first.excluded and place in first.excluded else first
 
     def _serve(self, row: Row, ticket: Ticket) -> None:
         level = self._levels[row.urgency]
         self.turns.serves(row.urgency, cost(ticket), level)
+
+
+def _allowed(band: list[Ticket], place: Place) -> Ticket | None:
+    """The first that may go there."""
+    for ticket in band:
+        if not ticket.excluded or place not in ticket.excluded:
+            return ticket
+    return None
 
 
 def cost(ticket: Ticket) -> float:

@@ -16,7 +16,7 @@ Pure bookkeeping. Must never: stop anybody itself; it names whom.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from policies.queueing.ticket import CLASSES, SENT, Ticket
@@ -42,12 +42,24 @@ class Preemption:
         self._last: dict[Place, float] = {}  # when somebody gave way there last, within a round
         self.asked = 0  # to give way, and not back yet
 
-    def adopt(self, rules: Rules) -> None:
+    def adopt(self, rules: Rules, sent: Iterable[Ticket]) -> None:
+        """`sent`: what has not ended, in the order of its dispatch."""
         self._rules = rules
+        for running in self._running:
+            for ticket in running:
+                ticket.running = False
+            running.clear()
+        if rules.preemption:
+            for ticket in sent:
+                if not ticket.shown and not ticket.preempting:
+                    self._list(ticket)
 
     def sent(self, ticket: Ticket) -> None:
+        self._budget = min(_BURST, self._budget + self._rules.preempt_budget)
+        self._list(ticket)
+
+    def _list(self, ticket: Ticket) -> None:
         rules = self._rules
-        self._budget = min(_BURST, self._budget + rules.preempt_budget)
         if ticket.urgency >= rules.preempt_gap and ticket.preempted < rules.preempt_most:
             ticket.running = True
             self._running[ticket.urgency][ticket] = None

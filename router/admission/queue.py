@@ -10,7 +10,7 @@ from math import inf
 from typing import Final
 
 from policies.queueing.contract import OrderPolicy, make_order
-from policies.queueing.ticket import ENDED, NEW, SENT, WAITING, Ticket
+from policies.queueing.ticket import CLASSES, ENDED, NEW, SENT, WAITING, Ticket
 from router.admission.choice import Choice, cost
 from router.admission.clockwork import Clockwork, Ticked
 from router.admission.counts import LEFT, QueueCounts
@@ -53,6 +53,7 @@ class Queue:
         "_reservations",
         "_room",
         "_rules",
+        "_running",
         "_weighed_at",
         "config",
         "counts",
@@ -69,6 +70,8 @@ class Queue:
         self._weighed_at = -inf
         self._known = 0  # replicas, as the order policy was told
         self._dirty = False  # what a class may have has changed: a place may be free anywhere
+        # What was sent and has not ended, in this order: a reload may want it counted.
+        self._running: dict[Ticket, None] = {}
         self._outputs = Outputs()
         self._drain = Drain()
         self._order: OrderPolicy = make_order(config.policy, config.options)
@@ -205,6 +208,7 @@ class Queue:
         ticket.place = door.place
         ticket.sent_at = now
         ticket.shown = False
+        self._running[ticket] = None
         rules = self._rules
         self._drain.served(ticket.urgency, now)
         if rules.preemption:
@@ -217,7 +221,8 @@ class Queue:
 
     def _end(self, ticket: Ticket) -> None:
         """It is at its place no longer."""
-        if self._rules.preemption:
+        self._running.pop(ticket, None)
+        if ticket.running or ticket.preempting:
             self._preemption.ended(ticket)
         if self._rules.reservations and ticket.reserved:
             self._reservations.ended(ticket.urgency, ticket.reserved)
@@ -324,7 +329,7 @@ class Queue:
     def shown(self, ticket: Ticket) -> None:
         """Its first content is with the client: nobody takes it back."""
         ticket.shown = True
-        if self._rules.preemption:
+        if ticket.running:
             self._preemption.shown(ticket)
 
     def settle(self, ticket: Ticket, tokens: int, output: int, now: float, end: int = DONE) -> None:
@@ -477,22 +482,41 @@ class Queue:
         before = self.config
         is_other = (config.policy, config.options) != (before.policy, before.options)
         order = make_order(config.policy, config.options) if is_other else self._order
-        counted = self._rules
+        was_reserved = self._rules.reservations
         self.config = config
         self._order = order
         self._rules = rules = Rules(config, by_class=order.by_class)
-        # What is counted only while it matters stays as it was begun, until the next start.
-        rules.reservations = counted.reservations
-        rules.preemption = counted.preemption
         self._doors.adopt(rules.classes)
         self._reservations.adopt(rules.classes, rules.reservations, rules.reserved_strictly)
-        self._preemption.adopt(rules)
+        if rules.reservations != was_reserved:
+            self._recount()
+        self._preemption.adopt(rules, self._running)
         self._choice.adopt(rules, order)
         self._room.adopt(rules, order)
         self._clockwork.adopt(rules)
         if is_other:
             self._known = 0
             self._room.reline()
+
+    def _recount(self) -> None:
+        """Reservations were switched on, or off: what runs and waits is counted, or no longer."""
+        is_on = self._rules.reservations
+        used, waiting = [0] * CLASSES, [0] * CLASSES
+        for door in self._doors.by_place.values():
+            door.used = 0
+        for ticket in self._running if is_on else ():
+            self._predict(ticket)
+            ticket.reserved = ticket.prompt + ticket.output
+            used[ticket.urgency] += ticket.reserved
+            at = self._doors.by_place.get(ticket.place)
+            if at is not None:
+                at.used += ticket.reserved
+        for ticket in self._room.tickets() if is_on else ():
+            waiting[ticket.urgency] += ticket.reserved
+        self._reservations.recount(used, waiting)
+        self._reservations.capacity = self._doors.capacity()
+        self._weighed_at = -inf
+        self._dirty = True
 
     # -- for those who look -------------------------------------------------------------------
 

@@ -74,6 +74,13 @@ class Reservations:
     def ended(self, urgency: int, tokens: int) -> None:
         self.used[urgency] -= tokens
 
+    def recount(self, used: list[int], waiting: list[int]) -> None:
+        """By class, whatever was counted before; `tick` comes next."""
+        self.used = used
+        self.waiting = waiting
+        self._parts = [[] for _ in range(CLASSES)]
+        self._demands = [used[urgency] + waiting[urgency] for urgency in range(CLASSES)]
+
     def _wanted(self, urgency: int, now: float) -> None:
         demand = self.used[urgency] + self.waiting[urgency]
         number = int(now / PART_S)

@@ -85,6 +85,7 @@ class Room:
                 for ticket in tickets:
                     row.line.drop(ticket)
                 row.line = self._order.line(urgency)
+                row.short.clear()
                 for ticket in tickets:
                     row.line.push(ticket, ticket.arrival)
 

@@ -13,18 +13,20 @@ from collections import deque
 
 from policies.queueing.contract import Line
 from policies.queueing.ticket import WAITING, Ticket
+from router.admission.affinity import Shortlist
 
 
 class Row:
     """One class of one lane."""
 
-    __slots__ = ("_starved", "_young", "count", "line", "looking", "urgency")
+    __slots__ = ("_starved", "_young", "count", "line", "looking", "short", "urgency")
 
     def __init__(self, urgency: int, line: Line) -> None:
         self.urgency = urgency
         self.line = line
         self.count = 0
         self.looking = 0  # those of whose prefix something is known
+        self.short = Shortlist()  # the first few, where it matters which of them goes
         self._young: deque[Ticket] = deque()  # by arrival, the first to be promoted first
         self._starved: deque[Ticket] = deque()  # by arrival; they have been promoted
 
@@ -32,6 +34,8 @@ class Row:
         self.count += 1
         if ticket.look is not None:
             self.looking += 1
+        if self.count <= self.short.size:
+            self.short.join(ticket)
         ticket.starved = False  # one that was put back is promoted again
         young = self._young
         if young and ticket.order < young[-1].order:
@@ -54,6 +58,11 @@ class Row:
         self.count -= 1
         if ticket.look is not None:
             self.looking -= 1
+        if self.short.size:
+            if self.count:
+                self.short.left(ticket)
+            else:
+                self.short.clear()
         if len(self._young) + len(self._starved) > 64 + 2 * self.count:
             self._young = deque([t for t in self._young if t.state == WAITING and not t.starved])
             self._starved = deque([t for t in self._starved if t.state == WAITING])

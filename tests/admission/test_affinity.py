@@ -136,6 +136,79 @@ def test_what_is_held_is_asked_again_after_a_while_and_of_a_few_at_a_time() -> N
     assert asked[2 * NEW_ASKED :] == list(range(3, 3 + OLD_ASKED))
 
 
+def test_who_is_at_home_somewhere_else_by_now_goes_there() -> None:
+    one, two = Spot("one"), Spot("two")
+    world = closed(one, two)
+    held: dict[Any, int] = {one: 5}
+    moves = world.come(tokens=10, prompt=1000, output=10, look=holds(held))
+    stays = [world.come(tokens=10, prompt=1000, output=10, look=holds({one: 9})) for _ in range(2)]
+    assert free_one(world, one) is stays[0]
+    held.clear()
+    held[two] = 5
+    assert free_one(world, two) is moves  # it has been passed once: nobody else is at home there
+    late = world.come(tokens=10, prompt=1000, output=10, look=holds(held))
+    world.run(REFRESH_S)
+    held.clear()
+    held[one] = 10
+    assert free_one(world, one) is late
+    assert free_one(world, two) is stays[1]
+
+
+def test_what_everybody_holds_goes_anywhere_and_what_one_holds_goes_there() -> None:
+    spots = [Spot(f"s{number}") for number in range(12)]
+    world = closed(*spots)
+    system = dict.fromkeys(spots[:11], 4)
+    common = [
+        world.come(tokens=10, prompt=1000, output=10, look=holds(system), block_tokens=100.0)
+        for _ in range(3)
+    ]
+    own = world.come(
+        tokens=10, prompt=1000, output=10, look=holds({**system, spots[5]: 9}), block_tokens=100.0
+    )
+    stranger = world.come(tokens=1000, output=10)
+    assert free_one(world, spots[5]) is own
+    assert free_one(world, spots[6]) is common[0]
+    assert free_one(world, spots[11]) is stranger  # the only one that holds nothing
+    assert free_one(world, spots[11]) is common[1]
+    assert free_one(world, spots[0]) is common[2]
+
+
+def test_a_prefix_is_no_way_round_fairness() -> None:
+    """One tenant's prompts are all held there, another's nowhere: service differs by the width and
+    what one request costs, whoever was listed when."""
+    spot = Spot("one")
+    cost, width = 1000 + 2 * 10, 4000.0
+    world = closed(spot, policy="fair", options={"width": width})
+    for _ in range(200):
+        world.come(key="home", tokens=1000, prompt=1000, output=10, look=holds({spot: 900}))
+        world.come(key="away", tokens=1000, prompt=1000, output=10, look=holds({}))
+    served = {"home": 0, "away": 0}
+    for _ in range(200):
+        served[free_one(world, spot).key] += cost
+        assert abs(served["home"] - served["away"]) <= width + cost
+    assert world.queue.counts.skipped > 0
+
+
+def test_what_is_remembered_of_the_first_few_is_bounded() -> None:
+    """Clients come and go while nothing is taken, or while one replica is never free."""
+    one, two = Spot("one"), Spot("two")
+    world = closed(one, two)
+    known = {"tokens": 10, "prompt": 1000, "output": 10, "look": holds({one: 3, two: 3})}
+    few = [world.come(**known) for _ in range(20)]
+    free_one(world, one)
+    for _ in range(3000):
+        world.leave(world.come(**known))
+    short = world.queue._room.row(few[5]).short
+    assert short.held() < 200
+    for _ in range(3000):
+        world.come(**known)
+        free_one(world, one)
+    assert short.held() < 3 * 16 * 64
+    for ticket in world.queue.tickets():
+        world.leave(ticket)
+    assert short.held() == 0
+
+
 @pytest.mark.parametrize("name", order_names())
 def test_late_binding_keeps_most_of_the_cache(name: str) -> None:
     """Sixteen groups of siblings over eight saturated replicas, each of which holds the last three

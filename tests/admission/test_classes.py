@@ -201,3 +201,50 @@ def test_what_waits_longest_and_who_was_passed_are_told() -> None:
     assert world.queue.counts.inverted[2] > 0  # its turn came while high ones waited
     assert world.queue.counts.inverted[0] == world.queue.counts.inverted[1] == 0
     assert world.queue.ages_s(world.now) == [0.0] * 5
+
+
+@pytest.mark.parametrize(("rate", "after_s"), [(0.1, 20.0), (1 / 300, 600.0)])
+def test_the_order_by_age_makes_batch_normal_when_its_file_says(
+    rate: float, after_s: float
+) -> None:
+    """A batch request goes before a normal one that comes just after that, and not just before."""
+    for early_s, goes_first in ((-1.0, False), (1.0, True)):
+        alike = {"timeout_s": 1e5, "starvation_s": 1e5, "waiting": 3}
+        rules = config(
+            policy="aging",
+            options={"rate": rate},
+            gates=NARROW,
+            classes={"normal": alike, "batch": alike},
+        )
+        spot = Spot("a")
+        world = World([spot], rules)
+        spot.prefills = True
+        held = [world.come(number=0.0, tokens=10, output=1) for _ in range(4)]
+        batch = world.come(number=4.0, tokens=10, output=1)
+        world.run(after_s + early_s)
+        assert batch not in world.started
+        normal = world.come(tokens=10, output=1)
+        for ticket in held:
+            world.leave(ticket)
+        spot.prefills = False
+        world.run(5.0)
+        assert (world.order.index(batch) < world.order.index(normal)) is goes_first
+
+
+def test_the_shortest_first_knows_how_long_answers_of_a_flow_are() -> None:
+    """Nobody says so: it is learned from those that have ended."""
+    patient = {"normal": {"timeout_s": 1e4, "starvation_s": 1e4}}
+    rules = config(policy="shortest", gates=NARROW, classes=patient)
+    world = World([Spot("a", slots=1)], rules)
+    for user, output in (("talks", 800), ("nods", 5)):
+        for _ in range(10):
+            world.truth[world.come(user=user, tokens=100)] = output
+    world.run(400.0)
+    assert len(world.done) == 20
+    for _ in range(4):
+        world.come(number=0.0, tokens=100, output=1)
+    long_ = world.come(user="talks", tokens=100)
+    short = world.come(user="nods", tokens=100)
+    assert long_.output > 500 > 100 > short.output
+    world.run(60.0)
+    assert world.order.index(short) < world.order.index(long_)

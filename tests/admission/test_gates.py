@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -211,6 +212,29 @@ def test_streams_that_have_begun_use_up_no_learned_limit() -> None:
         world.run(1.0)
     assert spot.inflight == 100
     assert world.queue.waiting == 0
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**6))
+def test_two_early_polls_of_a_replica_are_never_closer_than_twenty_milliseconds(seed: int) -> None:
+    """However often the queue is ticked, and whatever is granted meanwhile."""
+    rng = Random(seed)
+    spots = [Spot(name, slots=2) for name in "ab"]
+    world = World(spots, config(gates=NARROW), tick_s=0.003)
+    polled: dict[Spot, list[float]] = {spot: [] for spot in spots}
+    world.on_polled = lambda spot: polled[spot].append(world.now)
+    for _ in range(150):
+        world.come(
+            number=rng.uniform(0.0, 4.4),
+            tokens=rng.randrange(200),
+            output=rng.randrange(1, 20),
+            streamed=False,
+        )
+        world.run(rng.choice((0.0, 0.001, 0.05)))
+    world.run(5.0)
+    for times in polled.values():
+        assert len(times) > 5
+        assert min(b - a for a, b in pairwise(times)) >= 0.02 - 1e-9
 
 
 @settings(max_examples=30, deadline=None)

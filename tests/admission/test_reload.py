@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from policies.queueing.contract import order_names
+from policies.queueing.ticket import CLASSES, WAITING
 from policies.registry import PolicyConfigError
 from tests.admission.world import Spot, World, config
 
@@ -47,11 +48,97 @@ def test_a_policy_that_cannot_be_made_changes_nothing() -> None:
     assert all(ticket in world.done for ticket in tickets)
 
 
-def test_what_is_counted_is_counted_from_the_start() -> None:
-    """Reservations and preemption switched on by a reload wait for the next start."""
-    world = World([Spot("a")], config())
-    world.come(tokens=100, output=100)
-    world.queue.adopt(config(reservations={"enabled": True}, preemption={"enabled": True}))
-    world.run(10.0)
-    assert [world.queue.used_tokens(urgency) for urgency in range(5)] == [0] * 5
+def used(world: World) -> list[int]:
+    return [world.queue.used_tokens(urgency) for urgency in range(CLASSES)]
+
+
+def test_reservations_that_are_switched_on_count_what_runs_and_hold_at_once() -> None:
+    spot = Spot("a", slots=None, limit=100)
+    spot.kv_tokens = 10_000
+    spot.prefills = True  # nothing ends by itself
+    open_to_all = {"waiting": 100, "kv_usage": 1.0}
+    classes = {"normal": open_to_all, "batch": open_to_all}
+    world = World([spot], config(classes=classes))
+    for _ in range(5):
+        world.come(tokens=500, output=500)
+    batch = [world.come(number=4.0, tokens=500, output=500) for _ in range(3)]
+    reserved = config(classes=classes, reservations={"enabled": True})
+    world.queue.adopt(reserved)
+    assert used(world) == [0, 0, 5000, 0, 3000]
+    # Two thousand are left, and normal has more than its share of them.
+    assert [world.come(tokens=500, output=500) in world.started for _ in range(3)] == [
+        *(True, True),
+        False,
+    ]
+    waits = world.come(number=4.0, tokens=500, output=500)
+    world.run(2.0)
+    assert waits not in world.started and world.queue.held_tokens(2) == 0.0
+    # Off: nobody is held up, and nothing is counted.
+    world.queue.adopt(config(classes=classes))
+    world.tick()
+    assert world.queue.waiting == 0 and used(world) == [0] * CLASSES
+    world.leave(batch[0])
+    world.queue.adopt(reserved)
+    assert used(world) == [0, 0, 8000, 0, 3000]
+    spot.prefills = False
+    world._serve(spot)
+    world.run(300.0)
+    assert used(world) == [0] * CLASSES
     world.assert_empty()
+
+
+def test_reservations_that_are_switched_on_keep_a_share_for_who_waits() -> None:
+    spot = Spot("a", slots=None, limit=100)
+    spot.kv_tokens = 10_000
+    spot.prefills = True
+    wide = {"waiting": 100, "kv_usage": 1.0}
+    classes = {"high": {"waiting": 1, "prefill_tokens": 0}, "batch": wide}
+    world = World([spot], config(classes=classes))
+    world.come(number=4.0, tokens=500, output=500)
+    waits = world.come(number=1.0, tokens=500, output=500)
+    assert waits not in world.started
+    world.queue.adopt(config(classes=classes, reservations={"enabled": True}))
+    world.tick()
+    assert world.queue.held_tokens(1) == 1000.0
+    for _ in range(20):
+        world.come(number=4.0, tokens=500, output=500)
+    assert used(world)[4] == 9000
+    world.leave(waits)
+    assert (world.queue.waiting, used(world)[4]) == (12, 9000)
+
+
+def test_preemption_that_is_switched_on_finds_who_runs() -> None:
+    world = World([Spot("a", slots=4)], config(gates=NARROW))
+    low = [world.come(number=3.0, tokens=20_000, output=50) for _ in range(3)]
+    high = world.come(number=1.0, tokens=100, output=10)
+    world.run(1.0)
+    assert high not in world.started
+    on = config(gates=NARROW, preemption={"enabled": True, "budget": 1.0})
+    world.queue.adopt(on)
+    world.tick()
+    assert high in world.started and low[2].state == WAITING
+    # Off: nobody gives way any more, and nobody is listed.
+    world.queue.adopt(config(gates=NARROW))
+    assert world.queue._preemption.listed() == 0
+    late = world.come(number=1.0, tokens=100, output=10)
+    world.run(0.5)
+    assert late not in world.started
+    world.run(60.0)
+    world.assert_empty()
+
+
+def test_preemption_that_is_switched_off_takes_back_who_was_asked() -> None:
+    world = World([Spot("a", slots=4)], config(gates=NARROW, preemption={"enabled": True}))
+    low = [world.come(number=3.0, tokens=20_000, output=50) for _ in range(3)]
+    world.come(number=1.0, tokens=100, output=10)
+    queue = world.queue
+    assert queue.tick(world.now + 0.3).preempt == [low[2]]
+    queue.adopt(config(gates=NARROW))
+    assert queue._preemption.asked == 1
+    world._put_back(low[2])
+    assert queue._preemption.asked == 0
+    queue.adopt(config(gates=NARROW, preemption={"enabled": True, "gap": 1}))
+    assert queue._preemption.listed() == 3  # two low ones, and the high one to a critical
+    world.run(60.0)
+    world.assert_empty()
+    assert queue._preemption.listed() == 0

@@ -107,6 +107,7 @@ class World:
         self.jobs: dict[Ticket, Job] = {}
         self.started: dict[Ticket, float] = {}  # when each was sent for the first time
         self.order: list[Ticket] = []  # in which they were sent
+        self.truth: dict[Ticket, int] = {}  # output tokens, where it makes others than predicted
         self.first: dict[Ticket, float] = {}  # content
         self.done: dict[Ticket, float] = {}
         self.expired: dict[Ticket, RouterError] = {}
@@ -115,6 +116,7 @@ class World:
         self.most_waiting: dict[Spot, int] = {}
         self.ends: dict[Ticket, int] = {}  # how many ends each came to
         self.on_sent: Callable[[Ticket, Spot], None] = _ignore
+        self.on_polled: Callable[[Spot], None] = _ignore_poll  # early, because the queue asked
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         self._tick_s = tick_s
@@ -174,6 +176,7 @@ class World:
         for place in ticked.polls:
             self.polls += 1
             assert isinstance(place, Spot)
+            self.on_polled(place)
             self.poll(place)
         return ticked.expired
 
@@ -271,7 +274,7 @@ class World:
         self._serve(spot)
         if job.gone:
             return
-        output = max(ticket.output, 1)
+        output = self.truth.get(ticket, max(ticket.output, 1))
         self.after(output * spot.engine_tpot_s, partial(self._finished, job, output))
         if ticket.streamed:
             self.first.setdefault(ticket, self.now)
@@ -333,6 +336,10 @@ class World:
 
 
 def _ignore(ticket: Ticket, spot: Spot) -> None:
+    pass
+
+
+def _ignore_poll(spot: Spot) -> None:
     pass
 
 

@@ -33,3 +33,7 @@ def test_a_dispatch_is_measured_for_every_policy(policy: str, prefixes: bool) ->
 def test_what_does_not_wait_is_measured_too() -> None:
     _, pass_us = measure.pass_us(2)
     assert pass_us > 0.0
+
+
+def test_what_one_that_waits_takes_of_memory() -> None:
+    assert 500 < measure.waiting_bytes(500) < measure.waiting_bytes(500, prefixes=True) < 5000

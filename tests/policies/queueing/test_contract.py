@@ -24,6 +24,9 @@ def check_looks(line: Line, waiting: set[Ticket], now: float) -> None:
     assert len(band) <= 64
     assert len(set(band)) == len(band)
     assert waiting.issuperset(band)
+    assert all(line.within(each, now) for each in band)
+    if len(band) < 64:
+        assert not any(line.within(each, now) for each in waiting.difference(band))
     assert line.first(now) is first
     assert line.band(64, now) == band
 

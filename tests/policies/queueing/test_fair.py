@@ -41,6 +41,23 @@ def test_output_weighs_twice_and_weights_share() -> None:
     assert (keys.count("reads"), keys.count("writes"), keys.count("pays")) == (20, 20, 40)
 
 
+@pytest.mark.parametrize("unit", [1.0, 3e-6])
+def test_prices_share_as_weights_do_whatever_the_money(unit: float) -> None:
+    """Output at five times the price of input; and what the prefix may choose from stays the same:
+    it is given in tokens."""
+    policy = make_order("fair", {"input": unit, "output": 5 * unit, "width": 2000.0})
+    line = policy.line(2)
+    pushed(line, [ticket(key="reads", tokens=5000, output=0) for _ in range(50)])
+    pushed(line, [ticket(key="writes", tokens=0, output=500) for _ in range(50)])
+    taken = served(policy, line, most=30)
+    assert [t.key for t in taken].count("writes") == 20
+    assert {t.key for t in line.band(64, 0.0)} == {"reads", "writes"}
+    first = line.first(0.0)
+    assert first is not None and first.key == "reads"
+    line.take(first, 0.0)
+    assert {t.key for t in line.band(64, 0.0)} == {"writes"}
+
+
 @pytest.mark.parametrize("width", [0.0, 5000.0])
 def test_service_of_any_two_that_always_wait_differs_by_no_more_than_the_bound(
     width: float,
@@ -181,3 +198,19 @@ def test_a_user_with_a_thousand_requests_and_one_with_a_single_one() -> None:
     single = ticket(key="k", user="single", tokens=9000)
     line.push(single, 0.0)
     assert single in served(policy, line, most=2)
+
+
+def test_the_prefix_chooses_among_many_flows_not_among_many_of_one() -> None:
+    """As evenly as they have tickets; and what some do not need is for those that have more."""
+    policy = make_order("fair")
+    line = policy.line(2)
+    for key in range(4):
+        for user in range(8):
+            pushed(line, [ticket(key=f"k{key}", user=f"u{user}", tokens=9000) for _ in range(9)])
+    flows = [(t.key, t.user) for t in line.band(64, 0.0)]
+    assert [flows.count(flow) for flow in sorted(set(flows))] == [2] * 32
+    few = policy.line(2)
+    pushed(few, [ticket(key="many", tokens=9000) for _ in range(90)])
+    pushed(few, [ticket(key="few", tokens=9000) for _ in range(3)])
+    keys = [t.key for t in few.band(64, 0.0)]
+    assert (keys.count("many"), keys.count("few")) == (61, 3)

@@ -43,6 +43,9 @@ class LatestFirst:
     def band(self, most: int, now: float) -> list[Ticket]:
         return self.tickets[:most]
 
+    def within(self, ticket: Ticket, now: float) -> bool:
+        return True
+
     def take(self, ticket: Ticket, now: float) -> None:
         self.tickets.remove(ticket)
 
