@@ -200,7 +200,7 @@ def _jobs(
 
 def _queue(choice: words.Choice) -> Queue:
     if choice.name == words.NO_QUEUE:
-        return Queue()
+        return Queue(enabled=False)
     return Queue(enabled=True, policy=choice.name, options=dict(choice.options))
 
 

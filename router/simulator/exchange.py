@@ -361,9 +361,6 @@ class SimulatedExchange:
         router, attempt, replica = self._router, leg.attempt, leg.replica
         self._won(leg, now)
         self.outcome.first = now
-        line, ticket = router.line, self.ticket
-        if line is not None and ticket is not None:
-            line.shown(ticket, replica, now)
         self._set_timer(now + router.token_gap_s)
         ttft_s = now - attempt.began if self.streamed else None
         router.fleet.showed_content(replica, now, attempt.began, ttft_s, attempt.tokens)
@@ -374,8 +371,13 @@ class SimulatedExchange:
         """It was the first: all others are cancelled, at their engines too."""
         self._tell_of(leg)
         self._hedge_due = leg.overdue_due = inf
-        if len(self._legs) == 1:
-            return
+        if len(self._legs) > 1:
+            self._outrun(leg, now)
+        line, ticket = self._router.line, self.ticket
+        if line is not None and ticket is not None:
+            line.shown(ticket, leg.replica, now)
+
+    def _outrun(self, leg: Leg, now: float) -> None:
         router = self._router
         losers = [other for other in self._legs if other is not leg]
         self._legs = [leg]

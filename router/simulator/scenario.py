@@ -111,7 +111,8 @@ class Scenario:
     hedging: Hedging = field(
         default_factory=Hedging
     )  # as the proxy's own; classes are the arrivals' `priority`
-    queue: Queue = field(default_factory=Queue)  # as the proxy's; keys are the arrivals' `tenant`
+    # As the proxy's own; keys are the arrivals' `tenant`.
+    queue: Queue = field(default_factory=lambda: Queue(enabled=False))
     # As `priority.steps`: a user's next request is less urgent while others of his are pending.
     # Engines are told of it if they go by it (`core.priority_scheduling`).
     steps: bool = True
