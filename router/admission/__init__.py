@@ -9,6 +9,8 @@ How it is driven
 1. A request comes: `offer(ticket, now)`. It gives replicas: the driver's routing policy chooses one
    of them, takes its lease and says `sent(ticket, replica, now)`. Or it gives none, and the ticket
    waits. Or it raises RouterError (429 with Retry-After), and the ticket has ended.
+   Where `is_passable`, the driver may choose first, among all fit replicas, and ask whether its
+   choice `passes`: then there is no ticket at all, and at the end it says `passed`.
 2. A replica's facts change (a lease is released or taken, the first content came, a poll came back
    or failed, it is new or fit again): `freed(replica, now)`. It gives tickets, each with its
    `place`. The driver takes the leases of all of them, and only then says anything else to the

@@ -13,7 +13,7 @@ from math import inf
 from typing import Final
 
 from policies.queueing.ticket import CLASSES
-from router.admission.gate import Facts, open_to
+from router.admission.gate import Facts, is_open, open_to
 from router.admission.learned import LearnedLimit
 from router.admission.place import Place, Pool
 from router.admission.rules import ClassRules
@@ -92,6 +92,19 @@ class Doors:
 
     def look(self, door: Door) -> None:
         """The facts have changed: all leases that were granted are taken."""
+        self._read(door)
+        self.grant(door, 0, 0)
+
+    def admits(self, place: Place, urgency: int) -> bool:
+        """Whether one more of a class may go there now, whatever was known before. All leases that
+        were granted are taken."""
+        door = self.of(place)
+        self._read(door)
+        learned = door.learned
+        limit = 0 if learned is None else learned.allowed()
+        return is_open(door.facts, self._classes[urgency], 0, 0, limit)
+
+    def _read(self, door: Door) -> None:
         place = door.place
         door.extra = door.extra_tokens = 0
         door.facts.read(place)
@@ -101,7 +114,6 @@ class Doors:
                 door.learned = None
             elif door.learned is None:
                 door.learned = LearnedLimit()
-        self.grant(door, 0, 0)
 
     def grant(self, door: Door, requests: int, tokens: int) -> None:
         """So many more were granted, and have no lease yet."""

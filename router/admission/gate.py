@@ -12,7 +12,8 @@ Rules:
    `LEAST` tokens, so that requests without a known prompt do not come without end.
 3. A replica on which nothing runs is never closed by its KV cache or its pace, which must be wrong.
 4. Of an engine that tells nothing, attempts that show nothing until they are whole cannot be told
-   from those that wait: they count against a learned limit instead (`learned.py`).
+   from those that wait: they count against a learned limit instead (`learned.py`). A stream that
+   has shown something counts for nobody.
 5. An unknown fact closes nothing.
 
 Pure. Must never: count anything itself.
@@ -83,30 +84,30 @@ def open_to(
     `extra`, `extra_tokens`: granted since, beyond what the facts say. `learned`: the learned limit
     of a replica that tells nothing; 0: it tells.
     """
-    inflight = facts.inflight + extra
-    if inflight >= facts.limit:
-        return 0
-    waiting = facts.waiting + extra
-    if learned:
-        if inflight >= learned:
-            return 0
-        waiting -= facts.whole
-    load = facts.load + extra
-    is_full = load >= facts.slots
-    tokens = float(facts.tokens + extra_tokens)
     found = 0
     for urgency in range(CLASSES):
-        rules = classes[urgency]
-        if waiting >= rules.waiting:
-            batch = rules.prefill_tokens
-            if is_full or batch <= 0.0:
-                continue
-            tokens_of_all = tokens + facts.foreign * batch / rules.waiting
-            if tokens_of_all >= batch or waiting * LEAST >= batch:
-                continue
-        if load > 0 and (
-            rules.idle or facts.kv_usage >= rules.kv_usage or facts.tpot_s >= rules.tpot_s
-        ):
-            continue
-        found |= 1 << urgency
+        if is_open(facts, classes[urgency], extra, extra_tokens, learned):
+            found |= 1 << urgency
     return found
+
+
+def is_open(facts: Facts, rules: ClassRules, extra: int, extra_tokens: int, learned: int) -> bool:
+    """The same of one class."""
+    if facts.inflight + extra >= facts.limit:
+        return False
+    waiting = facts.waiting + extra
+    if learned:
+        if waiting - facts.foreign >= learned:
+            return False
+        waiting -= facts.whole
+    load = facts.load + extra
+    if waiting >= rules.waiting:
+        batch = rules.prefill_tokens
+        if batch <= 0.0 or load >= facts.slots:
+            return False
+        tokens = float(facts.tokens + extra_tokens) + facts.foreign * batch / rules.waiting
+        if tokens >= batch or waiting * LEAST >= batch:
+            return False
+    return load <= 0 or not (
+        rules.idle or facts.kv_usage >= rules.kv_usage or facts.tpot_s >= rules.tpot_s
+    )

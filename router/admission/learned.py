@@ -1,4 +1,4 @@
-"""How many requests at once a replica bears that tells nothing of itself: learned from its answers.
+"""How many requests that show nothing a replica bears that tells nothing: learned from its answers.
 
 Additive increase, multiplicative decrease (AIMD; as in TCP, and in Netflix's concurrency limits):
 answers that come at their usual pace while the limit is used up raise it by one per round, and
@@ -15,7 +15,7 @@ from math import inf
 from typing import Final
 
 LEAST: Final = 4
-FIRST: Final = 16.0
+FIRST: Final = 64.0
 MOST: Final = 1024.0
 _SLOW: Final = 3.0  # times the best
 _CUT: Final = 0.9
@@ -37,8 +37,9 @@ class LearnedLimit:
     def allowed(self) -> int:
         return int(self.limit)
 
-    def answered(self, sent_at: float, now: float, work: float, inflight: int) -> None:
-        """One that was sent at `sent_at` has come; `work`: in any unit, above 0, such as tokens."""
+    def answered(self, sent_at: float, now: float, work: float, others: int) -> None:
+        """One that was sent at `sent_at` has come, while so many `others` have shown nothing yet;
+        `work`: in any unit, above 0, such as tokens."""
         if now - self._window_at > _WINDOW_S:
             self._window_at = now
             self._last_best_s, self._best_s = self._best_s, inf
@@ -46,7 +47,7 @@ class LearnedLimit:
         self._best_s = min(self._best_s, pace_s)
         if pace_s > _SLOW * min(self._best_s, self._last_best_s):
             self.failed(sent_at, now)
-        elif inflight + 1 >= int(self.limit):
+        elif others + 1 >= int(self.limit):
             step = 1.0 if self._cut_at == -inf else 1.0 / self.limit
             self.limit = min(MOST, self.limit + step)
 

@@ -122,6 +122,20 @@ class Pools:
         queue = self._by_place.get(place)
         return [] if queue is None else queue.freed(place, now)
 
+    def passed(
+        self,
+        place: Place,
+        flow: tuple[str, str],
+        tokens: int,
+        output: int,
+        sent_at: float,
+        now: float,
+        end: int,
+    ) -> None:
+        queue = self._by_place.get(place)
+        if queue is not None:
+            queue.passed(place, flow, tokens, output, sent_at, now, end)
+
     def gone(self, place: Place) -> None:
         queue = self._by_place.pop(place, None)
         if queue is not None:

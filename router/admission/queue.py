@@ -134,6 +134,24 @@ class Queue:
         self._enter(ticket, now)
         return _NOBODY
 
+    def passes(self, place: Place, urgency: int, now: float) -> bool:
+        """Whether a request of a class may go to `place` without a ticket, because nobody waits and
+        nothing has to be counted of each: take its lease then, and say `passed` at its end.
+
+        False says nothing: offer a ticket.
+        """
+        if not self.is_passable or not self._doors.admits(place, urgency):
+            return False
+        self.counts.passed[urgency] += 1
+        self._drain.served(urgency, now)
+        return True
+
+    @property
+    def is_passable(self) -> bool:
+        """Whether `passes` may say yes."""
+        rules = self._rules
+        return not (self._room.count or rules.reservations or rules.preemption)
+
     def _may_borrow(self, ticket: Ticket) -> bool:
         self._predict(ticket)
         return self._reservations.allows(ticket.urgency, ticket.prompt + ticket.output)
@@ -326,13 +344,36 @@ class Queue:
                 tokens if tokens >= 0 else ticket.tokens,
                 output if output >= 0 else max(ticket.output, 0),
             )
-        door = self._doors.by_place.get(ticket.place)
-        if door is not None and door.learned is not None:
-            if end == REFUSED:
-                door.learned.failed(ticket.sent_at, now)
-            elif end == DONE:
-                work = 1.0 + max(output, 0) + ticket.tokens / 64.0
-                door.learned.answered(ticket.sent_at, now, work, door.place.inflight)
+        self._learn(ticket.place, ticket.tokens, output, ticket.sent_at, now, end)
+
+    def passed(
+        self,
+        place: Place,
+        flow: tuple[str, str],
+        tokens: int,
+        output: int,
+        sent_at: float,
+        now: float,
+        end: int,
+    ) -> None:
+        """One that passed without a ticket is over; see `settle`. `flow`: its key and user."""
+        if end == DONE and output >= 0:
+            self._outputs.learn(flow[0], flow[1], output)
+        self._learn(place, tokens, output, sent_at, now, end)
+
+    def _learn(
+        self, place: Place, tokens: int, output: int, sent_at: float, now: float, end: int
+    ) -> None:
+        """Of a replica that tells nothing: how many it bears."""
+        door = self._doors.by_place.get(place)
+        if door is None or door.learned is None:
+            return
+        if end == REFUSED:
+            door.learned.failed(sent_at, now)
+        elif end == DONE:
+            work = 1.0 + max(output, 0) + tokens / 64.0
+            others = place.waiting - place.foreign_waiting
+            door.learned.answered(sent_at, now, work, others)
 
     def leave(self, ticket: Ticket) -> bool:
         """Its client is gone. True: it waited, and is forgotten. False: it had ended, or it was

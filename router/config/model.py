@@ -319,7 +319,7 @@ class Preemption(Frozen, frozen=True):
 class Queue(Frozen, frozen=True):
     """Who goes next, when every replica has enough to do."""
 
-    enabled: bool = False
+    enabled: bool = True
     policy: str = "fair"  # fifo, strict, aging, round_robin, drr, dlpm, shortest, edf, slide
     options: dict[str, Any] = {}
     # weighted: critical first, then turns by weight; strict: the most urgent class first;
@@ -328,7 +328,7 @@ class Queue(Frozen, frozen=True):
     aging: Annotated[float, msgspec.Meta(ge=0, le=1000)] = 1 / 300  # levels/s, at most to high
     affinity: CountOrNone = 64  # that a free replica looks at; 0: it takes the first
     skips: CountOrNone = 16  # times the first is passed over for its prefix
-    absent_s: SecondsOrOff = 10.0  # to wait for a replica, when the last is gone -> 503
+    absent_s: SecondsOrOff = 0.0  # to wait for a replica, when the last is gone -> 503
     classes: QueueClasses = QueueClasses()
     gates: QueueGates = QueueGates()
     limits: QueueLimits = QueueLimits()

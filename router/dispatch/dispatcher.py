@@ -328,10 +328,9 @@ class Dispatcher:
 
     def finished(self, exchange: Exchange, reason: Reason, now: float) -> None:
         """A request is over: forget it."""
-        ticket = exchange.ticket
-        if ticket is not None:
-            assert self.line is not None, "nobody else gives tickets"
-            self.line.over(exchange, ticket, reason, now)
+        line = self.line
+        if line is not None and exchange.route.inference:
+            line.over(exchange, reason, now)
         entry = exchange.entry
         if entry is not None:
             entry.leave(exchange.usage, exchange.answered_by is not None, now)

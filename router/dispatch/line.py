@@ -1,9 +1,13 @@
 """Drives the admission queue: who waits for a replica, and what happens when there is room.
 
 The queue (router/admission) is pure; here it meets requests, leases, the fleet and the clock. An
-exchange has a `Ticket` from its first place, or from the beginning of its wait, until it is over.
-Its first attempt, and each that follows a failed one, is the ticket's; hedges and continuations
-pass the queue by and only count as load.
+exchange that waits has a `Ticket` from then on until it is over. Its first attempt, and each that
+follows a failed one, is the ticket's; hedges and continuations pass the queue by and only count as
+load.
+
+While nobody waits, which is the usual state, a request has no ticket: the routing policy chooses,
+and what it has chosen is asked whether it takes one more. Only where that says no, and where every
+request has to be counted (reservations, preemption), the queue is asked.
 
 Whatever changes a replica's facts is noted (`changed`). Where somebody waits, the queue is told of
 it at the end of the same turn of the event loop: so no call of the queue happens inside another
@@ -67,6 +71,7 @@ class Line:
         self._chooser = chooser
         self._metrics = metrics
         self._loop = loop
+        self._awaits_absent = config.absent_s > 0.0
         self._places = Places(fleet)
         self.pools = Pools(config, self._places)
         self.hurry: Callable[[Replica], None] | None = None  # polls a replica at once
@@ -81,6 +86,7 @@ class Line:
 
     def adopt(self, config: Config) -> None:
         """A reload: who waits keeps his place in time. Raises PolicyConfigError."""
+        self._awaits_absent = config.absent_s > 0.0
         if config != self.pools.queues[0].config:
             self.pools.adopt(config)
             self._loop.call_soon(self._tick)
@@ -97,19 +103,30 @@ class Line:
 
         Raises RouterError: it may not even wait, or no replica will ever serve it.
         """
-        model = x.fields.model
-        lane: str | None = None
-        if owner is not None:
-            lane = pinned(owner)
-            model = next(iter(owner.models or ()), model)
-        else:
-            self._fleet.check(model)
+        model: str | None = x.fields.model
+        if owner is None:
+            if model is None:
+                self._fleet.check(model)
+            queue = self.pools.of(model or "")
+            fit = self._fleet.serving(model)
+            if fit and queue.is_passable:
+                replica = self._chooser.choose(x.view, fit)
+                if queue.passes(replica, x.urgency.rank, x.arrived):
+                    return replica
+            if not (fit or self._awaits_absent):
+                self._fleet.eligible(model)  # says why there is none
+            if model is not None:
+                self._fleet.check(model)
+            return self._offer(x, model or "", None)
+        return self._offer(x, next(iter(owner.models or ()), model) or "", pinned(owner))
+
+    def _offer(self, x: Exchange, model: str, lane: str | None) -> Replica | None:
         now = monotonic()
         if self._changed and not self.pools.waiting:
             for replica in self._changed:
                 self.pools.freed(replica, now)  # nobody is there to be granted it
             self._changed.clear()
-        ticket = self._ticket(x, model or "", lane)
+        ticket = self._ticket(x, model, lane)
         found = self.pools.offer(ticket, now)
         x.ticket = ticket
         if not found:
@@ -119,11 +136,8 @@ class Line:
         return self._chooser.choose(x.view, cast(Sequence[Replica], found))
 
     def _ticket(self, x: Exchange, model: str, lane: str | None) -> Ticket:
-        view, fields, key = x.view, x.fields, x.key
-        user = 0
-        entry = x.entry
-        if entry is not None:
-            user = entry.flow[1]
+        view, fields = x.view, x.fields
+        key, user = _flow(x)
         output = -1
         if fields.n is not None and fields.n > 1:
             output = min(fields.n, _CHOICES) * (fields.output_tokens or _OUTPUT)
@@ -132,9 +146,9 @@ class Line:
             model=model,
             lane=lane,
             number=x.urgency.number,
-            key="" if key is None else key.name,
-            user=f"{user:x}" if user else "",
-            weight=1.0 if key is None else key.weight,
+            key=key,
+            user=user,
+            weight=1.0 if x.key is None else x.key.weight,
             tokens=view.prompt_tokens,
             output=output,
             arrival=x.arrived,
@@ -146,8 +160,12 @@ class Line:
 
     # -- what its race tells ------------------------------------------------------------------
 
-    def sent(self, x: Exchange, ticket: Ticket, replica: Replica, now: float) -> None:
-        """An attempt that is the ticket's begins; its lease is taken."""
+    def sent(self, x: Exchange, replica: Replica, now: float, *, is_extra: bool) -> None:
+        """An attempt begins; its lease is taken. `is_extra`: it is not its ticket's."""
+        ticket = x.ticket
+        if ticket is None or is_extra:
+            self.changed(replica)
+            return
         if ticket.state == NEW:
             self.pools.sent(ticket, replica, now)
         elif ticket.state == SENT and ticket.place is not replica:
@@ -163,22 +181,24 @@ class Line:
                 self.pools.moved(ticket, replica, now)
             self.pools.shown(ticket)
 
-    def over(self, x: Exchange, ticket: Ticket, reason: Reason, now: float) -> None:
+    def over(self, x: Exchange, reason: Reason, now: float) -> None:
         """The request has ended, in whatever way; its leases are released."""
-        x.ticket = None
-        ticket.request = None
-        if ticket.state != SENT:
-            self.pools.leave(ticket)
-            self._arm()
-            return
+        ticket = x.ticket
+        if ticket is not None:
+            x.ticket = None
+            ticket.request = None
+            if ticket.state != SENT:
+                self.pools.leave(ticket)
+                self._arm()
+                return
         end = CANCELLED
         if reason is Reason.OK:
             end = DONE
         elif reason in _NO_ROOM:
             end = REFUSED
-        usage = x.usage
+        usage, replica = x.usage, x.answered_by
         tokens, output = -1, 0
-        if x.answered_by is not None:
+        if replica is not None:
             told = usage.output_tokens
             if told is not None:
                 output = told
@@ -186,7 +206,13 @@ class Line:
                 output = -1  # nobody counted
             if usage.prompt_tokens is not None:
                 tokens = max(0, usage.prompt_tokens - (usage.cached_tokens or 0))
-        self.pools.settle(ticket, tokens, output, now, end)
+        if ticket is not None:
+            self.pools.settle(ticket, tokens, output, now, end)
+        elif x.life.attempts:
+            last = x.life.attempts[-1]
+            place = cast(Replica, last.at) if replica is None else replica
+            prompt = x.view.prompt_tokens
+            self.pools.passed(place, _flow(x), prompt, output, last.began, now, end)
 
     # -- what the fleet tells -----------------------------------------------------------------
 
@@ -285,3 +311,10 @@ class Line:
         if self.pools.requeue(ticket, now):
             x.queued()
             self.changed(place)  # there may be room for both
+
+
+def _flow(x: Exchange) -> tuple[str, str]:
+    """Whose it is, and whose of these."""
+    entry = x.entry
+    user = 0 if entry is None else entry.flow[1]
+    return "" if x.key is None else x.key.name, f"{user:x}" if user else ""

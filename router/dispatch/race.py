@@ -120,14 +120,9 @@ class Race:
             replica.id, replica, now, tokens, held, streamed, hedge=hedge, continues=continues
         )
         x.view.attempts = attempt.index + 1
-        ticket = x.ticket
-        if ticket is not None:
-            line = self._d.line
-            assert line is not None, "nobody else gives tickets"
-            if hedge or continues:
-                line.changed(replica)
-            else:
-                line.sent(x, ticket, replica, now)
+        line = self._d.line
+        if line is not None:
+            line.sent(x, replica, now, is_extra=hedge or continues)
         leg = Leg(x, self, attempt, replica)
         if streamed:
             leg.overdue_due = now + replica.patience_s(tokens)

@@ -181,12 +181,24 @@ def test_a_replica_that_tells_nothing_is_used_up_to_a_learned_limit() -> None:
     world.blinded(spot)
     for _ in range(2000):
         world.come(tokens=50, output=50, streamed=False)
-    assert spot.inflight == 16
+    assert spot.inflight == 64
     world.run(30.0)
-    # 64 slots are behind it; the limit has found the way there, with some in the engine's queue.
+    # 64 slots are behind it; the limit has stayed near, with some in the engine's queue.
     assert 40 <= spot.inflight <= 300
     world.run(200.0)
     assert len(world.done) == 2000
+
+
+def test_streams_that_have_begun_use_up_no_learned_limit() -> None:
+    """Of a replica that tells nothing a stream tells by itself that it waits no longer."""
+    spot = Spot("a", slots=None)
+    world = World([spot])
+    world.blinded(spot)
+    for _ in range(100):
+        world.come(tokens=50, output=100_000)
+        world.run(1.0)
+    assert spot.inflight == 100
+    assert world.queue.waiting == 0
 
 
 @settings(max_examples=30, deadline=None)

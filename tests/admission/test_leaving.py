@@ -233,8 +233,8 @@ def test_a_refusal_of_a_replica_teaches_its_limit() -> None:
     spot = Spot("a", slots=None)
     world = World([spot])
     world.blinded(spot)
-    tickets = [world.come(tokens=10, output=10, streamed=False) for _ in range(30)]
-    assert spot.inflight == 16
+    tickets = [world.come(tokens=10, output=10, streamed=False) for _ in range(100)]
+    assert spot.inflight == 64
     for ticket in tickets[:10]:
         world.run(0.001)
         world._stop(world.jobs[ticket])
@@ -242,7 +242,7 @@ def test_a_refusal_of_a_replica_teaches_its_limit() -> None:
         world._ended(ticket)
     learned = world.queue._doors.of(spot).learned
     assert learned is not None
-    assert 4 <= learned.allowed() < 16
+    assert 4 <= learned.allowed() < 64
     world.free(spot)
     world.run(30.0)
     assert world.queue.waiting == 0

@@ -274,6 +274,29 @@ async def test_a_retry_goes_on_elsewhere() -> None:
         assert "busy" in str([line["tried"] for line in await router.log(4)])
 
 
+@scenario
+async def test_while_nobody_waits_there_is_no_ticket() -> None:
+    """What passes is counted; what comes after the replica is full waits, and nothing is lost."""
+    turnstile = Turnstile()
+    async with running(turnstile, replica=ONE, queue=queue()) as router:
+        first = await send(router, "a", queued=False)
+        (exchange,) = router.app.parts.dispatcher.exchanges
+        assert exchange.ticket is None
+        second = await send(router, "b")
+        assert waiting(router) == 1
+        turnstile.open(2)
+        for client in (first, second):
+            assert (await client.recv_response("POST")).status == 200
+        line = router.app.parts.dispatcher.line
+        assert line is not None
+        counts = line.pools.queues[0].counts
+        assert (counts.passed[NORMAL], counts.granted[NORMAL]) == (1, 1)
+        third = await send(router, "c", queued=False)  # the replica has room again
+        turnstile.open()
+        assert (await third.recv_response("POST")).status == 200
+        assert counts.passed[NORMAL] == 2
+
+
 @pytest.mark.parametrize("hedged", [False, True])
 def test_whoever_answers_is_who_is_charged(hedged: bool) -> None:
     """A retry, or the copy that was first, is the ticket's from then on."""
@@ -302,7 +325,7 @@ def test_whoever_answers_is_who_is_charged(hedged: bool) -> None:
         async with running(
             behave,
             behave,
-            queue=queue(),
+            queue=queue(reservations=Reservations(enabled=True)),  # every request is counted
             retry={"backoff_s": 0.0},
             hedging=rules,
             health={"slow_start_s": 0.0},

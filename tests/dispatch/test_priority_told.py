@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from router.config.model import Keys, Priority, PriorityRule
+from router.config.model import Keys, Priority, PriorityRule, Queue
 from router.emulator.personas.trtllm import TrtLlm
 from router.intake.body import SCAN_ABOVE
 from tests.core.under import serving
@@ -302,9 +302,15 @@ async def test_a_prefix_opens_no_control_endpoint() -> None:
 
 @scenario
 async def test_a_burst_of_one_user_is_told_step_by_step() -> None:
+    """Where the queue's order does not share by flow already."""
     async with (
         emulated("vllm", speed=1.0) as engine,
-        running(engine.url, replica={"engine": "vllm"}, keys=Keys(names_users=True)) as router,
+        running(
+            engine.url,
+            replica={"engine": "vllm"},
+            keys=Keys(names_users=True),
+            queue=Queue(policy="aging"),
+        ) as router,
     ):
         clients = [await router.client() for _ in range(5)]
         for client in clients[:4]:
