@@ -24,6 +24,7 @@ from router.simulator.outcome import Outcome
 from router.simulator.traffic import Arrival
 
 if TYPE_CHECKING:
+    from router.simulator.line import SimulatedLine
     from router.simulator.router import SimulatedRouter
 
 # Kinds of routes whose requests may be sent again after they may have been executed.
@@ -216,12 +217,8 @@ class SimulatedExchange:
             replica.id, replica, now, tokens, held, self.streamed, hedge=hedge
         )
         view.attempts = attempt.index + 1
-        line, ticket = router.line, self.ticket
-        if line is not None and ticket is not None:
-            if hedge:
-                line.changed(replica)
-            else:
-                line.sent(self, ticket, replica, now)
+        if router.line is not None:
+            router.line.sent(self, replica, now, is_extra=hedge)
         engine = router.engines[replica]
         leg = Leg(
             f"{router.number}.{self.number}.{attempt.index}",
@@ -501,8 +498,8 @@ class SimulatedExchange:
             life.end(reason, now)
         if self._budgeted:
             router.budget.give()
-        if self.ticket is not None:
-            self._leave_line(self.ticket, reason, now, answered)
+        if router.line is not None:
+            self._leave(router.line, reason, now, answered)
         metrics = router.metrics
         outcome.ended = now
         outcome.reason = reason
@@ -530,14 +527,12 @@ class SimulatedExchange:
             metrics.attempt(attempt.replica_id, attempt.kind, attempt.reason)
         router.ended(self)
 
-    def _leave_line(self, ticket: Ticket, reason: Reason, now: float, answered: Leg | None) -> None:
+    def _leave(self, line: SimulatedLine, reason: Reason, now: float, answered: Leg | None) -> None:
         """The queue hears what the request really cost, as far as its engine told."""
-        line = self._router.line
-        assert line is not None, "nobody else gives tickets"
-        tokens, output = -1, 0
+        tokens, output, replica = -1, 0, None
         if answered is not None:
-            output = answered.made
+            replica, output = answered.replica, answered.made
             if reason is Reason.OK:
                 output = self.arrival.output_tokens
                 tokens = max(0, self.arrival.prompt_tokens - answered.cached_tokens)
-        line.over(self, ticket, reason, tokens, output, now)
+        line.over(self, reason, replica, tokens, output, now)

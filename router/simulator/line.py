@@ -55,6 +55,7 @@ class SimulatedLine:
         self._knowledge = knowledge
         self._chooser = chooser
         self._metrics = metrics
+        self._awaits_absent = config.absent_s > 0.0
         self._places = Places(fleet)
         self.pools = Pools(config, self._places)
         self.hurry: Callable[[Replica], None] | None = None  # polls a replica at once
@@ -79,12 +80,26 @@ class SimulatedLine:
         Raises RouterError: it may not even wait, or no replica will ever serve it.
         """
         model = x.view.model
-        self._fleet.check(model)
+        if model is None:
+            self._fleet.check(model)
+        queue = self.pools.of(model or "")
+        fit = self._fleet.serving(model)
+        if fit and queue.is_passable:
+            replica = self._chooser.choose(x.view, fit)
+            if queue.passes(replica, class_of(x.urgency), now):
+                return replica
+        if not (fit or self._awaits_absent):
+            self._fleet.eligible(model)  # says why there is none
+        if model is not None:
+            self._fleet.check(model)
+        return self._offer(x, model or "", now)
+
+    def _offer(self, x: SimulatedExchange, model: str, now: float) -> Replica | None:
         if self._changed and not self.pools.waiting:
             for replica in self._changed:
                 self.pools.freed(replica, now)  # nobody is there to be granted it
             self._changed.clear()
-        ticket = self._ticket(x, model or "")
+        ticket = self._ticket(x, model)
         found = self.pools.offer(ticket, now)
         x.ticket = ticket
         if not found:
@@ -95,12 +110,13 @@ class SimulatedLine:
 
     def _ticket(self, x: SimulatedExchange, model: str) -> Ticket:
         view, arrival = x.view, x.arrival
+        key, user = _flow(x)
         return Ticket(
             x,
             model=model,
             number=x.urgency,
-            key=arrival.tenant,
-            user=f"{arrival.user:x}" if arrival.user else "",
+            key=key,
+            user=user,
             tokens=view.prompt_tokens,
             arrival=arrival.at,
             body_bytes=view.prompt_bytes,
@@ -111,8 +127,12 @@ class SimulatedLine:
 
     # -- what its attempts tell ---------------------------------------------------------------
 
-    def sent(self, x: SimulatedExchange, ticket: Ticket, replica: Replica, now: float) -> None:
-        """An attempt that is the ticket's begins; its lease is taken."""
+    def sent(self, x: SimulatedExchange, replica: Replica, now: float, *, is_extra: bool) -> None:
+        """An attempt begins; its lease is taken. `is_extra`: it is not its ticket's."""
+        ticket = x.ticket
+        if ticket is None or is_extra:
+            self.changed(replica)
+            return
         if ticket.state == NEW:
             self.pools.sent(ticket, replica, now)
         elif ticket.state == SENT and ticket.place is not replica:
@@ -131,28 +151,37 @@ class SimulatedLine:
     def over(
         self,
         x: SimulatedExchange,
-        ticket: Ticket,
         reason: Reason,
+        replica: Replica | None,
         tokens: int,
         output: int,
         now: float,
     ) -> None:
         """The request has ended, in whatever way; its leases are released.
 
-        `tokens`, `output`: what it cost, as far as its engine told; see `Queue.settle`.
+        `replica`: who answered. `tokens`, `output`: what it cost, as far as its engine told; see
+        `Queue.settle`.
         """
-        x.ticket = None
-        ticket.request = None
-        if ticket.state != SENT:
-            self.pools.leave(ticket)
-            self._arm()
-            return
+        ticket = x.ticket
+        if ticket is not None:
+            x.ticket = None
+            ticket.request = None
+            if ticket.state != SENT:
+                self.pools.leave(ticket)
+                self._arm()
+                return
         end = CANCELLED
         if reason is Reason.OK:
             end = DONE
         elif reason in _NO_ROOM:
             end = REFUSED
-        self.pools.settle(ticket, tokens, output, now, end)
+        if ticket is not None:
+            self.pools.settle(ticket, tokens, output, now, end)
+        elif x.life.attempts:
+            last = x.life.attempts[-1]
+            place = cast(Replica, last.at) if replica is None else replica
+            prompt = x.view.prompt_tokens
+            self.pools.passed(place, _flow(x), prompt, output, last.began, now, end)
 
     # -- what the fleet tells -----------------------------------------------------------------
 
@@ -241,6 +270,12 @@ class SimulatedLine:
         if self.pools.requeue(ticket, now):
             x.queued()
             self.changed(place)  # there may be room for both
+
+
+def _flow(x: SimulatedExchange) -> tuple[str, str]:
+    """Whose it is, and whose of these."""
+    arrival = x.arrival
+    return arrival.tenant, f"{arrival.user:x}" if arrival.user else ""
 
 
 COUNTED: Final = (

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from router.admission.pools import Pools
+from router.admission.queue import Queue as PoolQueue
 from router.config.model import (
     Health,
     Hedging,
@@ -74,7 +75,8 @@ WATCHED: dict[type, tuple[str, ...]] = {
     Budget: ("take", "give"),
     Replica: ("answered", "paced"),
     # Not `freed`: how often it is told that nothing has changed depends on what happens when.
-    Pools: ("offer", "sent", "moved", "shown", "settle", "requeue", "leave"),
+    Pools: ("offer", "sent", "moved", "shown", "settle", "requeue", "leave", "passed"),
+    PoolQueue: ("passes",),
 }
 
 
@@ -96,7 +98,12 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
                     words.append(value.id)
                 elif isinstance(value, Reason):
                     words.append(value.value)
-            if (owner, name) in ((Life, "failed"), (Life, "content"), (Budget, "take")):
+            if (owner, name) in (
+                (Life, "failed"),
+                (Life, "content"),
+                (Budget, "take"),
+                (PoolQueue, "passes"),
+            ):
                 words.append(str(result))
             calls[at] = " ".join(words)
             return result
