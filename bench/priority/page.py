@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _NEEDED = "pip install 'hedgerow[replay]'"
-_WIDTH = 0.26  # of a bar, of the distance between two orders
+_WIDTH = 0.2  # of a bar, of the distance between two orders
 
 
 def page(founds: Sequence[Found]) -> str:
@@ -63,13 +63,13 @@ def plots(founds: Sequence[Found]) -> Iterator[Plot]:
 
 def draw(rows: Sequence[dict[str, Any]]) -> Figure:
     """p99 by class and order."""
-    figure = svg.figure(5.2, 0.36 * len(rows) + 1.2)
+    figure = svg.figure(5.2, 0.42 * len(rows) + 1.2)
     axes = figure.add_subplot()
     for place, name in enumerate(CLASSES):
         shown = [(n, row["classes"].get(name, {}).get("p99")) for n, row in enumerate(rows)]
         known = [(n, p99) for n, p99 in shown if p99]
         axes.barh(
-            [n + (place - 1) * _WIDTH for n, _ in known],
+            [n + (place - 1.5) * _WIDTH for n, _ in known],
             [p99 for _, p99 in known],
             height=_WIDTH,
             color=svg.series(place),

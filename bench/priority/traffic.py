@@ -1,10 +1,11 @@
 """Who asks for what, in tokens: the law that both parts draw from.
 
-Batch keeps the fleet full: its clients each send the next request when the last one is answered,
-half as many again as there are slots. In between come high and normal requests, open loop, Poisson,
-at a share of what the fleet could do. Each class has several tenants, the first of which asks as
-much as all its others; a tenant's prompts begin with one of his documents, which he alone has. All
-documents together fit into the fleet's KV caches, and by far not into one engine's.
+Batch, and some low work, keep the fleet full: their clients each send the next request when the
+last one is answered, half as many again as there are slots, every fourth of them of low. In between
+come high and normal requests, open loop, Poisson, at a share of what the fleet could do. Each class
+has several tenants, the first of which asks as much as all its others; a tenant's prompts begin
+with one of his documents, which he alone has. All documents together fit into the fleet's KV
+caches, and by far not into one engine's.
 
 Pure: the same arguments, the same requests.
 """
@@ -23,8 +24,7 @@ ENGINES: Final = 8
 SLOTS: Final = 20  # of each engine: 160 in all
 KV_TOKENS: Final = 65_536  # of each engine
 PROFILE: Final = "realistic"
-BATCH: Final = "batch"
-CLIENTS: Final = ENGINES * SLOTS * 3 // 2  # of batch, at once
+CLIENTS: Final = ENGINES * SLOTS * 3 // 2  # at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,12 @@ class Kind:
 
 HIGH: Final = Kind("high", 4, 2, 768, (160.0, 0.5, 800), (48.0, 0.5, 192), 0.08)
 NORMAL: Final = Kind("normal", 4, 8, 1024, (240.0, 0.5, 1200), (64.0, 0.5, 256), 0.16)
-WORK: Final = Kind(BATCH, 4, 24, 1536, (320.0, 0.5, 1600), (64.0, 0.5, 256))
-KINDS: Final = (HIGH, NORMAL, WORK)
+LOW: Final = Kind("low", 4, 8, 1280, (280.0, 0.5, 1400), (64.0, 0.5, 256))
+BATCH: Final = Kind("batch", 4, 16, 1536, (320.0, 0.5, 1600), (64.0, 0.5, 256))
+KINDS: Final = (HIGH, NORMAL, LOW, BATCH)
 CLASSES: Final = tuple(kind.name for kind in KINDS)
 OPEN: Final = (HIGH, NORMAL)
+BUSY: Final = frozenset((LOW.name, BATCH.name))  # classes whose clients never rest
 _LAW: Final = 4000  # requests that tell the mean of a kind
 
 
@@ -66,9 +68,15 @@ def draw(kind: Kind, rng: Random, tenant: int | None = None) -> Asked:
     return Asked(tenant, document, _lognormal(rng, kind.question), _lognormal(rng, kind.output))
 
 
+def client_kind(client: int) -> Kind:
+    """What a client asks for."""
+    return LOW if client % 4 == 0 else BATCH
+
+
 def client_tenant(client: int) -> int:
-    """Whose client of batch it is: every second one the first tenant's."""
-    return 0 if client % 2 else 1 + (client // 2) % (WORK.tenants - 1)
+    """Whose client it is: every second one of its kind the first tenant's."""
+    place = client // 4
+    return 0 if place % 2 else 1 + (place // 2) % (BATCH.tenants - 1)
 
 
 def rate(kind: Kind, engines: int = ENGINES, speed: float = 1.0) -> float:
@@ -90,8 +98,9 @@ def words() -> str:
     ]
     return (
         f"{ENGINES} engines of {SLOTS} slots, an 8B model on one A100 with {KV_TOKENS:,} tokens of "
-        f"KV cache each, first come first served within an engine. {CLIENTS} clients of batch "
-        "send one request after the other; high and normal come by themselves. "
+        f"KV cache each, first come first served within an engine. {CLIENTS} clients, a quarter of "
+        "them of low and the others of batch, each send one request after the other; high and "
+        "normal come by themselves. "
         + "; ".join(parts)
         + ". The first tenant of each class asks for half of it."
     )

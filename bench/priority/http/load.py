@@ -1,4 +1,4 @@
-"""The load generator's process: makes the script, plays it, and keeps every client of batch busy.
+"""The load generator's process: makes the script, plays it, and keeps the clients of batch busy.
 
 One JSON order a line, one JSON line back; an order says what to make, which is more than a pipe
 should carry.
@@ -14,17 +14,17 @@ from bench.fleet.load import serve
 from bench.fleet.player import Player
 from bench.fleet.script import Conversation
 from bench.priority.http import traffic
-from bench.priority.traffic import BATCH
+from bench.priority.traffic import BUSY
 
 
 class Clients(Player):
-    """A player whose conversations of batch go on until the script ends, each request on its own;
+    """A player whose clients of batch and low go on until the script ends, each request on its own;
     one that is refused is followed by the next after a moment."""
 
     _REST_S = 0.2
 
     async def _converse(self, conversation: Conversation) -> None:
-        if conversation.urgency != BATCH:
+        if conversation.urgency not in BUSY:
             await super()._converse(conversation)
             return
         due = conversation.at

@@ -35,7 +35,7 @@ def run(args: argparse.Namespace, orders: Sequence[str]) -> Found:
         raise Broken(f"no engines to measure with: {error}") from None
     place = ", ".join(f"{name} {value}" for name, value in machine(placement).items())
     return found(
-        "Who goes next over HTTP: every order before emulated engines, kept full by batch",
+        "Who goes next over HTTP: every order before emulated engines, kept full by batch and low",
         f"The same fleet and traffic behind real sockets. {traffic.words()} Routed by kv_aware; "
         "the queue as shipped but for its order; a tenant is a user (x-user-id). One order after "
         "the other over fresh engines. TTFT from when a request was due, without a whole answer: "

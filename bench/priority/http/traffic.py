@@ -1,7 +1,7 @@
 """The law as texts: a document, and behind it a question that nobody has asked before.
 
-Pure: the same arguments, the same script, and the same requests of every client of batch, whenever
-it may send them.
+Pure: the same arguments, the same script, and the same requests of every client, whenever it may
+send them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bench.fleet.script import Conversation, Script, Turn
 from bench.fleet.workloads import arrivals
 from bench.priority import traffic as law
 
-_RAMP_S: Final = 3.0  # within which the clients of batch begin
+_RAMP_S: Final = 3.0  # within which the clients begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Said(NamedTuple):
 
 
 def script(seed: int, size: Size) -> Script:
-    """A conversation is one request, but of batch: there it is a client, named by its `key`."""
+    """A conversation is one request, or (without turns) a client that is named by its `key`."""
     found = []
     for kind in law.OPEN:
         rng = Random(f"{kind.name} of {seed}")
@@ -57,18 +57,20 @@ def script(seed: int, size: Size) -> Script:
             found.append(Conversation(at, said.document, (turn,), kind.name, user=user))
     for client in range(law.CLIENTS):
         at = _RAMP_S * client / law.CLIENTS
-        user = _user(law.WORK, law.client_tenant(client))
-        found.append(Conversation(at, "", (), law.BATCH, key=f"{seed}.{client}", user=user))
+        kind = law.client_kind(client)
+        user = _user(kind, law.client_tenant(client))
+        found.append(Conversation(at, "", (), kind.name, key=f"{seed}.{client}", user=user))
     found.sort(key=lambda conversation: conversation.at)
     return Script(tuple(found), size.warm, size.until)
 
 
 def work(key: str) -> Iterator[Said]:
-    """What a client of batch asks, one after the other."""
+    """What a client asks, one after the other."""
     rng = Random(f"client {key}")
-    tenant = law.client_tenant(int(key.rpartition(".")[2]))
+    client = int(key.rpartition(".")[2])
+    kind, tenant = law.client_kind(client), law.client_tenant(client)
     while True:
-        yield _said(law.WORK, law.draw(law.WORK, rng, tenant), rng)
+        yield _said(kind, law.draw(kind, rng, tenant), rng)
 
 
 def _said(kind: law.Kind, asked: law.Asked, rng: Random) -> Said:

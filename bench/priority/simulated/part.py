@@ -27,7 +27,7 @@ def run(args: argparse.Namespace, orders: Sequence[str]) -> Found:
     length = Length.quick() if args.quick else Length()
     print("simulating every order", file=sys.stderr, flush=True)
     return found(
-        "Who goes next: every order on a simulated fleet, kept full by batch",
+        "Who goes next: every order on a simulated fleet, kept full by batch and low",
         f"{traffic.words()} Routed by kv_aware; the queue as shipped but for its order. Each row "
         f"{length.seeds} runs of {length.measured_s:g} s after {length.warm_s:g} s that are not "
         "counted, with the same requests. Output: tokens of answers that ended while it was "

@@ -21,7 +21,7 @@ from router.simulator.workloads import new_blocks
 
 A = TypeVar("A", bound=Arrival)
 BLOCK_TOKENS: Final = 64
-_RAMP_S: Final = 5.0  # within which the clients of batch begin
+_RAMP_S: Final = 5.0  # within which the clients begin
 
 
 def scenario(order: str, seed: int) -> Scenario:
@@ -40,7 +40,7 @@ def scenario(order: str, seed: int) -> Scenario:
 
 
 class _Work(Arrival):
-    """A request of batch, that knows whose client sent it."""
+    """A request that knows which client sent it, and will send the next one."""
 
     __slots__ = ("client",)
 
@@ -48,7 +48,7 @@ class _Work(Arrival):
 
 
 class Crowd:
-    """A `Traffic`. What a client of batch asks does not depend on when it may ask."""
+    """A `Traffic`. What a client asks does not depend on when it may ask."""
 
     name = "crowd"
     block_tokens = BLOCK_TOKENS
@@ -72,9 +72,9 @@ class Crowd:
             yield self._next(client, _RAMP_S * client / law.CLIENTS)
 
     def _next(self, client: int, at: float) -> Arrival:
-        rng = self._clients[client]
-        asked = law.draw(law.WORK, rng, law.client_tenant(client))
-        work = self._arrival(_Work, law.WORK, asked, at, rng)
+        rng, kind = self._clients[client], law.client_kind(client)
+        asked = law.draw(kind, rng, law.client_tenant(client))
+        work = self._arrival(_Work, kind, asked, at, rng)
         work.client = client
         return work
 
