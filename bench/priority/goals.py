@@ -6,6 +6,7 @@ The worst order stands for all; which others fall short is said beside it. Pure.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from bench.overhead.goals import Verdict
@@ -29,32 +30,12 @@ def judge(rows: Sequence[Row], default: str) -> list[Verdict]:
         share = kept(row, at.get(NONE))
         return None if share is None else 1.0 - share
 
-    fewer, hits = f"−{LOSS:.0%} at most", f"{KEPT:.0%} at least"
-    return [
-        _worst("tokens/s against fifo", fewer, LOSS, ordered, lost, lambda x: f"{-x:+.1%}"),
-        _worst(
-            "prefix hits against no queue",
-            hits,
-            1.0 - KEPT,
-            queued,
-            missing,
-            lambda x: f"{1.0 - x:.0%}",
-        ),
-        *(
-            [
-                _only(f"{default}: tokens/s against fifo", fewer, LOSS, lost(at[default]), _signed),
-                _only(
-                    f"{default}: prefix hits against no queue",
-                    hits,
-                    1.0 - KEPT,
-                    missing(at[default]),
-                    lambda x: f"{1.0 - x:.0%}",
-                ),
-            ]
-            if default in at
-            else []
-        ),
-    ]
+    tokens = _Goal("tokens/s against fifo", f"−{LOSS:.0%} at most", LOSS, lost, _signed)
+    hits = _Goal("prefix hits against no queue", f"{KEPT:.0%} at least", 1.0 - KEPT, missing, _rest)
+    verdicts = [tokens.worst(ordered), hits.worst(queued)]
+    if default in at:
+        verdicts += [tokens.of(at[default]), hits.of(at[default])]
+    return verdicts
 
 
 def loss(row: Row, fifo: Row | None) -> float | None:
@@ -71,33 +52,36 @@ def kept(row: Row, unqueued: Row | None) -> float | None:
     return row.hit_rate / unqueued.hit_rate
 
 
+@dataclass(frozen=True, slots=True)
+class _Goal:
+    name: str
+    goal: str  # in words
+    limit: float  # of `value`, which should be small
+    value: Callable[[Row], float | None]
+    words: Callable[[float], str]
+
+    def of(self, row: Row) -> Verdict:
+        name, value = f"{row.order}: {self.name}", self.value(row)
+        if value is None:
+            return Verdict(name, self.goal, self.limit, None, "nothing to compare")
+        return Verdict(name, self.goal, self.limit, value, "", self.words(value))
+
+    def worst(self, rows: Sequence[Row]) -> Verdict:
+        name = f"every order: {self.name}"
+        seen = {row.order: found for row in rows if (found := self.value(row)) is not None}
+        if not seen:
+            return Verdict(name, self.goal, self.limit, None, "nothing to compare")
+        worst = max(seen, key=lambda order: seen[order])
+        short = [order for order, found in seen.items() if found > self.limit]
+        note = f"worst: {worst}"
+        if len(short) > 1:
+            note += f"; short: {', '.join(short)}"
+        return Verdict(name, self.goal, self.limit, seen[worst], note, self.words(seen[worst]))
+
+
 def _signed(lost: float) -> str:
     return f"{-lost:+.1%}"
 
 
-def _only(
-    name: str, goal: str, limit: float, value: float | None, words: Callable[[float], str]
-) -> Verdict:
-    if value is None:
-        return Verdict(name, goal, limit, None, "nothing to compare")
-    return Verdict(name, goal, limit, value, "", words(value))
-
-
-def _worst(
-    name: str,
-    goal: str,
-    limit: float,
-    rows: Sequence[Row],
-    value: Callable[[Row], float | None],
-    words: Callable[[float], str],
-) -> Verdict:
-    seen = {row.order: found for row in rows if (found := value(row)) is not None}
-    name = f"every order: {name}"
-    if not seen:
-        return Verdict(name, goal, limit, None, "nothing to compare")
-    worst = max(seen, key=lambda order: seen[order])
-    short = [order for order, found in seen.items() if found > limit]
-    note = f"worst: {worst}"
-    if len(short) > 1:
-        note += f"; short: {', '.join(short)}"
-    return Verdict(name, goal, limit, seen[worst], note, words(seen[worst]))
+def _rest(missing: float) -> str:
+    return f"{1.0 - missing:.0%}"
