@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from random import Random
@@ -47,7 +47,8 @@ class Totals:
     ejections: int
     policy_errors: int  # choices that the policy failed to make
     hedges: Hedges  # of all routers
-    queues: dict[str, tuple[int, ...]]  # what their queues did, by class; empty: there are none
+    # What their queues did, by class, 0 critical to 4 batch; empty: there are none.
+    queues: dict[str, tuple[int, ...]] = field(default_factory=dict)
     evictions: int  # (block, replica) pairs that routers forgot for want of room
 
 
