@@ -34,6 +34,7 @@ HOT = (
     "router/dispatch/continuation/*.py",
     "router/observe/metrics.py",
     "router/observe/salt.py",
+    "router/observe/tenant_usage.py",
     "router/emulator/core.py",
     "router/emulator/queue.py",
     "router/emulator/batch.py",

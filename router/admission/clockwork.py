@@ -153,7 +153,7 @@ class Clockwork:
         urgency = ticket.urgency
         ahead = self._room.depth[urgency]
         self._room.drop(ticket, ENDED)
-        self._counts.expired[urgency] += 1
+        self._counts.dropped[reason][urgency] += 1
         error = RouterError(
             reason,
             f"{_OVER[reason]} (class {NAMES[urgency]}, {now - ticket.arrival:.1f} s)",

@@ -20,6 +20,7 @@ from router.admission.rules import ClassRules
 from router.core.urgency import NORMAL
 
 ALL: Final = (1 << CLASSES) - 1
+_ANY: Final = ""  # the lane of those that name no model: all that are fit
 
 
 class Door:
@@ -148,11 +149,12 @@ class Doors:
         return opened.found
 
     def capacity(self) -> float:
-        """Tokens that fit into all of them: their KV caches, or what they were seen to bear. Of
-        whom neither is known is taken to be like the others; 0: of nobody."""
+        """Tokens that fit into all that are fit: their KV caches, or what they were seen to bear.
+        Of whom neither is known is taken to be like the others; 0: of nobody."""
         known = 0.0
         count = 0
-        for door in self.by_place.values():
+        doors = [self.by_place[p] for p in self._pool.eligible(_ANY) if p in self.by_place]
+        for door in doors:
             tokens = door.place.kv_tokens
             if tokens is None or tokens <= 0:
                 if not door.mask & (1 << NORMAL):
@@ -161,7 +163,7 @@ class Doors:
             if tokens > 0:
                 known += tokens
                 count += 1
-        return known / count * len(self.by_place) if count else 0.0
+        return known / count * len(doors) if count else 0.0
 
     def forget(self, place: Place) -> None:
         """It has left the fleet."""

@@ -15,6 +15,7 @@ from math import inf
 
 from policies.queueing.ticket import Ticket
 from router.admission.clockwork import Ticked
+from router.admission.counts import QueueCounts
 from router.admission.place import Place, Pool
 from router.admission.queue import DONE, Queue
 from router.admission.room import Orders
@@ -65,12 +66,13 @@ def _top(above: dict[str, str], model: str) -> str:
 class Pools:
     """All queues of a router. The calls are the queue's (see the package)."""
 
-    __slots__ = ("_by_model", "_by_place", "_config", "_orders", "_pool", "queues")
+    __slots__ = ("_by_model", "_by_place", "_config", "_orders", "_pool", "past", "queues")
 
     def __init__(self, config: Config, pool: Pool) -> None:
         """`pool`: the whole fleet. Raises PolicyConfigError."""
         self._config = config
         self._pool = pool
+        self.past = QueueCounts()  # of queues that are no more
         self._orders = Orders()
         self._by_model: dict[str, Queue] = {}
         self._by_place: dict[Place, Queue] = {}
@@ -101,6 +103,9 @@ class Pools:
                 taken.add(index)
         before = self.queues
         self.queues = [self._new() if queue is None else queue for queue in queues]
+        for queue in before:
+            if queue not in self.queues:
+                self.past.add(queue.counts)
         self._by_model = {model: self.queues[number] for model, number in numbers.items()}
         self._by_place = {
             place: self.of(next(iter(models), ANY) if models is not None else ANY)

@@ -13,7 +13,7 @@ from policies.queueing.contract import OrderPolicy, make_order
 from policies.queueing.ticket import ENDED, NEW, SENT, WAITING, Ticket
 from router.admission.choice import Choice, cost
 from router.admission.clockwork import Clockwork, Ticked
-from router.admission.counts import QueueCounts
+from router.admission.counts import LEFT, QueueCounts
 from router.admission.door import Door, Doors
 from router.admission.drain import Drain
 from router.admission.outputs import Outputs
@@ -166,7 +166,7 @@ class Queue:
         reason = room.refuses(ticket)
         if reason is not None:
             ticket.state = ENDED
-            self.counts.full[urgency] += 1
+            self.counts.dropped[reason][urgency] += 1
             raise RouterError(
                 reason,
                 f"{_FULL[reason]} (class {NAMES[urgency]})",
@@ -181,7 +181,7 @@ class Queue:
         self._predict(ticket)
         # The first that waits may be waiting for a poll; the tick says what comes after.
         soon_s = _SOON_S if self._room.count else self._rules.poll_early_s
-        self.next_at = min(self.next_at, now + soon_s)
+        self.next_at = min(self.next_at, now + soon_s, max(now, ticket.deadline))
         self._room.enter(ticket, now)
 
     # -- dispatches ---------------------------------------------------------------------------
@@ -380,7 +380,7 @@ class Queue:
         sent and has to be settled."""
         if ticket.state == WAITING:
             self._room.drop(ticket, ENDED)
-            self.counts.left[ticket.urgency] += 1
+            self.counts.dropped[LEFT][ticket.urgency] += 1
             self._dirty = True
             return True
         if ticket.state == NEW:

@@ -151,9 +151,6 @@ class Room:
         if self._rules.reservations:
             self._reservations.waits(urgency, ticket.reserved, now)
         if ticket.deadline < ticket.arrival + self._rules.classes[urgency].timeout_s:
-            if len(self._deadlines) > 64 + 2 * self.count:
-                self._deadlines = [e for e in self._deadlines if e[2].state == WAITING]
-                heapify(self._deadlines)
             heappush(self._deadlines, (ticket.deadline, ticket.order, ticket))
         row.enter(ticket, now)
 
@@ -180,6 +177,9 @@ class Room:
         self._turns.ends(urgency)
         if self._rules.reservations:
             self._reservations.left(urgency, ticket.reserved)
+        if len(self._deadlines) > 64 + 2 * self.count:
+            self._deadlines = [e for e in self._deadlines if e[2].state == WAITING]
+            heapify(self._deadlines)
         flow: Flow = ticket.flow
         flow.waiting -= 1
         self._tidy(ticket, flow)

@@ -10,7 +10,7 @@ from random import Random
 from time import monotonic
 from typing import Any
 
-from router.app import queued, reload, report
+from router.app import queued, reload, report, usage
 from router.app.parts import Parts, config_hash
 from router.config.address import split_host_port
 from router.config.model import Config
@@ -225,6 +225,9 @@ class App:
 
     def queue(self) -> dict[str, Any]:
         return queued.described(self.parts.dispatcher.line)
+
+    async def usage(self) -> dict[str, Any]:
+        return await usage.described(self.metrics.usage)
 
     def census(self) -> dict[str, int]:
         """What is in use now; every number is 0 after `stop`."""

@@ -10,10 +10,11 @@ from heapq import nlargest
 from time import monotonic
 from typing import Any, Final
 
+from router.admission.counts import DROPS, QueueCounts
 from router.admission.queue import Queue
 from router.core.urgency import CLASSES
 from router.dispatch.line import Line
-from router.observe.collector import Reading
+from router.observe.collector import Grid, Reading
 
 MOST: Final = 100  # tenants that are named, those with the most waiting requests
 _COUNTED: Final = (
@@ -21,9 +22,6 @@ _COUNTED: Final = (
     ("queued", "Requests that began to wait, by class."),
     ("granted", "Requests sent after having waited, by class."),
     ("inverted", "Requests sent after having waited, while a more urgent one waited, by class."),
-    ("expired", "Requests whose time was over while they waited, by class."),
-    ("left", "Requests whose clients left while they waited, by class."),
-    ("full", "Requests refused because too much waited, by class."),
     ("promoted", "Requests that waited so long that they went first, by class."),
     ("preempted", "Requests put back for more urgent ones, by class."),
 )
@@ -71,13 +69,14 @@ def _pool(queue: Queue, now: float) -> dict[str, Any]:
                 "waiting": depth[number],
                 "eldest_s": round(ages_s[number], 3),
                 **{what: getattr(counts, what)[number] for what, _ in _COUNTED},
+                "dropped": {why: n for why in DROPS if (n := counts.dropped[why][number])},
             }
             for number, name in enumerate(CLASSES)
         },
     }
 
 
-def readings(line: Line | None) -> Iterator[Reading]:
+def readings(line: Line | None) -> Iterator[Reading | Grid]:
     """The same as metrics, of all pools together."""
     if line is None:
         return
@@ -90,7 +89,20 @@ def readings(line: Line | None) -> Iterator[Reading]:
     eldest = {name: max(a[n] for a in ages) for n, name in enumerate(CLASSES)}
     help_text = "How long the eldest of those that wait has, by class; 0: nobody waits."
     yield Reading("queue_eldest_seconds", help_text, "class", eldest)
+    counts = QueueCounts()
+    for counted in (line.pools.past, *(queue.counts for queue in queues)):
+        counts.add(counted)
     for what, help_text in _COUNTED:
-        totals = [getattr(queue.counts, what) for queue in queues]
-        values = {name: float(sum(t[n] for t in totals)) for n, name in enumerate(CLASSES)}
+        values = {name: float(getattr(counts, what)[n]) for n, name in enumerate(CLASSES)}
         yield Reading(f"queue_{what}", help_text, "class", values, is_counter=True)
+    yield Grid(
+        "queue_dropped",
+        "Requests that were refused, expired or left before they were sent, by class and reason.",
+        ("class", "reason"),
+        {
+            (name, str(why)): float(counts.dropped[why][n])
+            for why in DROPS
+            for n, name in enumerate(CLASSES)
+        },
+        is_counter=True,
+    )

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import Any
 
-from router.app import queued
+from router.app import queued, silence
 from router.app.parts import Parts
+from router.core.urgency import CLASSES
 from router.dispatch.engine_priority import dialect_of, is_honoured
 from router.fleet.health import BREAKERS
 from router.fleet.utilisation import utilisation
-from router.observe.collector import Gauges, Reading
+from router.observe.collector import Gauges, Grid, Reading
 
 _OF_A_REPLICA = (
     ("waiting", "waiting", "Requests that wait at a replica, ours and others'."),
@@ -173,7 +174,7 @@ def gauges(parts: Parts, ready: Callable[[], bool], draining: Callable[[], bool]
     )
 
 
-def _readings(parts: Parts) -> Iterator[Reading]:
+def _readings(parts: Parts) -> Iterator[Reading | Grid]:
     """What the fleet knows of its engines; what is unknown is not shown."""
     replicas = list(parts.fleet.replicas.values())
     for attribute, name, help_text in _OF_A_REPLICA:
@@ -204,9 +205,21 @@ def _readings(parts: Parts) -> Iterator[Reading]:
     help_text = "Attempts whose replica was not told that they are more or less urgent."
     dropped = {r: float(n) for r, n in parts.metrics.priority_dropped_by_replica.items()}
     yield Reading("priority_dropped", help_text, "replica", dropped, is_counter=True)
-    help_text = "Requests that said they were more urgent than their ceiling, by where they did."
-    clamped = {s: float(n) for s, n in parts.dispatcher.tenants.judge.clamped.items() if n}
-    yield Reading("priority_clamped", help_text, "source", clamped, is_counter=True)
+    yield Grid(
+        "priority_clamped",
+        "Requests that said more than their ceiling, by where they did and the class they have.",
+        ("source", "class"),
+        {
+            (source, name): float(count)
+            for source, counted in parts.dispatcher.tenants.judge.clamped.items()
+            for name, count in zip(CLASSES, counted, strict=True)
+            if count
+        },
+        is_counter=True,
+    )
+    help_text = "The longest that a stream under way has shown its client nothing, by class."
+    silences = silence.by_class(parts.dispatcher.exchanges, now)
+    yield Reading("stream_silence_seconds", help_text, "class", silences)
     yield from queued.readings(parts.dispatcher.line)
     stats = parts.knowledge.prefixes.stats
     help_text = "What the prefix index did."

@@ -24,6 +24,7 @@ Count = Annotated[int, msgspec.Meta(ge=1)]
 CountOrNone = Annotated[int, msgspec.Meta(ge=0)]
 Bytes = Annotated[int, msgspec.Meta(ge=1)]
 BytesOrNone = Annotated[int, msgspec.Meta(ge=0)]
+Amount = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Weight = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
 
 
@@ -98,8 +99,17 @@ class Prefix(Frozen, frozen=True):
     tokens_wait_s: SecondsOrOff = 0.02  # how long a request may wait for its token ids
 
 
+class Price(Frozen, frozen=True):
+    """Of a million tokens of one model, in any currency: all models' in the same."""
+
+    input: Amount  # prompt tokens
+    cached: Amount | None = None  # ... that were in the engine's cache; None: as any other
+    output: Amount = 0.0
+
+
 class Usage(Frozen, frozen=True):
     inject: bool = True  # ask engines that know it for a stream's token counts
+    prices: dict[str, Price] = {}  # by model; what GET /usage reckons costs by
 
 
 class Limits(Frozen, frozen=True):
@@ -328,6 +338,7 @@ class Queue(Frozen, frozen=True):
     aging: Annotated[float, msgspec.Meta(ge=0, le=1000)] = 1 / 300  # levels/s, at most to high
     affinity: CountOrNone = 64  # that a free replica looks at; 0: it takes the first
     skips: CountOrNone = 16  # times the first is passed over for its prefix
+    sdk_timeouts: bool = True  # what SDKs say unasked is a deadline, too, of what is not streamed
     absent_s: SecondsOrOff = 0.0  # to wait for a replica, when the last is gone -> 503
     classes: QueueClasses = QueueClasses()
     gates: QueueGates = QueueGates()

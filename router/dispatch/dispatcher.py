@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache, partial
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from math import inf
 from random import Random
 from time import monotonic
 from urllib.parse import unquote
@@ -103,9 +104,11 @@ class Dispatcher:
         self.config = config
         self.tenants.adopt(config, keys, monotonic())
         self._prefix = config.prefix
+        self.metrics.usage.adopt(config.usage.prices)
         self.budget.adopt(config.retry)
         if self.line is not None:
             self.line.adopt(config.queue)
+        self._believes_sdks = config.queue.sdk_timeouts
         self._authorization = authorization
         self._via = config.via.encode("ascii")
         self._proto = b"https" if config.tls is not None else b"http"
@@ -202,6 +205,8 @@ class Dispatcher:
             if self.closing:
                 raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
             if is_inference:
+                if head.patience_s != inf or head.sdk_patience_s != inf:
+                    self._limit(exchange, head, arrived)
                 tokens = exchange.view.prompt_tokens
                 exchange.entry = entry = tenants.enter(key, fields, head, tokens, arrived)
                 if entry is not None and not self._shares_by_flow():
@@ -234,6 +239,18 @@ class Dispatcher:
         if size > _SMALL:
             fields.drop()  # views into the body, which must not outlive its sending
         self._place(exchange)
+
+    def _limit(self, exchange: Exchange, head: RequestHead, arrived: float) -> None:
+        """Until when does its client want an answer? Raises RouterError (DEADLINE_PASSED)."""
+        patience_s = head.patience_s
+        # An SDK waits for a first byte, and a stream that waits is sent comments.
+        if head.sdk_patience_s < patience_s and self._believes_sdks and not exchange.view.stream:
+            patience_s = head.sdk_patience_s
+        if patience_s <= 0.0:
+            reason = Reason.DEADLINE_PASSED
+            raise RouterError(reason, MESSAGES[reason], retry_after_s=1)
+        if patience_s != inf:
+            exchange.limit(arrived + patience_s)
 
     def _told(self, exchange: Exchange, chains: TokenChains | None) -> None:
         """The token ids that a request waited for are here, or too late."""

@@ -10,6 +10,7 @@ What the client is sent, byte by byte, is its `Reply`'s; the exchange says what 
 
 from __future__ import annotations
 
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -52,12 +53,15 @@ class Exchange:
     """A request under way. Times are monotonic seconds."""
 
     __slots__ = (
+        "_broke_at",
         "_client",
         "_commit_due",
         "_d",
         "_done",
         "_stall_due",
         "_total_due",
+        "_waited_s",
+        "_waits_since",
         "aborter",
         "answered_by",
         "arrived",
@@ -91,6 +95,7 @@ class Exchange:
         "urgency",
         "usage",
         "view",
+        "wanted_until",
     )
 
     def __init__(
@@ -130,10 +135,14 @@ class Exchange:
         self.key: Key | None = None  # its API key; None: none that we know
         self.entry: Entry | None = None  # what it holds of its tenant's
         self.timeouts: Timeouts = dispatcher.timeouts_of(self.priority)
+        self.wanted_until = inf  # its client has no use for an answer that begins later
         self.hedges_as = ""  # the class by which a second copy of it may go; "": none may
         self.pinned: Replica | None = None  # state at one replica: no other can answer
         self.question: Question | None = None  # for the token ids that it waits for
         self.ticket: Ticket | None = None  # in the queue, or of it; None: it passes the queue by
+        self._waits_since = 0.0  # in the queue, now; 0: it does not
+        self._waited_s = 0.0  # there, before now
+        self._broke_at = 0.0  # its last content, while another replica is asked for the rest
         self.common = b""
         self.first_at = 0.0
         self.answered_by: Replica | None = None  # whose content went to the client
@@ -165,15 +174,41 @@ class Exchange:
         self._stall_due = NEVER
         self.deadline = min(wait_due, self._total_due, self._commit_due)
 
-    def queued(self) -> None:
+    def limit(self, until: float) -> None:
+        """Its client says until when it wants an answer to have begun. Before the first attempt."""
+        self.wanted_until = until
+        self.reply.wait_due = min(self.reply.wait_due, until)
+        self.deadline = min(self.deadline, until)
+
+    def queued(self, now: float) -> None:
         """It waits for a replica: patience with one begins when it is sent there."""
+        self._waits_since = now
         self.reply.wait_due = NEVER
         self.deadline = min(self._total_due, self._commit_due, self._stall_due)
 
     def granted(self, now: float) -> None:
         """It has waited, and is about to be sent."""
-        self.reply.wait_due = now + self.timeouts.first_token_s
+        self._waited_s = self.waited_s(now)
+        self._waits_since = 0.0
+        self.reply.wait_due = min(now + self.timeouts.first_token_s, self.wanted_until)
         self.deadline = min(self.deadline, self.reply.wait_due)
+
+    def waited_s(self, now: float) -> float:
+        """How long it has waited in the queue, all together."""
+        since = self._waits_since
+        return self._waited_s + (now - since if since else 0.0)
+
+    def shown_at(self) -> float:
+        """When its client was last shown something of the answer; its arrival: nothing yet.
+
+        Infinity: it has stopped reading what there is, so that the wait is of its own making.
+        """
+        return self._said_at() if self._stall_due == NEVER else NEVER
+
+    def _said_at(self) -> float:
+        if not self.first_at:
+            return self.arrived
+        return self._broke_at or self.reply.wait_due - self.reply.gap_s
 
     def release_body(self) -> None:
         """It is too large to be kept for another attempt."""
@@ -207,6 +242,7 @@ class Exchange:
             assert line is not None, "nobody else gives tickets"
             line.shown(self, ticket, leg.replica, now)
         reply.wait_due = now + reply.gap_s
+        self._broke_at = 0.0
         self._commit_due = NEVER
         # From here tokens move `wait_due` only; `on_deadline` lets `deadline` catch up.
         self.deadline = min(reply.wait_due, self._total_due, self._stall_due)
@@ -262,6 +298,7 @@ class Exchange:
 
     def awaits_rest(self, now: float) -> None:
         """The stream broke, and another replica was asked for its rest."""
+        self._broke_at = self._said_at()
         self.reply.wait_due = now + self.timeouts.first_token_s
         self.deadline = min(self.reply.wait_due, self._total_due, self.race.due())
         if self._stall_due != NEVER:
@@ -339,6 +376,11 @@ class Exchange:
     def answer_failure(self, reason: Reason) -> None:
         retry_after = 2 if STATUS[reason] == 503 else None
         self.answer(RouterError(reason, MESSAGES[reason], retry_after_s=retry_after))
+
+    def outlived(self) -> None:
+        """Its client has no use for an answer any more."""
+        reason = Reason.DEADLINE_PASSED
+        self.answer(RouterError(reason, MESSAGES[reason], retry_after_s=1))
 
     def answer(self, err: RouterError) -> None:
         """End the request with an error of the router's own, in whatever form is still possible."""
@@ -426,8 +468,12 @@ class Exchange:
         elif self._stall_due <= now:
             self._client.abort(Reason.WRITE_TIMEOUT)
         elif wait_due <= now and self._stall_due == NEVER:
-            committed = self.life.commit == Commit.CONTENT
-            self.race.timed_out(Reason.TOKEN_GAP_TIMEOUT if committed else Reason.TTFT_TIMEOUT)
+            if self.life.commit == Commit.CONTENT:
+                self.race.timed_out(Reason.TOKEN_GAP_TIMEOUT)
+            elif self.wanted_until <= now:
+                self.outlived()  # no replica is to blame, as when its client leaves
+            else:
+                self.race.timed_out(Reason.TTFT_TIMEOUT)
         else:
             self.race.look(now)
             if self._done:

@@ -16,6 +16,7 @@ from router.fleet.knowledge import Knowledge
 from router.fleet.replica import Replica
 from router.observe.access_log import AccessLog, AttemptRecord, Record, milliseconds
 from router.observe.metrics import UNCLASSED, Metrics
+from router.observe.tenant_usage import NO_KEY
 from router.wire.client import ClientConnection
 from router.wire.heads import RequestHead
 from router.wire.tunnel import Tunnel
@@ -51,12 +52,23 @@ class Ledger:
         body_bytes = exchange.body_bytes
         urgency = exchange.priority or UNCLASSED if exchange.route.inference else ""
         metrics.finished(
-            kind, reason, status, now - arrived, ttft, body_bytes, bytes_out, model, urgency
+            kind,
+            reason,
+            status,
+            now - arrived,
+            ttft,
+            body_bytes,
+            bytes_out,
+            model,
+            urgency,
+            bool(exchange.fields.stream) and reply.status == 200,
         )
         winner = exchange.life.winner
         replica = exchange.answered_by
         if replica is not None:
-            self._count_tokens(exchange, replica, now)
+            self._count_tokens(exchange, replica, urgency, now)
+        if urgency:
+            self._count_usage(exchange, urgency, reason)
         tried: list[AttemptRecord] = []
         for a in exchange.life.attempts:
             metrics.attempt(a.replica_id, a.kind, a.reason)
@@ -68,6 +80,7 @@ class Ledger:
         head, view, usage = exchange.head, exchange.view, exchange.usage
         session = view.session
         tenant = tenant_of(exchange.key, head)
+        waited_s = exchange.waited_s(now)
         log.write(
             Record(
                 time() - (now - arrived),
@@ -95,6 +108,7 @@ class Ledger:
                 usage.exact,
                 view.prompt_tokens,
                 salter.blocks(view.blocks) if view.blocks else b"",
+                milliseconds(waited_s) if waited_s else None,
             )
         )
 
@@ -154,7 +168,30 @@ class Ledger:
                 )
             )
 
-    def _count_tokens(self, exchange: Exchange, replica: Replica, now: float) -> None:
+    def _count_usage(self, exchange: Exchange, urgency: str, reason: Reason) -> None:
+        """What its tenant has used: the engine's counts, or what is known where it told none."""
+        usage, key = exchange.usage, exchange.key
+        prompt = output = cached = 0
+        # What broke off is counted as far as it came; of a refusal nobody has told anything.
+        has_used = exchange.answered_by is not None and (
+            usage is not UNKNOWN or reason is Reason.OK
+        )
+        if has_used:
+            told = usage.prompt_tokens
+            prompt = exchange.view.prompt_tokens if told is None else told
+            output = usage.output_tokens or 0
+            cached = usage.cached_tokens or 0
+        self.metrics.usage.count(
+            NO_KEY if key is None else key.name,
+            urgency,
+            exchange.fields.model,
+            prompt,
+            cached,
+            output,
+            has_used and not usage.exact,
+        )
+
+    def _count_tokens(self, exchange: Exchange, replica: Replica, urgency: str, now: float) -> None:
         """What an engine told of the tokens of a request, or what was counted of them."""
         usage = exchange.usage
         view = exchange.view
@@ -163,7 +200,9 @@ class Ledger:
             self.metrics.counted_tokens(view.model, prompt, output, cached)
             if is_exact and view.blocks:  # a shorter prompt is mostly chat template
                 self._knowledge.counted(view.model, view.prompt_bytes, prompt)
-            is_one = exchange.life.continuations == 0  # of two, the seam is no pace of either
-            if exchange.fields.stream and is_one and output is not None and output > 1:
-                replica.paced((now - exchange.first_at) / (output - 1))
+            if exchange.fields.stream and output is not None and output > 1:
+                tpot_s = (now - exchange.first_at) / (output - 1)
+                self.metrics.paced(urgency, tpot_s)
+                if exchange.life.continuations == 0:  # of two, the seam is no pace of either
+                    replica.paced(tpot_s)
         self._chooser.finished(view, replica, usage.output_tokens)

@@ -130,7 +130,7 @@ class Line:
         found = self.pools.offer(ticket, now)
         x.ticket = ticket
         if not found:
-            x.queued()
+            x.queued(now)
             self._arm()
             return None
         return self._chooser.choose(x.view, cast(Sequence[Replica], found))
@@ -152,6 +152,7 @@ class Line:
             tokens=view.prompt_tokens,
             output=output,
             arrival=x.arrived,
+            deadline=x.wanted_until,
             body_bytes=x.body_bytes,
             streamed=bool(fields.stream),
             look=partial(self._knowledge.held, view) if view.blocks else None,
@@ -309,7 +310,7 @@ class Line:
         x, place = cast("Exchange", request), cast(Replica, ticket.place)
         x.race.recall(now)
         if self.pools.requeue(ticket, now):
-            x.queued()
+            x.queued(now)
             self.changed(place)  # there may be room for both
 
 

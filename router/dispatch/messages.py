@@ -9,6 +9,7 @@ MESSAGES: dict[Reason, str] = {
     Reason.CONNECT_TIMEOUT: "no replica accepted the connection in time",
     Reason.REPLICA_RESET: "the replica closed the connection before its response was whole",
     Reason.BAD_RESPONSE: "the replica's response could not be understood",
+    Reason.DEADLINE_PASSED: "the deadline that the request came with has passed",
     Reason.TTFT_TIMEOUT: "the replica did not begin to answer in time",
     Reason.TOKEN_GAP_TIMEOUT: "the replica stopped in the middle of its response",
     Reason.TOTAL_TIMEOUT: "the request took longer than it may",

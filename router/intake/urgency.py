@@ -215,7 +215,10 @@ def _network(text: str) -> Callable[[str], bool]:
 
 
 class Judge:
-    """Says how urgent requests are. `clamped`: how many said more than their ceiling, by where."""
+    """Says how urgent requests are.
+
+    `clamped`: how many said more than their ceiling, by where, and by the class they have instead.
+    """
 
     __slots__ = (
         "_ceiling",
@@ -231,7 +234,7 @@ class Judge:
     )
 
     def __init__(self, rules: Rules) -> None:
-        self.clamped = dict.fromkeys(SOURCES, 0)
+        self.clamped = {source: [0] * len(CLASSES) for source in SOURCES}
         # The usual ones are made once: [source][class].
         self._shared = {
             source: [Urgency(float(number), source) for number in range(len(CLASSES))]
@@ -300,7 +303,7 @@ class Judge:
         if number < ceiling:
             number = clamped(number, ceiling)
             if source != "default":
-                self.clamped[source] += 1
+                self.clamped[source][ceiling] += 1
         rank = int(number)
         return self._shared[source][rank] if rank == number else Urgency(number, source)
 

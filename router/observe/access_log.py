@@ -59,6 +59,7 @@ class Record(msgspec.Struct, omit_defaults=True, gc=False, rename={"priority": "
     exact: bool = False  # they are the counts of a whole answer
     estimated_tokens: int = 0  # of the prompt, by the router
     blocks: bytes = b""  # six bytes for every two leading blocks of the prompt, as base64
+    queue_ms: float | None = None  # in the queue, all together; None: it never waited there
 
 
 def milliseconds(seconds: float) -> float:

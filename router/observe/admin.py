@@ -34,6 +34,9 @@ class AdminActions(Protocol):
     def queue(self) -> Mapping[str, Any]:
         """Who waits for a replica, by class and tenant, JSON-ready."""
 
+    def usage(self) -> Awaitable[Mapping[str, Any]]:
+        """What tenants have used since the start, JSON-ready."""
+
     def reload(self) -> Awaitable[str]:
         """Read the configuration again; the hash of the one now in force.
 

@@ -33,6 +33,7 @@ GET  /readyz    200 if requests are welcome, else 503 and why
 GET  /replicas  the fleet, as JSON
 GET  /hedging   when second copies go, and what they bring, as JSON
 GET  /queue     who waits for a replica, by class and tenant, as JSON
+GET  /usage     tokens, requests and cost by tenant and class, as JSON
 POST /reload    read the configuration again
 POST /drain     stop taking requests, finish those under way
 """
@@ -66,6 +67,9 @@ def build(actions: AdminActions, collector: Collector) -> web.Application:
     async def queue(request: web.Request) -> web.Response:
         return _json(actions.queue())
 
+    async def usage(request: web.Request) -> web.Response:
+        return _json(await actions.usage())
+
     async def reload(request: web.Request) -> web.Response:
         try:
             config_hash = await actions.reload()
@@ -90,6 +94,7 @@ def build(actions: AdminActions, collector: Collector) -> web.Application:
     app.router.add_get("/replicas", replicas)
     app.router.add_get("/hedging", hedging)
     app.router.add_get("/queue", queue)
+    app.router.add_get("/usage", usage)
     app.router.add_post("/reload", reload)
     app.router.add_post("/drain", drain)
     return app

@@ -40,6 +40,7 @@ from router.observe.metrics import (
     Metrics,
     label,
 )
+from router.observe.tenant_families import tenant_families
 
 PIECE_SAMPLES = 200  # formatted between two turns of the event loop; about 5 us each
 _EOF = b"# EOF\n"  # ends an OpenMetrics text
@@ -60,6 +61,17 @@ class Reading:
     is_counter: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The same by several labels, each of which has few values: they are not held to a number."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...]
+    values: Mapping[tuple[str, ...], float]
+    is_counter: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauges:
     """What others own and the scrape reads; whatever is not given is not shown."""
@@ -75,7 +87,7 @@ class Gauges:
     loop_lag_s: Number | None = None
     ready: Number | None = None  # 1 or 0
     draining: Number | None = None  # 1 or 0
-    readings: Callable[[], Iterable[Reading]] | None = None  # what the fleet knows
+    readings: Callable[[], Iterable[Reading | Grid]] | None = None  # what the fleet knows
 
 
 class Collector(CollectorBase):
@@ -162,15 +174,26 @@ class Collector(CollectorBase):
                 _add_histogram(ttft, kind, counts.ttft)
         yield ttft
 
+        classes = self._metrics.classes
         yield _by_class(
             "hedgerow_class_ttft_seconds",
-            "The same of requests that generate, by class of urgency; `none`: it names none.",
-            self._metrics.ttft_by_class,
+            "The same of streams that generate, by class of urgency; `none`: they name none.",
+            {name: counts.ttft for name, counts in classes.items()},
+        )
+        yield _by_class(
+            "hedgerow_class_tpot_seconds",
+            "Seconds per output token after the first, of streams, by class of urgency.",
+            {name: counts.tpot for name, counts in classes.items()},
+        )
+        yield _by_class(
+            "hedgerow_class_duration_seconds",
+            "From the first byte to the end, of those that ended well, by class of urgency.",
+            {name: counts.duration for name, counts in classes.items()},
         )
         yield _by_class(
             "hedgerow_queue_wait_seconds",
             "From arrival to dispatch, of requests that waited in the queue, by class of urgency.",
-            self._metrics.wait_by_class,
+            {name: counts.wait for name, counts in classes.items()},
         )
 
         received = CounterMetricFamily(
@@ -211,6 +234,7 @@ class Collector(CollectorBase):
             for kind, number in zip(TOKEN_KINDS, counted, strict=True):
                 tokens.add_metric((label(name), kind), number)
         yield tokens
+        yield from tenant_families(self._metrics.usage)
 
     def _attempts(self) -> Iterator[Metric]:
         attempts = CounterMetricFamily(
@@ -357,9 +381,14 @@ class Collector(CollectorBase):
     def _read_readings(self) -> Iterator[Metric]:
         for reading in _read("readings", self._gauges.readings) or ():
             kind = CounterMetricFamily if reading.is_counter else GaugeMetricFamily
-            family = kind(f"hedgerow_{reading.name}", reading.help, labels=(reading.label,))
-            for value_label, value in _merged(reading.values).items():
-                family.add_metric((value_label,), value)
+            if isinstance(reading, Grid):
+                names, values = reading.labels, reading.values
+            else:
+                names = (reading.label,)
+                values = {(name,): value for name, value in _merged(reading.values).items()}
+            family = kind(f"hedgerow_{reading.name}", reading.help, labels=names)
+            for labels, value in values.items():
+                family.add_metric(labels, value)
             yield family
 
 

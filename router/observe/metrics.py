@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from router.core.errors import Reason
 from router.core.urgency import CLASSES
 from router.intake.routes import KINDS
+from router.observe.tenant_usage import TenantUsage
 
 ATTEMPT_KINDS = ("primary", "retry", "hedge", "continuation", "other")
 OTHER = "other"
@@ -25,6 +26,12 @@ OTHER = "other"
 BOUNDS_S = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0),
+)
+
+# Seconds per token. From an engine that guesses several at once to one that swaps.
+TPOT_BOUNDS_S = (
+    *(0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.075),
+    *(0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0),
 )
 
 UNCLASSED = "none"  # an inference request that names no class of urgency
@@ -79,6 +86,18 @@ class KindCounts:
         self.bytes_out = 0
 
 
+class ClassCounts:
+    """What is counted per class of urgency, of requests that generate."""
+
+    __slots__ = ("duration", "tpot", "ttft", "wait")
+
+    def __init__(self) -> None:
+        self.ttft = Histogram()  # of streams
+        self.tpot = Histogram(TPOT_BOUNDS_S)  # of those of two tokens and more
+        self.duration = Histogram()  # of those that ended well
+        self.wait = Histogram()  # of those that waited in the queue
+
+
 class Metrics:
     """Every number the router counts itself. Plain attributes are for the rare events."""
 
@@ -86,8 +105,8 @@ class Metrics:
         # Per request and attempt. All kinds exist from the start: no branch on the hot path.
         self.kinds = {kind: KindCounts() for kind in KINDS}
         self._other_kind = self.kinds[OTHER]
-        self.ttft_by_class = {name: Histogram() for name in (*CLASSES, UNCLASSED)}
-        self.wait_by_class = {name: Histogram() for name in CLASSES}  # of those that waited
+        self.classes = {name: ClassCounts() for name in (*CLASSES, UNCLASSED)}
+        self.usage = TenantUsage()
         self.attempts: dict[tuple[str, str, Reason], int] = {}
         self.models: dict[str, int] = {}
         self.models_other = 0
@@ -127,13 +146,16 @@ class Metrics:
         bytes_out: int,
         model: str | None = None,
         urgency: str = "",
+        streamed: bool = True,
     ) -> None:
         """Count the end of one request, whatever ended it.
 
         `kind` is one of KINDS (anything else counts as other). `ttft_s` is None when no content
-        came; it counts for `urgency`, too, if that is a class by name, or UNCLASSED. Bytes are body
-        bytes from and to the client. `model` gets its own label only once a request for it has
-        ended well, so that a client's inventions cannot use up the labels.
+        came; it counts for `urgency`, too, if that is a class by name, or UNCLASSED, and it was
+        `streamed` (the first content of a whole answer, or of an error, is its end); so does the
+        duration if the request ended well. Bytes are body bytes from and to the client. `model`
+        gets its own label only once a request for it has ended well, so that a client's inventions
+        cannot use up the labels.
         """
         counts = self.kinds.get(kind, self._other_kind)
         end = (reason, status)
@@ -145,8 +167,14 @@ class Metrics:
         duration = counts.duration
         if not duration_s >= 0.0:
             duration_s = 0.0
-        duration.counts[bisect_left(BOUNDS_S, duration_s)] += 1
+        bucket = bisect_left(BOUNDS_S, duration_s)
+        duration.counts[bucket] += 1
         duration.sum += duration_s
+        classed = self.classes.get(urgency)
+        if classed is not None and reason is Reason.OK:
+            duration = classed.duration
+            duration.counts[bucket] += 1
+            duration.sum += duration_s
         if ttft_s is not None:
             if not ttft_s >= 0.0:
                 ttft_s = 0.0
@@ -154,10 +182,10 @@ class Metrics:
             bucket = bisect_left(BOUNDS_S, ttft_s)
             ttft.counts[bucket] += 1
             ttft.sum += ttft_s
-            classed = self.ttft_by_class.get(urgency)
-            if classed is not None:
-                classed.counts[bucket] += 1
-                classed.sum += ttft_s
+            if classed is not None and streamed:
+                ttft = classed.ttft
+                ttft.counts[bucket] += 1
+                ttft.sum += ttft_s
         counts.bytes_in += bytes_in
         counts.bytes_out += bytes_out
         if model is not None:
@@ -184,9 +212,15 @@ class Metrics:
 
     def waited(self, urgency: str, wait_s: float) -> None:
         """A request of this class was sent after so long a wait in the queue."""
-        waits = self.wait_by_class.get(urgency or "normal")
-        if waits is not None:
-            waits.observe(wait_s)
+        classed = self.classes.get(urgency or "normal")
+        if classed is not None:
+            classed.wait.observe(wait_s)
+
+    def paced(self, urgency: str, tpot_s: float) -> None:
+        """A stream of this class gave its client a token every `tpot_s` seconds after the first."""
+        classed = self.classes.get(urgency)
+        if classed is not None:
+            classed.tpot.observe(tpot_s)
 
     def attempt(self, replica_id: str, kind: str, reason: Reason) -> None:
         """Count the end of one attempt; `kind` is one of ATTEMPT_KINDS."""

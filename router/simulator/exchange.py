@@ -110,6 +110,7 @@ class SimulatedExchange:
         "_router",
         "_timer",
         "_wait_due",
+        "_waits_since",
         "arrival",
         "life",
         "number",
@@ -131,6 +132,7 @@ class SimulatedExchange:
         self.streamed = arrival.stream and arrival.output_tokens > 0
         self.urgency = router.urgency(arrival)  # what engines are told; its wait may change it
         self.ticket: Ticket | None = None  # in the queue, or of it
+        self._waits_since = now  # in the queue, while it does
         self._legs: list[Leg] = []  # that live: two while a copy races the first, else one
         self._budgeted = False  # one retry of the budget is ours
         self._wait_due = now + router.first_token_s
@@ -159,14 +161,15 @@ class SimulatedExchange:
             return
         self._begin(replica, now)
 
-    def queued(self) -> None:
+    def queued(self, now: float) -> None:
         """It waits for a replica: patience with one begins when it is sent there."""
+        self._waits_since = now
         self._wait_due = inf
 
     def granted(self, now: float) -> None:
         """It has waited, and is about to be sent."""
         self._wait_due = now + self._router.first_token_s
-        self.outcome.queued_s = now - self.arrival.at
+        self.outcome.queued_s = max(0.0, self.outcome.queued_s) + now - self._waits_since
 
     def expired(self, reason: Reason, now: float) -> None:
         """It has waited too long."""

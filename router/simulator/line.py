@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import inf
-from typing import Final, cast
+from typing import cast
 
-from policies.queueing.ticket import CLASSES, NEW, SENT, Ticket
+from policies.queueing.ticket import NEW, SENT, Ticket
+from router.admission.counts import EXPIRIES, REFUSALS, QueueCounts
 from router.admission.place import Place
 from router.admission.pools import Pools
 from router.admission.queue import CANCELLED, DONE, REFUSED
@@ -103,7 +104,7 @@ class SimulatedLine:
         found = self.pools.offer(ticket, now)
         x.ticket = ticket
         if not found:
-            x.queued()
+            x.queued(now)
             self._arm()
             return None
         return self._chooser.choose(x.view, cast(Sequence[Replica], found))
@@ -268,7 +269,7 @@ class SimulatedLine:
         x, place = cast(SimulatedExchange, request), cast(Replica, ticket.place)
         x.recall(now)
         if self.pools.requeue(ticket, now):
-            x.queued()
+            x.queued(now)
             self.changed(place)  # there may be room for both
 
 
@@ -278,26 +279,27 @@ def _flow(x: SimulatedExchange) -> tuple[str, str]:
     return arrival.tenant, f"{arrival.user:x}" if arrival.user else ""
 
 
-COUNTED: Final = (
-    "passed",
-    "queued",
-    "granted",
-    "inverted",
-    "expired",
-    "full",
-    "promoted",
-    "preempted",
-)
-
-
 def counted(lines: Iterable[SimulatedLine | None]) -> dict[str, tuple[int, ...]]:
     """What all queues together have done, by class, as in `QueueCounts`; empty: there are none."""
-    counts = [queue.counts for line in lines if line is not None for queue in line.pools.queues]
-    if not counts:
+    found = [line for line in lines if line is not None]
+    if not found:
         return {}
+    total = QueueCounts()
+    for line in found:
+        for one in (line.pools.past, *(queue.counts for queue in line.pools.queues)):
+            total.add(one)
     return {
-        what: tuple(
-            sum(getattr(one, what)[urgency] for one in counts) for urgency in range(CLASSES)
-        )
-        for what in COUNTED
+        "passed": tuple(total.passed),
+        "queued": tuple(total.queued),
+        "granted": tuple(total.granted),
+        "inverted": tuple(total.inverted),
+        "promoted": tuple(total.promoted),
+        "preempted": tuple(total.preempted),
+        "refused": _dropped(total, REFUSALS),
+        "expired": _dropped(total, EXPIRIES),
     }
+
+
+def _dropped(total: QueueCounts, reasons: Iterable[str]) -> tuple[int, ...]:
+    by_reason = [total.dropped[reason] for reason in reasons]
+    return tuple(map(sum, zip(*by_reason, strict=True)))

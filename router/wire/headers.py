@@ -36,6 +36,11 @@ PRIORITY: Final = 20
 HEDGE: Final = 21
 API_KEY: Final = 22
 RETRY_AFTER: Final = 23
+# How long a client waits (`patience`); the first is ours, the others pass on as they came.
+TIMEOUT: Final = 24
+ENVOY_TIMEOUT: Final = 25
+GRPC_TIMEOUT: Final = 26
+SDK_TIMEOUT: Final = 27
 
 _REQUEST: Final[dict[bytes, int]] = {
     b"host": HOST,
@@ -59,6 +64,11 @@ _REQUEST: Final[dict[bytes, int]] = {
     b"x-priority": PRIORITY,
     b"x-hedge": HEDGE,
     b"x-api-key": API_KEY,
+    b"x-request-timeout-ms": TIMEOUT,
+    b"x-envoy-expected-rq-timeout-ms": ENVOY_TIMEOUT,
+    b"grpc-timeout": GRPC_TIMEOUT,
+    b"x-stainless-timeout": SDK_TIMEOUT,
+    b"x-stainless-read-timeout": SDK_TIMEOUT,
     # An engine would believe these. What it is told about a request is the router's to say.
     b"x-vllm-priority": DROP,
     b"x-override-priority": DROP,
@@ -117,6 +127,8 @@ _NOT_REMEMBERED: Final = frozenset(
         MODEL,
         SESSION,
         LOAD,
+        TIMEOUT,
+        GRPC_TIMEOUT,
     }
 )
 _MEMO_LINES: Final = 4096

@@ -5,6 +5,7 @@ One is copied per message, so they are structs of C; compiled code and everybody
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -40,6 +41,9 @@ class RequestHead(msgspec.Struct, gc=False):
     session: bytes | None = None  # x-session-id: the key of a conversation
     priority: bytes | None = None  # x-priority: how urgent its client says it is
     hedge: bytes | None = None  # x-hedge: whether its client wants a second copy
+    # Seconds for which its client says that it waits (`patience`) ...
+    patience_s: float = inf
+    sdk_patience_s: float = inf  # ... for the first byte of an answer, as its SDK says unasked
     door: int = -1  # the class of urgency that its path named; -1: none
     route: Any = None  # a note of whoever judged the head
     passes: bool = False  # ... who wants its body to pass by us, as it comes

@@ -23,6 +23,7 @@ import httptools
 from router.config.model import Limits
 from router.core.errors import Reason, RouterError
 from router.wire import headers as h
+from router.wire import patience
 from router.wire.heads import RequestHead
 from router.wire.plans import Plans, key_of
 
@@ -303,6 +304,18 @@ class RequestReader:
                 head.priority = value  # a router behind us would take it as it came
             elif action == h.HEDGE:
                 head.hedge = value.lower()
+            elif action == h.TIMEOUT:
+                # What is left of it changes on the way, so it ends here.
+                head.patience_s = min(head.patience_s, patience.of_client(value))
+            elif action == h.SDK_TIMEOUT:
+                head.sdk_patience_s = min(head.sdk_patience_s, patience.seconds(value))
+                keep.append(line)
+            elif action == h.ENVOY_TIMEOUT:
+                head.patience_s = min(head.patience_s, patience.of_envoy(value))
+                keep.append(line)
+            elif action == h.GRPC_TIMEOUT:
+                head.patience_s = min(head.patience_s, patience.of_grpc(value))
+                keep.append(line)
         if head.http_1_0:
             head.keep_alive = connection is not None and b"keep-alive" in connection
             if head.chunked:

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from policies.queueing.contract import order_names
 from policies.queueing.ticket import ENDED, SENT, Ticket
-from router.admission.queue import REFUSED
+from router.admission.clockwork import _OVER
+from router.admission.counts import EXPIRIES, LEFT, REFUSALS
+from router.admission.queue import _FULL, REFUSED
 from router.core.errors import Reason, RouterError
 from tests.admission.world import Spot, World, config
 
@@ -36,7 +38,7 @@ def test_more_than_a_class_may_hold_is_429() -> None:
     error = refusal(world)
     assert (error.status, error.reason) == (429, Reason.QUEUE_FULL)
     assert error.retry_after_s is not None and error.retry_after_s >= 1
-    assert world.queue.counts.full == [0, 0, 1, 0, 0]
+    assert world.queue.counts.dropped[Reason.QUEUE_FULL] == [0, 0, 1, 0, 0]
     world.come(number=1.0, tokens=10, output=10)  # another class has room
     assert len(world.refused) == 1
 
@@ -90,7 +92,7 @@ def test_a_class_has_a_time_limit_in_the_queue() -> None:
     assert (error.status, error.reason) == (503, Reason.QUEUE_TIMEOUT)
     assert error.retry_after_s is not None
     assert world.now - normal.arrival == pytest.approx(20.0, abs=1.0)
-    assert world.queue.counts.expired[2] == 1
+    assert world.queue.counts.dropped[Reason.QUEUE_TIMEOUT][2] == 1
 
 
 def test_a_deadline_of_its_own_is_kept_to_the_moment() -> None:
@@ -300,7 +302,10 @@ def test_every_ticket_comes_to_one_end_whatever_happens(name: str, seed: int) ->
     assert queue._preemption.listed() == 0 and queue._preemption.asked == 0
     assert sum(queue.counts.queued) == (
         sum(queue.counts.granted)
-        + sum(queue.counts.expired)
-        + sum(queue.counts.left)
+        + sum(sum(queue.counts.dropped[why]) for why in (*EXPIRIES, LEFT))
         - sum(queue.counts.preempted)
     )
+
+
+def test_every_reason_to_drop_one_has_a_count() -> None:
+    assert (set(_FULL), set(_OVER)) == (set(REFUSALS), set(EXPIRIES))

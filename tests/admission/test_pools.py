@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.queueing.ticket import ENDED, SENT, WAITING, Ticket
+from router.admission.counts import LEFT, QueueCounts
 from router.admission.place import Place
 from router.admission.pools import ANY, Pools, pools_of
+from router.core.errors import Reason, RouterError
 from router.core.lease import Lease
 from tests.admission.world import Spot, config
 
@@ -203,3 +205,24 @@ def test_leaving_and_coming_back_find_the_queue_of_now() -> None:
     for ticket in (first, second):
         desk.end(ticket)
     assert desk.pools.waiting == 0
+
+
+def test_what_a_queue_counted_is_kept_when_it_is_gone() -> None:
+    desk = Desk(Fleet(one="a", two="b"), classes={"normal": {"depth": 1}})
+    for model in "aab":
+        desk.come(model)
+    with pytest.raises(RouterError):
+        desk.come("a")
+    desk.pools.leave(desk.come("b"))
+    both = Spot("both")
+    desk.fleet.served[both] = {"a", "b"}
+    desk.regroup()
+    (queue,) = desk.pools.queues
+    total = QueueCounts()
+    for counts in (desk.pools.past, queue.counts):
+        total.add(counts)
+    assert (total.passed[2], total.queued[2], total.granted[2]) == (2, 2, 1)
+    dropped = {why: by[2] for why, by in total.dropped.items() if by[2]}
+    assert dropped == {Reason.QUEUE_FULL: 1, LEFT: 1}
+    before = desk.pools.past.dropped[Reason.QUEUE_FULL][2], desk.pools.past.dropped[LEFT][2]
+    assert sorted(before) == [0, 1]  # one of the two queues is there no more

@@ -21,7 +21,9 @@ from router.config.model import (
     Config,
     Continuation,
     Hedging,
+    Price,
     Retry,
+    Usage,
 )
 
 TOP = Path(__file__).parent.parent.parent
@@ -69,12 +71,13 @@ def test_commented_keys_of_the_example_exist_and_show_defaults(tmp_path: Path) -
     for section in (*sections, "hedging", "continuation", "aborts"):
         assert getattr(config, section) == getattr(default, section)
     assert config.classes["critical"].timeouts.first_token_s == 30.0
+    assert config.usage == Usage(prices={"my-model": Price(input=0.5, cached=0.05, output=1.5)})
     assert (config.replicas[1].node, config.replicas[1].zone) == ("", "")
 
 
 def test_every_field_of_these_sections_is_shown() -> None:
     text = EXAMPLE.read_text()
-    for section in (Retry, Hedging, Continuation, Aborts, ClassTimeouts, Batches):
+    for section in (Retry, Hedging, Continuation, Aborts, ClassTimeouts, Batches, Usage, Price):
         for field in section.__struct_fields__:
             assert re.search(rf"\b{field}\b", text), f"{section.__name__}.{field}"
 

@@ -87,6 +87,14 @@ def counts(router: Router, what: str) -> list[int]:
     return found
 
 
+def dropped(router: Router) -> dict[tuple[str, int], int]:
+    """By reason and class."""
+    line = router.app.parts.dispatcher.line
+    assert line is not None
+    counted = line.pools.queues[0].counts.dropped
+    return {(str(why), n): by[n] for why, by in counted.items() for n in range(CLASSES) if by[n]}
+
+
 async def send(router: Router, tag: str, *, queued: bool = True, **body: Any) -> RawClient:
     """A request of its own connection, once it waits (or, not `queued`, once it is sent)."""
     client = await router.client()
@@ -158,7 +166,7 @@ async def test_a_client_that_leaves_is_gone_and_never_sent() -> None:
         stays = await send(router, "stays")
         leaver.close()
         await eventually(lambda: waiting(router) == 1, "it is forgotten")
-        assert counts(router, "left")[NORMAL] == 1
+        assert dropped(router) == {("left", NORMAL): 1}
         turnstile.open(3)
         assert (await first.recv_response()).status == 200
         assert (await stays.recv_response()).status == 200
@@ -179,7 +187,7 @@ async def test_a_wait_that_is_too_long_is_told_with_a_reason_and_a_time() -> Non
         turnstile.open()
         assert (await first.recv_response()).status == 200
         assert turnstile.tags == ["first"]
-        assert counts(router, "expired")[NORMAL] == 1
+        assert dropped(router) == {("queue_timeout", NORMAL): 1}
 
 
 @scenario
@@ -239,7 +247,7 @@ def test_what_is_too_much_is_refused(rules: Queue, reason: Reason) -> None:
             turnstile.open(2)
             for client in (first, second):
                 assert (await client.recv_response()).status == 200
-            assert counts(router, "full")[NORMAL] == 1
+            assert dropped(router) == {(reason.value, NORMAL): 1}
 
     story()
 

@@ -392,7 +392,7 @@ async def test_drops_and_ceilings_stand_in_the_metrics() -> None:
         page = bytes((await under.admin("/metrics")).body).decode()
         (name,) = under.app.parts.fleet.replicas
         assert f'hedgerow_priority_dropped_total{{replica="{name}"}} 1.0' in page
-        assert 'hedgerow_priority_clamped_total{source="body"} 1.0' in page
+        assert 'hedgerow_priority_clamped_total{class="low",source="body"} 1.0' in page
         assert "hedgerow_priority_refused_total 0.0" in page
 
 
@@ -406,4 +406,4 @@ async def test_classes_stand_in_the_log_and_ceilings_are_counted() -> None:
         await ask(router, "x-app: crawler")
         await ask(router)
         assert [line["class"] for line in await router.log(3)] == ["high", "low", "normal"]
-        assert router.app.parts.dispatcher.tenants.judge.clamped["body"] == 1
+        assert router.app.parts.dispatcher.tenants.judge.clamped["body"] == [0, 1, 0, 0, 0]

@@ -30,13 +30,13 @@ class Emulated:
 
 
 @asynccontextmanager
-async def emulated(persona: str, **settings: Any) -> AsyncIterator[Emulated]:
-    """An engine of this persona that serves the model `m`, quickly."""
+async def emulated(persona: str, *, port: int = 0, **settings: Any) -> AsyncIterator[Emulated]:
+    """An engine of this persona that serves the model `m`, quickly; a port brings one back."""
     chosen = EngineSettings(**{"persona": persona, "models": ("m",), "speed": SPEED, **settings})
     engine = Engine(chosen)
     runner = web.AppRunner(make_app(engine), handler_cancellation=True, access_log=None)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", port)
     await site.start()
     host, port = runner.addresses[0][:2]
     try:

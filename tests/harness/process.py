@@ -84,9 +84,9 @@ async def serving(config: Path, *flags: str) -> AsyncIterator[RouterProcess]:
         await asyncio.sleep(0)
 
 
-def write_config(path: Path, *urls: str, extra: str = "") -> None:
-    """A configuration that listens on free ports before these replicas."""
-    replicas = "".join(f"  - url: {url}\n    models: [m]\n" for url in urls)
+def write_config(path: Path, *urls: str, extra: str = "", each: str = "") -> None:
+    """A configuration that listens on free ports before these replicas; `each`: of every one."""
+    replicas = "".join(f"  - {{url: '{url}', models: [m], {each}}}\n" for url in urls)
     path.write_text(
         "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\n"
         "health: {interval_s: 3600, models_interval_s: 3600}\npolling: {interval_s: 0}\n"

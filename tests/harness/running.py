@@ -114,7 +114,7 @@ class Router:
         self.config = config
         self.replicas = replicas
         self.clients: list[RawClient] = []
-        self._log_path = log_path
+        self.log_path = log_path
 
     @property
     def port(self) -> int:
@@ -157,9 +157,9 @@ class Router:
 
         `attempts` is made their number, `tried` the records behind it.
         """
-        if not self._log_path.exists():
+        if not self.log_path.exists():
             return []
-        text = self._log_path.read_text()
+        text = self.log_path.read_text()
         lines = [json.loads(line) for line in text.split("\n")[:-1]]
         for line in lines:
             line["tried"] = line.get("attempts", [])

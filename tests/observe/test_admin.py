@@ -43,6 +43,9 @@ class Actions:
     def queue(self) -> dict[str, Any]:
         return {"enabled": True, "waiting": 7}
 
+    async def usage(self) -> dict[str, Any]:
+        return {"tenants": [{"tenant": "acme", "requests": 3}]}
+
     async def reload(self) -> str:
         self.reloads += 1
         await asyncio.sleep(0)
@@ -150,9 +153,11 @@ def test_the_fleet_as_json() -> None:
     serve(Actions(fleet=fleet), scenario)
 
 
-def test_hedging_as_json() -> None:
+def test_what_is_told_as_json() -> None:
     async def scenario(ask: Client) -> None:
         assert (await ask("GET", "/hedging")).json == Actions().hedging()
+        assert (await ask("GET", "/queue")).json == Actions().queue()
+        assert (await ask("GET", "/usage")).json == await Actions().usage()
 
     serve(Actions(), scenario)
 

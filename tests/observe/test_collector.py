@@ -14,9 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from router.core.errors import Reason
 from router.intake.routes import KINDS
-from router.observe.collector import PIECE_SAMPLES, Collector, Gauges, resident_bytes
+from router.observe.collector import PIECE_SAMPLES, Collector, Gauges, Grid, resident_bytes
 from router.observe.hedge_counts import HedgeCounts, Refusal
 from router.observe.metrics import REPLICAS_MAX, UNCLASSED, Metrics
+from router.observe.tenant_families import NAMED
 from tests.observe.helpers import run
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
@@ -172,6 +173,7 @@ def test_first_content_by_class() -> None:
     for urgency in ("critical", "high", "high", UNCLASSED, "", "an invention"):
         metrics.finished("chat", Reason.OK, 200, 0.2, 0.02, 10, 100, "llama", urgency)
     metrics.finished("chat", Reason.OK, 200, 0.2, None, 10, 100, "llama", "batch")
+    metrics.finished("chat", Reason.OK, 200, 0.2, 0.2, 10, 100, "llama", "low", False)  # whole
     values = samples(list(parse_text(render(Collector(metrics))[0])))
     counts = {
         name: value
@@ -183,7 +185,26 @@ def test_first_content_by_class() -> None:
     assert values["hedgerow_class_ttft_seconds_bucket", "high", "0.025"] == 2
     assert values["hedgerow_class_ttft_seconds_bucket", "high", "0.01"] == 0
     assert values["hedgerow_class_ttft_seconds_sum", "high"] == pytest.approx(0.04)
-    assert values["hedgerow_request_ttft_seconds_count", "chat"] == 6
+    assert values["hedgerow_request_ttft_seconds_count", "chat"] == 7
+
+
+def test_durations_by_class_are_of_what_ended_well() -> None:
+    metrics = Metrics()
+    for reason in (Reason.OK, Reason.OK, Reason.CLIENT_GONE, Reason.QUEUE_FULL):
+        metrics.finished("chat", reason, 200, 3.0, None, 10, 100, "llama", "high")
+    metrics.finished("chat", Reason.OK, 200, 3.0, None, 10, 100, "llama", "")
+    values = samples(list(parse_text(render(Collector(metrics))[0])))
+    assert values["hedgerow_class_duration_seconds_count", "high"] == 2
+    assert values["hedgerow_class_duration_seconds_sum", "high"] == 6.0
+    assert values["hedgerow_class_duration_seconds_bucket", "high", "2.5"] == 0
+    assert values["hedgerow_class_duration_seconds_bucket", "high", "5.0"] == 2
+    assert values["hedgerow_request_duration_seconds_count", "chat"] == 5
+
+
+def test_a_grid_has_every_label() -> None:
+    grid = Grid("drops", "Drops.", ("class", "reason"), {("low", "full"): 3.0}, is_counter=True)
+    text, _ = render(Collector(Metrics(), Gauges(readings=lambda: [grid])))
+    assert 'hedgerow_drops_total{class="low",reason="full"} 3.0' in text
 
 
 def test_the_pieces_are_what_one_rendering_gives() -> None:
@@ -224,10 +245,13 @@ def test_a_hundred_thousand_names_stay_under_two_megabytes() -> None:
         metrics.finished(name, Reason.BAD_JSON, 400, 0.1, 0.1, 1, 1, name)
         metrics.attempt(name, name, Reason.OK)
         metrics.ejections(name)
+        metrics.usage.count(f"{number}-{'t' * 90}", "low", None, 100, 10, 10, False)
     names = {f"replica-{number}": 1.0 for number in range(100_000)}
     text, _ = render(Collector(metrics, Gauges(inflight_by_replica=lambda: names)))
     assert len(text.encode()) < 2_000_000
     assert f'replica_inflight{{replica="other"}} {100_000 - REPLICAS_MAX}' in text
+    others = 10 * (100_000 - NAMED)
+    assert f'tenant_tokens_total{{kind="output",tenant="(other)"}} {others}.0' in text
 
 
 def test_hostile_names_still_render() -> None:

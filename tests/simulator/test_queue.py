@@ -103,7 +103,7 @@ def test_too_many_are_refused_at_once() -> None:
     )
     assert [kept[n].reason for n in range(3)] == [Reason.OK, Reason.OK, Reason.QUEUE_FLOW_FULL]
     assert kept[2].ended == kept[2].arrival.at and kept[2].attempts == 0
-    assert totals.queues["full"] == (0, 0, 1, 0, 0)
+    assert totals.queues["refused"] == (0, 0, 1, 0, 0)
 
 
 def test_whoever_waits_too_long_is_told_so_to_the_moment() -> None:
@@ -243,7 +243,7 @@ def test_a_crowd_ends_with_nothing_held_under_every_policy(policy: str) -> None:
         totals = simulate(scenario, _crowd(12.0, 10.0), kept)
         queues = totals.queues
         sent = sum(queues["passed"]) + sum(queues["granted"])
-        ended_waiting = sum(queues["expired"]) + sum(queues["full"])
+        ended_waiting = sum(queues["expired"]) + sum(queues["refused"])
         # Each one's way in: at once, after a wait, or not at all; again after it gave way.
         assert sent + ended_waiting == totals.requests + sum(queues["preempted"])
         assert sum(queues["queued"]) and not totals.policy_errors

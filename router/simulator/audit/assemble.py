@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from router.core.urgency import NUMBERS
 from router.simulator.audit.company import Company, Crowd
-from router.simulator.audit.findings import Findings, PairFinding, PartyFinding, ReplicaFinding
+from router.simulator.audit.findings import (
+    Findings,
+    PairFinding,
+    PartyFinding,
+    QueueFinding,
+    ReplicaFinding,
+)
 from router.simulator.audit.parties import By, Told, label
 from router.simulator.audit.roster import Roster
 from router.simulator.audit.survey import Survey
@@ -40,6 +47,7 @@ def assemble(
         streams=survey.streams,
         parties=_parties(labels, roster, victims, company, survey.end - survey.begin),
         pairs=_pairs(labels, victims, company),
+        queue=_queue(survey),
         replicas=_replicas(survey, tally),
         known=survey.alone.known,
         unexplained_share=unexplained / whole if whole > 0.0 else 0.0,
@@ -108,6 +116,21 @@ def _pairs(labels: Sequence[str], victims: Sequence[Victim], company: Company) -
                 )
     found.sort(key=lambda pair: -pair.delay_s)
     return found
+
+
+def _queue(survey: Survey) -> list[QueueFinding]:
+    found = [
+        QueueFinding(
+            name=name,
+            requests=figures.requests,
+            waited=figures.waits.count,
+            in_vain=figures.in_vain,
+            wait_p50_s=figures.waits.quantile(0.5),
+            wait_p99_s=figures.waits.quantile(0.99),
+        )
+        for name, figures in sorted(survey.queues.items(), key=lambda item: NUMBERS[item[0]])
+    ]
+    return found if any(each.waited for each in found) else []
 
 
 def _replicas(survey: Survey, tally: Tally) -> list[ReplicaFinding]:

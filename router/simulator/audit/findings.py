@@ -50,6 +50,18 @@ class PairFinding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueueFinding:
+    """What the router's queue cost the requests of one class."""
+
+    name: str  # of the class
+    requests: int
+    waited: int
+    in_vain: int  # of those that waited: no replica answered them
+    wait_p50_s: float | None  # of those that waited
+    wait_p99_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaFinding:
     name: str
     attempts: int
@@ -75,6 +87,7 @@ class Findings:
     streams: int  # whose first token was seen: only these can be victims
     parties: list[PartyFinding]
     pairs: list[PairFinding]
+    queue: list[QueueFinding]  # the most urgent class first; none: nobody waited
     replicas: list[ReplicaFinding]
     known: float  # share of streams of a size of which enough were served without delay
     unexplained_share: float  # of all times to first token

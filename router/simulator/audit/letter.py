@@ -12,7 +12,7 @@ from typing import Final
 
 from router.simulator.audit.findings import Findings, PairFinding, PartyFinding
 from router.simulator.audit.parties import OTHERS
-from router.simulator.audit.tables import causes, company, replicas, short, waits
+from router.simulator.audit.tables import causes, company, queue, replicas, short, waits
 from router.simulator.report.words import seconds
 
 MATTERS: Final = 0.05  # of a party's p99 TTFT; what costs less is no answer to "who delays whom"
@@ -33,6 +33,7 @@ def letter(findings: Findings, top: int = 10) -> str:
     sections = [
         ("Who delays whom", _answers(findings, top)),
         ("What first tokens waited for", waits(findings, top)),
+        ("How long the queue held them", queue(findings)),
         ("Who causes it", [*causes(findings, top), *_bursts(findings, top)]),
         ("Who shares replicas with whom", company(findings, top)),
         ("Replicas", [*replicas(findings, top), *_slow(findings, top)]),

@@ -47,6 +47,7 @@ class Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
     output_tokens: Tokens | None = None
     cached_tokens: Tokens | None = None
     estimated_tokens: Tokens = 0
+    queue_ms: Milliseconds | None = None
 
     @property
     def ended(self) -> float:

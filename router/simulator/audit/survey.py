@@ -13,6 +13,7 @@ from typing import Final
 
 from router.core.errors import Reason, Source, source_of
 from router.core.sketch import Sketch
+from router.core.urgency import NUMBERS
 from router.intake.prompt import GENERATES
 from router.simulator.audit.alone import Alone
 from router.simulator.audit.heavy import Heavy
@@ -55,6 +56,17 @@ class PartyFigures:
         self.ttft.merge(other.ttft)
 
 
+class QueueFigures:
+    """Of the requests of one class."""
+
+    __slots__ = ("in_vain", "requests", "waits")
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.waits = Sketch()  # in the queue, of those that waited there
+        self.in_vain = 0  # of these, that no replica answered
+
+
 class ReplicaFigures:
     """Of one replica."""
 
@@ -94,6 +106,7 @@ class Survey:
         self.longest_s = 0.0
         self.parties: Heavy[Party, PartyFigures] = Heavy(PARTIES_MAX, PartyFigures)
         self.replicas: Heavy[str, ReplicaFigures] = Heavy(REPLICAS_MAX, ReplicaFigures)
+        self.queues: dict[str, QueueFigures] = {}  # by class
         self.tpot = Sketch()  # seconds per token after the first
         self.alone = Alone()
         self._name_of = name_of
@@ -161,6 +174,8 @@ class Survey:
         if row.reason != Reason.OK and _source(row.reason) is not Source.CLIENT:
             party.failed += 1
             self.failed += 1
+        if row.priority in NUMBERS:
+            self._count_wait(row)
         for replica, kind, reason, _ in row.attempts:
             figures = self.replicas.touch(replica, 1.0)
             figures.attempts += 1
@@ -169,6 +184,15 @@ class Survey:
                 figures.failures[reason] += 1
         if row.replica and row.kind in GENERATES:
             self._count_answer(row, party)
+
+    def _count_wait(self, row: Row) -> None:
+        figures = self.queues.get(row.priority)
+        if figures is None:
+            figures = self.queues[row.priority] = QueueFigures()
+        figures.requests += 1
+        if row.queue_ms is not None:
+            figures.waits.add(row.queue_ms * 1e-3)
+            figures.in_vain += not row.replica
 
     def _count_answer(self, row: Row, party: PartyFigures) -> None:
         self.answers += 1

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from router.simulator.audit.findings import Findings, PartyFinding, ReplicaFinding
+from router.simulator.audit.findings import (
+    Findings,
+    PartyFinding,
+    QueueFinding,
+    ReplicaFinding,
+)
 from router.simulator.audit.tally import Parts
 from router.simulator.report.table import Column, build, plain
 
@@ -41,7 +46,27 @@ def waits(findings: Findings, top: int) -> list[str]:
         "",
         "w/o: about what it would be without all others. Percentages: what the TTFT of the slowest "
         "hundredth went into: its own prefill, waiting for others and for its own other requests, "
-        "the router and earlier attempts; what is unclear no line of the log explains.",
+        "the router, its queue and earlier attempts; what is unclear no line of the log explains.",
+    ]
+
+
+def queue(findings: Findings) -> list[str]:
+    """How long the router's own queue held the requests of each class."""
+    if not findings.queue:
+        return []
+    columns: list[Column[QueueFinding]] = [
+        Column("name", "class", text=lambda each: each.name),
+        Column("requests", "requests", value=lambda each: each.requests),
+        Column("waited", "waited", value=lambda each: each.waited),
+        Column("share", "of all", "%", lambda each: _percent(each.waited / each.requests)),
+        Column("p50", "wait p50", "ms", lambda each: _ms(each.wait_p50_s)),
+        Column("p99", "wait p99", "ms", lambda each: _ms(each.wait_p99_s)),
+        Column("in_vain", "in vain", value=lambda each: each.in_vain),
+    ]
+    return [
+        *_lines(findings.queue, columns),
+        "",
+        "wait: of those that waited; in vain: expired, or their clients left.",
     ]
 
 

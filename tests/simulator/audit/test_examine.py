@@ -381,3 +381,21 @@ def test_what_cannot_be_audited_is_an_error(tmp_path: Path, records: list[Record
         examine([str(tmp_path / "nowhere.log")])
     with pytest.raises(ValueError, match="named"):
         examine([write(tmp_path / "a.log", records)], named=0)
+
+
+def test_waits_in_the_queue_by_class(tmp_path: Path, records: list[Record]) -> None:
+    def waited(record: Record) -> Record:
+        if record.priority != "batch":
+            return record
+        return msgspec.structs.replace(record, queue_ms=2000.0)
+
+    left = Record(
+        ts=EPOCH, id="x", kind="chat", reason="queue_timeout", priority="batch", queue_ms=9e3
+    )
+    assert examine([write(tmp_path / "none.log", records)]).queue == []
+    found = examine([write(tmp_path / "a.log", [left, *changed(records, waited)])])
+    assert [one.name for one in found.queue] == ["high", "normal", "batch"]
+    high, _, batch = found.queue
+    assert (high.waited, high.wait_p50_s, high.in_vain) == (0, None, 0)
+    assert (batch.waited, batch.in_vain) == (batch.requests, 1)
+    assert batch.wait_p50_s == pytest.approx(2.0, rel=0.02)

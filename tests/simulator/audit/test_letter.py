@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from router.simulator.audit.findings import Findings, PairFinding, PartyFinding, ReplicaFinding
+from router.simulator.audit.findings import (
+    Findings,
+    PairFinding,
+    PartyFinding,
+    QueueFinding,
+    ReplicaFinding,
+)
 from router.simulator.audit.letter import letter
 from router.simulator.audit.parties import OTHERS
 from router.simulator.audit.tally import Parts
@@ -87,6 +93,7 @@ def found(*pairs: PairFinding, **fields: object) -> Findings:
         "streams": 2000,
         "parties": [CHAT, BATCH],
         "pairs": list(pairs),
+        "queue": [],
         "replicas": [replica("r0")],
         "known": 1.0,
         "unexplained_share": 0.01,
@@ -175,6 +182,20 @@ def test_bursts_and_slow_replicas_are_told() -> None:
     assert "r1: nobody in the log explains 40 % of its times to first token (fleet: 1.0 %)" in text
     assert "7 replica_reset, 2 x, 1 others" in text
     assert "r0: nobody" not in text
+
+
+def test_what_the_queue_cost_each_class() -> None:
+    assert "queue held" not in letter(found())
+    high = QueueFinding(
+        name="high", requests=1500, waited=300, in_vain=0, wait_p50_s=0.02, wait_p99_s=0.4
+    )
+    batch = QueueFinding(
+        name="batch", requests=500, waited=0, in_vain=0, wait_p50_s=None, wait_p99_s=None
+    )
+    table = section(letter(found(queue=[high, batch])), "How long the queue held them")
+    rows = [line.split() for line in table.splitlines()]
+    assert rows[-2] == ["high", "1,500", "300", "20", "20.0", "400", "0"]
+    assert rows[-1][:4] == ["batch", "500", "0", "0"]
 
 
 def test_what_it_does_not_know_it_says() -> None:

@@ -46,6 +46,7 @@ def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
         exact=True,
         estimated_tokens=990,
         blocks=b"123456",
+        queue_ms=12.5,
     )
     (row,), _ = read(tmp_path, msgspec.json.encode(record) + b"\n")
     for name in Row.__struct_fields__:

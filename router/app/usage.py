@@ -1,0 +1,57 @@
+"""What tenants have used, for people and scripts: GET /usage.
+
+Must never: change anything, or keep the event loop from its tokens for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from time import time
+from typing import Any, Final
+
+from router.core.urgency import CLASSES
+from router.observe.metrics import UNCLASSED
+from router.observe.tenant_usage import TenantUsage, Used, together
+
+_AT_ONCE: Final = 50  # tenants between two turns of the event loop: less than a millisecond
+
+
+async def described(usage: TenantUsage) -> dict[str, Any]:
+    """Everything since the start, by tenant, the one with most tokens first, and by class."""
+    total = Used()
+    found: list[tuple[int, dict[str, Any]]] = []
+    for number, (name, classes) in enumerate([*usage.tenants.items()], 1):
+        used = together(classes)
+        total.add(used)
+        by_class = {
+            urgency: _used(classes[urgency])
+            for urgency in (*CLASSES, UNCLASSED)
+            if urgency in classes
+        }
+        told = {"tenant": name, **_used(used), "classes": by_class}
+        found.append((used.prompt + used.output, told))
+        if number % _AT_ONCE == 0:
+            await asyncio.sleep(0)
+    found.sort(key=_tokens, reverse=True)
+    return {
+        "since": round(usage.since, 3),  # seconds since 1970
+        "seconds": round(time() - usage.since, 3),
+        "total": _used(total),
+        "tenants": [told for _, told in found],
+    }
+
+
+def _tokens(entry: tuple[int, dict[str, Any]]) -> int:
+    return entry[0]
+
+
+def _used(used: Used) -> dict[str, Any]:
+    return {
+        "requests": used.requests,
+        "prompt_tokens": used.prompt,  # the cached ones among them
+        "cached_tokens": used.cached,
+        "output_tokens": used.output,
+        "estimated": used.estimated,  # requests whose tokens were not all told by an engine
+        "cost": used.cost if used.is_priced else None,
+        "unpriced_tokens": used.unpriced,  # that the cost leaves out
+    }

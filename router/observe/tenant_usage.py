@@ -1,0 +1,122 @@
+"""What each tenant has used since the start: requests, tokens and their cost, by class of urgency.
+
+A tenant is the name of its API keys; requests without a known key are one tenant together. Prices
+are those in force when a request ends.
+
+Plain numbers, read when somebody asks: GET /usage tells all of them, /metrics the totals. Must
+never: be reset, or hold more than TENANTS_MAX names (a megabyte). Who comes later is counted with
+the others: names that come and go would make their counters fall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import time
+from typing import Final
+
+from router.config.model import Price
+
+# No key's name has a parenthesis (config/keys.py).
+NO_KEY: Final = "(none)"
+OTHERS: Final = "(other)"
+TENANTS_MAX: Final = 1000
+_MILLION: Final = 1e6
+
+
+class Used:
+    """What was used by one tenant in one class."""
+
+    __slots__ = ("cached", "cost", "estimated", "output", "prompt", "requests", "unpriced")
+
+    def __init__(self) -> None:
+        self.requests = 0  # that ended, in whatever way
+        self.prompt = 0  # tokens, the cached ones among them
+        self.cached = 0
+        self.output = 0
+        self.estimated = 0  # requests whose tokens were not all counted by an engine
+        self.unpriced = 0  # tokens of models that have no price
+        self.cost = 0.0  # of all others
+
+    def add(self, other: Used) -> None:
+        self.requests += other.requests
+        self.prompt += other.prompt
+        self.cached += other.cached
+        self.output += other.output
+        self.estimated += other.estimated
+        self.unpriced += other.unpriced
+        self.cost += other.cost
+
+    @property
+    def is_priced(self) -> bool:
+        """Whether the cost means anything: some of its tokens have had a price."""
+        return self.prompt + self.output > self.unpriced
+
+
+class _Prices:
+    """Of one token of one model."""
+
+    __slots__ = ("cached", "output", "prompt")
+
+    def __init__(self, price: Price) -> None:
+        self.prompt = price.input / _MILLION
+        self.cached = (price.input if price.cached is None else price.cached) / _MILLION
+        self.output = price.output / _MILLION
+
+
+class TenantUsage:
+    """Of all tenants of one router."""
+
+    __slots__ = ("_prices", "since", "tenants")
+
+    def __init__(self) -> None:
+        self.since = time()  # seconds since 1970
+        self.tenants: dict[str, dict[str, Used]] = {}  # by class
+        self._prices: dict[str, _Prices] = {}
+
+    def adopt(self, prices: Mapping[str, Price]) -> None:
+        """Other prices from now on, by model."""
+        self._prices = {model: _Prices(price) for model, price in prices.items()}
+
+    def count(
+        self,
+        tenant: str,
+        urgency: str,
+        model: str | None,
+        prompt: int,
+        cached: int,
+        output: int,
+        is_estimate: bool,
+    ) -> None:
+        """Count one request that has ended; no tokens: none were used."""
+        classes = self.tenants.get(tenant)
+        if classes is None:
+            classes = self._come(tenant)
+        used = classes.get(urgency)
+        if used is None:
+            used = classes[urgency] = Used()
+        used.requests += 1
+        used.prompt += prompt
+        used.cached += cached
+        used.output += output
+        if is_estimate:
+            used.estimated += 1
+        prices = self._prices.get(model) if model is not None else None
+        if prices is None:
+            used.unpriced += prompt + output
+        else:
+            fresh = prompt - cached
+            used.cost += fresh * prices.prompt + cached * prices.cached + output * prices.output
+
+    def _come(self, tenant: str) -> dict[str, Used]:
+        """The classes of a tenant that has no name here yet."""
+        if len(self.tenants) >= TENANTS_MAX and tenant != NO_KEY:
+            tenant = OTHERS
+        return self.tenants.setdefault(tenant, {})
+
+
+def together(classes: Mapping[str, Used]) -> Used:
+    """All classes of a tenant."""
+    found = Used()
+    for used in classes.values():
+        found.add(used)
+    return found

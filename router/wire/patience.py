@@ -1,0 +1,55 @@
+"""How long a client waits for its answer, as fields of its head say: seconds from the request on.
+
+    x-request-timeout-ms            ours: milliseconds, `30000`; nothing left, `0`, is an answer too
+    grpc-timeout                    gRPC over HTTP/2, "Requests": up to 8 digits and a unit, `30S`
+    x-envoy-expected-rq-timeout-ms  Envoy's router filter: when it gives up whatever has come
+    x-stainless-read-timeout        OpenAI's and Anthropic's SDKs: seconds until the first byte of
+    x-stainless-timeout             an answer (Python; the others), 600 where nobody chose
+
+Times are relative, because clocks differ. Ours must be readable, or the client would believe in
+a promise that nobody gave; what others made for others is believed where it can be.
+
+Must never: look at a clock.
+"""
+
+from __future__ import annotations
+
+import re
+from math import inf
+from typing import Final
+
+from router.core.errors import Reason, RouterError
+
+# Twenty digits: those who write the largest integer they have mean no end, and get none.
+_MILLISECONDS: Final = re.compile(rb"-?[0-9]{1,20}(?:\.[0-9]{1,9})?")
+_SECONDS: Final = re.compile(rb"[0-9]{1,9}(?:\.[0-9]{1,9})?")
+_GRPC: Final = re.compile(rb"([0-9]{1,8})([HMSmun])")
+_UNITS: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+
+
+def of_client(value: bytes) -> float:
+    """Seconds of an x-request-timeout-ms; 0 or less: none are left. Raises RouterError."""
+    if _MILLISECONDS.fullmatch(value) is None:
+        raise RouterError(
+            Reason.BAD_HEADER,
+            "the header x-request-timeout-ms must be milliseconds, such as 30000",
+        )
+    return float(value) / 1000.0
+
+
+def of_envoy(value: bytes) -> float:
+    """Seconds of an x-envoy-expected-rq-timeout-ms; infinity: it sets no limit."""
+    return seconds(value) / 1000.0
+
+
+def of_grpc(value: bytes) -> float:
+    """Seconds of a grpc-timeout; infinity: it sets no limit."""
+    found = _GRPC.fullmatch(value)
+    if found is None:
+        return inf
+    return float(found.group(1)) * _UNITS[found.group(2)] or inf
+
+
+def seconds(value: bytes) -> float:
+    """A number above 0; infinity for all else."""
+    return (float(value) or inf) if _SECONDS.fullmatch(value) is not None else inf

@@ -1,0 +1,21 @@
+"""What the admin port of a running router says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.harness.client import RawClient
+from tests.harness.messages import request
+from tests.harness.running import Router
+
+
+async def page(router: Router, path: str) -> Any:
+    """A page of JSON."""
+    client = await RawClient.connect(router.app.admin_port)
+    try:
+        await client.send(request(path, "Connection: close"))
+        answer = await client.recv_response()
+    finally:
+        client.close()
+    assert answer.status == 200, answer
+    return answer.json()

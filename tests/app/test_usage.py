@@ -1,0 +1,213 @@
+"""GET /usage of a running router: who used how many tokens, in which class, and what they cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from router.config.keys import KeyLine, hash_of, line_of
+from router.config.model import Keys, Prefix, Price
+from router.config.model import Usage as UsageConfig
+from tests.app.pages import page
+from tests.faults.metrics import number
+from tests.harness.behaviours import hang, stream_then_hang
+from tests.harness.messages import (
+    DONE,
+    LAST_CHUNK,
+    SSE_HEAD,
+    chat,
+    chunk,
+    event,
+    json_response,
+    request,
+    role,
+    token,
+)
+from tests.harness.replica import ReplicaConnection, eventually
+from tests.harness.running import Router, running, scenario
+
+ACME = "Authorization: Bearer acme-key"
+TOLD = {
+    "prompt_tokens": 1000,
+    "completion_tokens": 100,
+    "total_tokens": 1100,
+    "prompt_tokens_details": {"cached_tokens": 600},
+}
+PRICES = UsageConfig(prices={"m": Price(input=2.0, cached=0.5, output=10.0)})
+COST = (400 * 2.0 + 600 * 0.5 + 100 * 10.0) / 1e6  # of a request that is told as TOLD
+
+
+async def tells(connection: ReplicaConnection) -> None:
+    """Whole or streamed, with its counts."""
+    while asked := await connection.recv_request():
+        if asked.json().get("stream"):
+            told = event(
+                {"id": "c", "object": "chat.completion.chunk", "choices": [], "usage": TOLD}
+            )
+            events = (role(), token("a"), token("b", "stop"), told, DONE)
+            await connection.send(SSE_HEAD, *map(chunk, events), LAST_CHUNK)
+        else:
+            whole = {"id": "c", "object": "chat.completion", "choices": [{"index": 0}]}
+            await connection.send(json_response({**whole, "usage": TOLD}))
+
+
+def keys(folder: Path) -> Keys:
+    path = folder / "keys.jsonl"
+    path.write_text(line_of(KeyLine(name="acme", hash=hash_of(b"acme-key"))) + "\n")
+    return Keys(file=str(path))
+
+
+async def tenants(router: Router) -> dict[str, Any]:
+    return {each.pop("tenant"): each for each in (await page(router, "/usage"))["tenants"]}
+
+
+def test_tokens_and_costs_by_key_and_class(tmp_path: Path) -> None:
+    @scenario
+    async def story() -> None:
+        async with running(tells, keys=keys(tmp_path), usage=PRICES) as router:
+            assert (await page(router, "/usage"))["tenants"] == []
+            for stream in (False, True):
+                sent = chat(ACME, stream=stream, priority="high")
+                assert (await router.ask(sent, "POST")).status == 200
+            await router.ask(chat(), "POST")
+            await router.ask(request("/v1/models"))  # no inference: nobody's
+            told = await page(router, "/usage")
+            assert told["total"]["requests"] == 3
+            assert told["total"]["cost"] == pytest.approx(3 * COST)
+            assert told["seconds"] >= 0.0 and told["since"] > 1.7e9
+            found = {each.pop("tenant"): each for each in told["tenants"]}
+            assert list(found) == ["acme", "(none)"]  # who uses most comes first
+            acme = found["acme"]
+            assert acme["classes"].keys() == {"high"}
+            assert acme["classes"]["high"] == {k: v for k, v in acme.items() if k != "classes"}
+            assert acme["classes"]["high"] == {
+                "requests": 2,
+                "prompt_tokens": 2000,
+                "cached_tokens": 1200,
+                "output_tokens": 200,
+                "estimated": 0,
+                "cost": pytest.approx(2 * COST),
+                "unpriced_tokens": 0,
+            }
+            assert found["(none)"]["classes"].keys() == {"normal"}
+            port = router.app.admin_port
+            name = "hedgerow_tenant_tokens_total"
+            assert await number(port, name, tenant="acme", kind="prompt") == 2000
+            assert await number(port, name, tenant="acme", kind="cached") == 1200
+            assert await number(port, name, tenant="(none)", kind="output") == 100
+            assert await number(port, "hedgerow_tenant_requests_total", tenant="acme") == 2
+            cost = await number(port, "hedgerow_tenant_cost_total", tenant="acme")
+            assert cost == pytest.approx(2 * COST)
+
+    story()
+
+
+@scenario
+async def test_without_prices_there_is_no_cost() -> None:
+    async with running(tells) as router:
+        await router.ask(chat(), "POST")
+        (told,) = (await tenants(router)).values()
+        assert told["cost"] is None
+        assert told["unpriced_tokens"] == 1100
+        assert (await page(router, "/usage"))["total"]["cost"] is None
+
+
+@scenario
+async def test_prices_are_read_again() -> None:
+    async with running(tells) as router:
+        await router.ask(chat(), "POST")
+        app = router.app
+        app.read_again = lambda: msgspec.structs.replace(app.config, usage=PRICES)
+        await app.reload()
+        await router.ask(chat(), "POST")
+        (told,) = (await tenants(router)).values()
+        assert told["cost"] == pytest.approx(COST)
+        assert told["unpriced_tokens"] == 1100
+
+
+@scenario
+async def test_who_cancels_has_used_what_came_until_then() -> None:
+    long = "tell me a story, " * 60
+    behave = stream_then_hang(role(), token("a"), token("b"), token("c"))
+    async with running(behave, usage=PRICES) as router:
+        client = await router.client()
+        sent = chat(stream=True, messages=[{"role": "user", "content": long}])
+        await client.send(sent)
+        await client.recv_until(b'"c"')
+        client.close()
+        (line,) = await router.log()
+        assert line["reason"] == "client_gone"
+        (told,) = (await tenants(router)).values()
+        assert (told["requests"], told["output_tokens"]) == (1, 3)
+        assert told["prompt_tokens"] == line["estimated_tokens"] > 200
+        assert told["estimated"] == 1
+        assert told["cost"] == pytest.approx((told["prompt_tokens"] * 2 + 3 * 10) / 1e6)
+
+
+@scenario
+async def test_who_was_shown_nothing_has_used_nothing() -> None:
+    async with running(hang) as router:
+        client = await router.client()
+        await client.send(chat())
+        await eventually(lambda: bool(router.replica.requests), "the request is there")
+        client.close()
+        await router.log()
+        (told,) = (await tenants(router)).values()
+        assert (told["requests"], told["prompt_tokens"], told["output_tokens"]) == (1, 0, 0)
+        assert told["estimated"] == 0
+
+
+@scenario
+async def test_a_refusal_of_the_engine_costs_nobody_anything() -> None:
+    async def refuses(connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            await connection.send(json_response({"error": {"message": "no"}}, 400))
+
+    async with running(refuses, usage=PRICES) as router:
+        assert (await router.ask(chat(), "POST")).status == 400
+        (told,) = (await tenants(router)).values()
+        assert (told["requests"], told["prompt_tokens"], told["cost"]) == (1, 0, None)
+
+
+@scenario
+async def test_an_answer_that_nobody_counted_is_estimated() -> None:
+    async def answers(connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            await connection.send(json_response({"choices": [{"index": 0}]}))
+
+    async with running(answers, prefix=Prefix()) as router:
+        long = [{"role": "user", "content": "x" * 4000}]
+        assert (await router.ask(chat(messages=long), "POST")).status == 200
+        (told,) = (await tenants(router)).values()
+        assert (told["requests"], told["estimated"], told["output_tokens"]) == (1, 1, 0)
+        assert told["prompt_tokens"] == (await router.log())[0]["estimated_tokens"] > 0
+
+
+@scenario
+async def test_a_stream_that_breaks_is_counted_once() -> None:
+    async def breaks(connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        await connection.send(SSE_HEAD, chunk(role()), chunk(token("a")))
+        connection.close()
+
+    async with running(breaks, usage=PRICES) as router:
+        await router.ask(chat(stream=True), "POST")
+        (told,) = (await tenants(router)).values()
+        assert (told["requests"], told["output_tokens"], told["estimated"]) == (1, 1, 1)
+
+
+@scenario
+async def test_of_three_thousand_tenants_a_thousand_are_named() -> None:
+    async with running(tells) as router:
+        for name in range(3000):
+            router.app.metrics.usage.count(f"t{name}", "low", "m", name, 0, 1, False)
+        told = await page(router, "/usage")
+        names = [each["tenant"] for each in told["tenants"]]
+        assert names == ["(other)", *(f"t{name}" for name in reversed(range(1000)))]
+        assert told["total"]["requests"] == told["total"]["output_tokens"] == 3000
+        port, name = router.app.admin_port, "hedgerow_tenant_requests_total"
+        assert await number(port, name, tenant="t199") == 1
+        assert await number(port, name, tenant="(other)") == 2800

@@ -1,0 +1,127 @@
+"""The alert rules in deploy/prometheus speak of what a running router exposes, and say what they
+mean: promtool plays them, where it is installed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from router.config.model import BatchClass, Queue
+from router.observe.metrics import BOUNDS_S
+from tests.faults.metrics import scrape
+from tests.harness.behaviours import sse_tokens
+from tests.harness.messages import chat
+from tests.harness.running import running, scenario
+
+FOLDER = Path(__file__).parent.parent.parent / "deploy" / "prometheus"
+RULES = FOLDER / "hedgerow.rules.yml"
+ADDED = {"job", "instance"}  # by Prometheus, to every sample
+
+Samples = set[tuple[str, frozenset[tuple[str, str]]]]
+
+SELECTOR = re.compile(r"\b(hedgerow_\w+)(?:\{([^}]*)\})?")
+MATCHER = re.compile(r'(\w+)\s*(=~|=)\s*"([^"]*)"')
+BY = re.compile(r"\bby\s*\(([^)]*)\)")
+IN_TEXT = re.compile(r"\$labels\.(\w+)")
+
+
+def rules() -> list[dict[str, Any]]:
+    (group,) = yaml.safe_load(RULES.read_text())["groups"]
+    found: list[dict[str, Any]] = group["rules"]
+    return found
+
+
+def problems(rule: dict[str, Any], samples: Samples) -> list[str]:
+    """What a rule speaks of that is not there."""
+    expr = rule["expr"]
+    found = []
+    kept = ADDED.copy()
+    for name, inside in SELECTOR.findall(expr):
+        matchers = MATCHER.findall(inside)
+        fitting = [
+            dict(labels)
+            for sample, labels in samples
+            if sample == name and all(_fits(dict(labels), matcher) for matcher in matchers)
+        ]
+        if not fitting:
+            found.append(f"{name}{{{inside}}}")
+        kept |= {label for labels in fitting for label in labels}
+    for words in BY.findall(expr):
+        wanted = set(re.findall(r"\w+", words))
+        found += sorted(wanted - kept)
+        kept = wanted
+    texts = " ".join(rule["annotations"].values())
+    return found + sorted(set(IN_TEXT.findall(texts)) - kept)
+
+
+def _fits(labels: dict[str, str], matcher: tuple[str, str, str]) -> bool:
+    label, how, value = matcher
+    pattern = re.escape(value) if how == "=" else value
+    return re.fullmatch(pattern, labels.get(label, "")) is not None
+
+
+@scenario
+async def test_a_running_router_exposes_all_that_they_speak_of() -> None:
+    async with running(sse_tokens(3), queue=Queue(enabled=True)) as router:
+        answer = await router.ask(chat(stream=True, priority="high"), "POST")
+        assert answer.complete
+        samples = set(await scrape(router.app.admin_port))
+    for rule in rules():
+        assert problems(rule, samples) == [], rule["alert"]
+
+
+@pytest.mark.parametrize(
+    ("expr", "text", "wanted"),
+    [
+        ("hedgerow_ready == 0", "", []),
+        ('up{job="x"} == 0', "", []),
+        ("hedgerow_readiness == 0", "", ["hedgerow_readiness{}"]),
+        ('hedgerow_queue_depth{class="low"} > 1', "{{ $labels.class }}", []),
+        (
+            'hedgerow_queue_depth{class="lowest"} > 1',
+            "",
+            ['hedgerow_queue_depth{class="lowest"}'],
+        ),
+        ("sum by (job, tenant) (hedgerow_queue_depth)", "", ["tenant"]),
+        ("sum by (job) (hedgerow_queue_depth)", "{{ $labels.class }}", ["class"]),
+    ],
+)
+def test_what_is_not_there_would_be_noticed(expr: str, text: str, wanted: list[str]) -> None:
+    samples: Samples = {
+        ("hedgerow_ready", frozenset()),
+        ("hedgerow_queue_depth", frozenset({("class", "low")})),
+    }
+    assert problems({"expr": expr, "annotations": {"summary": text}}, samples) == wanted
+
+
+def test_bounds_are_those_of_the_configuration() -> None:
+    bounds = {rule["alert"]: rule["expr"].split(">")[-1].strip() for rule in rules()}
+    assert float(bounds["HedgerowBatchStarving"]) == BatchClass().starvation_s
+    # A quantile is as exact as the bucket it falls into.
+    assert float(bounds["HedgerowHighFirstTokenLate"]) in BOUNDS_S
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
+@pytest.mark.parametrize("what", [("check", RULES.name), ("test", "hedgerow.test.yml")])
+def test_promtool_agrees(what: tuple[str, str]) -> None:
+    verb, file = what
+    done = subprocess.run(
+        ["promtool", verb, "rules", file], cwd=FOLDER, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "SUCCESS" in done.stdout
+
+
+def test_each_rule_is_tried_when_it_fires_and_when_it_does_not() -> None:
+    tests = yaml.safe_load((FOLDER / "hedgerow.test.yml").read_text())["tests"]
+    tried: dict[str, set[bool]] = {}
+    for test in tests:
+        for case in test["alert_rule_test"]:
+            tried.setdefault(case["alertname"], set()).add(bool(case["exp_alerts"]))
+    assert tried == {rule["alert"]: {True, False} for rule in rules()}
