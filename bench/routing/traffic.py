@@ -10,9 +10,10 @@ KV cache make it, and what is placed is confirmed and ends some decisions later,
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from random import Random
-from typing import Final, cast
+from typing import Final
 
 from policies.contract import Context, RequestView, make_policy
 from router.config.model import Config
@@ -22,7 +23,8 @@ from router.dispatch.chooser import Chooser, Policies
 from router.fleet.knowledge import Knowledge
 from router.fleet.replica import Replica
 from router.observe.metrics import Metrics
-from router.wire.pool import Pool
+from router.wire.pool import Address, Pool
+from router.wire.sweep import Sweeper
 
 PROMPT_BYTES: Final = 16 * 1024
 KINDS: Final = ("unique", "conversation", "shared")
@@ -46,8 +48,11 @@ class Fleet:
         )
         self.rng = rng
         self.knowledge = Knowledge(self.config.prefix)
-        # Nothing is sent, so that no pool is asked for a connection.
-        pool = cast(Pool, None)
+        # Nothing is sent, so that no pool is asked for a connection, and no event loop runs.
+        loop = asyncio.new_event_loop()
+        loop.close()
+        config = self.config
+        pool = Pool(Address("", 0), config.limits, config.timeouts, Sweeper(loop, print), loop)
         self.replicas = tuple(
             Replica(replica, self.config.health, pool) for replica in self.config.replicas
         )

@@ -43,13 +43,12 @@ from policies.contract import (
     RoutingPolicy,
     policy,
 )
+from policies.routing.costs import cheapest, least_pending
 from policies.routing.prompts import prompt_tokens
-from policies.routing.ties import draw, lowest
 
 # Recent requests: counts are halved when there are so many of them per replica, so that the last
 # 32 to 64 decide.
 _RECENT = 64
-_FEW = 8  # replicas up to which a plain loop is the quickest
 _NOBODY: Mapping[Any, int] = {}
 
 
@@ -97,11 +96,6 @@ class KvAware(RoutingPolicy):
 
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:
         held, rng = ctx.held, ctx.rng
-        if not held and len(candidates) <= _FEW:
-            new = self.miss_cost * (view.prompt_tokens or prompt_tokens(view)) + 1.0
-            chosen = self._cheapest_of_few(candidates, new, rng)
-            if not self._is_full(chosen) and not self._lacks_room(chosen):
-                return Pick(chosen, "cheapest")
         chosen = self._cheapest(view, candidates, held, rng)
         reason = "cheapest"
         # Looking at the cheapest first comes to the same and costs nothing while none is full.
@@ -134,64 +128,10 @@ class KvAware(RoutingPolicy):
         tokens = prompt_tokens(view)
         miss_cost = self.miss_cost
         if held and tokens:
-            backlog = min([c.pending_tokens for c in candidates])
-            miss_cost *= 1.0 + self.crowding * backlog / tokens
+            miss_cost *= 1.0 + self.crowding * least_pending(candidates) / tokens
         new = miss_cost * tokens + 1.0
-        batch = self.batch
-        # The loops over everybody are written out: a call for each would cost more than the rest.
-        if len(held) * 4 > len(candidates):
-            spared = miss_cost * view.block_tokens
-            news: dict[int | None, float] = {
-                depth: max(new - depth * spared, 1.0) for depth in {*held.values()}
-            }
-            news[None] = new
-            costs = [
-                (c.pending_tokens + added) * (c.load + batch)
-                if c.weight == 1.0
-                else (c.pending_tokens / c.weight + added) * (c.load / c.weight + batch)
-                for c, added in zip(
-                    candidates, map(news.__getitem__, map(held.get, candidates)), strict=True
-                )
-            ]
-            return draw(lowest(candidates, costs), rng)
-        costs = [
-            (c.pending_tokens + new) * (c.load + batch)
-            if c.weight == 1.0
-            else (c.pending_tokens / c.weight + new) * (c.load / c.weight + batch)
-            for c in candidates
-        ]
-        # Most hold nothing, so far: only the few that do are looked at again.
-        for c, depth in held.items():
-            try:
-                index = candidates.index(c)
-            except ValueError:  # it holds the prefix and is no candidate
-                continue
-            less = max(new - depth * miss_cost * view.block_tokens, 1.0)
-            costs[index] = (c.pending_tokens / c.weight + less) * (c.load / c.weight + batch)
-        return draw(lowest(candidates, costs), rng)
-
-    def _cheapest_of_few(self, candidates: Sequence[C], new: float, rng: Random) -> C:
-        """The same for few replicas of which none holds anything: without lists, in half the time.
-
-        Among equals the newcomer wins with its share of the weights so far (Chao 1982).
-        """
-        batch = self.batch
-        best = candidates[0]
-        least = float("inf")
-        tied = 0.0  # the summed weights of all at `least`; 0: best stands alone
-        for c in candidates:
-            weight = c.weight
-            if weight == 1.0:
-                cost = (c.pending_tokens + new) * (c.load + batch)
-            else:
-                cost = (c.pending_tokens / weight + new) * (c.load / weight + batch)
-            if cost < least:
-                best, least, tied = c, cost, 0.0
-            elif cost == least:
-                tied = (tied or best.weight) + weight
-                if rng.random() * tied < weight:
-                    best = c
-        return best
+        spared = miss_cost * view.block_tokens
+        return cheapest(candidates, held, new, spared, self.batch, rng)
 
     def _is_full(self, candidate: Candidate) -> bool:
         if candidate.slots is not None and candidate.load >= candidate.slots:

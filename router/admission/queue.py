@@ -295,6 +295,8 @@ class Queue:
                 break
         door.poll_s = 0.0  # something came of it
         door.poll_at = min(door.poll_at, now + self._rules.poll_early_s)
+        if self._room.count:  # or the next one would wait for a poll that was put off before
+            self.next_at = min(self.next_at, door.poll_at)
         self._doors.grant(door, 1, self._uncached(ticket))
         return ticket
 

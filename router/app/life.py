@@ -124,14 +124,13 @@ class App:
         )
         self.port = self._server.sockets[0].getsockname()[1]
         if door is not None:
-            await door.run(self._own_url())
+            await door.run(self._from_within)
 
-    def _own_url(self) -> str:
-        """The data port as this machine reaches it."""
-        host, _ = split_host_port(self.config.listen)
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-        scheme = "http" if self._tls is None else "https"
-        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
+    def _from_within(self) -> ClientConnection:
+        """A connection of the batch door's, which has no address of its own."""
+        client = ClientConnection(self.parts.front)
+        client.peer = "127.0.0.1"
+        return client
 
     # -- stop ---------------------------------------------------------------------------------
 

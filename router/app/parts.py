@@ -9,12 +9,14 @@ import asyncio
 import hashlib
 import logging
 import ssl
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from policies.contract import RoutingPolicy
+from router.app.queued import batch_lines_waiting
 from router.config.address import parse_replica_url
 from router.config.keys import KeyLine, KeysProblem, read_keys
 from router.config.model import Config
@@ -109,7 +111,13 @@ class Parts:
         if config.batches.enabled:
             from router.batches.door import Door  # SQLite, for those who want it
 
-            self.door = self.dispatcher.door = Door(config.batches)
+            rules = config.batches
+            # Lines come through the data port: most of its places are for other clients.
+            most = min(rules.concurrency, max(1, self.max_clients(config) // 4))
+            rules = msgspec.structs.replace(rules, concurrency=most)
+            line = self.dispatcher.line
+            waiting = None if line is None else partial(batch_lines_waiting, line)
+            self.door = self.dispatcher.door = Door(rules, self.dispatcher.tenants.token, waiting)
         self.front = Front(
             self.dispatcher,
             self.sweeper,

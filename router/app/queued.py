@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from router.admission.counts import DROPS, QueueCounts
 from router.admission.queue import Queue
-from router.core.urgency import CLASSES
+from router.core.urgency import BATCH, CLASSES
 from router.dispatch.line import Line
 from router.observe.collector import Grid, Reading
 
@@ -30,6 +30,11 @@ _COUNTED: Final = (
 def waiting(line: Line | None) -> int:
     """How many requests wait."""
     return 0 if line is None else line.pools.waiting
+
+
+def batch_lines_waiting(line: Line, model: str) -> int:
+    """How many requests of class batch wait for the replicas of a model."""
+    return line.pools.of(model).depth[BATCH]
 
 
 def described(line: Line | None) -> dict[str, Any]:

@@ -227,11 +227,12 @@ def _readings(parts: Parts) -> Iterator[Reading | Grid]:
     yield Reading("prefix_index", help_text, "event", totals, is_counter=True)
     if parts.door is not None and parts.door.runner is not None:
         runner = parts.door.runner
+        lines = runner.lines
         help_text = "Batches that are not over, and lines of them under way."
-        held = {"batches": float(runner.running), "lines": float(runner.under_way)}
+        held = {"batches": float(runner.running), "lines": float(lines.under_way)}
         yield Reading("batches_under_way", help_text, "what", held)
         help_text = "Attempts at lines of batches, by what the answer meant."
-        ended = {name: float(n) for name, n in runner.ended.items()}
+        ended = {name: float(n) for name, n in lines.ended.items()}
         yield Reading("batch_attempts", help_text, "verdict", ended, is_counter=True)
     if parts.kv_watcher is not None and parts.tokens is not None:
         yield Reading(

@@ -3,7 +3,19 @@
 Clients upload JSONL, get their lines worked through as the fleet has room, and download the
 results. What is promised is on disk before it is answered: SQLite for the books, plain files beside
 it for the bytes. The lines themselves go out as ordinary requests of class batch through the
-router's own data port, so that routing, queueing and metrics see nothing special.
+router's own data plane, so that routing, queueing and metrics see nothing special.
 
-Must never: do file or database work on the event loop, or know how the data plane works inside.
+From the outside in
+-------------------
+    door        opens the folder, answers, works, rests, stops: what the app knows of all this
+    api         the endpoints (file_api, uploads; batch_api), and what holds for every answer
+    asked       what clients ask for, judged; quota: how much they may keep; shapes: what they see
+    runner      a task per batch: judge its file (lines), send its lines, write the results
+    sending     whose line is next (turns, job, feed) and when: by answers (pace) and the queue
+    sender      one line as a request (inside, secrets); outcome, verdict: what its answer means
+    recorder    results on their way into the books
+    store       the books (rows, database); shelf: the files; worker: the one thread for both
+
+Must never: do file or database work on the event loop, know how the data plane works inside, or
+write a client's secret down.
 """

@@ -16,7 +16,8 @@ from time import time
 from typing import TYPE_CHECKING, Final
 
 from router.batches.runner import Runner
-from router.batches.sender import Sender
+from router.batches.sender import Accept, Sender
+from router.batches.sending import Waiting
 from router.batches.shelf import Shelf
 from router.batches.store import Store
 from router.batches.worker import Worker
@@ -27,17 +28,20 @@ from router.observe.events import log_event
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from router.batches.api import Api
+    from router.batches.batch_api import BatchApi
 
-HOUSE_S: Final = 3600.0  # between two looks for what is outdated
+HOUSE_S: Final = 600.0  # between two looks for what is outdated
 CLOSE_TIMEOUT_S: Final = 1.0  # for requests under way when it stops
 
 
 class Door:
     """`open`, `run` once the data port listens, `rest` when draining, `stop`."""
 
-    def __init__(self, rules: Batches) -> None:
+    def __init__(self, rules: Batches, token: str, waiting: Waiting | None) -> None:
+        """`token`: by which the data port knows our lines. `waiting`: see `sending.py`."""
         self._rules = rules
+        self._token = token
+        self._waiting = waiting
         self._worker = Worker()
         self._shelf: Shelf | None = None
         self._store: Store | None = None
@@ -45,29 +49,33 @@ class Door:
         self._web: web.AppRunner | None = None
         self._house: asyncio.Task[None] | None = None
         self.runner: Runner | None = None
-        self._api: Api | None = None
+        self._batches: BatchApi | None = None
         self._is_closed = False
 
     @property
     def lines(self) -> int:
         """Lines under way."""
-        return 0 if self.runner is None else self.runner.under_way
+        return 0 if self.runner is None else self.runner.lines.under_way
 
     async def open(self) -> None:
         """Take the folder, ready to answer. Raises ConfigError when it cannot be used."""
         from aiohttp import web
 
-        from router.batches.api import Api
+        from router.batches.api import build
+        from router.batches.batch_api import BatchApi
+        from router.batches.file_api import FileApi
 
+        rules, worker = self._rules, self._worker
         try:
             shelf, store = await self._worker(self._take_folder)
         except (OSError, sqlite3.Error) as err:
             raise ConfigError([f"batches.folder: cannot be used: {err}"]) from None
-        self._sender = Sender(self._rules.result)
-        self.runner = Runner(store, shelf, self._worker, self._rules, self._sender)
-        self._api = api = Api(store, shelf, self._worker, self.runner, self._rules)
+        self._sender = Sender(self._token, rules.result)
+        self.runner = runner = Runner(store, shelf, worker, rules, self._sender, self._waiting)
+        files = FileApi(store, shelf, worker, rules)
+        self._batches = batches = BatchApi(store, worker, runner, rules)
         self._web = web.AppRunner(
-            api.build(),
+            build(files, batches, runner),
             access_log=None,
             handle_signals=False,
             handler_cancellation=True,  # a client that has left lingers nowhere
@@ -82,11 +90,11 @@ class Door:
         shelf.sweep(store.names())
         return shelf, store
 
-    async def run(self, url: str) -> None:
-        """Work through what is not over, by way of the data port at `url`."""
+    async def run(self, accept: Accept) -> None:
+        """Work through what is not over. `accept` makes the data plane's end of a connection."""
         assert self._sender is not None
         assert self.runner is not None
-        self._sender.url = url
+        self._sender.open(accept)
         await self.runner.start()
         self._house = asyncio.create_task(self._keep_house())
 
@@ -127,8 +135,8 @@ class Door:
                 await asyncio.wait_for(self._web.cleanup(), 3 * CLOSE_TIMEOUT_S)
             except TimeoutError:
                 pass
-        if self._api is not None:
-            await self._api.settled()
+        if self._batches is not None:
+            await self._batches.settled()
         if self.runner is not None:
             await self.runner.stop()
         if self._sender is not None:

@@ -1,4 +1,4 @@
-"""Names: of files and batches (random), of requests (from where they stand), of owners (a hash)."""
+"""Names: of files and batches (random), of requests (from where they stand)."""
 
 from __future__ import annotations
 
@@ -27,10 +27,3 @@ def request_id(batch_id: str, line: int) -> str:
     """The same whenever the line is sent again, so that the access log tells of repetitions."""
     digest = hashlib.blake2b(f"{batch_id}/{line}".encode(), digest_size=16)
     return "batch_req_" + digest.hexdigest()
-
-
-def owner_of(authorization: str | None) -> str:
-    """Whose a file or a batch is: a hash of the Authorization field; "" for who sent none."""
-    if not authorization:
-        return ""
-    return hashlib.sha256(authorization.encode("utf-8", "surrogateescape")).hexdigest()

@@ -73,7 +73,8 @@ class Cutter:
     def __init__(self, file: Readable, longest: int) -> None:
         self._file = file
         self._longest = longest
-        self._rest = b""
+        self._rest: list[bytes] = []  # of a line that has not ended, as it came ...
+        self._rest_bytes = 0  # ... joined once, or a long line would be copied with every piece
         self.number = 0  # of the last line given
         self.is_over = False
 
@@ -82,15 +83,7 @@ class Cutter:
 
         Raises Unusable for a line that is too long, of which nothing is kept, and OSError.
         """
-        piece = self._file.read(PIECE)
-        if not piece:
-            self.is_over = True
-            last, self._rest = self._rest, b""
-            found = [last] if last else []
-        else:
-            found = (self._rest + piece).split(b"\n") if b"\n" in piece else [self._rest + piece]
-            self._rest = found.pop()
-        for line in found:
+        for line in self._cut(self._file.read(PIECE)):
             self.number += 1
             if len(line) > self._longest:
                 self._refuse()
@@ -98,9 +91,25 @@ class Cutter:
                 line = line[len(_BOM) :]
             if line.strip(_BLANK):
                 yield self.number, line
-        if len(self._rest) > self._longest:
+        if self._rest_bytes > self._longest:
             self.number += 1
             self._refuse()
+
+    def _cut(self, piece: bytes) -> list[bytes]:
+        """The lines that end in a piece; the last one of all ends with the file."""
+        if not piece:
+            self.is_over = True
+            last = b"".join(self._rest)
+            self._rest, self._rest_bytes = [], 0
+            return [last] if last else []
+        found = piece.split(b"\n")
+        rest = found.pop()
+        if found:
+            found[0] = b"".join([*self._rest, found[0]])
+            self._rest, self._rest_bytes = [], 0
+        self._rest.append(rest)
+        self._rest_bytes += len(rest)
+        return found
 
     def _refuse(self) -> None:
         raise Unusable("line_too_long", f"This line is over {self._longest} bytes.")

@@ -1,4 +1,4 @@
-"""How many lines of one model may be under way at once. Pure; times are monotonic seconds.
+"""How many lines may be under way at once, of one owner for one model. Pure; monotonic seconds.
 
 The router's answers are the only signal: each good one lets the number grow, fast until the first
 refusal and by one per round after it; a refusal (429, 503) halves it and stops the sending for as
@@ -9,20 +9,20 @@ the stop.
 
 from __future__ import annotations
 
-FIRST = 4.0  # at once, before anything is known
+FIRST = 4  # at once, before anything is known
 LEAST = 1.0
 PAUSE_S = 1.0  # after a refusal that names no time
 PAUSE_MAX_S = 60.0  # nobody is believed beyond this: a poll a minute costs nothing
 
 
 class Pace:
-    """The window of one model."""
+    """The window of one owner's lines for one model."""
 
     __slots__ = ("_cut_at", "_most", "_slow", "resumes_at", "under_way", "window")
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, first: int = FIRST) -> None:
         self._most = float(most)
-        self.window = min(FIRST, self._most)
+        self.window = float(min(first, most))
         self.under_way = 0
         self.resumes_at = 0.0  # nothing leaves before
         self._slow = False  # a refusal was seen: grow by one per round
@@ -51,7 +51,8 @@ class Pace:
         self._slow = True
         if sent_at > self._cut_at:
             self._cut_at = now
-            self.window = max(LEAST, self.window / 2)
+            # Of what was really under way: a window that was never filled says nothing.
+            self.window = max(LEAST, min(self.window, self.under_way + 1.0) / 2)
         pause = PAUSE_S if retry_after_s is None else retry_after_s
         self.resumes_at = max(self.resumes_at, now + min(max(pause, 0.0), PAUSE_MAX_S))
         return self.resumes_at

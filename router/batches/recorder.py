@@ -1,7 +1,7 @@
 """Results on their way into the books: those that come while one commit runs share the next.
 
-A result that cannot be written (a full disk) is kept and tried again; meanwhile `is_stuck`, and
-whoever sends lines sends no more.
+A result that cannot be written (a full disk, or less left of it than is to stay free) is kept and
+tried again; meanwhile `is_stuck`, and whoever sends lines sends no more.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sqlite3
 from collections import deque
 from typing import Final
 
+from router.batches.shelf import Shelf
 from router.batches.store import Result, Store
 from router.batches.worker import Worker
 from router.observe.events import log_event
@@ -22,8 +23,9 @@ MOST: Final = 256  # results in one transaction
 class Recorder:
     """`record` returns when the result is on disk."""
 
-    def __init__(self, store: Store, worker: Worker, pause_s: float) -> None:
+    def __init__(self, store: Store, shelf: Shelf, worker: Worker, pause_s: float) -> None:
         self._store = store
+        self._shelf = shelf
         self._worker = worker
         self._pause_s = pause_s
         self._waiting: deque[tuple[Result, asyncio.Future[None]]] = deque()
@@ -57,7 +59,7 @@ class Recorder:
             while waiting:
                 some = [waiting[n] for n in range(min(len(waiting), MOST))]
                 try:
-                    await self._worker(self._store.record, [result for result, _ in some])
+                    await self._worker(self._keep, [result for result, _ in some])
                 except (sqlite3.Error, OSError) as err:
                     self.is_stuck = True
                     log_event(logging.ERROR, "batch results cannot be written", error=str(err))
@@ -70,3 +72,7 @@ class Recorder:
                         done.set_result(None)
         finally:
             self._task = None
+
+    def _keep(self, results: list[Result]) -> None:
+        self._shelf.check_room(0)
+        self._store.record(results)

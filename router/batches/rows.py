@@ -35,7 +35,7 @@ class Batch(NamedTuple):
     number: int
     id: str
     owner: str
-    authorization: str | None  # the field its lines are sent with; forgotten when it is over
+    needs_secret: bool  # its lines go with the client's own credentials, which are never here
     endpoint: str
     completion_window: str
     input_file: str

@@ -1,9 +1,7 @@
-"""Works batches through: validates them, sends their lines as the fleet has room, ends them.
+"""Works batches through: validates them, has their lines sent (`sending.py`), ends them.
 
-One task sends; every batch has one task that walks it through its states, each step of which can be
-done again after a crash. How many lines of a model are under way follows the router's answers
-(`pace.py`); whose line is next is one turn each (`turns.py`); what is in memory is bounded in lines
-and in bytes.
+Every batch has one task that walks it through its states, each step of which can be done again
+after a crash. Must never: keep in memory what the books have to know.
 """
 
 from __future__ import annotations
@@ -12,22 +10,17 @@ import asyncio
 import logging
 import sqlite3
 from collections.abc import Awaitable, Callable
-from functools import partial
 from random import Random
-from time import monotonic, time
+from time import time
 from typing import Final, TypeVar
 
 from router.batches.feed import Feed
-from router.batches.ids import request_id
-from router.batches.job import NEVER, Job
-from router.batches.lines import Line, Validated, is_json, validate
-from router.batches.pace import Pace
-from router.batches.recorder import Recorder
+from router.batches.job import Job
+from router.batches.lines import Validated, validate
 from router.batches.results import write_results
 from router.batches.rows import (
     CANCELLED,
     CANCELLING,
-    COMPLETED,
     EXPIRED,
     FINALIZING,
     IN_PROGRESS,
@@ -35,26 +28,23 @@ from router.batches.rows import (
     Batch,
     File,
 )
-from router.batches.sender import NO_ANSWER, Answer, Sender
-from router.batches.shapes import answered, errors_column, unanswered
+from router.batches.secrets import Secret, Secrets
+from router.batches.sender import Sender
+from router.batches.sending import Sending, Waiting
+from router.batches.shapes import errors_column
 from router.batches.shelf import Shelf
-from router.batches.store import Result, Store
-from router.batches.turns import Turns
-from router.batches.verdict import Verdict, backoff_s, judge
+from router.batches.store import Store
 from router.batches.worker import Worker
 from router.config.model import Batches
 from router.observe.events import log_event
 
-HELD_MOST: Final = 64 * 1024 * 1024  # bytes of lines in memory above which no more are read
-PACES_MOST: Final = 256  # models whose pace is remembered
-LAST_WORDS_S: Final = 5.0  # for results that wait to be written when we stop
 TROUBLE_S: Final = 2.0  # before what the disk refused is tried again
 
 T = TypeVar("T")
 
 
 class Runner:
-    """`start`, then `begin` and `cancel` as clients say, `rest` when draining, `stop` once."""
+    """`start`, then `begin`, `met`, `cancel` as clients say, `rest` when draining, `stop` once."""
 
     def __init__(
         self,
@@ -63,6 +53,7 @@ class Runner:
         worker: Worker,
         rules: Batches,
         sender: Sender,
+        waiting: Waiting | None = None,
         *,
         trouble_s: float = TROUBLE_S,
         rng: Random | None = None,
@@ -71,20 +62,21 @@ class Runner:
         self._shelf = shelf
         self._worker = worker
         self._rules = rules
-        self._sender = sender
         self._trouble_s = trouble_s
-        self._rng = Random() if rng is None else rng
-        self._recorder = Recorder(store, worker, trouble_s)
+        self._secrets = Secrets()
         self._lives: dict[int, asyncio.Task[None]] = {}
         self._jobs: dict[int, Job] = {}
-        self._turns: Turns[Job] = Turns()
-        self._paces: dict[str, Pace] = {}
-        self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._resting = False
-        self.held = 0  # bytes of lines in memory
-        self.under_way = 0  # lines
-        self.ended = {verdict.value: 0 for verdict in Verdict}  # attempts at lines, since the start
+        self.lines = Sending(
+            store,
+            shelf,
+            worker,
+            rules,
+            sender,
+            self._secrets,
+            waiting,
+            trouble_s=trouble_s,
+            rng=rng,
+        )
 
     @property
     def running(self) -> int:
@@ -95,15 +87,29 @@ class Runner:
         """Take up every batch that is not over. Raises sqlite3.Error."""
         for batch in await self._worker(self._store.unfinished):
             self.begin(batch)
-        self._task = asyncio.create_task(self._send_all())
+            if batch.needs_secret and batch.status in (VALIDATING, IN_PROGRESS):
+                log_event(logging.WARNING, "a batch waits for its client to ask", batch=batch.id)
+        self.lines.start()
 
     def begin(self, batch: Batch) -> None:
         """Take up a batch, unless that was done."""
         if batch.number in self._lives:
             return
+        if batch.needs_secret:
+            self._secrets.hold(batch.owner)
         task = asyncio.create_task(self._live(batch))
         self._lives[batch.number] = task
-        task.add_done_callback(lambda _: self._lives.pop(batch.number, None))
+        task.add_done_callback(lambda _: self._over(batch))
+
+    def _over(self, batch: Batch) -> None:
+        del self._lives[batch.number]
+        if batch.needs_secret:
+            self._secrets.release(batch.owner)
+
+    def met(self, owner: str, secret: Secret) -> None:
+        """An owner has come, with what replicas are to be shown for him."""
+        if self._secrets.learn(owner, secret):
+            self.lines.wake()
 
     def cancel(self, number: int) -> None:
         """The books say `cancelling`: what is under way ends, and the batch."""
@@ -113,19 +119,16 @@ class Runner:
 
     def rest(self) -> None:
         """Begin no more lines; those under way may end."""
-        self._resting = True
+        self.lines.rest()
 
     async def stop(self) -> None:
         """End everything; what has no result is sent again after the next start."""
-        self._resting = True
-        lines = [task for job in self._jobs.values() for task in job.tasks]
-        tasks = [*lines, *self._lives.values()]
-        if self._task is not None:
-            tasks.append(self._task)
-        for task in tasks:
+        await self.lines.stop()
+        lives = list(self._lives.values())
+        for task in lives:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self._recorder.close(LAST_WORDS_S)
+        await asyncio.gather(*lives, return_exceptions=True)
+        await self.lines.close()
 
     # -- a batch's way ------------------------------------------------------------------------
 
@@ -179,8 +182,7 @@ class Runner:
             batch = await self._worker(self._store.numbered, batch.number)
             if batch.status != IN_PROGRESS:
                 return batch
-            self._turns.add(batch.owner, job)
-            self._wake.set()
+            self.lines.join(job)
             try:
                 async with asyncio.timeout(max(0.0, batch.expires_at - time())):
                     ending = await job.ending
@@ -188,13 +190,9 @@ class Runner:
                 ending = EXPIRED
         finally:
             del self._jobs[batch.number]
-            self._turns.discard(batch.owner, job)
-            for task in job.tasks:
-                task.cancel()
-            await asyncio.gather(*job.tasks, return_exceptions=True)
-            self.held -= job.held
+            await self.lines.leave(job)
             await self._worker(feed.close)
-        await self._recorder.settled()
+        await self.lines.settled()
         if ending != CANCELLED:  # that is in the books already
             await self._worker(self._store.worked_through, batch.number, ending, int(time()))
         return await self._worker(self._store.numbered, batch.number)
@@ -223,140 +221,3 @@ class Runner:
         """Delete the results of a batch that is over: they are in its files."""
         while await self._worker(self._store.purge, number):
             pass
-
-    # -- lines --------------------------------------------------------------------------------
-
-    async def _send_all(self) -> None:
-        while True:
-            self._wake.clear()
-            await self._send_ready()
-            try:
-                async with asyncio.timeout(self._idle_s()):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
-
-    async def _send_ready(self) -> None:
-        """Begin every line that may begin now."""
-        while not self._resting and self.under_way < self._rules.concurrency:
-            if self._recorder.is_stuck:
-                return
-            now = monotonic()
-            job = self._turns.next(partial(self._is_ready, now))
-            if job is None:
-                return
-            line = job.next(now)
-            if line is None:
-                await self._fill(job)
-                continue
-            job.pop(now)
-            pace = self._pace_of(line.model)
-            pace.left()
-            self.under_way += 1
-            task = asyncio.create_task(self._send(job, line, pace, now))
-            job.tasks.add(task)
-            task.add_done_callback(partial(self._sent, job))
-
-    def _is_ready(self, now: float, job: Job) -> bool:
-        if job.ending.done():
-            return False
-        line = job.next(now)
-        if line is not None:
-            return self._pace_of(line.model).admits(now)
-        return job.wants_lines(now) and (self.held < HELD_MOST or not self.under_way)
-
-    async def _fill(self, job: Job) -> None:
-        try:
-            lines = await self._worker(job.feed.take)
-            if not job.ending.done():
-                self.held += job.took(lines)
-        except (OSError, sqlite3.Error) as err:
-            job.reads_at = monotonic() + self._trouble_s
-            log_event(logging.ERROR, "batch lines cannot be read", error=str(err))
-        except Exception as err:  # it is not the file that was judged
-            if not job.ending.done():
-                job.ending.set_exception(err)
-        self._check_done(job)
-
-    def _idle_s(self) -> float | None:
-        """How long nothing can change by itself; None: until somebody says so."""
-        if self._recorder.is_stuck:
-            return self._trouble_s
-        now = monotonic()
-        # What is due and still here waits for room, and the end of a line wakes us.
-        times = [job.next_due(now) for job in self._jobs.values()]
-        times += [pace.resumes_at for pace in self._paces.values() if pace.resumes_at > now]
-        first = min(times, default=NEVER)
-        # A moment later than due, so that whoever is woken finds it past.
-        return None if first == NEVER else first - now + 0.005
-
-    def _pace_of(self, model: str) -> Pace:
-        pace = self._paces.get(model)
-        if pace is None:
-            if len(self._paces) >= PACES_MOST:
-                self._paces = {m: p for m, p in self._paces.items() if p.under_way}
-            pace = self._paces[model] = Pace(self._rules.concurrency)
-        return pace
-
-    async def _send(self, job: Job, line: Line, pace: Pace, now: float) -> None:
-        batch = job.batch
-        name = request_id(batch.id, line.number)
-        try:
-            answer = await self._sender.send(batch.endpoint, line.body, name, batch.authorization)
-        except BaseException:
-            pace.gone()
-            raise
-        verdict = _verdict(answer)
-        self.ended[verdict.value] += 1
-        if verdict is Verdict.BUSY:
-            job.comes_again(line, pace.refused(now, monotonic(), answer.retry_after_s))
-            return
-        if verdict is Verdict.AGAIN:
-            pace.gone()
-            tries = job.tries[line.number] = job.tries.get(line.number, 0) + 1
-            if tries < self._rules.attempts:
-                pause = backoff_s(tries, self._rng.random())
-                job.comes_again(line, monotonic() + pause)
-                return
-        else:
-            pace.answered()
-        # The next line may leave while this one is written down.
-        self._wake.set()
-        record = _record(name, line, answer)
-        is_good = verdict is Verdict.DONE
-        await self._recorder.record(Result(batch.number, line.number, is_good, record))
-        self.held -= job.over_with(line)
-
-    def _sent(self, job: Job, task: asyncio.Task[None]) -> None:
-        job.tasks.discard(task)
-        self.under_way -= 1
-        self._wake.set()
-        if task.cancelled():
-            return  # and so is its batch
-        err = task.exception()
-        if err is not None and not job.ending.done():
-            # A bug of ours: the batch must not end as if this line had its result.
-            job.ending.set_exception(err)
-        self._check_done(job)
-
-    def _check_done(self, job: Job) -> None:
-        if job.is_done and not job.ending.done():
-            job.ending.set_result(COMPLETED)
-
-
-def _verdict(answer: Answer) -> Verdict:
-    if answer.status == NO_ANSWER:
-        return Verdict.AGAIN
-    verdict = judge(answer.status)
-    if answer.problem:
-        return Verdict.FAILED
-    if verdict is Verdict.DONE and not is_json(answer.body):
-        return Verdict.AGAIN
-    return verdict
-
-
-def _record(name: str, line: Line, answer: Answer) -> bytes:
-    if answer.problem:
-        code = "no_answer" if answer.status == NO_ANSWER else "response_too_large"
-        return unanswered(name, line.custom_id, code, answer.problem)
-    return answered(name, line.custom_id, answer.status, answer.body)

@@ -1,21 +1,28 @@
-"""One line as a request to the router's own data port.
+"""One line as a request to the router's own data plane.
 
-Over loopback and over HTTP, so that a line is routed, queued, limited, retried, counted and logged
-as any request is, under its owner's Authorization and in class batch. aiohttp is imported when the
-door opens, not when a configuration is checked.
+Over HTTP, as from any client, so that a line is routed, queued, limited, retried, counted and
+logged as any request is, in class batch and for its owner: under the client's own credentials where
+replicas ask for them, else by the owner's name, which the data plane believes whoever knows this
+process's token. aiohttp is imported when the door opens, not when a configuration is checked.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from router.batches.secrets import Secret
+from router.core.errors import Reason
 
 if TYPE_CHECKING:
     import aiohttp
 
-CONNECT_S: Final = 10.0
 KEEP_ALIVE_S: Final = 0.5  # lines follow each other at once, or not for long
-SMALL: Final = 1024 * 1024  # an answer above this waits until few other large ones are held
+SMALL: Final = 64 * 1024  # bytes; of larger answers only a few are in memory at once
 LARGE_AT_ONCE: Final = 4
 NO_ANSWER: Final = 0
 
@@ -26,21 +33,55 @@ class Answer(NamedTuple):
     retry_after_s: float | None
     problem: str
 
+    @property
+    def is_queue_full(self) -> bool:
+        """Whether it is a refusal of the router's own queue."""
+        try:
+            return _refusal(self.body).error.code in _QUEUE_FULL
+        except msgspec.DecodeError:
+            return False
+
+
+class _Error(msgspec.Struct):
+    code: str
+
+
+class _Refusal(msgspec.Struct):
+    error: _Error
+
+
+_refusal = msgspec.json.Decoder(_Refusal).decode
+_QUEUE_FULL: Final = frozenset(
+    {Reason.QUEUE_FULL.value, Reason.QUEUE_FLOW_FULL.value, Reason.QUEUE_BYTES_FULL.value}
+)
+
+
+# Makes the data plane's end of a connection.
+Accept = Callable[[], asyncio.BaseProtocol]
+
 
 class Sender:
-    """Connections to `url`, the router's own; `longest`: the bytes of an answer at most."""
+    """`open` once the data plane can be asked. `token`: by which it knows us; `longest`: the bytes
+    of an answer at most."""
 
-    def __init__(self, longest: int) -> None:
-        import aiohttp
-
-        self.url = ""  # known when the data port listens
+    def __init__(self, token: str, longest: int) -> None:
+        self._token = token
         self._longest = longest
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
+        self._session: aiohttp.ClientSession | None = None
+
+    def open(self, accept: Accept) -> None:
+        import aiohttp
+
+        from router.batches.inside import Inside
+
+        tracing = aiohttp.TraceConfig()
+        tracing.on_connection_create_end.append(_connected)
+        tracing.on_connection_reuseconn.append(_connected)
         self._session = aiohttp.ClientSession(
-            # Ourselves: there is nobody to be mistaken for, and our certificate names no loopback.
-            connector=aiohttp.TCPConnector(limit=0, ssl=False, keepalive_timeout=KEEP_ALIVE_S),
+            connector=Inside(accept, KEEP_ALIVE_S),
             # How long a line may take is the router's to say; it ends every request.
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
+            timeout=aiohttp.ClientTimeout(total=None),
             headers={
                 "Content-Type": "application/json",
                 "Accept": "application/json",
@@ -49,40 +90,77 @@ class Sender:
                 "x-priority": "batch",
             },
             cookie_jar=aiohttp.DummyCookieJar(),
+            trace_configs=[tracing],
         )
 
     async def close(self) -> None:
-        await self._session.close()
+        if self._session is not None:
+            await self._session.close()
 
-    async def send(
-        self, path: str, body: bytes, request_id: str, authorization: str | None
+    @asynccontextmanager
+    async def ask(
+        self,
+        path: str,
+        body: bytes,
+        request_id: str,
+        owner: str,
+        secret: Secret | None,
+        *,
+        on_connected: Callable[[], None],
+    ) -> AsyncIterator[Answer]:
+        """The whole answer; a large one is one of few until the block ends.
+
+        `on_connected`: called when the request is about to go. Never raises but CancelledError,
+        which ends the request.
+        """
+        headers = self._headers(request_id, owner, secret)
+        async with AsyncExitStack() as held:
+            yield await self._post(path, body, headers, on_connected, held)
+
+    def _headers(self, request_id: str, owner: str, secret: Secret | None) -> dict[str, str]:
+        headers = {"X-Request-Id": request_id}
+        if secret is not None:
+            headers.update(secret)
+        elif owner:
+            headers["X-Router-Owner"] = f"{self._token} {owner}"
+        return headers
+
+    async def _post(
+        self,
+        path: str,
+        body: bytes,
+        headers: dict[str, str],
+        on_connected: Callable[[], None],
+        held: AsyncExitStack,
     ) -> Answer:
-        """The whole answer. Never raises but CancelledError, which ends the request."""
         import aiohttp
 
-        headers = {"X-Request-Id": request_id}
-        if authorization is not None:
-            headers["Authorization"] = authorization
+        assert self._session is not None
         try:
             async with self._session.post(
-                self.url + path, data=body, headers=headers, allow_redirects=False
+                "http://hedgerow" + path,
+                data=body,
+                headers=headers,
+                allow_redirects=False,
+                trace_request_ctx=on_connected,
             ) as response:
-                return await self._read(response)
+                return await self._read(response, held)
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as err:
             return Answer(NO_ANSWER, b"", None, f"{type(err).__name__}: {err}")
 
-    async def _read(self, response: aiohttp.ClientResponse) -> Answer:
-        held = bytearray()
-        pieces = response.content.iter_any()
-        async for piece in pieces:
-            held += piece
-            if len(held) > SMALL:
-                async with self._large:
-                    async for more in pieces:
-                        held += more
-                        if len(held) > self._longest:
-                            response.close()
-                            problem = f"The answer is over {self._longest} bytes."
-                            return Answer(response.status, b"", None, problem)
+    async def _read(self, response: aiohttp.ClientResponse, held: AsyncExitStack) -> Answer:
+        body = bytearray()
+        async for piece in response.content.iter_any():
+            if len(body) <= SMALL < len(body) + len(piece):
+                await held.enter_async_context(self._large)
+            body += piece
+            if len(body) > self._longest:
+                response.close()
+                problem = f"The answer is over {self._longest} bytes."
+                return Answer(response.status, b"", None, problem)
         wait = response.headers.get("Retry-After", "")
-        return Answer(response.status, bytes(held), float(wait) if wait.isdecimal() else None, "")
+        return Answer(response.status, bytes(body), float(wait) if wait.isdecimal() else None, "")
+
+
+async def _connected(session: object, context: Any, params: object) -> None:
+    context.trace_request_ctx()

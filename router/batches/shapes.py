@@ -84,12 +84,12 @@ def errors_column(errors: Sequence[LineError]) -> str:
     ).decode()
 
 
-def answered(request_id: str, custom_id: str, status: int, body: bytes) -> bytes:
-    """The line of a request that was answered, with its newline. `body` is what came."""
+def answered(request_id: str, custom_id: str, status: int, body: msgspec.Raw | str) -> bytes:
+    """The line of a request that was answered, with its newline."""
     return _line(
         request_id,
         custom_id,
-        {"status_code": status, "request_id": request_id, "body": _as_json(body)},
+        {"status_code": status, "request_id": request_id, "body": body},
         None,
     )
 
@@ -99,13 +99,12 @@ def unanswered(request_id: str, custom_id: str, code: str, message: str) -> byte
     return _line(request_id, custom_id, None, {"code": code, "message": message})
 
 
-def _as_json(body: bytes) -> msgspec.Raw | str:
-    """JSON stays what it is, less its line breaks; anything else becomes a text."""
+def as_json(body: bytes) -> msgspec.Raw | None:
+    """JSON as a line of a file may hold it: as it is, less its line breaks. None: it is none."""
     if not is_json(body):
-        return body.decode("utf-8", "replace")
-    if b"\n" in body or b"\r" in body:
-        body = msgspec.json.format(body, indent=-1)
-    return msgspec.Raw(body)
+        return None
+    # JSON has them between its members only; in its strings they are escaped.
+    return msgspec.Raw(body.translate(None, b"\r\n") if b"\n" in body or b"\r" in body else body)
 
 
 def _line(request_id: str, custom_id: str, response: Any, error: Any) -> bytes:

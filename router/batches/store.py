@@ -7,16 +7,19 @@ Invariants, whatever dies and whenever:
 3. A batch's status moves forward only; a move that does not fit the status it finds does nothing.
 
 What was sent and not recorded when the process died is sent again, and has one result.
+
+Must never: hold a client's secret.
 """
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from router.batches.database import Transaction, open_database
+from router.batches.quota import Usage
 from router.batches.rows import (
     CANCELLED,
     CANCELLING,
@@ -31,62 +34,9 @@ from router.batches.rows import (
     File,
 )
 
-VERSION: Final = 1
 _PURGED_AT_ONCE: Final = 200  # results of batches that are over, deleted in one transaction
 _FREED_AT_ONCE: Final = 1000  # pages given back to the file system
 
-_SCHEMA: Final = """
-CREATE TABLE files (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    id TEXT NOT NULL UNIQUE,
-    owner TEXT NOT NULL,
-    purpose TEXT NOT NULL,
-    filename TEXT NOT NULL,
-    bytes INTEGER NOT NULL,
-    created_at INTEGER NOT NULL,
-    expires_at INTEGER NOT NULL
-) STRICT;
-CREATE INDEX files_of_owner ON files (owner, number);
-CREATE TABLE batches (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    id TEXT NOT NULL UNIQUE,
-    owner TEXT NOT NULL,
-    authorization TEXT,
-    endpoint TEXT NOT NULL,
-    completion_window TEXT NOT NULL,
-    input_file TEXT NOT NULL,
-    output_file TEXT,
-    error_file TEXT,
-    next_output TEXT NOT NULL,
-    next_error TEXT NOT NULL,
-    output_seconds INTEGER,
-    status TEXT NOT NULL,
-    ending TEXT NOT NULL,
-    metadata TEXT,
-    errors TEXT,
-    total INTEGER NOT NULL,
-    completed INTEGER NOT NULL,
-    failed INTEGER NOT NULL,
-    created_at INTEGER NOT NULL,
-    in_progress_at INTEGER,
-    expires_at INTEGER NOT NULL,
-    finalizing_at INTEGER,
-    completed_at INTEGER,
-    failed_at INTEGER,
-    expired_at INTEGER,
-    cancelling_at INTEGER,
-    cancelled_at INTEGER
-) STRICT;
-CREATE INDEX batches_of_owner ON batches (owner, number);
-CREATE INDEX batches_by_status ON batches (status);
-CREATE TABLE results (
-    batch INTEGER NOT NULL,
-    line INTEGER NOT NULL,
-    is_good INTEGER NOT NULL,
-    record BLOB NOT NULL,
-    UNIQUE (batch, line)
-) STRICT;
-"""
 _PENDING: Final = f"({', '.join(repr(status) for status in UNFINISHED)})"
 
 
@@ -103,22 +53,11 @@ class Store:
     """One database. Raises sqlite3.Error; OSError is what the files' side raises."""
 
     def __init__(self, path: Path) -> None:
-        # Keys of clients are in it; SQLite gives its own side files the same mode.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        self._db = db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        try:
-            db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before the first table, or never
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = FULL")
-            db.execute("PRAGMA secure_delete = FAST")
-            (version,) = db.execute("PRAGMA user_version").fetchone()
-            if version == 0:
-                db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
-            elif version != VERSION:
-                raise sqlite3.DatabaseError(f"{path} is of version {version}, not {VERSION}")
-        except BaseException:
-            db.close()
-            raise
+        self._db = open_database(path)
+        self.usage = Usage()  # of all files in the books, and of those on their way in
+        sums = "SELECT owner, count(*), sum(bytes) FROM files GROUP BY owner"
+        for owner, files, size in self._db.execute(sums):
+            self.usage.add(owner, files, size)
 
     def close(self) -> None:
         self._db.close()
@@ -126,8 +65,9 @@ class Store:
     # -- files --------------------------------------------------------------------------------
 
     def add_file(self, file: File) -> None:
-        with _Transaction(self._db) as db:
+        with Transaction(self._db) as db:
             _insert_file(db, file)
+        self.usage.add(file.owner, 1, file.bytes)
 
     def file(self, owner: str, file_id: str) -> File | None:
         row = self._db.execute(
@@ -156,8 +96,12 @@ class Store:
         return None if row is None else str(row[0])
 
     def remove_file(self, file_id: str) -> None:
-        with _Transaction(self._db) as db:
-            db.execute("DELETE FROM files WHERE id = ?", (file_id,))
+        with Transaction(self._db) as db:
+            rows = db.execute(
+                "DELETE FROM files WHERE id = ? RETURNING owner, bytes", (file_id,)
+            ).fetchall()
+        for owner, size in rows:
+            self.usage.add(owner, -1, -size)
 
     def names(self) -> set[str]:
         """What the folder may hold: files, and those that unfinished batches will make."""
@@ -182,7 +126,7 @@ class Store:
 
     def add_batch(self, batch: Batch) -> Batch:
         """Keep a new batch; the same with its number."""
-        with _Transaction(self._db) as db:
+        with Transaction(self._db) as db:
             marks = ", ".join("?" * (len(batch) - 1))
             names = ", ".join(Batch._fields[1:])
             cursor = db.execute(f"INSERT INTO batches ({names}) VALUES ({marks})", batch[1:])
@@ -222,7 +166,7 @@ class Store:
     def failed(self, number: int, errors: str, now: int) -> bool:
         """validating → failed."""
         return self._move(
-            "status = ?, errors = ?, failed_at = ?, authorization = NULL",
+            "status = ?, errors = ?, failed_at = ?",
             (FAILED, errors, now),
             number,
             VALIDATING,
@@ -262,13 +206,13 @@ class Store:
         if batch.status not in (FINALIZING, CANCELLING):
             return False
         assert batch.ending in (COMPLETED, EXPIRED, CANCELLED)
-        with _Transaction(self._db) as db:
+        with Transaction(self._db) as db:
             for file in (output, error):
                 if file is not None:
                     _insert_file(db, file)
             db.execute(
                 f"UPDATE batches SET status = ending, {batch.ending}_at = ?, output_file = ?,"
-                " error_file = ?, authorization = NULL WHERE number = ?",
+                " error_file = ? WHERE number = ?",
                 (
                     now,
                     None if output is None else output.id,
@@ -276,11 +220,14 @@ class Store:
                     number,
                 ),
             )
+        for file in (output, error):
+            if file is not None:
+                self.usage.add(file.owner, 1, file.bytes)
         return True
 
     def _move(self, change: str, values: Sequence[object], number: int, *of: str) -> bool:
         marks = ", ".join("?" * len(of))
-        with _Transaction(self._db) as db:
+        with Transaction(self._db) as db:
             cursor = db.execute(
                 f"UPDATE batches SET {change} WHERE number = ? AND status IN ({marks})",
                 (*values, number, *of),
@@ -291,7 +238,7 @@ class Store:
 
     def record(self, results: Iterable[Result]) -> None:
         """Keep results, all or none; of a line that has one already, the first stays."""
-        with _Transaction(self._db) as db:
+        with Transaction(self._db) as db:
             for result in results:
                 cursor = db.execute("INSERT OR IGNORE INTO results VALUES (?, ?, ?, ?)", result)
                 if cursor.rowcount:
@@ -335,7 +282,7 @@ class Store:
 
     def purge(self, number: int) -> bool:
         """Delete some results of a batch that is over; whether there is more to do."""
-        with _Transaction(self._db) as db:
+        with Transaction(self._db) as db:
             cursor = db.execute(
                 "DELETE FROM results WHERE rowid IN"
                 " (SELECT rowid FROM results WHERE batch = ? LIMIT ?)",
@@ -349,7 +296,7 @@ class Store:
 
     def forget(self, before: int) -> None:
         """Forget batches that were created before and are over."""
-        with _Transaction(self._db) as db:
+        with Transaction(self._db) as db:
             db.execute(
                 f"DELETE FROM batches WHERE created_at < ? AND status NOT IN {_PENDING}", (before,)
             )
@@ -369,32 +316,6 @@ class Store:
             values += [after, values[0]]
         words += f" ORDER BY number {'ASC' if oldest_first else 'DESC'} LIMIT ?"
         yield from self._db.execute(words, (*values, limit))
-
-
-class _Transaction:
-    """All or nothing. A failed commit (a full disk) leaves the database as it was."""
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
-
-    def __enter__(self) -> sqlite3.Connection:
-        self._db.execute("BEGIN IMMEDIATE")
-        return self._db
-
-    def __exit__(self, kind: object, *rest: object) -> None:
-        if kind is None:
-            try:
-                self._db.execute("COMMIT")
-                return
-            except sqlite3.Error:
-                self._roll_back()
-                raise
-        self._roll_back()
-
-    def _roll_back(self) -> None:
-        # A full disk may have rolled back already.
-        if self._db.in_transaction:
-            self._db.execute("ROLLBACK")
 
 
 def _insert_file(db: sqlite3.Connection, file: File) -> None:

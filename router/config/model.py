@@ -13,6 +13,7 @@ import msgspec
 
 KiB = 1024
 MiB = 1024 * KiB
+GiB = 1024 * MiB
 
 # A timer beyond 115 days is a slip of the keyboard, and far enough out it overflows the loop's.
 _LONGEST_S = 1e7
@@ -404,12 +405,17 @@ class Batches(Frozen, frozen=True):
     file: Bytes = 512 * MiB  # of one uploaded file (OpenAI: 512 MB)
     lines: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 50_000  # of one batch (OpenAI's)
     line: Bytes = 16 * MiB  # of one line
-    result: Bytes = 64 * MiB  # of one line's answer
+    result: Bytes = 16 * MiB  # of one line's answer
+    files: Count = 1000  # of one owner, results among them
+    files_total: Count = 100_000  # ... of all
+    bytes: Bytes = 16 * GiB  # of one owner's files
+    bytes_total: Bytes = 256 * GiB  # ... of all
     unfinished: Count = 100  # batches of one owner at once
-    concurrency: Count = 256  # lines under way at most; fewer while the router refuses any
+    unfinished_total: Count = 1000  # ... of all
+    concurrency: Count = 1024  # lines under way at most; fewer while enough of them wait
     attempts: Count = 5  # of a line whose request fails; a full fleet is waited for
     retention_s: Seconds = 30 * 86400.0  # of files and of batches that are over
-    disk_free: BytesOrNone = 1024 * MiB  # left free on the disk, whoever wants to upload
+    disk_free: BytesOrNone = 1024 * MiB  # left free on the disk; results wait for it
 
 
 class Drain(Frozen, frozen=True):

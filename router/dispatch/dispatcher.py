@@ -157,7 +157,8 @@ class Dispatcher:
         door = self.door
         assert door is not None
         name, timeouts = self._request_id(head), self.config.timeouts
-        tunnel = Tunnel(client, head, name, early, self, self._sweeper, timeouts)
+        introduction = self.tenants.introduce(head, self._authorization is not None)
+        tunnel = Tunnel(client, head, name, early, introduction, self, self._sweeper, timeouts)
         self.tunnels.add(tunnel)
         tunnel.start(door)
 

@@ -6,13 +6,21 @@ made of a request, and `enter` once its prompt is measured. What `enter` gives i
 
 A tenant's limits outlive a reload: accounts are kept by the key's name, and take the new limits.
 
+The batch door is told who its clients are (`introduce`), by names that are no secrets, and what it
+asks for them later it asks by these names: `x-router-owner`, which it alone may use, because it
+alone knows this process's token. No such field ever leaves the router.
+
 Must never: answer a client, or keep anything of a request that is over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
+from hmac import compare_digest
 from math import ceil
+from secrets import token_hex
+from typing import Final
 
 from router.admission.limits import Account, Grant, Verdict
 from router.config.keys import KeyLine
@@ -26,6 +34,7 @@ from router.intake.keys import Key, Keyring
 from router.intake.urgency import Judge
 from router.wire.heads import RequestHead
 
+_NAMED: Final = b"key:"  # begins the name of an owner whose key is in the file; others are hashes
 _REASONS = {
     Verdict.CONCURRENCY: Reason.KEY_CONCURRENCY,
     Verdict.REQUESTS: Reason.KEY_REQUESTS,
@@ -82,10 +91,12 @@ class Tenants:
         "judge",
         "pending",
         "requires_keys",
+        "token",
     )
 
     def __init__(self, config: Config, lines: Sequence[KeyLine], now: float) -> None:
         self._accounts: dict[str, Account] = {}
+        self.token = token_hex(16)  # the batch door's
         self.pending = Pending()
         self.judge = Judge(config.priority)
         self.adopt(config, lines, now)
@@ -119,12 +130,45 @@ class Tenants:
     def identify(self, head: RequestHead) -> Key | None:
         """The key of a request. Raises RouterError (KEY_REQUIRED)."""
         key = self._keys.find(head.authorization, head.api_key)
-        if key is None and self.requires_keys:
-            raise RouterError(
-                Reason.KEY_REQUIRED,
-                "a known API key is needed: Authorization: Bearer KEY, or x-api-key: KEY",
-            )
+        if key is None:
+            if head.owner is not None:
+                key = self._named(head, head.owner)
+            if key is None and self.requires_keys:
+                raise RouterError(
+                    Reason.KEY_REQUIRED,
+                    "a known API key is needed: Authorization: Bearer KEY, or x-api-key: KEY",
+                )
         return key
+
+    def _named(self, head: RequestHead, said: bytes) -> Key | None:
+        """The key that the batch door asks by; None: it asks for somebody who has none.
+
+        Raises RouterError (KEY_REQUIRED): it was taken back meanwhile.
+        """
+        token, _, owner = said.partition(b" ")
+        if not compare_digest(token, self.token.encode()):
+            head.owner = None  # whoever it is, it is not the door
+            return None
+        if not owner.startswith(_NAMED):
+            return None
+        key = self._keys.by_name.get(owner[len(_NAMED) :].decode("ascii", "replace"))
+        if key is None:
+            raise RouterError(Reason.KEY_REQUIRED, "the API key that asked for this is gone")
+        return key
+
+    def introduce(self, head: RequestHead, is_replaced: bool) -> bytes:
+        """Lines that tell the batch door who asks, each with its CRLF before it: a name, and the
+        client's own credentials where replicas are to get them.
+
+        `is_replaced`: they get an Authorization of ours. Raises RouterError (KEY_REQUIRED).
+        """
+        lines = b"\r\nx-router-owner: " + owner_of(self.identify(head), head)
+        if self.forwards:
+            if head.authorization is not None and not is_replaced:
+                lines += b"\r\n" + head.authorization
+            if head.api_key is not None:
+                lines += b"\r\n" + head.api_key
+        return lines
 
     def urgency(self, fields: Fields, head: RequestHead, peer: str, key: Key | None) -> Urgency:
         """How urgent an inference request is. Raises RouterError (BAD_PRIORITY)."""
@@ -190,7 +234,17 @@ def tenant_of(key: Key | None, head: RequestHead) -> bytes:
     """What tells tenants apart: the key's name, else the key that nobody knows; b"": nothing."""
     if key is not None:
         return key.name.encode()
-    return head.authorization or head.api_key or b""
+    return head.authorization or head.api_key or head.owner or b""
+
+
+def owner_of(key: Key | None, head: RequestHead) -> bytes:
+    """The same as a name that is no secret and outlives this process: what is on disk has it."""
+    if key is not None:
+        return _NAMED + key.name.encode()
+    line = head.authorization or head.api_key
+    if line is None:
+        return b""
+    return sha256(line[line.find(b":") + 1 :].strip(b" \t")).hexdigest().encode()
 
 
 def check_model(key: Key, model: str | None) -> None:

@@ -41,6 +41,7 @@ TIMEOUT: Final = 24
 ENVOY_TIMEOUT: Final = 25
 GRPC_TIMEOUT: Final = 26
 SDK_TIMEOUT: Final = 27
+OWNER: Final = 28
 
 _REQUEST: Final[dict[bytes, int]] = {
     b"host": HOST,
@@ -69,6 +70,7 @@ _REQUEST: Final[dict[bytes, int]] = {
     b"grpc-timeout": GRPC_TIMEOUT,
     b"x-stainless-timeout": SDK_TIMEOUT,
     b"x-stainless-read-timeout": SDK_TIMEOUT,
+    b"x-router-owner": OWNER,
     # An engine would believe these. What it is told about a request is the router's to say.
     b"x-vllm-priority": DROP,
     b"x-override-priority": DROP,
@@ -129,6 +131,7 @@ _NOT_REMEMBERED: Final = frozenset(
         LOAD,
         TIMEOUT,
         GRPC_TIMEOUT,
+        OWNER,
     }
 )
 _MEMO_LINES: Final = 4096

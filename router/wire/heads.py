@@ -44,6 +44,7 @@ class RequestHead(msgspec.Struct, gc=False):
     # Seconds for which its client says that it waits (`patience`) ...
     patience_s: float = inf
     sdk_patience_s: float = inf  # ... for the first byte of an answer, as its SDK says unasked
+    owner: bytes | None = None  # x-router-owner: for whom the batch door says it asks
     door: int = -1  # the class of urgency that its path named; -1: none
     route: Any = None  # a note of whoever judged the head
     passes: bool = False  # ... who wants its body to pass by us, as it comes

@@ -316,6 +316,8 @@ class RequestReader:
             elif action == h.GRPC_TIMEOUT:
                 head.patience_s = min(head.patience_s, patience.of_grpc(value))
                 keep.append(line)
+            elif action == h.OWNER:
+                head.owner = value
         if head.http_1_0:
             head.keep_alive = connection is not None and b"keep-alive" in connection
             if head.chunked:

@@ -5,7 +5,8 @@ passes in the pieces in which it comes. Both directions feel backpressure, so re
 client is paused here, against the rule elsewhere: what waits is a disk, not a GPU, and a client
 that leaves meanwhile is noticed a moment later. The far end closes after its answer, and so do we.
 
-Must never: read what passes, but for the status and the length of the answer.
+Must never: read what passes, but for the status and the length of the answer; or pass a client's
+secret on that the far end was not meant to see.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class Tunnel(asyncio.Protocol):
         "_early",
         "_far",
         "_far_closed",
+        "_introduction",
         "_left",
         "_over",
         "_owner",
@@ -76,10 +78,12 @@ class Tunnel(asyncio.Protocol):
         head: RequestHead,
         request_id: bytes,
         early: bytes,
+        introduction: bytes,
         owner: TunnelEnd,
         sweeper: Sweeper,
         timeouts: Timeouts,
     ) -> None:
+        """`introduction`: lines that tell the far end who asks, each behind its CRLF."""
         self.client = client
         self.head = head
         self.request_id = request_id
@@ -92,6 +96,7 @@ class Tunnel(asyncio.Protocol):
         self._sweeper = sweeper
         self._timeouts = timeouts
         self._early = early
+        self._introduction = introduction
         # Bytes of the body still to come; a chunked one does not tell.
         self._left = head.content_length or 0
         self._far: asyncio.Transport | None = None
@@ -186,7 +191,7 @@ class Tunnel(asyncio.Protocol):
         self.bytes_in = len(early)
         self._left -= len(early)
         self._open_window(monotonic())
-        far.write(request_head(self.head, self.request_id) + early)
+        far.write(request_head(self.head, self.request_id, self._introduction) + early)
         self.client.transport.resume_reading()
 
     def answer(self, data: bytes) -> None:
@@ -279,13 +284,11 @@ class FarEnd(asyncio.Protocol):
         self._tunnel.hold(False)
 
 
-def request_head(head: RequestHead, request_id: bytes) -> bytes:
+def request_head(head: RequestHead, request_id: bytes, introduction: bytes) -> bytes:
     """The head as the far end gets it: one request, then the connection closes."""
     version = b"1.0" if head.http_1_0 else b"1.1"
     parts = [b"%b %b HTTP/%b\r\nhost: %b" % (head.method, head.target, version, head.host or b"-")]
-    parts.append(head.joined)
-    if head.authorization is not None:
-        parts.append(b"\r\n" + head.authorization)
+    parts += [head.joined, introduction]
     if head.chunked:
         parts.append(b"\r\ntransfer-encoding: chunked")
     elif head.content_length is not None:

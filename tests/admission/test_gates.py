@@ -175,6 +175,18 @@ def test_early_polls_are_asked_for_only_where_they_help_and_ever_more_rarely() -
     assert streams.polls == 0
 
 
+def test_whole_answers_of_all_lengths_keep_a_replica_busy() -> None:
+    """A grant brings the next early poll forward, however rare polls had become before it."""
+    spot = Spot("a", slots=8)
+    world = World([spot])
+    outputs = [50 + number % 50 for number in range(1000)]
+    for output in outputs:
+        world.come(**BATCH, tokens=50, output=output, streamed=False)
+    world.run(30.0)
+    mean_s = spot.engine_tpot_s * sum(outputs) / len(outputs)
+    assert len(world.done) >= 0.95 * 30.0 * 8 / mean_s
+
+
 def test_a_replica_that_tells_nothing_is_used_up_to_a_learned_limit() -> None:
     spot = Spot("a", slots=None)
     world = World([spot])

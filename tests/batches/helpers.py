@@ -30,7 +30,7 @@ async def open_door(
         yield router
         door = router.app.parts.door
         if door is not None and door.runner is not None and not door.runner.running:
-            assert door.runner.held == 0, "bytes of lines that are over"
+            assert door.runner.lines.held == 0, "bytes of lines that are over"
 
 
 @asynccontextmanager

@@ -236,7 +236,7 @@ async def test_a_drain_finishes_lines_and_leaves_the_rest(tmp_path: Path) -> Non
             await go.wait()
             await connection.send(completion())
 
-    async with open_door(tmp_path / "b", behave) as router:
+    async with open_door(tmp_path / "b", behave, batches={"concurrency": 4}) as router:
         async with sdk(router) as client:
             batch = await submit(client, numbered(100))
             await eventually(lambda: len(router.replica.requests) == 4, "the first lines")

@@ -24,7 +24,6 @@ def new_batch() -> Batch:
     usual = {
         "id": "batch_1",
         "owner": "o",
-        "authorization": "Bearer k",
         "endpoint": "/v1/x",
         "completion_window": "24h",
         "input_file": "file-1",
@@ -35,7 +34,7 @@ def new_batch() -> Batch:
         "created_at": 100,
         "expires_at": 200,
     }
-    counts = dict.fromkeys(("number", "total", "completed", "failed"), 0)
+    counts = dict.fromkeys(("number", "needs_secret", "total", "completed", "failed"), 0)
     return Batch(**{**BLANK, **usual, **counts})
 
 
@@ -75,7 +74,6 @@ def test_moves_go_forward_only(store: Store) -> None:
     batch = store.numbered(NUMBER)
     assert (batch.status, batch.total, batch.cancelled_at) == ("cancelled", 3, 105)
     assert (batch.output_file, batch.error_file) == ("file-2", None)
-    assert batch.authorization is None
     assert store.unfinished() == []
 
 

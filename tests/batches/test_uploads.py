@@ -6,8 +6,7 @@ import asyncio
 import ssl
 from pathlib import Path
 
-import httpx
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from router.config.model import Tls
 from router.core.errors import Reason
@@ -221,12 +220,12 @@ async def test_a_slow_reader_is_waited_for_and_not_held(tmp_path: Path) -> None:
 
 @scenario
 async def test_over_tls(tmp_path: Path) -> None:
-    """Files go through TLS; the lines come back to the port over TLS as well."""
+    """Files go through TLS; the lines, which never leave the process, do not."""
     trust = ssl.create_default_context(cafile=CERT)
     trust.check_hostname = False
     tls = Tls(cert=CERT, key=KEY)
     async with open_door(tmp_path, json_ok, tls=tls) as router:
-        http = httpx.AsyncClient(verify=trust)
+        http = DefaultAsyncHttpxClient(verify=trust)
         url = f"https://127.0.0.1:{router.port}/v1"
         async with AsyncOpenAI(
             base_url=url, api_key="k", http_client=http, max_retries=0

@@ -1,0 +1,1 @@
+"""What files and batches cost the requests beside them."""

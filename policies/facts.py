@@ -1,0 +1,138 @@
+"""What a routing policy sees: a request, the replicas, the world; and what it says.
+
+Plain facts that other people keep up to date. A file of its own, because it is compiled with those
+who write them at every request.
+
+Must never: decide, or hold anything that a policy may not see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import Any, Generic, TypeVar
+
+from mypy_extensions import mypyc_attr
+
+
+class RequestView:
+    """What a policy may know of a request. Owned by one request and updated in place: a policy may
+    keep `blocks` (a tuple), nothing else."""
+
+    __slots__ = (
+        "attempts",
+        "block_tokens",
+        "blocks",
+        "body_bytes",
+        "chains",
+        "kind",
+        "model",
+        "prompt_bytes",
+        "prompt_tokens",
+        "session",
+        "stream",
+    )
+
+    def __init__(
+        self,
+        kind: str = "chat",
+        model: str | None = None,
+        stream: bool = False,
+        body_bytes: int = 0,
+        attempts: int = 0,
+        *,
+        prompt_bytes: int = 0,
+        prompt_tokens: int = 0,
+        blocks: tuple[int, ...] = (),
+        block_tokens: float = 128.0,
+        session: str | None = None,
+    ) -> None:
+        self.kind = kind  # the route: "chat", "completions", "embeddings", ... or "other"
+        self.model = model  # None: the request names none
+        self.stream = stream
+        self.body_bytes = body_bytes
+        self.attempts = attempts  # attempts already made for this request
+        self.prompt_bytes = prompt_bytes  # of the prompt as the client wrote it
+        self.prompt_tokens = prompt_tokens  # estimated; 0: there is no prompt, or nobody knows
+        self.blocks = blocks  # chained prefix block hashes, the first block first
+        self.block_tokens = block_tokens  # estimated tokens of one block, > 0
+        self.chains: object = None  # the caller's own: token ids, where they are known
+        self.session = session  # the client's key of a conversation, None: it gave none
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Candidate:
+    """What a policy sees of a replica: one object a replica, updated in place, never copied."""
+
+    __slots__ = (
+        "id",
+        "inflight",
+        "kv_tokens",
+        "kv_usage",
+        "load",
+        "pending_tokens",
+        "slots",
+        "tpot_s",
+        "ttft_s",
+        "waiting",
+        "weight",
+    )
+
+    def __init__(
+        self,
+        id: str,
+        *,
+        inflight: int = 0,
+        weight: float = 1.0,
+        waiting: int = 0,
+        load: int | None = None,
+        pending_tokens: int = 0,
+        kv_usage: float | None = None,
+        kv_tokens: int | None = None,
+        slots: int | None = None,
+        ttft_s: float | None = None,
+        tpot_s: float | None = None,
+    ) -> None:
+        self.id = id
+        self.inflight = inflight  # leases held now: our attempts dispatched and not ended
+        self.weight = weight  # > 0; slow start lowers it for a while
+        self.waiting = waiting  # our attempts without a first content event + others' that wait
+        # The batch: our attempts under way + others', running and waiting.
+        self.load = inflight if load is None else load
+        self.pending_tokens = pending_tokens  # uncached prompt tokens of our attempts that wait
+        self.kv_usage = kv_usage  # share of the KV cache in use, 0 to 1; None: unknown
+        self.kv_tokens = kv_tokens  # tokens that fit into the KV cache; None: unknown
+        self.slots = slots  # requests the engine runs at once; None: unknown
+        self.ttft_s = ttft_s  # seconds from dispatch to first content, lately; None: unknown
+        self.tpot_s = tpot_s  # seconds per output token, lately; None: unknown
+
+
+C = TypeVar("C", bound=Candidate)
+
+
+_NOTHING_HELD: Mapping[Any, int] = {}
+
+
+class Context:
+    """What a policy may use of the world: a seeded generator, the time, who holds the prefix."""
+
+    __slots__ = ("held", "now", "rng")
+
+    def __init__(
+        self, rng: Random, now: float = 0.0, held: Mapping[Any, int] = _NOTHING_HELD
+    ) -> None:
+        self.rng = rng
+        self.now = now  # monotonic seconds
+        # Candidate -> how many of the request's leading blocks its cache holds; absent: none. It
+        # may name replicas that are no candidates.
+        self.held = held
+
+
+class Pick(Generic[C]):
+    """A choice and, in one word, why."""
+
+    __slots__ = ("candidate", "reason")
+
+    def __init__(self, candidate: C, reason: str) -> None:
+        self.candidate = candidate
+        self.reason = reason

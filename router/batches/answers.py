@@ -1,0 +1,46 @@
+"""What every endpoint's handler uses: who asks, and answers as JSON.
+
+Import only through `door.py`: this module pulls in aiohttp.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from aiohttp import hdrs, web
+
+from router.batches.secrets import Secret
+
+OWNER: Final = "X-Router-Owner"  # said by the data port; a client's own never gets here
+_SECRETS: Final = (hdrs.AUTHORIZATION, "X-Api-Key")  # there where replicas are to get them
+_TYPES: Final = {
+    403: "insufficient_quota",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
+
+
+def owner_of(request: web.Request) -> str:
+    """Whose request it is; "": of nobody who said so."""
+    return request.headers.get(OWNER, "")
+
+
+def secret_of(request: web.Request) -> Secret | None:
+    """What replicas are to be shown for this client; None: nothing of its own."""
+    found = {name: request.headers[name] for name in _SECRETS if name in request.headers}
+    return found or None
+
+
+def json_answer(value: Any, status: int = 200) -> web.Response:
+    return web.Response(
+        body=msgspec.json.encode(value), status=status, content_type="application/json"
+    )
+
+
+def error_answer(status: int, code: str, message: str, param: str | None = None) -> web.Response:
+    """An error in OpenAI's shape."""
+    kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+    return json_answer(
+        {"error": {"message": message, "type": kind, "param": param, "code": code}}, status
+    )

@@ -1,0 +1,111 @@
+"""The database of the books: its tables, how it is opened, and what a transaction is."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+VERSION: Final = 2
+
+SCHEMA: Final = """
+CREATE TABLE files (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    owner TEXT NOT NULL,
+    purpose TEXT NOT NULL,
+    filename TEXT NOT NULL,
+    bytes INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX files_of_owner ON files (owner, number, bytes);
+CREATE INDEX files_by_expiry ON files (expires_at);
+CREATE TABLE batches (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    owner TEXT NOT NULL,
+    needs_secret INTEGER NOT NULL,
+    endpoint TEXT NOT NULL,
+    completion_window TEXT NOT NULL,
+    input_file TEXT NOT NULL,
+    output_file TEXT,
+    error_file TEXT,
+    next_output TEXT NOT NULL,
+    next_error TEXT NOT NULL,
+    output_seconds INTEGER,
+    status TEXT NOT NULL,
+    ending TEXT NOT NULL,
+    metadata TEXT,
+    errors TEXT,
+    total INTEGER NOT NULL,
+    completed INTEGER NOT NULL,
+    failed INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    in_progress_at INTEGER,
+    expires_at INTEGER NOT NULL,
+    finalizing_at INTEGER,
+    completed_at INTEGER,
+    failed_at INTEGER,
+    expired_at INTEGER,
+    cancelling_at INTEGER,
+    cancelled_at INTEGER
+) STRICT;
+CREATE INDEX batches_of_owner ON batches (owner, number);
+CREATE INDEX batches_by_status ON batches (status);
+CREATE TABLE results (
+    batch INTEGER NOT NULL,
+    line INTEGER NOT NULL,
+    is_good INTEGER NOT NULL,
+    record BLOB NOT NULL,
+    UNIQUE (batch, line)
+) STRICT;
+"""
+
+
+def open_database(path: Path) -> sqlite3.Connection:
+    """Open it, or make it. Raises sqlite3.Error, and OSError where the file cannot be."""
+    # What clients ask is in it; SQLite gives its own side files the same mode.
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before the first table, or never
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute("PRAGMA secure_delete = FAST")
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        if version == 0:
+            db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
+        elif version != VERSION:
+            raise sqlite3.DatabaseError(f"{path} is of version {version}, not {VERSION}")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+class Transaction:
+    """All or nothing. A failed commit (a full disk) leaves the database as it was."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def __enter__(self) -> sqlite3.Connection:
+        self._db.execute("BEGIN IMMEDIATE")
+        return self._db
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        if kind is None:
+            try:
+                self._db.execute("COMMIT")
+                return
+            except sqlite3.Error:
+                self._roll_back()
+                raise
+        self._roll_back()
+
+    def _roll_back(self) -> None:
+        # A full disk may have rolled back already.
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")

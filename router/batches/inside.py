@@ -1,0 +1,41 @@
+"""Connections to the data plane from within: each a socket pair, its other end a client's.
+
+So a line passes no port, no TLS and nobody else's accept queue, and is where it may wait as soon as
+it is sent. Import only through `sender.py`: this module pulls in aiohttp.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.tracing import Trace
+
+
+class Inside(aiohttp.BaseConnector):
+    """A client's connections; `accept` makes the protocol that the data plane reads them with."""
+
+    def __init__(
+        self, accept: Callable[[], asyncio.BaseProtocol], keepalive_timeout: float
+    ) -> None:
+        super().__init__(limit=0, keepalive_timeout=keepalive_timeout)
+        self._accept = accept
+
+    async def _create_connection(
+        self, req: aiohttp.ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout
+    ) -> ResponseHandler:
+        loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+        try:
+            ours.setblocking(False)
+            theirs.setblocking(False)
+            await loop.connect_accepted_socket(self._accept, theirs)
+            _, protocol = await loop.create_connection(self._factory, sock=ours)
+        except BaseException:
+            ours.close()
+            theirs.close()
+            raise
+        return protocol

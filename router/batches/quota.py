@@ -1,0 +1,48 @@
+"""How much an owner may keep here, and all of them together: files, and their bytes.
+
+What counts is what is in the books, results among it, and what is on its way in. Results are always
+kept, since their work is done; whoever has too much may not bring more.
+"""
+
+from __future__ import annotations
+
+from router.batches.asked import Refused
+from router.config.model import Batches
+
+
+class Usage:
+    """Files and bytes, of each owner and of all. Owners without any are forgotten."""
+
+    def __init__(self) -> None:
+        self.files = 0
+        self.bytes = 0
+        self._owners: dict[str, tuple[int, int]] = {}
+
+    def of(self, owner: str) -> tuple[int, int]:
+        """Files and bytes of one."""
+        return self._owners.get(owner, (0, 0))
+
+    def add(self, owner: str, files: int, size: int) -> None:
+        self.files += files
+        self.bytes += size
+        had = self.of(owner)
+        has = had[0] + files, had[1] + size
+        if any(has):
+            self._owners[owner] = has
+        else:
+            self._owners.pop(owner, None)
+
+
+def check_quota(rules: Batches, usage: Usage, owner: str, files: int, size: int) -> None:
+    """Whether an owner may have so many files and bytes more. Raises Refused, with the reason."""
+    own_files, own_bytes = usage.of(owner)
+    if own_files + files > rules.files:
+        message = f"You have {own_files} files of {rules.files}; delete some, or let them expire."
+        raise Refused(403, "file_quota_exceeded", message, "file")
+    if own_bytes + size > rules.bytes:
+        message = (
+            f"Your files hold {own_bytes} bytes of {rules.bytes}; delete some, or let them expire."
+        )
+        raise Refused(403, "byte_quota_exceeded", message, "file")
+    if usage.files + files > rules.files_total or usage.bytes + size > rules.bytes_total:
+        raise Refused(507, "storage_full", "The files of all clients take what they may.", "file")
