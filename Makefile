@@ -1,4 +1,4 @@
-# Eight commands; each works on a fresh machine with Python 3.11+ and make.
+# Nine commands; each works on a fresh machine with Python 3.11+ and make.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -6,7 +6,7 @@ COMPILED := build/compiled
 IN_COMPILED := cd $(COMPILED) && PYTHONPATH=$(CURDIR)/$(COMPILED)
 SOURCES := $(shell find router policies bench tests -name '*.py')
 
-.PHONY: run test test-compiled check test-engine bench-overhead bench-fleet bench-hedging clean
+.PHONY: run test test-compiled check test-engine bench-overhead bench-fleet bench-hedging bench-priority clean
 
 run: $(VENV)/.installed  ## a router in front of three emulated engines
 	$(BIN)/hedgerow serve --emulate 3
@@ -34,6 +34,10 @@ bench-fleet: $(COMPILED)/.built  ## time to first token of an emulated fleet, be
 bench-hedging: $(COMPILED)/.built  ## what second copies bring and cost, simulated and over HTTP
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench hedging \
 	    --html $(CURDIR)/build/bench-hedging.html
+
+bench-priority: $(COMPILED)/.built  ## what the queue's order brings and costs, simulated and over HTTP
+	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench priority \
+	    --html $(CURDIR)/build/bench-priority.html
 
 # A checkout runs its sources as they are. What a wheel holds, the hot path in C, is built in a copy,
 # so that no edited source ever lies beside an older binary of it.

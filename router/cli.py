@@ -39,6 +39,7 @@ _BENCHES = {
     "overhead": ("bench.overhead.cli", "CPU per request and per token, beside its peers"),
     "simulated": ("bench.fleet.simulated.cli", "policies in many scenarios, in virtual time"),
     "hedging": ("bench.hedging.cli", "what the second copy of a request brings and costs"),
+    "priority": ("bench.priority.cli", "what the queue's order brings and costs, class by class"),
     "fleet": ("bench.fleet.cli", "time to first token of an emulated fleet, beside its peers"),
 }
 

@@ -122,7 +122,11 @@ class Player:
             if answer is None:
                 return
             messages.append({"role": "assistant", "content": answer})
-            due = perf_counter() - self._begin
+            due = self.now()
+
+    def now(self) -> float:
+        """Seconds after the run's begin."""
+        return perf_counter() - self._begin
 
     async def _ask(
         self,
@@ -201,5 +205,9 @@ class Player:
 
 def _more(conversation: Conversation) -> bytes:
     """Header lines that only this conversation's requests have."""
-    fields = {"x-priority": conversation.urgency, "x-emulate-key": conversation.key}
+    fields = {
+        "x-priority": conversation.urgency,
+        "x-emulate-key": conversation.key,
+        "x-user-id": conversation.user,
+    }
     return "".join(f"{name}: {value}\r\n" for name, value in fields.items() if value).encode()

@@ -26,6 +26,7 @@ class Conversation(msgspec.Struct, frozen=True):
     turns: tuple[Turn, ...]
     urgency: str = ""  # x-priority of its requests; "": they have none
     key: str = ""  # x-emulate-key of its requests, whose luck then is the same in every run
+    user: str = ""  # x-user-id of its requests; "": they have none
 
 
 class Script(msgspec.Struct, frozen=True):

@@ -69,6 +69,7 @@ class Ticket(Item):
         "look",
         "model",
         "most",
+        "most_output",
         "node",
         "number",
         "order",
@@ -108,6 +109,7 @@ class Ticket(Item):
         tokens: int = 0,
         prompt: int = 0,
         output: int = -1,
+        most_output: int = -1,
         arrival: float = 0.0,
         deadline: float = inf,
         body_bytes: int = 0,
@@ -145,7 +147,8 @@ class Ticket(Item):
         self.node: Any = None  # where it waits: the policy's
         self.tokens = tokens  # uncached prompt tokens at the best place, predicted
         self.prompt = max(prompt, tokens)  # all prompt tokens
-        self.output = output  # output tokens, predicted; below 0: the queue predicts them
+        self.output = output  # output tokens, predicted; below 0: the queue predicts them ...
+        self.most_output = most_output  # ... and so many at most; below 0: its client says nothing
         self.account: Any = None  # whom the policy has charged ...
         self.charged = 0.0  # ... and what; to be reconciled with what it really cost
         self.flow: Any = None  # what is counted of its key and user

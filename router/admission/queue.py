@@ -161,7 +161,9 @@ class Queue:
 
     def _predict(self, ticket: Ticket) -> None:
         if ticket.output < 0:
-            ticket.output = self._outputs.predict(ticket.key, ticket.user)
+            output = self._outputs.predict(ticket.key, ticket.user)
+            most = ticket.most_output
+            ticket.output = min(output, most) if most >= 0 else output
 
     def _enter(self, ticket: Ticket, now: float) -> None:
         urgency = ticket.urgency

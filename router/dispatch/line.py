@@ -138,9 +138,10 @@ class Line:
     def _ticket(self, x: Exchange, model: str, lane: str | None) -> Ticket:
         view, fields = x.view, x.fields
         key, user = _flow(x)
+        most: int | None = fields.output_tokens
         output = -1
         if fields.n is not None and fields.n > 1:
-            output = min(fields.n, _CHOICES) * (fields.output_tokens or _OUTPUT)
+            output = min(fields.n, _CHOICES) * (most or _OUTPUT)
         return Ticket(
             x,
             model=model,
@@ -151,6 +152,7 @@ class Line:
             weight=1.0 if x.key is None else x.key.weight,
             tokens=view.prompt_tokens,
             output=output,
+            most_output=-1 if most is None else most,
             arrival=x.arrived,
             deadline=x.wanted_until,
             body_bytes=x.body_bytes,

@@ -7,7 +7,7 @@ typed it; argparse puts the flag's name in front.
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from policies.contract import PolicyConfigError, make_policy
+from policies.queueing.contract import make_order
 from router.emulator.timing import Timing
 from router.simulator.scenario import Fault
 
@@ -33,6 +34,18 @@ class Choice:
 
 def policy(text: str) -> Choice:
     """`NAME` or `NAME:option=value,option=value`; values as in the YAML configuration."""
+    return _choice(text, make_policy)
+
+
+NO_QUEUE = "off"
+
+
+def queue(text: str) -> Choice:
+    """The same of an order policy; `off`: nobody waits in the router."""
+    return Choice(text, text, {}) if text == NO_QUEUE else _choice(text, make_order)
+
+
+def _choice(text: str, make: Callable[[str, Mapping[str, Any]], object]) -> Choice:
     name, _, rest = text.partition(":")
     options: dict[str, Any] = {}
     for pair in rest.split(",") if rest else []:
@@ -47,7 +60,7 @@ def policy(text: str) -> Choice:
         except yaml.YAMLError:
             raise ArgumentTypeError(f"{value!r} is no value (in {text!r})") from None
     try:
-        make_policy(name, options)
+        make(name, options)
     except PolicyConfigError as err:
         where = f"{err.option}: " if err.option else ""
         raise ArgumentTypeError(f"{where}{err}") from None

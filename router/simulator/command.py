@@ -16,13 +16,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
+from router.config.model import Queue
 from router.emulator.request import CoreConfig
 from router.emulator.timing import PROFILES, Timing
 from router.simulator import arguments as words
 from router.simulator.described import facts_of
 from router.simulator.flags import POLICIES, PROFILE, add_arguments
 from router.simulator.job import Job, Source
-from router.simulator.report.columns import of_runs
+from router.simulator.report.columns import of_parts, of_runs, parts_of
 from router.simulator.report.document import document
 from router.simulator.report.findings import findings
 from router.simulator.report.group import Slo
@@ -137,9 +138,11 @@ def _jobs(
     slo = Slo(args.ttft_slo / 1e3, args.tpot_slo / 1e3)
     choices = args.policy or [words.policy(name) for name in POLICIES]
     labels = [choice.label for choice in choices]
-    twice = next((label for label in labels if labels.count(label) > 1), None)
-    if twice is not None:
-        raise Refused(f"--policy {twice} is given twice")
+    queues = args.queue or [words.queue(words.NO_QUEUE)]
+    for flag, asked in (("--policy", labels), ("--queue", [queue.label for queue in queues])):
+        twice = next((label for label in asked if asked.count(label) > 1), None)
+        if twice is not None:
+            raise Refused(f"{flag} {twice} is given twice")
     if args.kv_tokens < trace.block_tokens:
         raise Refused(f"--kv-tokens: one block has {trace.block_tokens} tokens")
     core = CoreConfig(
@@ -165,13 +168,14 @@ def _jobs(
             )
     jobs = [
         Job(
-            policy=choice.label,
+            policy=f"{choice.label}, queue {queue.label}" if args.queue else choice.label,
             scenario=Scenario(
                 replicas=size,
                 core=core,
                 timing=timing,
                 policy=choice.name,
                 options=choice.options,
+                queue=_queue(queue),
                 routers=args.routers,
                 shared=args.shared,
                 polls=Polls(
@@ -187,10 +191,17 @@ def _jobs(
         )
         for size in sizes
         for choice in choices
+        for queue in queues
     ]
     if args.routers > 1 and not args.shared:
         jobs += [replace(job, scenario=replace(job.scenario, shared=True)) for job in jobs]
     return jobs
+
+
+def _queue(choice: words.Choice) -> Queue:
+    if choice.name == words.NO_QUEUE:
+        return Queue(enabled=False)
+    return Queue(enabled=True, policy=choice.name, options=dict(choice.options))
 
 
 def _print(args: argparse.Namespace, replay: Replay) -> None:
@@ -198,6 +209,9 @@ def _print(args: argparse.Namespace, replay: Replay) -> None:
     table = build(runs, of_runs(runs), group=lambda run: run.place, sort=args.sort)
     out = _out(args)
     print(plain(table), end="", file=out)
+    if args.queue and (parts := parts_of(runs, "by_class")):
+        by_class = build(parts, of_parts("class", parts), group=lambda part: part.name)
+        print(f"\n{plain(by_class)}", end="", file=out)
     if not args.quiet:
         print("".join(f"\n{line}" for line in findings(replay)), file=out)
     out.flush()

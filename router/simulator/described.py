@@ -29,6 +29,7 @@ def facts_of(
         ("engine model", f"{model_name}: {_timing(first.scenario.timing)}"),
         ("routers", _routers(jobs)),
         ("hedging", _hedging(first.scenario)),
+        *_queues(jobs),
         (
             "SLO",
             f"first token within {first.slo.ttft_s:g} s, "
@@ -125,6 +126,14 @@ def _hedging(scenario: Scenario) -> str:
         f"{rules.policy}, of the classes {' and '.join(rules.classes)}, for {rules.budget:.0%} of "
         f"the prefill tokens at most, below a utilisation of {rules.utilisation:g}"
     )
+
+
+def _queues(jobs: Sequence[Job]) -> list[Fact]:
+    asked = [job.scenario.queue for job in jobs]
+    if not any(rules.enabled for rules in asked):
+        return []
+    orders = dict.fromkeys(rules.policy if rules.enabled else "none" for rules in asked)
+    return [("queue", f"{', '.join(orders)}; gates, classes and limits as shipped")]
 
 
 def _fault(fault: Fault) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+from policies.queueing.ticket import Ticket
 from router.core.errors import STATUS, Reason, RouterError
 from router.dispatch.attempts import Attempt, Commit, Kind, Life, Step
 from router.emulator.request import Request
@@ -23,6 +24,7 @@ from router.simulator.outcome import Outcome
 from router.simulator.traffic import Arrival
 
 if TYPE_CHECKING:
+    from router.simulator.line import SimulatedLine
     from router.simulator.router import SimulatedRouter
 
 # Kinds of routes whose requests may be sent again after they may have been executed.
@@ -51,6 +53,7 @@ class Leg(Request):
         replica: Replica,
         engine: SimulatedEngine,
         streamed: bool,
+        priority: int,
     ) -> None:
         arrival = exchange.arrival
         super().__init__(
@@ -58,6 +61,7 @@ class Leg(Request):
             arrival.prompt_tokens,
             arrival.output_tokens,
             arrival.blocks + arrival.answer_blocks if arrival.answer_blocks else arrival.blocks,
+            priority,
         )
         self.exchange = exchange
         self.attempt = attempt
@@ -104,13 +108,16 @@ class SimulatedExchange:
         "_legs",
         "_retry_due",
         "_router",
-        "_streamed",
         "_timer",
         "_wait_due",
+        "_waits_since",
         "arrival",
         "life",
         "number",
         "outcome",
+        "streamed",
+        "ticket",
+        "urgency",
         "view",
     )
 
@@ -122,7 +129,10 @@ class SimulatedExchange:
         self.life = Life(router.most_attempts)
         self.view = router.view(arrival)
         # What generates nothing shows nothing before it is whole.
-        self._streamed = arrival.stream and arrival.output_tokens > 0
+        self.streamed = arrival.stream and arrival.output_tokens > 0
+        self.urgency = router.urgency(arrival)  # what engines are told; its wait may change it
+        self.ticket: Ticket | None = None  # in the queue, or of it
+        self._waits_since = now  # in the queue, while it does
         self._legs: list[Leg] = []  # that live: two while a copy races the first, else one
         self._budgeted = False  # one retry of the budget is ours
         self._wait_due = now + router.first_token_s
@@ -134,34 +144,84 @@ class SimulatedExchange:
     # -- attempts -----------------------------------------------------------------------------
 
     def start(self, now: float) -> None:
-        router, arrival = self._router, self.arrival
+        router = self._router
+        line = router.line
+        replica: Replica | None
         try:
-            candidates = router.fleet.eligible(self.view.model)
+            if line is not None:
+                replica = line.enter(self, now)
+                if replica is None:
+                    return  # the line sends it when it is its turn
+                self.outcome.queued_s = 0.0
+            else:
+                candidates = router.fleet.eligible(self.view.model)
+                replica = router.chooser.choose(self.view, candidates)
         except RouterError as err:
             self._finish(err.reason, now)
             return
-        leg = self._begin(router.chooser.choose(self.view, candidates), now)
-        self._hedge_due = router.hedger.dispatched(
-            self.view,
-            leg.attempt,
-            leg.replica,
-            arrival.priority,
-            arrival.kind in REPEATABLE,
-            self._streamed,
-            now,
-        )
+        self._begin(replica, now)
+
+    def queued(self, now: float) -> None:
+        """It waits for a replica: patience with one begins when it is sent there."""
+        self._waits_since = now
+        self._wait_due = inf
+
+    def granted(self, now: float) -> None:
+        """It has waited, and is about to be sent."""
+        self._wait_due = now + self._router.first_token_s
+        self.outcome.queued_s = max(0.0, self.outcome.queued_s) + now - self._waits_since
+
+    def expired(self, reason: Reason, now: float) -> None:
+        """It has waited too long."""
+        self._finish(reason, now)
+
+    def recall(self, now: float) -> None:
+        """It gives way to a more urgent one: what is under way ends, and has shown nothing."""
+        router = self._router
+        self._hedge_due = self._retry_due = inf
+        legs, self._legs = self._legs, []
+        for leg in legs:
+            leg.engine.cancel(leg)
+        self.life.recalled(now)
+        for leg in legs:
+            self._forget_prefix(leg)
+            router.hedger.failed(self.view, leg.attempt, leg.replica, now)
+            router.fleet.released(leg.replica)
+
+    def _begin(self, replica: Replica, now: float) -> None:
+        self.go(self.prepare(replica, now), now)
+
+    def go(self, leg: Leg, now: float) -> None:
+        """Send what was prepared, if its request has not ended meanwhile."""
+        if leg not in self._legs:
+            return
+        router, arrival = self._router, self.arrival
+        if not leg.attempt.index:
+            self._hedge_due = router.hedger.dispatched(
+                self.view,
+                leg.attempt,
+                leg.replica,
+                arrival.priority,
+                arrival.kind in REPEATABLE,
+                self.streamed,
+                now,
+            )
+        leg.engine.send(leg)
         if self._hedge_due <= now:
             self._hedge(now)
         elif self._hedge_due < inf:
             self._set_timer(self._hedge_due)
 
-    def _begin(self, replica: Replica, now: float, *, hedge: bool = False) -> Leg:
+    def prepare(self, replica: Replica, now: float, *, hedge: bool = False) -> Leg:
+        """Another attempt: its lease is taken, its prefix is promised, and nothing else happens."""
         router, view = self._router, self.view
         tokens, held = router.chooser.dispatched(view, replica)
         attempt = self.life.begin(
-            replica.id, replica, now, tokens, held, self._streamed, hedge=hedge
+            replica.id, replica, now, tokens, held, self.streamed, hedge=hedge
         )
         view.attempts = attempt.index + 1
+        if router.line is not None:
+            router.line.sent(self, replica, now, is_extra=hedge)
         engine = router.engines[replica]
         leg = Leg(
             f"{router.number}.{self.number}.{attempt.index}",
@@ -169,14 +229,14 @@ class SimulatedExchange:
             attempt,
             replica,
             engine,
-            self._streamed,
+            self.streamed,
+            router.told(self.urgency),
         )
-        if self._streamed:
+        if self.streamed:
             leg.overdue_due = now + replica.patience_s(replica.pending_tokens)
         self._legs.append(leg)
         self._tell_of(leg)
         self._set_timer(min(self._wait_due, leg.overdue_due))
-        engine.send(leg)
         return leg
 
     def _hedge(self, now: float) -> None:
@@ -188,8 +248,9 @@ class SimulatedExchange:
             view, first.attempt, first.replica, self.arrival.priority, self._others(), now
         )
         if others:
-            leg = self._begin(router.chooser.choose(view, others), now, hedge=True)
+            leg = self.prepare(router.chooser.choose(view, others), now, hedge=True)
             router.hedger.sent(view, leg.attempt, leg.replica, now)
+            leg.engine.send(leg)
         else:
             self._hedge_due = router.hedger.again(first.attempt, now)
             self._set_timer(self._hedge_due)
@@ -276,7 +337,9 @@ class SimulatedExchange:
         chooser.finished(self.view, leg.replica, None)
 
     def _others(self) -> Sequence[Replica]:
-        tried = [attempt.at for attempt in self.life.attempts]
+        # One that was preempted has failed nowhere.
+        attempts = self.life.attempts
+        tried = [a.at for a in attempts if a.reason is not Reason.PREEMPTED]
         try:
             return self._router.fleet.eligible(self.view.model, tried)
         except RouterError:
@@ -299,17 +362,22 @@ class SimulatedExchange:
         self._won(leg, now)
         self.outcome.first = now
         self._set_timer(now + router.token_gap_s)
-        ttft_s = now - attempt.began if self._streamed else None
+        ttft_s = now - attempt.began if self.streamed else None
         router.fleet.showed_content(replica, now, attempt.began, ttft_s, attempt.tokens)
         router.chooser.shown(self.view, replica, attempt.held, ttft_s)
-        router.hedger.shown(self.view, attempt, replica, self._streamed, now)
+        router.hedger.shown(self.view, attempt, replica, self.streamed, now)
 
     def _won(self, leg: Leg, now: float) -> None:
         """It was the first: all others are cancelled, at their engines too."""
         self._tell_of(leg)
         self._hedge_due = leg.overdue_due = inf
-        if len(self._legs) == 1:
-            return
+        if len(self._legs) > 1:
+            self._outrun(leg, now)
+        line, ticket = self._router.line, self.ticket
+        if line is not None and ticket is not None:
+            line.shown(ticket, leg.replica, now)
+
+    def _outrun(self, leg: Leg, now: float) -> None:
         router = self._router
         losers = [other for other in self._legs if other is not leg]
         self._legs = [leg]
@@ -319,9 +387,7 @@ class SimulatedExchange:
         for other in losers:
             attempt = other.attempt
             self._forget_prefix(other)
-            router.hedger.outrun(
-                self.view, attempt, leg.attempt, other.replica, self._streamed, now
-            )
+            router.hedger.outrun(self.view, attempt, leg.attempt, other.replica, self.streamed, now)
             router.fleet.released(other.replica)
             self.outcome.wasted_tokens += attempt.tokens
 
@@ -435,6 +501,8 @@ class SimulatedExchange:
             life.end(reason, now)
         if self._budgeted:
             router.budget.give()
+        if router.line is not None:
+            self._leave(router.line, reason, now, answered)
         metrics = router.metrics
         outcome.ended = now
         outcome.reason = reason
@@ -455,9 +523,19 @@ class SimulatedExchange:
                 output = arrival.output_tokens
                 outcome.cached_tokens = cached = answered.cached_tokens
                 metrics.counted_tokens(model, arrival.prompt_tokens, output, cached)
-            if self._streamed and output is not None and output > 1:
+            if self.streamed and output is not None and output > 1:
                 answered.replica.paced((now - outcome.first) / (output - 1))
             router.chooser.finished(self.view, answered.replica, output)
         for attempt in life.attempts:
             metrics.attempt(attempt.replica_id, attempt.kind, attempt.reason)
         router.ended(self)
+
+    def _leave(self, line: SimulatedLine, reason: Reason, now: float, answered: Leg | None) -> None:
+        """The queue hears what the request really cost, as far as its engine told."""
+        tokens, output, replica = -1, 0, None
+        if answered is not None:
+            replica, output = answered.replica, answered.made
+            if reason is Reason.OK:
+                output = self.arrival.output_tokens
+                tokens = max(0, self.arrival.prompt_tokens - answered.cached_tokens)
+        line.over(self, reason, replica, tokens, output, now)

@@ -33,6 +33,7 @@ examples:
   hedgerow replay access.log --policy kv_aware --policy least_load --replicas 8..12 --html out.html
   hedgerow replay access.log --policy kv_aware --policy kv_aware:miss_cost=4 --replicas 16
   hedgerow replay access.log --calibrate --routers 4 --replicas 16
+  hedgerow replay access.log --policy kv_aware --queue off --queue fifo --queue fair --replicas 8
   hedgerow replay trace.jsonl --replicas 8 --fault slow:0:60:120:10 --fault kill:1:300:400
 """
 
@@ -122,6 +123,14 @@ def _add_routers(group: Any) -> None:
         action="append",
         metavar="NAME[:option=value,...]",
         help=f"repeat to compare (default: {', '.join(POLICIES)})",
+    )
+    add(
+        "--queue",
+        type=words.queue,
+        action="append",
+        metavar="NAME[:option=value,...]",
+        help="order of those that wait in the router, each with each policy; off: nobody does; "
+        "repeat to compare (default: off)",
     )
     add(
         "--routers",

@@ -6,10 +6,15 @@ Times are seconds of the traffic's clock. Must never: keep an outcome that was h
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
+from router.admission.counts import REFUSALS
 from router.core.errors import Reason
 from router.simulator.traffic import Arrival
+
+# Ends of requests that were never sent because of the queue: it was full, or their time was over.
+REFUSED: Final = frozenset(REFUSALS)
+EXPIRED: Final = frozenset({Reason.QUEUE_TIMEOUT, Reason.DEADLINE_PASSED})
 
 
 class Outcome:
@@ -25,6 +30,7 @@ class Outcome:
         "first",
         "hedge_won",
         "hedged",
+        "queued_s",
         "reason",
         "replica",
         "router",
@@ -43,6 +49,9 @@ class Outcome:
         self.ended = -1.0  # its last token, or when it failed
         self.cached_tokens = 0  # of the prompt, that the engine found in its cache
         self.expected_tokens = 0  # ... that the router took it to hold there
+        # Seconds it waited in the router's queue, all together, before it was sent; < 0: there is
+        # none, or it was never sent.
+        self.queued_s = -1.0
         self.attempts = 1  # copies included
         self.hedged = False  # a second copy was sent ...
         self.hedge_won = False  # ... and answered first

@@ -16,18 +16,22 @@ from typing import Any, Final, cast
 from policies.contract import RequestView
 from router.config.model import Prefix, Retry, Routing
 from router.config.model import Replica as ReplicaConfig
+from router.core.urgency import NORMAL, NUMBERS, stepped
 from router.dispatch.chooser import Chooser, Policies
+from router.dispatch.engine_priority import written
 from router.dispatch.hedger import Hedger
 from router.dispatch.retry import Budget
 from router.fleet.knowledge import Knowledge
 from router.fleet.prefix import TokenRatio
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
+from router.intake.flow import NOBODY, Flow, Pending
 from router.observe.hedge_counts import HedgeCounts
 from router.observe.metrics import Metrics
 from router.simulator.clock import Clock, Timers
 from router.simulator.engine import SimulatedEngine
 from router.simulator.exchange import SimulatedExchange
+from router.simulator.line import SimulatedLine
 from router.simulator.outcome import Outcome
 from router.simulator.scenario import Scenario
 from router.simulator.traffic import Arrival
@@ -94,12 +98,23 @@ class SimulatedRouter:
             replica = Replica(config, scenario.health, cast(Any, _NoPool()))
             self.engines[replica] = engine
             self.fleet.add(replica)
+        self._pending = Pending()  # requests of each flow
+        self._steps = scenario.steps
+        self._tells_priority = core.priority_scheduling
+        self.line: SimulatedLine | None = None  # of those that wait for a replica
+        if scenario.queue.enabled:
+            self.line = SimulatedLine(
+                scenario.queue, clock, self.fleet, self.knowledge, self.chooser, self.metrics
+            )
 
     # -- requests -----------------------------------------------------------------------------
 
     def take(self, arrival: Arrival, now: float) -> None:
         """A request arrives."""
         self.arrived = number = self.arrived + 1
+        flow = _flow(arrival)
+        if flow != NOBODY:
+            self._pending.come(flow)
         self.exchanges[number] = exchange = SimulatedExchange(self, number, arrival, now)
         self.budget.requests += 1
         self._clock.holds += 1
@@ -112,6 +127,18 @@ class SimulatedRouter:
         self.knowledge.measure(view, arrival.blocks[: self._most_blocks], prompt_bytes)
         view.session = arrival.session
         return view
+
+    def urgency(self, arrival: Arrival) -> float:
+        """How urgent a request is that has come, as `dispatch/tenants.py` has it."""
+        number = float(NUMBERS.get(arrival.priority, NORMAL))
+        flow = _flow(arrival)
+        if not self._steps or flow == NOBODY or (self.line is not None and self.line.is_fair):
+            return number
+        return stepped(number, self._pending.of(flow) - 1)
+
+    def told(self, urgency: float) -> int:
+        """What an engine is told of it: of vLLM's kind, as all that are simulated; lower first."""
+        return int(written("vllm", urgency) or 0) if self._tells_priority else 0
 
     def backoff_s(self, attempts: int) -> float:
         """The pause before another attempt, as `Dispatcher.backoff_s`."""
@@ -131,6 +158,9 @@ class SimulatedRouter:
     def ended(self, exchange: SimulatedExchange) -> None:
         """A request is over."""
         del self.exchanges[exchange.number]
+        flow = _flow(exchange.arrival)
+        if flow != NOBODY:
+            self._pending.go(flow)
         self.budget.requests -= 1
         self._clock.holds -= 1
         self._on_end(exchange.outcome)
@@ -157,6 +187,10 @@ class SimulatedRouter:
             found.append(f"router {self.number}: {len(self.exchanges)} requests under way")
         if self.budget.requests or self.budget.retries:
             found.append(f"router {self.number}: the retry budget is not given back")
+        if len(self._pending):
+            found.append(f"router {self.number}: {len(self._pending)} flows have requests pending")
+        if self.line is not None and self.line.pools.waiting:
+            found.append(f"router {self.number}: {self.line.pools.waiting} requests wait")
         for replica in self.fleet.replicas.values():
             own = (
                 replica.inflight,
@@ -169,6 +203,10 @@ class SimulatedRouter:
             if any(own):
                 found.append(f"router {self.number}: leases of {replica.id} are out: {own}")
         return found
+
+
+def _flow(arrival: Arrival) -> Flow:
+    return arrival.tenant, arrival.user
 
 
 class _NoPool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Final, Literal
 
-from router.config.model import Health, Hedging
+from router.config.model import Health, Hedging, Queue
 from router.emulator.request import CoreConfig
 from router.emulator.timing import Timing
 
@@ -111,6 +111,11 @@ class Scenario:
     hedging: Hedging = field(
         default_factory=Hedging
     )  # as the proxy's own; classes are the arrivals' `priority`
+    # As the proxy's own; keys are the arrivals' `tenant`.
+    queue: Queue = field(default_factory=lambda: Queue(enabled=False))
+    # As `priority.steps`: a user's next request is less urgent while others of his are pending.
+    # Engines are told of it if they go by it (`core.priority_scheduling`).
+    steps: bool = True
     health: Health = field(default_factory=Health)  # when a replica is suspect, ejected, warm again
     attempts: int = 3  # per request, as `retry.attempts`
     first_token_s: float = 300.0  # as `timeouts.first_token_s`; inf: however long it takes

@@ -10,9 +10,11 @@ Must never: tell a router anything that an engine of vLLM's kind does not.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from random import Random
 
 from router.core.lease import poll_begins
+from router.fleet.poller import HURRY_S
 from router.fleet.replica import Replica
 from router.fleet.signals import Signals
 from router.fleet.table import Fleet
@@ -37,10 +39,18 @@ class SimulatedPoller:
         self.fleet = fleet
         self.rules = rules
         self.rng = rng
+        self._turns: dict[Replica, _Turn] = {}
         if rules.interval_s:
             for replica, engine in engines.items():
+                turn = self._turns[replica] = _Turn(self, replica, engine)
                 # Spread over one interval, so that a large fleet is not asked all at once.
-                clock.at(rules.interval_s * rng.random(), _Turn(self, replica, engine).begins)
+                turn.rests(rules.interval_s * rng.random())
+
+    def hurry(self, replica: Replica) -> None:
+        """Poll a replica as soon as may be, not at its next turn."""
+        turn = self._turns.get(replica)
+        if turn is not None:
+            turn.hurry(self.clock.now)
 
     def pause_s(self) -> float:
         """Until the next poll of a replica."""
@@ -51,18 +61,49 @@ class SimulatedPoller:
 class _Turn:
     """One replica's turn in the round."""
 
-    __slots__ = ("_engine", "_next", "_number", "_poller", "_replica", "_signals")
+    __slots__ = (
+        "_began",
+        "_due",
+        "_engine",
+        "_is_hurried",
+        "_next",
+        "_number",
+        "_poller",
+        "_replica",
+        "_signals",
+    )
 
     def __init__(self, poller: SimulatedPoller, replica: Replica, engine: SimulatedEngine) -> None:
         self._poller = poller
         self._replica = replica
         self._engine = engine
         self._number = 0
-        self._next = 0.0  # when it is asked again
+        self._began = -inf  # when the last poll did
+        self._next = 0.0  # when it is asked again, ...
+        self._due = inf  # ... unless it is hurried; infinity: it is being asked
+        self._is_hurried = False
         self._signals: Signals | None = None  # on their way; None: nothing is
+
+    def rests(self, until: float) -> None:
+        """Ask the engine then."""
+        if self._is_hurried:
+            self._is_hurried = False
+            until = min(until, max(self._poller.clock.now, self._began + HURRY_S))
+        self._due = until
+        self._poller.clock.at(until, self.begins)
+
+    def hurry(self, now: float) -> None:
+        """Ask it sooner."""
+        self._is_hurried = True
+        if self._due < inf:
+            self.rests(self._due)
 
     def begins(self, now: float) -> None:
         """Ask the engine."""
+        if now != self._due:
+            return  # it was hurried
+        self._due = inf
+        self._began = now
         poller, replica, engine = self._poller, self._replica, self._engine
         poller.polls += 1
         rules = poller.rules
@@ -80,7 +121,7 @@ class _Turn:
             # as it is. Most polls of an idle fleet end here.
             replica.signals_at = heard
             poller.fleet.knowledge.tend()
-            poller.clock.at(self._next, self.begins)
+            self.rests(self._next)
             return
         self._number = poll_begins(replica)
         self._signals = signals
@@ -94,4 +135,4 @@ class _Turn:
         else:
             self._signals = None
             poller.fleet.observed(self._replica, signals, self._number, now)
-        poller.clock.at(self._next, self.begins)
+        self.rests(self._next)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from random import Random
@@ -21,6 +21,7 @@ from router.core.errors import Reason
 from router.simulator.clock import Clock
 from router.simulator.engine import EngineTotals, SimulatedEngine
 from router.simulator.hedges import Hedges
+from router.simulator.line import counted
 from router.simulator.outcome import LoadRecorder, Outcome, Recorder
 from router.simulator.probes import SimulatedProber
 from router.simulator.router import SimulatedRouter
@@ -46,6 +47,8 @@ class Totals:
     ejections: int
     policy_errors: int  # choices that the policy failed to make
     hedges: Hedges  # of all routers
+    # What their queues did, by class, 0 critical to 4 batch; empty: there are none.
+    queues: dict[str, tuple[int, ...]] = field(default_factory=dict)
     evictions: int  # (block, replica) pairs that routers forgot for want of room
 
 
@@ -122,6 +125,9 @@ class Simulation:
             )
             for router in self.routers
         )
+        for router, poller in zip(self.routers, self.pollers, strict=True):
+            if router.line is not None:
+                router.line.hurry = poller.hurry
         self._probers = tuple(
             SimulatedProber(
                 clock,
@@ -248,6 +254,7 @@ class Simulation:
             ejections=sum(sum(m.ejections_by_replica.values()) for m in metrics),
             policy_errors=sum(m.policy_errors for m in metrics),
             hedges=Hedges.of(router.hedger.metrics for router in self.routers),
+            queues=counted(router.line for router in self.routers),
             evictions=sum(r.knowledge.prefixes.stats.evictions for r in self.routers),
         )
 

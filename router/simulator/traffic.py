@@ -31,6 +31,7 @@ class Arrival:
         "session",
         "stream",
         "tenant",
+        "user",
     )
 
     def __init__(
@@ -42,6 +43,7 @@ class Arrival:
         blocks: tuple[int, ...] = (),
         *,
         tenant: str = "",
+        user: int = 0,
         priority: str = "",
         session: str | None = None,
         model: str | None = None,
@@ -55,6 +57,7 @@ class Arrival:
         self.output_tokens = output_tokens  # >= 0; 0: nothing is generated
         self.blocks = blocks
         self.tenant = tenant  # who pays, "" where nobody is told apart
+        self.user = user  # a number among its tenant's; 0: none is named
         self.priority = priority  # its class by name, "" for none
         self.session = session  # the conversation it belongs to
         self.model = model

@@ -103,6 +103,7 @@ class Shared(Synthetic):
                 self.output_tokens,
                 prefixes[group] + new_blocks(rng, own),
                 tenant=f"customer {group}",
+                user=user + 1,
                 session=f"{group}.{user}",
             )
 

@@ -173,3 +173,16 @@ def test_a_ticket_keeps_what_it_was_told() -> None:
     assert (ticket.lane, ticket.prompt, ticket.level) == ("m", 100, 2.0)
     assert Ticket(model="m", lane="pinned").lane == "pinned"
     assert Ticket().deadline == inf
+
+
+def test_no_answer_is_taken_to_be_longer_than_its_client_allows() -> None:
+    world = World([Spot("a", slots=1)], config(policy="shortest", gates={"prefill_tokens": 0}))
+    for _ in range(4):
+        world.come(tokens=10, output=10)
+    world.run(0.0)
+    short = Ticket(tokens=10, most_output=3, arrival=world.now)
+    assert not world.queue.offer(short, world.now)
+    assert short.output == 3
+    world.queue.leave(short)
+    world.run(60.0)
+    world.assert_empty()

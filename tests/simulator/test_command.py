@@ -280,3 +280,43 @@ def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
     )
     assert "--replicas" in done.stdout
     assert done.stderr == "[]\n"
+
+
+def test_orders_of_the_queue_are_compared_class_by_class(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "access.log"
+    line = {"kind": "chat", "status": 200, "stream": True, "attempts": [], "duration_ms": 5.0}
+    classes = ("high", "batch", "batch", "batch")
+    path.write_text(
+        "".join(
+            json.dumps(
+                {
+                    **line,
+                    "ts": 1000.0 + number / 50.0,
+                    "id": f"x-{number}",
+                    "class": classes[number % 4],
+                    "tenant": f"t{number % 3}",
+                    "prompt_tokens": 2000,
+                    "output_tokens": 10,
+                }
+            )
+            + "\n"
+            for number in range(200)
+        )
+    )
+    argv = [str(path), "--replicas", "1", "--policy", "p2c", *ENGINES, "--jobs", "1"]
+    orders = ["--queue", "off", "--queue", "fifo", "--queue", "strict:width=0.5"]
+    figures = tmp_path / "out.json"
+    assert status_of([*argv, *orders, "--json", str(figures)]) == 0
+    out, _ = capsys.readouterr()
+    assert "queue:        none, fifo, strict; gates" in out
+    assert "queued p99" in out and "p2c, queue strict:width=0.5" in out
+    off, fifo, strict = json.loads(figures.read_text())["runs"]
+    assert off["classes"]["high"]["queued_s"]["p99"] is None
+    high = [run["classes"]["high"]["ttft_s"]["p99"] for run in (off, fifo, strict)]
+    assert high[2] < high[1] < 0.5 * high[0]
+    assert status_of([*argv, "--queue", "lifo"]) == 2
+    assert "unknown" in capsys.readouterr().err
+    assert status_of([*argv, "--queue", "fifo", "--queue", "fifo"]) == 2
+    assert "--queue fifo is given twice" in capsys.readouterr().err

@@ -8,13 +8,24 @@ order, about the same replicas.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pytest
 
-from router.config.model import Health, Hedging
+from router.admission.pools import Pools
+from router.admission.queue import Queue as PoolQueue
+from router.config.model import (
+    Health,
+    Hedging,
+    Preemption,
+    Queue,
+    QueueClass,
+    QueueClasses,
+    QueueGates,
+)
 from router.core.build import is_compiled
 from router.core.errors import Reason
 from router.dispatch.attempts import Life
@@ -45,8 +56,8 @@ from tests.harness.messages import (
     role,
     token,
 )
-from tests.harness.replica import Behaviour, ReplicaConnection
-from tests.harness.running import running, scenario
+from tests.harness.replica import Behaviour, ReplicaConnection, eventually
+from tests.harness.running import Router, running, scenario
 from tests.simulator.worlds import Kept, Script, world
 
 pytestmark = pytest.mark.skipif(
@@ -57,9 +68,15 @@ WATCHED: dict[type, tuple[str, ...]] = {
     Fleet: ("succeeded", "showed_content", "overdue", "failed", "released"),
     Chooser: ("choose", "dispatched", "withdrawn", "shown", "finished"),
     Hedger: ("dispatched", "backup", "sent", "shown", "outrun", "failed"),
-    Life: (*("begin", "sent", "content", "outrun", "aside", "told", "completed", "failed", "end"),),
+    Life: (
+        *("begin", "sent", "content", "outrun", "aside", "told", "completed", "failed", "end"),
+        "recalled",
+    ),
     Budget: ("take", "give"),
     Replica: ("answered", "paced"),
+    # Not `freed`: how often it is told that nothing has changed depends on what happens when.
+    Pools: ("offer", "sent", "moved", "shown", "settle", "requeue", "leave", "passed"),
+    PoolQueue: ("passes",),
 }
 
 
@@ -81,7 +98,12 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
                     words.append(value.id)
                 elif isinstance(value, Reason):
                     words.append(value.value)
-            if (owner, name) in ((Life, "failed"), (Life, "content"), (Budget, "take")):
+            if (owner, name) in (
+                (Life, "failed"),
+                (Life, "content"),
+                (Budget, "take"),
+                (PoolQueue, "passes"),
+            ):
                 words.append(str(result))
             calls[at] = " ".join(words)
             return result
@@ -134,6 +156,9 @@ class Story:
     arrivals: tuple[Arrival, ...] = (Arrival(0, 0.01, 100, 3),)
     timeouts: dict[str, float] = field(default_factory=dict)
     hedging: Hedging = field(default_factory=Hedging)
+    queue: Queue = field(default_factory=lambda: Queue(enabled=False))
+    health: dict[str, Any] = field(default_factory=lambda: SUSPICIOUS)
+    together: bool = False  # each arrival comes when the one before it is in the router
 
 
 # -- two copies -----------------------------------------------------------------------------------
@@ -294,9 +319,210 @@ STORIES = {
 }
 
 
-@pytest.mark.parametrize("name", list(STORIES))
+# -- the queue ------------------------------------------------------------------------------------
+
+ONE_WAITS = QueueGates(waiting=1, prefill_tokens=0)
+PAUSE_S = 0.05  # between what one replica does and what another does next
+Part = Callable[[ReplicaConnection], Awaitable[None]]
+
+
+def in_turn(*parts: Part) -> Behaviour:
+    """What a replica does on its first connection, on its second, and so on."""
+    left = iter(parts)
+
+    async def behave(connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        await next(left)(connection)
+
+    return behave
+
+
+class Cue:
+    """Something that others wait for."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    async def give(self) -> None:
+        await asyncio.sleep(PAUSE_S)  # what was sent is read by then
+        self._event.set()
+
+    async def wait(self) -> None:
+        await self._event.wait()
+
+
+async def begin(connection: ReplicaConnection) -> None:
+    await connection.send(SSE_HEAD, chunk(role()), chunk(token("t0")))
+
+
+async def end(connection: ReplicaConnection) -> None:
+    tokens = [chunk(token(f"t{number}")) for number in range(1, 3)]
+    await connection.send(*tokens, chunk(DONE), LAST_CHUNK)
+
+
+def next_at_a_first_token(after_s: float = 0.3) -> Pair:
+    """The first request shows its first token when all others are here; whoever waits for that
+    comes to the same replica, and shows his before the first one ends."""
+    shown, ended = Cue(), Cue()
+
+    async def first(connection: ReplicaConnection) -> None:
+        await asyncio.sleep(after_s)
+        await begin(connection)
+        await shown.wait()
+        await end(connection)
+        await ended.give()
+        await until_closed(connection)
+
+    async def waited(connection: ReplicaConnection) -> None:
+        await begin(connection)
+        await shown.give()
+        await ended.wait()
+        await end(connection)
+        await last.give()
+        await until_closed(connection)
+
+    async def other(connection: ReplicaConnection) -> None:
+        await last.wait()
+        await streams(connection)
+
+    last = Cue()
+    return in_turn(first, waited), in_turn(other)
+
+
+def nobody_is_next(after_s: float = 0.5) -> Pair:
+    """Whoever waits has given up by then."""
+    over = Cue()
+
+    async def first(connection: ReplicaConnection) -> None:
+        await asyncio.sleep(after_s)
+        tokens = [chunk(token(f"t{number}")) for number in range(3)]
+        await connection.send(SSE_HEAD, chunk(role()), *tokens, chunk(DONE), LAST_CHUNK)
+        await over.give()
+        await until_closed(connection)
+
+    async def other(connection: ReplicaConnection) -> None:
+        await over.wait()
+        await streams(connection)
+
+    return in_turn(first), in_turn(other)
+
+
+def one_gives_way() -> Pair:
+    """The second replica's request is called back for an urgent one; it goes on at the first, when
+    that one's own request has begun."""
+    urgent_came, back, answered, shown = Cue(), Cue(), Cue(), Cue()
+
+    async def first(connection: ReplicaConnection) -> None:
+        await urgent_came.wait()
+        await begin(connection)
+        await shown.wait()
+        await end(connection)
+        await ended.give()
+        await until_closed(connection)
+
+    async def again(connection: ReplicaConnection) -> None:
+        await back.give()
+        await answered.wait()
+        await begin(connection)
+        await shown.give()
+        await ended.wait()
+        await end(connection)
+        await until_closed(connection)
+
+    async def urgent(connection: ReplicaConnection) -> None:
+        await urgent_came.give()
+        await back.wait()
+        await begin(connection)
+        await end(connection)
+        await answered.give()
+        await until_closed(connection)
+
+    ended = Cue()
+    return in_turn(first, again), in_turn(until_closed, urgent)
+
+
+def queued(**rules: Any) -> Queue:
+    return Queue(**{"enabled": True, "policy": "fifo", "gates": ONE_WAITS, **rules})
+
+
+# The first token of the first comes at 0.122 s, or later where its prompt is longer.
+QUEUE_STORIES = {
+    "one waits for a first token": Story(
+        replicas=next_at_a_first_token,
+        arrivals=(
+            Arrival(0, 0.01, 100, 4),
+            Arrival(1, 0.02, 300, 3),
+            Arrival(2, 0.03, 100, 3),
+        ),
+        queue=queued(),
+        health={},
+        together=True,
+    ),
+    "one is refused, as another waits": Story(
+        replicas=next_at_a_first_token,
+        arrivals=(
+            Arrival(0, 0.01, 100, 4),
+            Arrival(1, 0.02, 300, 3),
+            Arrival(2, 0.03, 100, 3),
+            Arrival(3, 0.04, 100, 3),
+        ),
+        queue=queued(classes=QueueClasses(normal=QueueClass(depth=1))),
+        health={},
+        together=True,
+    ),
+    "one waits for too long": Story(
+        replicas=nobody_is_next,
+        arrivals=(
+            Arrival(0, 0.01, 400, 3),
+            Arrival(1, 0.02, 600, 3),
+            Arrival(2, 0.03, 100, 3),
+        ),
+        queue=queued(classes=QueueClasses(normal=QueueClass(timeout_s=0.2))),
+        health={},
+        together=True,
+    ),
+    "one gives way": Story(
+        replicas=one_gives_way,
+        arrivals=(
+            Arrival(0, 0.01, 800, 4, priority="batch"),
+            Arrival(1, 0.02, 800, 3, priority="batch"),
+            Arrival(2, 0.03, 100, 3, priority="high"),
+        ),
+        queue=queued(policy="strict", preemption=Preemption(enabled=True, after_s=0.1, budget=1.0)),
+        health={},
+        together=True,
+    ),
+}
+ALL = {
+    **STORIES,
+    **{f"{name}, with a queue": replace(STORIES[name], queue=queued()) for name in STORIES},
+    **QUEUE_STORIES,
+}
+
+
+def _have_come(router: Router, count: int) -> bool:
+    """Whether so many requests are in the router, or have been answered."""
+    return len(router.app.parts.dispatcher.exchanges) + len(router.lines()) >= count
+
+
+async def ask_all(router: Router, arrivals: Sequence[Arrival], together: bool) -> None:
+    asking: list[asyncio.Task[Any]] = []
+    for count, arrival in enumerate(arrivals, 1):
+        urgency = [f"x-priority: {arrival.priority}"] if arrival.priority else []
+        asked = router.ask(chat(*urgency, stream=arrival.stream))
+        if together:
+            asking.append(asyncio.ensure_future(asked))
+            await eventually(partial(_have_come, router, count), f"{count} requests")
+        else:
+            await asked
+            await router.log(count)
+    await asyncio.gather(*asking)
+    await router.log(len(arrivals))
+
+
+@pytest.mark.parametrize("name", list(ALL))
 def test_both_make_the_same_calls(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    story = STORIES[name]
+    story = ALL[name]
     by_proxy: list[str] = []
 
     @scenario
@@ -304,25 +530,27 @@ def test_both_make_the_same_calls(name: str, monkeypatch: pytest.MonkeyPatch) ->
         made = story.replicas()
         behaviours = [behave or json_ok for behave in made]
         async with running(
-            *behaviours, timeouts=story.timeouts, health=SUSPICIOUS, hedging=story.hedging
+            *behaviours,
+            timeouts=story.timeouts,
+            health=story.health,
+            hedging=story.hedging,
+            queue=story.queue,
         ) as router:
             for behave, replica in zip(made, router.replicas, strict=True):
                 if behave is None:
                     await replica.stop_listening()
             with monkeypatch.context() as patch:
                 calls = noted(patch)
-                for count, arrival in enumerate(story.arrivals, 1):
-                    urgency = [f"x-priority: {arrival.priority}"] if arrival.priority else []
-                    await router.ask(chat(*urgency, stream=arrival.stream))
-                    await router.log(count)
+                await ask_all(router, story.arrivals, story.together)
             by_proxy.extend(calls)
 
     play()
     fleet = world(
         replicas=2,
-        health=Health(**SUSPICIOUS),
+        health=Health(**story.health),
         faults=story.faults,
         hedging=story.hedging,
+        queue=story.queue,
         **story.timeouts,
     )
     with monkeypatch.context() as patch:
@@ -330,4 +558,7 @@ def test_both_make_the_same_calls(name: str, monkeypatch: pytest.MonkeyPatch) ->
         simulate(fleet, Script(story.arrivals), Kept())
     assert by_simulator == by_proxy
     assert len(by_proxy) >= 8
-    assert ("Hedger.sent r1" in by_proxy) == any(one.priority == "high" for one in story.arrivals)
+    hedges = story.hedging.policy == "fixed"
+    urgent = any(one.priority == "high" for one in story.arrivals)
+    assert ("Hedger.sent r1" in by_proxy) == (hedges and urgent)
+    assert any(call.startswith("Pools.") for call in by_proxy) == story.queue.enabled

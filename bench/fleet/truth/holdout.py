@@ -18,6 +18,7 @@ import msgspec
 
 from bench.fleet.truth.figures import Figures, figures
 from bench.fleet.truth.outcomes import Outcomes, of_log, span_s
+from router.config.model import Queue
 from router.emulator.request import CoreConfig
 from router.intake.prompt import GENERATES
 from router.simulator.audit.rows import Row, rows
@@ -70,6 +71,7 @@ def holdout(
             policy=policy,
             network_s=0.0,
             polls=Polls(),
+            queue=Queue(),
             sample_s=0.0,
             seed=seed,
         )

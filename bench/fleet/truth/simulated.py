@@ -12,7 +12,7 @@ from bench.fleet.engines import BLOCK_TOKENS, MAX_NUM_SEQS, Spec
 from bench.fleet.script import Script
 from bench.fleet.truth.outcomes import NOTHING, Outcomes
 from bench.fleet.truth.traffic import ScriptTraffic
-from router.config.model import Polling, Prefix, Retry, Routing, Timeouts
+from router.config.model import Polling, Prefix, Queue, Retry, Routing, Timeouts
 from router.emulator.request import CoreConfig
 from router.fleet.prefix import TokenRatio
 from router.simulator.scenario import Polls, Scenario
@@ -46,6 +46,7 @@ def scenario(spec: Spec, policy: str, seed: int) -> Scenario:
         attempts=Retry().attempts,
         first_token_s=Timeouts().first_token_s,
         token_gap_s=Timeouts().token_gap_s,
+        queue=Queue(),
         prefix_entries=int(prefix.entries * finer),
         prefix_blocks=int(prefix.blocks * finer),
         sample=Routing().sample,

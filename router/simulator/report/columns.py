@@ -12,6 +12,7 @@ from router.simulator.report.table import Column
 
 _MS = 1e3
 _PERCENT = 100.0
+_PARTS_MAX = 10  # classes or tenants in a table
 
 
 def of_runs(runs: Sequence[Run]) -> list[Column[Run]]:
@@ -89,9 +90,28 @@ class Part(NamedTuple):
     group: Group
 
 
-def of_parts(what: str) -> list[Column[Part]]:
-    """The columns of a table by class or by tenant; `what` is the title of its name."""
+def parts_of(runs: Sequence[Run], of: str) -> list[Part]:
+    """The largest classes (`by_class`) or tenants (`by_tenant`), each with all runs below each
+    other; none where there are not two."""
+    sizes: dict[str, int] = {}
+    for run in runs:
+        for name, group in getattr(run.summary, of).items():
+            sizes[name] = max(sizes.get(name, 0), group.requests)
+    if len(sizes) < 2:
+        return []
+    names = sorted(sizes, key=lambda name: (-sizes[name], name))[:_PARTS_MAX]
     return [
+        Part(run, name, group)
+        for name in names
+        for run in runs
+        if (group := getattr(run.summary, of).get(name)) is not None
+    ]
+
+
+def of_parts(what: str, parts: Sequence[Part] = ()) -> list[Column[Part]]:
+    """The columns of a table by class or by tenant; `what` is the title of its name. Those of
+    queues are left out where `parts` say nothing of any."""
+    columns: list[Column[Part]] = [
         Column("name", what, text=lambda part: part.name),
         Column("policy", "policy", text=lambda part: part.run.policy),
         Column("requests", "requests", value=lambda part: part.group.requests),
@@ -102,6 +122,21 @@ def of_parts(what: str) -> list[Column[Part]]:
         Column("slo", "in SLO", "%", lambda part: _scaled(part.group.attainment, _PERCENT), "high"),
         Column("hits", "hits", "%", lambda part: _scaled(part.group.hit_rate, _PERCENT), "high"),
     ]
+    if any(part.run.scenario.queue.enabled for part in parts):
+        columns[4:4] = [
+            Column("refused", "refused", value=lambda part: part.group.refused, better="low"),
+            Column("expired", "expired", value=lambda part: part.group.expired, better="low"),
+            _waited("queued_p50", "queued p50", 0.5),
+            _waited("queued_p99", "queued p99", 0.99),
+        ]
+    return columns
+
+
+def _waited(key: str, title: str, q: float) -> Column[Part]:
+    def value(part: Part) -> float | None:
+        return _scaled(part.group.waits.quantile(q), _MS)
+
+    return Column(key, title, "ms", value, "low")
 
 
 def _quantile(key: str, title: str, of: Callable[[Group], Sketch], q: float) -> Column[Run]:

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
+from router.core.errors import Reason
 from router.core.sketch import ACCURACY, Sketch
+from router.simulator.outcome import EXPIRED, REFUSED
 
 BUCKETS_MAX = 16_384  # fourteen powers of ten at 0.1 %
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
@@ -37,21 +39,26 @@ class Group:
 
     __slots__ = (
         "cached_tokens",
+        "expired",
         "failed",
         "good",
         "good_tokens",
         "latency",
         "output_tokens",
         "prompt_tokens",
+        "refused",
         "requests",
         "tpot",
         "ttft",
+        "waits",
     )
 
     def __init__(self, accuracy: float = ACCURACY) -> None:
         """`accuracy`: of the distributions, relative."""
         self.requests = 0  # that ended, well or not
         self.failed = 0
+        self.refused = 0  # of these, because too many waited in the router's queue ...
+        self.expired = 0  # ... and because they waited there for too long
         self.good = 0  # answered within the SLO
         self.good_tokens = 0  # output tokens of those
         self.output_tokens = 0  # of whole answers
@@ -60,6 +67,7 @@ class Group:
         self.ttft = Sketch(accuracy, BUCKETS_MAX)  # of whole answers, as all distributions here
         self.tpot = Sketch(accuracy, BUCKETS_MAX)  # ... of two tokens and more
         self.latency = Sketch(accuracy, BUCKETS_MAX)  # from arrival to last token
+        self.waits = Sketch(accuracy, BUCKETS_MAX)  # in the router's queue; of nothing: no queue
 
     def answered(
         self,
@@ -70,8 +78,9 @@ class Group:
         prompt_tokens: int,
         cached_tokens: int,
         output_tokens: int,
+        queued_s: float = -1.0,
     ) -> None:
-        """Count a request that got its whole answer."""
+        """Count a request that got its whole answer. `queued_s`: as in `Outcome`."""
         self.requests += 1
         self.prompt_tokens += prompt_tokens
         self.cached_tokens += cached_tokens
@@ -83,10 +92,14 @@ class Group:
         self.latency.add(latency_s)
         if tpot_s is not None:
             self.tpot.add(tpot_s)
+        if queued_s >= 0.0:
+            self.waits.add(queued_s)
 
-    def not_answered(self) -> None:
+    def not_answered(self, reason: Reason = Reason.INTERNAL) -> None:
         self.requests += 1
         self.failed += 1
+        self.refused += reason in REFUSED
+        self.expired += reason in EXPIRED
 
     @property
     def attainment(self) -> float | None:
@@ -107,6 +120,8 @@ class Group:
         return {
             "requests": self.requests,
             "failed": self.failed,
+            "refused": self.refused,
+            "expired": self.expired,
             "slo_attainment": self.attainment,
             "prompt_tokens": self.prompt_tokens,
             "cached_tokens": self.cached_tokens,
@@ -115,6 +130,7 @@ class Group:
             "ttft_s": self._distribution(self.ttft),
             "tpot_s": self._distribution(self.tpot),
             "latency_s": self._distribution(self.latency),
+            "queued_s": {n: self.waits.quantile(q) for n, q in QUANTILES.items()},
         }
 
     def _distribution(self, of: Sketch) -> dict[str, float | None]:

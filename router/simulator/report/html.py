@@ -11,14 +11,12 @@ from html import escape
 
 from router.core.errors import Reason
 from router.simulator.report import columns, plots, svg
-from router.simulator.report.columns import Part
 from router.simulator.report.findings import findings
 from router.simulator.report.page import CSS
 from router.simulator.report.run import Replay, Run
 from router.simulator.report.table import Cell, Column, Table, build
 
 _NEEDED = "pip install 'hedgerow[replay]'"
-_PARTS_MAX = 10  # classes or tenants in a table
 
 
 def page(replay: Replay) -> str:
@@ -54,11 +52,11 @@ def _sections(replay: Replay) -> Iterator[str]:
         yield f"<p>Plots need matplotlib: <code>{escape(_NEEDED)}</code></p>\n"
     here = replay.at(focus)
     for what, parts in (
-        ("class", _parts(here, "by_class")),
-        ("tenant", _parts(here, "by_tenant")),
+        ("class", columns.parts_of(here, "by_class")),
+        ("tenant", columns.parts_of(here, "by_tenant")),
     ):
         if parts:
-            table = build(parts, columns.of_parts(what), group=lambda part: part.name)
+            table = build(parts, columns.of_parts(what, parts), group=lambda part: part.name)
             yield _section(f"By {what}", _table(table), f"<p>{escape(str(focus))}.</p>")
     yield _failures(replay)
     yield _knowledge(here, str(focus))
@@ -77,23 +75,6 @@ def _figures_note(replay: Replay) -> str:
         "Goodput counts what is within it. Hits: prompt tokens found in an engine's cache. "
         "Hotspot: replicas times the largest share of the requests.</p>"
     )
-
-
-def _parts(runs: Sequence[Run], of: str) -> list[Part]:
-    """The largest classes or tenants, each with all policies below each other."""
-    sizes: dict[str, int] = {}
-    for run in runs:
-        for name, group in getattr(run.summary, of).items():
-            sizes[name] = max(sizes.get(name, 0), group.requests)
-    if len(sizes) < 2:
-        return []
-    names = sorted(sizes, key=lambda name: (-sizes[name], name))[:_PARTS_MAX]
-    return [
-        Part(run, name, group)
-        for name in names
-        for run in runs
-        if (group := getattr(run.summary, of).get(name)) is not None
-    ]
 
 
 def _failures(replay: Replay) -> str:

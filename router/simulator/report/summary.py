@@ -81,7 +81,7 @@ class Summary:
             self.reasons[outcome.reason] = self.reasons.get(outcome.reason, 0) + 1
             self.series.not_answered(arrived)
             for group in groups:
-                group.not_answered()
+                group.not_answered(outcome.reason)
             return
         latency = ended - arrived
         ttft = outcome.ttft_s
@@ -101,6 +101,7 @@ class Summary:
                 arrival.prompt_tokens,
                 outcome.cached_tokens,
                 arrival.output_tokens,
+                outcome.queued_s,
             )
 
     def sampled(self, now: float, loads: Sequence[float]) -> None:

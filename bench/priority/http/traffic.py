@@ -1,0 +1,89 @@
+"""The law as texts: a document, and behind it a question that nobody has asked before.
+
+Pure: the same arguments, the same script, and the same requests of every client, whenever it may
+send them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+from typing import Final, NamedTuple
+
+from bench.fleet.prose import text
+from bench.fleet.script import Conversation, Script, Turn
+from bench.fleet.workloads import arrivals
+from bench.priority import traffic as law
+
+_RAMP_S: Final = 3.0  # within which the clients begin
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How long a run is, in seconds."""
+
+    warm: float = 15.0  # nothing is measured: batches fill, caches, too
+    measured: float = 45.0
+
+    @classmethod
+    def quick(cls) -> Size:
+        return cls(warm=2.0, measured=4.0)
+
+    @property
+    def until(self) -> float:
+        return self.warm + self.measured
+
+
+class Said(NamedTuple):
+    document: str
+    question: str
+    output_tokens: int
+
+
+def script(seed: int, size: Size) -> Script:
+    """A conversation is one request, or (without turns) a client that is named by its `key`."""
+    found = []
+    for kind in law.OPEN:
+        rng = Random(f"{kind.name} of {seed}")
+        for at in arrivals(rng, law.rate(kind)):
+            if at >= size.until:
+                break
+            asked = law.draw(kind, rng)
+            said = _said(kind, asked, rng)
+            turn = Turn(said.question, said.output_tokens)
+            user = _user(kind, asked.tenant)
+            found.append(Conversation(at, said.document, (turn,), kind.name, user=user))
+    for client in range(law.CLIENTS):
+        at = _RAMP_S * client / law.CLIENTS
+        kind = law.client_kind(client)
+        user = _user(kind, law.client_tenant(client))
+        found.append(Conversation(at, "", (), kind.name, key=f"{seed}.{client}", user=user))
+    found.sort(key=lambda conversation: conversation.at)
+    return Script(tuple(found), size.warm, size.until)
+
+
+def work(key: str) -> Iterator[Said]:
+    """What a client asks, one after the other."""
+    rng = Random(f"client {key}")
+    client = int(key.rpartition(".")[2])
+    kind, tenant = law.client_kind(client), law.client_tenant(client)
+    while True:
+        yield _said(kind, law.draw(kind, rng, tenant), rng)
+
+
+def _said(kind: law.Kind, asked: law.Asked, rng: Random) -> Said:
+    title = f"{rng.getrandbits(64):016x}"
+    question = text(rng, asked.question, title)
+    return Said(_document(kind, asked.tenant, asked.document), question, asked.output)
+
+
+def _user(kind: law.Kind, tenant: int) -> str:
+    return f"{kind.name}-{tenant}"
+
+
+@cache
+def _document(kind: law.Kind, tenant: int, document: int) -> str:
+    title = f"{kind.name} {tenant}, document {document}"
+    return text(Random(title), kind.document_tokens, title)

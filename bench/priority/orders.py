@@ -1,0 +1,22 @@
+"""The rows of the table: no queue, first come first served, and every other order there is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from policies.queueing.contract import order_names
+from router.config.model import Queue
+
+NONE: Final = "no queue"
+FIFO: Final = "fifo"
+_KNOWN: Final = (
+    *("strict", "aging", "round_robin", "fair", "drr"),
+    *("dlpm", "shortest", "edf", "slide"),
+)
+# What is new comes last.
+ALL: Final = (NONE, FIFO, *_KNOWN, *(n for n in order_names() if n not in (FIFO, *_KNOWN)))
+
+
+def rules(order: str) -> Queue:
+    """The queue of a row: as shipped but for its order."""
+    return Queue(enabled=False) if order == NONE else Queue(enabled=True, policy=order)

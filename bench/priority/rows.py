@@ -1,0 +1,53 @@
+"""What came of one order, whichever part measured it. Plain values.
+
+A request without a whole answer counts as slower than all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import isfinite
+
+from bench.fleet.statistics import quantile, quantile_bounds
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Times to first token of one class, in seconds. None: nothing to tell, or not every answer
+    that it would take came."""
+
+    requests: int
+    p50: float | None
+    p99: float | None
+    p99_bounds: tuple[float, float] | None  # within which it lies in 95 of 100 such runs
+
+
+def times(ttfts: Iterable[float]) -> Times:
+    """Infinity: no whole answer."""
+    ranked = sorted(ttfts)
+    bounds = quantile_bounds(ranked, 0.99)
+    return Times(
+        len(ranked),
+        _finite(quantile(ranked, 0.5)),
+        _finite(quantile(ranked, 0.99)),
+        bounds if bounds is not None and isfinite(bounds[1]) else None,
+    )
+
+
+@dataclass(slots=True)
+class Row:
+    order: str
+    classes: dict[str, Times]
+    tokens_s: float  # output tokens that came while it was measured
+    hit_rate: float | None  # share of prompt tokens that engines found in their caches
+    errors: int = 0
+    router_cpu: float | None = None  # of one CPU; None: nobody looked
+    problems: list[str] = field(default_factory=list)
+
+    def of(self, name: str) -> Times:
+        return self.classes.get(name) or Times(0, None, None, None)
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and isfinite(value) else None

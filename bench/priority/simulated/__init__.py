@@ -1,0 +1,1 @@
+"""Every order on the simulated fleet, the same traffic and seeds."""

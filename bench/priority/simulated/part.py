@@ -1,0 +1,41 @@
+"""The simulated part of `hedgerow bench priority`: its options, and what it found."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from bench.fleet.simulated.report import Found
+from bench.priority import traffic
+from bench.priority.found import found
+from bench.priority.simulated.task import Length
+from bench.priority.simulated.task import run as run_all
+from router.simulator import arguments as words
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("simulated")
+    group.add_argument(
+        "--jobs", type=words.count, default=_cpus(), metavar="N", help="runs at once (CPUs)"
+    )
+
+
+def run(args: argparse.Namespace, orders: Sequence[str]) -> Found:
+    """Raises as `run_all` does."""
+    length = Length.quick() if args.quick else Length()
+    print("simulating every order", file=sys.stderr, flush=True)
+    return found(
+        "Who goes next: every order on a simulated fleet, kept full by batch and low",
+        f"{traffic.words()} Routed by kv_aware; the queue as shipped but for its order. Each row "
+        f"{length.seeds} runs of {length.measured_s:g} s after {length.warm_s:g} s that are not "
+        "counted, with the same requests. Output: tokens of answers that ended while it was "
+        "measured.",
+        run_all(orders, args.seed, args.jobs, length),
+    )
+
+
+def _cpus() -> int:
+    usable: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
+    return len(usable(0)) if usable is not None else os.cpu_count() or 1

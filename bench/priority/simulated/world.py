@@ -1,0 +1,113 @@
+"""The simulated fleet, and the traffic as arrivals with block hashes.
+
+Must never: know who goes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from heapq import merge
+from random import Random
+from typing import Final, TypeVar
+
+from bench.priority import traffic as law
+from bench.priority.orders import rules
+from router.emulator.request import CoreConfig
+from router.emulator.timing import PROFILES
+from router.simulator.scenario import Scenario
+from router.simulator.traffic import Arrival
+from router.simulator.workloads import new_blocks
+
+A = TypeVar("A", bound=Arrival)
+BLOCK_TOKENS: Final = 64
+_RAMP_S: Final = 5.0  # within which the clients begin
+
+
+def scenario(order: str, seed: int) -> Scenario:
+    return Scenario(
+        replicas=law.ENGINES,
+        core=CoreConfig(
+            max_num_seqs=law.SLOTS,
+            num_blocks=law.KV_TOKENS // BLOCK_TOKENS,
+            block_size=BLOCK_TOKENS,
+        ),
+        timing=PROFILES[law.PROFILE],
+        queue=rules(order),
+        sample_s=0.0,
+        seed=seed,
+    )
+
+
+class _Work(Arrival):
+    """A request that knows which client sent it, and will send the next one."""
+
+    __slots__ = ("client",)
+
+    client: int
+
+
+class Crowd:
+    """A `Traffic`. What a client asks does not depend on when it may ask."""
+
+    name = "crowd"
+    block_tokens = BLOCK_TOKENS
+
+    def __init__(self, seed: int, until: float) -> None:
+        self._seed = seed
+        self._until = until
+        self._numbers = 0
+        self._clients = [Random(f"client {client} of {seed}") for client in range(law.CLIENTS)]
+
+    def __iter__(self) -> Iterator[Arrival]:
+        return merge(self._ramp(), *map(self._open, law.OPEN), key=_time)
+
+    def follow(self, ended: Arrival, now: float) -> Iterable[Arrival]:
+        if not isinstance(ended, _Work) or now >= self._until:
+            return ()
+        return (self._next(ended.client, now),)
+
+    def _ramp(self) -> Iterator[Arrival]:
+        for client in range(law.CLIENTS):
+            yield self._next(client, _RAMP_S * client / law.CLIENTS)
+
+    def _next(self, client: int, at: float) -> Arrival:
+        rng, kind = self._clients[client], law.client_kind(client)
+        asked = law.draw(kind, rng, law.client_tenant(client))
+        work = self._arrival(_Work, kind, asked, at, rng)
+        work.client = client
+        return work
+
+    def _open(self, kind: law.Kind) -> Iterator[Arrival]:
+        rng = Random(f"{kind.name} of {self._seed}")
+        rate = law.rate(kind)
+        at = rng.expovariate(rate)
+        while at < self._until:
+            yield self._arrival(Arrival, kind, law.draw(kind, rng), at, rng)
+            at += rng.expovariate(rate)
+
+    def _arrival(
+        self, make: type[A], kind: law.Kind, asked: law.Asked, at: float, rng: Random
+    ) -> A:
+        self._numbers += 1
+        document = _document(kind, asked.tenant, asked.document)
+        tokens = kind.document_tokens + asked.question
+        return make(
+            self._numbers,
+            at,
+            tokens,
+            asked.output,
+            document + new_blocks(rng, tokens // BLOCK_TOKENS - len(document)),
+            tenant=f"{kind.name} {asked.tenant}",
+            priority=kind.name,
+        )
+
+
+@cache
+def _document(kind: law.Kind, tenant: int, document: int) -> tuple[int, ...]:
+    rng = Random(f"document {document} of {kind.name} {tenant}")
+    return new_blocks(rng, kind.document_tokens // BLOCK_TOKENS)
+
+
+def _time(arrival: Arrival) -> float:
+    return arrival.at

@@ -1,0 +1,111 @@
+"""Who asks for what, in tokens: the law that both parts draw from.
+
+Batch, and some low work, keep the fleet full: their clients each send the next request when the
+last one is answered, half as many again as there are slots, every fourth of them of low. In between
+come high and normal requests, open loop, Poisson, at a share of what the fleet could do. Each class
+has several tenants, the first of which asks as much as all its others; a tenant's prompts begin
+with one of his documents, which he alone has. All documents together fit into the fleet's KV
+caches, and by far not into one engine's.
+
+Pure: the same arguments, the same requests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, log
+from random import Random
+from typing import Final, NamedTuple
+
+from bench.fleet import capacity
+from router.emulator.timing import PROFILES
+
+ENGINES: Final = 8
+SLOTS: Final = 20  # of each engine: 160 in all
+KV_TOKENS: Final = 65_536  # of each engine
+PROFILE: Final = "realistic"
+CLIENTS: Final = ENGINES * SLOTS * 3 // 2  # at once
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """The requests of one class."""
+
+    name: str
+    tenants: int
+    documents: int  # of each tenant
+    document_tokens: int
+    question: tuple[float, float, int]  # tokens, lognormal: median, sigma, most
+    output: tuple[float, float, int]
+    share: float = 0.0  # of the rate at which these alone fill the fleet without a cache hit
+
+
+HIGH: Final = Kind("high", 4, 2, 768, (160.0, 0.5, 800), (48.0, 0.5, 192), 0.08)
+NORMAL: Final = Kind("normal", 4, 8, 1024, (240.0, 0.5, 1200), (64.0, 0.5, 256), 0.16)
+LOW: Final = Kind("low", 4, 8, 1280, (280.0, 0.5, 1400), (64.0, 0.5, 256))
+BATCH: Final = Kind("batch", 4, 16, 1536, (320.0, 0.5, 1600), (64.0, 0.5, 256))
+KINDS: Final = (HIGH, NORMAL, LOW, BATCH)
+CLASSES: Final = tuple(kind.name for kind in KINDS)
+OPEN: Final = (HIGH, NORMAL)
+BUSY: Final = frozenset((LOW.name, BATCH.name))  # classes whose clients never rest
+_LAW: Final = 4000  # requests that tell the mean of a kind
+
+
+class Asked(NamedTuple):
+    """One request, in tokens."""
+
+    tenant: int  # among its class's, from 0
+    document: int  # ... and among its tenant's
+    question: int
+    output: int
+
+
+def draw(kind: Kind, rng: Random, tenant: int | None = None) -> Asked:
+    """The next request; `tenant`: whose it is, where that is settled."""
+    if tenant is None:
+        tenant = 0 if rng.random() < 0.5 else 1 + int(rng.random() * (kind.tenants - 1))
+    document = int(rng.random() * kind.documents)
+    return Asked(tenant, document, _lognormal(rng, kind.question), _lognormal(rng, kind.output))
+
+
+def client_kind(client: int) -> Kind:
+    """What a client asks for."""
+    return LOW if client % 4 == 0 else BATCH
+
+
+def client_tenant(client: int) -> int:
+    """Whose client it is: every second one of its kind the first tenant's."""
+    place = client // 4
+    return 0 if place % 2 else 1 + (place // 2) % (BATCH.tenants - 1)
+
+
+def rate(kind: Kind, engines: int = ENGINES, speed: float = 1.0) -> float:
+    """Requests/s of a kind that comes by itself."""
+    rng = Random(f"law of {kind.name}")
+    law = [draw(kind, rng) for _ in range(_LAW)]
+    sizes = [(float(kind.document_tokens + one.question), one.output) for one in law]
+    engine = capacity.Engine(PROFILES[PROFILE].scaled(1.0 / speed), KV_TOKENS, SLOTS)
+    return kind.share * capacity.saturation(engine, engines, sizes)
+
+
+def words() -> str:
+    """All of it, for a person."""
+    parts = [
+        f"{kind.name}: {kind.tenants} tenants with {kind.documents} documents of "
+        f"{kind.document_tokens:,} tokens each, questions of {kind.question[0]:g}, answers of "
+        f"{kind.output[0]:g} (medians, lognormal)"
+        for kind in KINDS
+    ]
+    return (
+        f"{ENGINES} engines of {SLOTS} slots, an 8B model on one A100 with {KV_TOKENS:,} tokens of "
+        f"KV cache each, first come first served within an engine. {CLIENTS} clients, a quarter of "
+        "them of low and the others of batch, each send one request after the other; high and "
+        "normal come by themselves. "
+        + "; ".join(parts)
+        + ". The first tenant of each class asks for half of it."
+    )
+
+
+def _lognormal(rng: Random, law: tuple[float, float, int]) -> int:
+    median, sigma, most = law
+    return max(1, min(most, round(exp(rng.gauss(log(median), sigma)))))

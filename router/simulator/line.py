@@ -1,0 +1,305 @@
+"""Drives the admission queue on the virtual clock, as `dispatch/line.py` does on the event loop.
+
+The queue (router/admission) is the proxy's own, and so is what it sees of the fleet; requests are
+`SimulatedExchange`s. What changes a replica's facts is told to the queue at the end of the same
+instant, behind all that was asked for before; the leases of all that one call granted are taken
+before anything else happens; and one timer, that of time alone. Whoever changes what the other one
+tells the queue, or when, changes it here, too: a test plays the same stories through both.
+
+Must never: choose among requests (the queue does), or keep a ticket of a request that is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from math import inf
+from typing import cast
+
+from policies.queueing.ticket import NEW, SENT, Ticket
+from router.admission.counts import EXPIRIES, REFUSALS, QueueCounts
+from router.admission.place import Place
+from router.admission.pools import Pools
+from router.admission.queue import CANCELLED, DONE, REFUSED
+from router.config.model import Queue as Config
+from router.core.errors import Reason
+from router.core.urgency import CLASSES as NAMES
+from router.core.urgency import class_of
+from router.dispatch.chooser import Chooser
+from router.dispatch.line import _LEAST_S, _NO_ROOM
+from router.dispatch.places import Places
+from router.fleet.knowledge import Knowledge
+from router.fleet.replica import Replica
+from router.fleet.table import Fleet
+from router.observe.metrics import Metrics
+from router.simulator.clock import Clock
+from router.simulator.exchange import REPEATABLE, Leg, SimulatedExchange
+
+_Begun = list[tuple[SimulatedExchange, Leg]]
+
+
+class SimulatedLine:
+    """The queues of one simulated router, driven."""
+
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        fleet: Fleet,
+        knowledge: Knowledge,
+        chooser: Chooser,
+        metrics: Metrics,
+    ) -> None:
+        """Raises PolicyConfigError."""
+        self._clock = clock
+        self._fleet = fleet
+        self._knowledge = knowledge
+        self._chooser = chooser
+        self._metrics = metrics
+        self._awaits_absent = config.absent_s > 0.0
+        self._places = Places(fleet)
+        self.pools = Pools(config, self._places)
+        self.hurry: Callable[[Replica], None] | None = None  # polls a replica at once
+        self._served: Mapping[Place, Iterable[str] | None] = {}
+        self._changed: dict[Replica, None] = {}
+        self._is_rebuilt = False
+        self._soon = False  # `_settle` is called at the end of this instant
+        self._due = inf  # when the timer rings
+        fleet.on_room = self.changed
+        self.changed(None)
+
+    @property
+    def is_fair(self) -> bool:
+        """Whether the order shares by flow: a user's further requests need not step back then."""
+        return self.pools.queues[0].is_fair
+
+    # -- a request comes ----------------------------------------------------------------------
+
+    def enter(self, x: SimulatedExchange, now: float) -> Replica | None:
+        """Where a request goes now; None: it waits.
+
+        Raises RouterError: it may not even wait, or no replica will ever serve it.
+        """
+        model = x.view.model
+        if model is None:
+            self._fleet.check(model)
+        queue = self.pools.of(model or "")
+        fit = self._fleet.serving(model)
+        if fit and queue.is_passable:
+            replica = self._chooser.choose(x.view, fit)
+            if queue.passes(replica, class_of(x.urgency), now):
+                return replica
+        if not (fit or self._awaits_absent):
+            self._fleet.eligible(model)  # says why there is none
+        if model is not None:
+            self._fleet.check(model)
+        return self._offer(x, model or "", now)
+
+    def _offer(self, x: SimulatedExchange, model: str, now: float) -> Replica | None:
+        if self._changed and not self.pools.waiting:
+            for replica in self._changed:
+                self.pools.freed(replica, now)  # nobody is there to be granted it
+            self._changed.clear()
+        ticket = self._ticket(x, model)
+        found = self.pools.offer(ticket, now)
+        x.ticket = ticket
+        if not found:
+            x.queued(now)
+            self._arm()
+            return None
+        return self._chooser.choose(x.view, cast(Sequence[Replica], found))
+
+    def _ticket(self, x: SimulatedExchange, model: str) -> Ticket:
+        view, arrival = x.view, x.arrival
+        key, user = _flow(x)
+        return Ticket(
+            x,
+            model=model,
+            number=x.urgency,
+            key=key,
+            user=user,
+            tokens=view.prompt_tokens,
+            arrival=arrival.at,
+            body_bytes=view.prompt_bytes,
+            streamed=x.streamed,
+            look=partial(self._knowledge.held, view) if view.blocks else None,
+            block_tokens=view.block_tokens,
+        )
+
+    # -- what its attempts tell ---------------------------------------------------------------
+
+    def sent(self, x: SimulatedExchange, replica: Replica, now: float, *, is_extra: bool) -> None:
+        """An attempt begins; its lease is taken. `is_extra`: it is not its ticket's."""
+        ticket = x.ticket
+        if ticket is None or is_extra:
+            self.changed(replica)
+            return
+        if ticket.state == NEW:
+            self.pools.sent(ticket, replica, now)
+        elif ticket.state == SENT and ticket.place is not replica:
+            self.pools.moved(ticket, replica, now)
+            self._tell(x, ticket, now)
+        if x.arrival.kind not in REPEATABLE:
+            self.pools.shown(ticket)  # it could not be sent again: it does not give way
+
+    def shown(self, ticket: Ticket, replica: Replica, now: float) -> None:
+        """The first content came from a replica: the ticket's, or a copy's."""
+        if ticket.state == SENT:
+            if ticket.place is not replica:
+                self.pools.moved(ticket, replica, now)
+            self.pools.shown(ticket)
+
+    def over(
+        self,
+        x: SimulatedExchange,
+        reason: Reason,
+        replica: Replica | None,
+        tokens: int,
+        output: int,
+        now: float,
+    ) -> None:
+        """The request has ended, in whatever way; its leases are released.
+
+        `replica`: who answered. `tokens`, `output`: what it cost, as far as its engine told; see
+        `Queue.settle`.
+        """
+        ticket = x.ticket
+        if ticket is not None:
+            x.ticket = None
+            ticket.request = None
+            if ticket.state != SENT:
+                self.pools.leave(ticket)
+                self._arm()
+                return
+        end = CANCELLED
+        if reason is Reason.OK:
+            end = DONE
+        elif reason in _NO_ROOM:
+            end = REFUSED
+        if ticket is not None:
+            self.pools.settle(ticket, tokens, output, now, end)
+        elif x.life.attempts:
+            last = x.life.attempts[-1]
+            place = cast(Replica, last.at) if replica is None else replica
+            prompt = x.view.prompt_tokens
+            self.pools.passed(place, _flow(x), prompt, output, last.began, now, end)
+
+    # -- what the fleet tells -----------------------------------------------------------------
+
+    def changed(self, replica: Replica | None) -> None:
+        """A replica's facts are others now; None: who is fit, or what they may have, is."""
+        if replica is None:
+            self._is_rebuilt = True
+        else:
+            self._changed[replica] = None
+            if not self.pools.waiting:
+                return  # whoever comes next looks first
+        if not self._soon:
+            self._soon = True
+            self._clock.at(self._clock.now, self._settle)
+
+    def _settle(self, now: float) -> None:
+        """What has changed in this instant is told to the queue."""
+        self._soon = False
+        changed, self._changed = self._changed, {}
+        if self._is_rebuilt:
+            self._is_rebuilt = False
+            served = self._places.served()
+            if served != self._served:
+                self._served = served
+                self.pools.regroup(served, now)
+            changed = dict.fromkeys(self._fleet.replicas.values())
+        begun: _Begun = []
+        for replica in changed:
+            self._begin(self.pools.freed(replica, now), begun, now)
+        self._go(begun, now)
+        self._arm()
+
+    # -- what the queue tells -----------------------------------------------------------------
+
+    def _begin(self, granted: list[Ticket], begun: _Begun, now: float) -> None:
+        """Take the leases of all of them; nothing else happens meanwhile."""
+        for ticket in granted:
+            x = cast(SimulatedExchange, ticket.request)
+            self._tell(x, ticket, now)
+            x.granted(now)
+            self._metrics.waited(NAMES[class_of(x.urgency)], now - ticket.arrival)
+            begun.append((x, x.prepare(cast(Replica, ticket.place), now)))
+
+    def _go(self, begun: _Begun, now: float) -> None:
+        for x, leg in begun:
+            x.go(leg, now)
+
+    def _tell(self, x: SimulatedExchange, ticket: Ticket, now: float) -> None:
+        """What its engine is told: its wait has made it more urgent."""
+        x.urgency = ticket.queue.told(ticket, now)
+
+    def _arm(self) -> None:
+        """Set the timer to when time alone changes something."""
+        due = self.pools.next_at
+        if due < self._due:  # else it rings early enough, and sets itself anew
+            self._due = max(self._clock.now + _LEAST_S, due)
+            self._clock.at(self._due, self._tick)
+
+    def _tick(self, now: float) -> None:
+        if now != self._due:
+            return  # it was set to another time
+        self._due = inf
+        ticked = self.pools.tick(now)
+        begun: _Begun = []
+        self._begin(ticked.granted, begun, now)
+        self._go(begun, now)
+        for expired in ticked.expired:
+            gone = expired.ticket.request
+            if gone is not None:
+                cast(SimulatedExchange, gone).expired(expired.error.reason, now)
+        for victim in ticked.preempt:
+            self.recall(victim, now)
+        hurry = self.hurry
+        if hurry is not None:
+            for place in ticked.polls:
+                hurry(cast(Replica, place))
+        self._arm()
+
+    def recall(self, ticket: Ticket, now: float) -> None:
+        """It gives way to somebody more urgent: its engine stops, and it waits again."""
+        request = ticket.request
+        if request is None or ticket.state != SENT or ticket.shown:
+            return  # it has ended, or shown something, in this very instant
+        x, place = cast(SimulatedExchange, request), cast(Replica, ticket.place)
+        x.recall(now)
+        if self.pools.requeue(ticket, now):
+            x.queued(now)
+            self.changed(place)  # there may be room for both
+
+
+def _flow(x: SimulatedExchange) -> tuple[str, str]:
+    """Whose it is, and whose of these."""
+    arrival = x.arrival
+    return arrival.tenant, f"{arrival.user:x}" if arrival.user else ""
+
+
+def counted(lines: Iterable[SimulatedLine | None]) -> dict[str, tuple[int, ...]]:
+    """What all queues together have done, by class, as in `QueueCounts`; empty: there are none."""
+    found = [line for line in lines if line is not None]
+    if not found:
+        return {}
+    total = QueueCounts()
+    for line in found:
+        for one in (line.pools.past, *(queue.counts for queue in line.pools.queues)):
+            total.add(one)
+    return {
+        "passed": tuple(total.passed),
+        "queued": tuple(total.queued),
+        "granted": tuple(total.granted),
+        "inverted": tuple(total.inverted),
+        "promoted": tuple(total.promoted),
+        "preempted": tuple(total.preempted),
+        "refused": _dropped(total, REFUSALS),
+        "expired": _dropped(total, EXPIRIES),
+    }
+
+
+def _dropped(total: QueueCounts, reasons: Iterable[str]) -> tuple[int, ...]:
+    by_reason = [total.dropped[reason] for reason in reasons]
+    return tuple(map(sum, zip(*by_reason, strict=True)))

@@ -1,0 +1,184 @@
+"""`hedgerow bench priority`: who asks for what, what is counted, what is judged, the whole way."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from itertools import islice
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from bench.hedging import report
+from bench.overhead.processes import Placement
+from bench.priority import cli, goals, orders, traffic
+from bench.priority.found import found
+from bench.priority.http import stage
+from bench.priority.http import traffic as texts
+from bench.priority.rows import Row, times
+from bench.priority.simulated import task, world
+from policies.queueing.contract import order_names
+
+
+def run(*words: str) -> int:
+    parser = argparse.ArgumentParser()
+    cli.add_arguments(parser)
+    return cli.main(parser.parse_args(words))
+
+
+def row(order: str, tokens_s: float, hits: float | None) -> Row:
+    return Row(order, {"high": times([0.5, 1.0])}, tokens_s, hits)
+
+
+# -- traffic --------------------------------------------------------------------------------------
+
+
+def test_every_order_has_its_row() -> None:
+    assert set(orders.ALL) == {orders.NONE, *order_names()}
+    assert not orders.rules(orders.NONE).enabled
+    assert orders.rules("drr").enabled and orders.rules("drr").policy == "drr"
+
+
+def test_the_fleet_has_160_slots_and_batch_alone_fills_it() -> None:
+    assert traffic.ENGINES * traffic.SLOTS == 160 < traffic.CLIENTS
+    assert stage.SPEC.count == traffic.ENGINES
+    scenario = world.scenario("fifo", 1)
+    assert scenario.replicas * scenario.core.max_num_seqs == 160
+
+
+def test_the_first_tenant_asks_for_half() -> None:
+    clients = range(traffic.CLIENTS)
+    for kind in (traffic.LOW, traffic.BATCH):
+        tenants = [traffic.client_tenant(c) for c in clients if traffic.client_kind(c) is kind]
+        assert set(tenants) == set(range(kind.tenants))
+        assert tenants.count(0) == len(tenants) // 2
+    crowd = [one for one in islice(world.Crowd(1, 2000.0), 4000) if one.priority == "normal"]
+    share = sum(one.tenant == "normal 0" for one in crowd) / len(crowd)
+    assert share == pytest.approx(0.5, abs=0.05)
+
+
+def test_what_comes_by_itself_does_not_depend_on_the_answers() -> None:
+    def listed(crowd: world.Crowd) -> list[tuple[float, str, int, tuple[int, ...]]]:
+        return [(one.at, one.tenant, one.prompt_tokens, one.blocks) for one in crowd]
+
+    plain, other = world.Crowd(1, 20.0), world.Crowd(1, 20.0)
+    first = next(iter(plain))
+    assert listed(world.Crowd(1, 20.0)) == listed(other)
+    (following,) = plain.follow(first, 3.0)
+    assert (following.at, following.priority, following.tenant) == (
+        3.0,
+        first.priority,
+        first.tenant,
+    )
+    assert following.number != first.number and not plain.follow(first, 20.0)
+
+
+def test_a_document_is_its_tenants_alone_and_its_questions_are_new() -> None:
+    crowd = list(islice(world.Crowd(1, 2000.0), 3000))
+    asked: dict[tuple[int, ...], set[str]] = {}
+    for one in crowd:
+        asked.setdefault(one.blocks[:12], set()).add(one.tenant)
+    assert all(len(tenants) == 1 for tenants in asked.values())
+    # Some questions are shorter than a block.
+    assert len({one.blocks for one in crowd}) > 0.95 * len(crowd)
+
+
+def test_texts_are_as_long_as_the_law_has_it() -> None:
+    script = texts.script(1, texts.Size.quick())
+    by_class: dict[str, int] = {}
+    for conversation in script.conversations:
+        by_class[conversation.urgency] = by_class.get(conversation.urgency, 0) + 1
+        assert conversation.user.startswith(conversation.urgency)
+    assert by_class["batch"] + by_class["low"] == traffic.CLIENTS and set(by_class) == set(
+        traffic.CLASSES
+    )
+    once, again = (list(islice(texts.work("1.7"), 5)) for _ in range(2))
+    assert once == again
+    assert {len(said.document) for said in once} == {4 * traffic.BATCH.document_tokens}
+    assert len({said.question for said in once}) == 5
+
+
+# -- figures and goals ----------------------------------------------------------------------------
+
+
+def test_who_has_no_answer_is_slower_than_all_others() -> None:
+    seen = times([1.0] * 98 + [inf] * 2)
+    assert (seen.requests, seen.p50, seen.p99) == (100, 1.0, None)
+
+
+def test_the_worst_order_stands_for_all() -> None:
+    rows = [
+        row(orders.NONE, 900.0, 0.8),
+        row("fifo", 1000.0, 0.72),
+        row("fair", 980.0, 0.6),
+        row("strict", 900.0, 0.4),
+    ]
+    loss, hits, fair_loss, fair_hits = goals.judge(rows, "fair")
+    assert (loss.here, loss.met, loss.note) == ("-10.0%", False, "worst: strict")
+    assert (hits.here, hits.met, hits.note) == ("50%", False, "worst: strict")
+    assert (fair_loss.here, fair_loss.met) == ("-2.0%", True)
+    assert (fair_hits.here, fair_hits.met) == ("75%", True)
+
+
+def test_without_the_others_nothing_is_judged() -> None:
+    verdicts = goals.judge([row("fair", 980.0, None)], "fair")
+    assert [verdict.value for verdict in verdicts] == [None] * 4
+
+
+def test_the_table_tells_what_is_lost_and_kept() -> None:
+    rows = [row(orders.NONE, 900.0, 0.8), row("fifo", 1000.0, 0.72), row("fair", 980.0, 0.6)]
+    rows[1].problems.append("the machine was busy")
+    seen = found("t", "m", rows)
+    text = report.text([seen])
+    assert "fifo!" in text and "! fifo: the machine was busy" in text
+    named = {
+        (r[0].text, c.key): cell.text
+        for r in seen.table.rows
+        for c, cell in zip(seen.table.columns, r, strict=True)
+    }
+    assert named["fair", "lost"] == "-2.00" and named["fair", "held"] == "75.0"
+    assert named[orders.NONE, "lost"] == "–" and named["fair", "high_p99"] == "1.00"
+
+
+# -- the whole way --------------------------------------------------------------------------------
+
+
+def test_what_is_urgent_comes_sooner_with_a_queue() -> None:
+    length = task.Length(warm_s=10.0, measured_s=20.0, seeds=1)
+    none, fair = task.run([orders.NONE, "fair"], 1, 1, length)
+    before, after = none.of("high").p50, fair.of("high").p50
+    assert before is not None and after is not None and after < before
+    assert none.of("high").requests == fair.of("high").requests
+    assert fair.tokens_s > 0.8 * none.tokens_s
+
+
+def test_the_command_prints_a_table_and_writes_a_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, figures = tmp_path / "out.html", tmp_path / "out.json"
+    words = ["--part", "simulated", "--quick", "--orders", "fifo,no queue", "--jobs", "1"]
+    assert run(*words, "--html", str(page), "--json", str(figures)) == 0
+    out, _ = capsys.readouterr()
+    assert [line.split()[0] for line in out.splitlines() if line[:2] in ("no", "fi")] == [
+        "no",
+        "fifo",
+    ]
+    assert "every order: prefix hits against no queue" in out
+    assert "<svg" in page.read_text()
+    (content,) = json.loads(figures.read_text())
+    assert [one["order"] for one in content["rows_by_order"]] == ["no queue", "fifo"]
+
+
+@pytest.mark.parametrize("words", [["--part", "x"], ["--orders", "lifo"]])
+def test_unknown_names_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*words) == 2
+    assert "unknown" in capsys.readouterr().err
+
+
+def test_a_second_of_traffic_over_http() -> None:
+    size = texts.Size(warm=0.5, measured=1.5)
+    (seen,) = stage.run(["fair"], 1, size, Placement())
+    assert not seen.errors and seen.of("batch").requests > 0
+    assert seen.tokens_s > 0.0 and seen.router_cpu is not None and seen.router_cpu > 0.0
+    assert seen.hit_rate is not None and seen.hit_rate > 0.0
