@@ -55,6 +55,9 @@ class Fleet:
     def serves(self, place: Place, lane: str) -> bool:
         return True
 
+    def slots(self, place: Place) -> float | None:
+        return 256
+
     def is_blind(self, place: Place) -> bool:
         return False
 

@@ -1,7 +1,8 @@
 """Who gets the place that a replica has: first which class, then which line, then which ticket.
 
 1. Of each class, the lines whose tickets may go there now: the replica serves their lane, its gate
-   is open to the class as its eldest has aged it, and the class's reservation allows it.
+   is open to the class as its eldest has aged it, and the class's reservation allows it. Through a
+   door that only age has opened, only those go who are as old.
 2. Among classes: critical first; then a class whose eldest starves, though at most every other time
    while somebody else could go, and several of them in turn; then by weight and turn. Or strictly
    by class, or as the order policy compares lines of all classes.
@@ -66,11 +67,11 @@ class Choice:
         self._order = order
         self.turns.adopt(rules.classes)
 
-    def gate(self, row: Row, eldest: Ticket, now: float) -> int:
-        """The class whose gate a row goes through."""
-        level = self._rules.aged(float(row.urgency), now - eldest.arrival)
+    def gate(self, row: Row, ticket: Ticket, now: float) -> int:
+        """The class whose gate a ticket goes through; the eldest's is where its row may go."""
+        level = self._rules.aged(float(row.urgency), now - ticket.arrival)
         gate = int(level + 0.5)
-        return NORMAL if eldest.starved and gate > NORMAL else gate
+        return NORMAL if ticket.starved and gate > NORMAL else gate
 
     def next_for(self, door: Door, lanes: dict[str, Lane], now: float) -> Ticket | None:
         """Who takes a place there, of all that wait; None: nobody may, or wants to."""
@@ -82,6 +83,9 @@ class Choice:
             if row is None:
                 return None
             ticket = self._ticket(row, row is starving, door.place, now)
+            if ticket is not None and not door.mask & (1 << row.urgency):
+                # Age has opened the door, for those that are old.
+                ticket = self._let_in(row, ticket, door, now)
             if ticket is not None:
                 self._serve(row, ticket)
                 return ticket
@@ -182,6 +186,18 @@ class Choice:
         if self._reservations.allows(row.urgency, chosen.reserved):
             return chosen
         return None if first.excluded and place in first.excluded else first
+
+    def _let_in(self, row: Row, ticket: Ticket, door: Door, now: float) -> Ticket | None:
+        """The ticket, if it is old enough itself, or the eldest, who is."""
+        if door.mask & (1 << self.gate(row, ticket, now)):
+            return ticket
+        eldest = row.eldest()
+        if eldest is None or door.place in eldest.excluded:
+            return None
+        reservations = self._reservations
+        if reservations.enabled and not reservations.allows(row.urgency, eldest.reserved):
+            return None
+        return eldest
 
     def _serve(self, row: Row, ticket: Ticket) -> None:
         level = self._levels[row.urgency]

@@ -13,7 +13,7 @@ from math import inf
 from typing import Final
 
 from policies.queueing.ticket import CLASSES
-from router.admission.gate import Facts, is_open, open_to
+from router.admission.gate import UNLIMITED, Facts, is_open, open_to
 from router.admission.learned import LearnedLimit
 from router.admission.place import Place, Pool
 from router.admission.rules import ClassRules
@@ -109,8 +109,10 @@ class Doors:
         place = door.place
         door.extra = door.extra_tokens = 0
         door.facts.read(place)
-        if place.polls != door.polls:  # whether it tells anything changes with a poll only
+        if place.polls != door.polls:  # what follows changes with a poll only
             door.polls = place.polls
+            slots = self._pool.slots(place)
+            door.facts.slots = UNLIMITED if slots is None else float(slots)
             if not self._pool.is_blind(place):
                 door.learned = None
             elif door.learned is None:

@@ -28,7 +28,7 @@ from router.admission.place import Place
 from router.admission.rules import ClassRules
 
 LEAST: Final = 64.0  # tokens
-UNLIMITED: Final = 1 << 60
+UNLIMITED: Final = float(1 << 60)
 
 
 class Facts:
@@ -55,7 +55,7 @@ class Facts:
         self.tokens = 0
         self.foreign = 0
         self.whole = 0  # of those that wait: they show nothing until they are whole
-        self.slots = UNLIMITED
+        self.slots: float = UNLIMITED  # not read with the rest: only a poll changes it
         self.kv_usage = 0.0
         self.tpot_s = 0.0
 
@@ -68,8 +68,6 @@ class Facts:
         self.tokens = place.pending_tokens
         self.foreign = place.foreign_waiting
         self.whole = place.whole_fresh + place.whole_older
-        slots = place.slots
-        self.slots = UNLIMITED if slots is None else slots
         kv_usage = place.kv_usage
         self.kv_usage = -1.0 if kv_usage is None else kv_usage
         tpot_s = place.tpot_s

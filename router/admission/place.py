@@ -24,7 +24,6 @@ class Place(Protocol):
     polls: int  # begun so far
     kv_usage: float | None  # share of the KV cache in use
     kv_tokens: int | None  # tokens that fit into it
-    slots: int | None  # requests the engine runs at once
     tpot_s: float | None  # seconds per output token, lately
 
 
@@ -36,6 +35,10 @@ class Pool(Protocol):
 
     def serves(self, place: Place, lane: str) -> bool:
         """Whether the place is among them. Asked for every lane that waits: quick."""
+
+    def slots(self, place: Place) -> float | None:
+        """Requests its engine runs at once, told or learned; None: nobody knows. Asked again after
+        every poll."""
 
     def is_blind(self, place: Place) -> bool:
         """Whether its engine tells nothing, or nothing that is new enough to be believed. Asked

@@ -446,7 +446,7 @@ class Queue:
             if self._rules.reservations:
                 ticked.next_at = min(ticked.next_at, now + _LOOK_S)
             clockwork.urge(ticked, now)
-            self.next_at = ticked.next_at
+            self.next_at = min(self.next_at, ticked.next_at)  # a grant may have wanted one sooner
         return ticked
 
     # -- the fleet, and reloads ---------------------------------------------------------------

@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     from router.dispatch.exchange import Exchange
     from router.dispatch.leg import Leg
 
-_LEAST_S: Final = 0.001  # timers are no finer
+LEAST_S: Final = 0.001  # timers are no finer
 _CHOICES: Final = 1024  # of one request, as far as they are believed
 _OUTPUT: Final = 256  # tokens of each of several choices, where the client sets no limit
 # A replica that was asked for too much, not for something it could not do.
-_NO_ROOM: Final = frozenset({Reason.REPLICA_BUSY, Reason.TTFT_TIMEOUT})
+NO_ROOM: Final = frozenset({Reason.REPLICA_BUSY, Reason.TTFT_TIMEOUT})
 
 
 class Line:
@@ -197,7 +197,7 @@ class Line:
         end = CANCELLED
         if reason is Reason.OK:
             end = DONE
-        elif reason in _NO_ROOM:
+        elif reason in NO_ROOM:
             end = REFUSED
         usage, replica = x.usage, x.answered_by
         tokens, output = -1, 0
@@ -281,7 +281,7 @@ class Line:
             self._timer = None
         if due < inf:
             self._due = due
-            self._timer = self._loop.call_later(max(_LEAST_S, due - monotonic()), self._tick)
+            self._timer = self._loop.call_later(max(LEAST_S, due - monotonic()), self._tick)
 
     def _tick(self) -> None:
         timer, self._timer = self._timer, None

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from router.admission.place import Place
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
+from router.fleet.utilisation import capacity
 
 _PIN = "\x00"  # no model's name begins with it
 _LANES = 1024  # remembered at once
@@ -48,6 +49,10 @@ class Places:
                 self._sets.clear()
             known = self._sets[lane] = (found, frozenset(found))
         return place in known[1]
+
+    def slots(self, place: Place) -> float | None:
+        assert isinstance(place, Replica)
+        return capacity(place)
 
     def is_blind(self, place: Place) -> bool:
         assert isinstance(place, Replica)

@@ -26,7 +26,7 @@ from router.core.errors import Reason
 from router.core.urgency import CLASSES as NAMES
 from router.core.urgency import class_of
 from router.dispatch.chooser import Chooser
-from router.dispatch.line import _LEAST_S, _NO_ROOM
+from router.dispatch.line import LEAST_S, NO_ROOM
 from router.dispatch.places import Places
 from router.fleet.knowledge import Knowledge
 from router.fleet.replica import Replica
@@ -174,7 +174,7 @@ class SimulatedLine:
         end = CANCELLED
         if reason is Reason.OK:
             end = DONE
-        elif reason in _NO_ROOM:
+        elif reason in NO_ROOM:
             end = REFUSED
         if ticket is not None:
             self.pools.settle(ticket, tokens, output, now, end)
@@ -238,7 +238,7 @@ class SimulatedLine:
         """Set the timer to when time alone changes something."""
         due = self.pools.next_at
         if due < self._due:  # else it rings early enough, and sets itself anew
-            self._due = max(self._clock.now + _LEAST_S, due)
+            self._due = max(self._clock.now + LEAST_S, due)
             self._clock.at(self._due, self._tick)
 
     def _tick(self, now: float) -> None:

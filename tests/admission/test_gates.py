@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.queueing.contract import order_names
+from policies.queueing.ticket import WAITING
 from tests.admission.world import Spot, World, config
 
 BATCH = {"number": 4.0}
@@ -55,6 +56,26 @@ def test_a_batch_without_known_prompts_is_not_without_end() -> None:
     for _ in range(1000):
         world.come(tokens=0, output=1)
     assert world.pool.spots[0].waiting == 8192 // 64
+
+
+def test_a_door_that_age_has_opened_is_for_the_old() -> None:
+    """`shortest` leaves the long ones behind; their age must not let the short ones in."""
+    rules = config(
+        policy="shortest", aging=0.1, classes={"batch": {"timeout_s": 1000}}, gates=NARROW
+    )
+    world = World([Spot("a", slots=1)], rules)
+    world.come(number=1.0, tokens=10, output=10**6)
+    world.run(1.0)
+    world.come(number=1.0, tokens=10, output=10)  # it waits at the engine: batch does not go there
+    old = world.come(number=4.0, tokens=5000, output=10)
+    world.run(4.9)
+    young = [world.come(number=4.0, tokens=10, output=10) for _ in range(5)]
+    assert old.state == WAITING
+    world.run(0.2)
+    assert old in world.started  # it is treated as low from half a level on
+    assert not any(ticket in world.started for ticket in young)
+    world.run(5.0)
+    assert any(ticket in world.started for ticket in young)  # so are they, in turn
 
 
 def test_the_batch_rule_needs_a_free_slot() -> None:

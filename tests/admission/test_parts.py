@@ -13,7 +13,7 @@ from router.admission.outputs import FLOWS_MAX, Outputs
 from router.admission.rules import Rules
 from router.admission.turns import Turns
 from router.config.model import Queue as Config
-from tests.admission.world import config
+from tests.admission.world import Spot, World, config
 
 # Learned limits.
 

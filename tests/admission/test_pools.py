@@ -74,6 +74,9 @@ class Fleet:
         models = self.served.get(place, set())
         return models is None or lane in models
 
+    def slots(self, place: Place) -> float | None:
+        return None
+
     def is_blind(self, place: Place) -> bool:
         return False
 

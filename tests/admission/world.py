@@ -86,6 +86,10 @@ class Stand:
     def serves(self, place: Place, lane: str) -> bool:
         return place in self.eligible(lane)
 
+    def slots(self, place: Place) -> float | None:
+        assert isinstance(place, Spot)
+        return place.slots
+
     def is_blind(self, place: Place) -> bool:
         return place in self.blind
 

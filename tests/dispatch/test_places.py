@@ -61,6 +61,20 @@ async def test_who_tells_nothing_is_blind() -> None:
 
 
 @scenario
+async def test_slots_that_no_engine_tells_are_learned() -> None:
+    """Else dozens of short prompts would be sent into the queue of an engine that is full."""
+    table = Table()
+    replica = table.add("a")
+    places = Places(table.fleet)
+    assert places.slots(replica) is None
+    for number in range(12):
+        poll = poll_begins(replica)
+        table.fleet.observed(replica, Signals(running=8, waiting=3), poll, 100.0 + number)
+    assert places.slots(replica) == 8
+    table.close()
+
+
+@scenario
 async def test_pools_are_driven_over_a_real_fleet() -> None:
     table = Table()
     a, b = table.add("a", ("m1",)), table.add("b", ("m2",))
