@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from policies.queueing.contract import Line, OrderPolicy, PolicyConfigError, order_policy
+from policies.queueing.contract import Line, OrderPolicy, order_policy
 from policies.queueing.keyed import KeyedLine
-from policies.queueing.slos import SLO_S, PerClass, check_per_class
+from policies.queueing.slos import SLO_S, PerClass, check_per_class, check_width
 from policies.queueing.ticket import Ticket
 
 
@@ -20,15 +20,14 @@ class Edf(OrderPolicy):
     starves: ClassVar[bool] = False
 
     slo_s: PerClass = SLO_S  # seconds to a first token: critical, high, normal, low, batch
-    width_s: float = 0.1  # deadlines that count as equal where the prefix decides
+    width: float = 0.25  # deadlines so near count as equal where the prefix decides; of `slo_s`
 
     def __post_init__(self) -> None:
         check_per_class("slo_s", self.slo_s)
-        if not 0.0 <= self.width_s <= 3600.0:
-            raise PolicyConfigError("width_s is 0 to 3600", "width_s")
+        check_width(self.width)
 
     def line(self, urgency: int) -> Line:
-        return KeyedLine(self._deadline, self.width_s)
+        return KeyedLine(self._deadline, self.width * self.slo_s[urgency])
 
     def _deadline(self, ticket: Ticket) -> float:
         return min(ticket.deadline, ticket.arrival + self.slo_s[ticket.urgency])

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from policies.queueing.contract import Line, OrderPolicy, PolicyConfigError, order_policy
 from policies.queueing.sliding import SlidingLine, Slope
-from policies.queueing.slos import SLO_S, PerClass, check_per_class
+from policies.queueing.slos import SLO_S, PerClass, check_per_class, check_width
 
 
 @order_policy("slide")
@@ -24,12 +24,16 @@ class Slide(OrderPolicy):
     base_s: float = 0.04  # seconds of a step that do not depend on its tokens
     eagerness: float = 1.0  # above 1 more is urgent
     starvation: float = 1.0  # deadlines missed by so many more come first
+    # What counts as equal where the prefix decides: deadlines so near, of `slo_s`, and worth per
+    # second that is less by such a share.
+    width: float = 0.25
 
     _slope: Slope = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_per_class("slo_s", self.slo_s)
         check_per_class("weights", self.weights)
+        check_width(self.width)
         for option in ("prefill_rate", "base_s", "eagerness", "starvation"):
             if not 0.0 < getattr(self, option) < float("inf"):
                 raise PolicyConfigError(f"{option} is above 0", option)
@@ -40,6 +44,7 @@ class Slide(OrderPolicy):
             self.base_s,
             self.eagerness,
             self.starvation,
+            self.width,
         )
 
     def line(self, urgency: int) -> Line:

@@ -38,6 +38,7 @@ class Slope:
         "slo_s",
         "starvation",
         "weights",
+        "width",
         "work_s",
     )
 
@@ -49,6 +50,7 @@ class Slope:
         base_s: float,
         eagerness: float,
         starvation: float,
+        width: float,
     ) -> None:
         self.slo_s = slo_s  # of a first token, by class
         self.weights = weights  # by class
@@ -56,6 +58,7 @@ class Slope:
         self.base_s = base_s  # of a dispatch, whatever its length
         self.eagerness = eagerness
         self.starvation = starvation
+        self.width = width  # of what counts as equal, as a share
         self.replicas = 1
         self.work_s = 0.0
 
@@ -153,12 +156,20 @@ class SlidingLine:
         group, row = self._row(now)
         return float(group), row.first_key(), float(row.first_order())
 
+    def _last_key(self, row: Ranked) -> float:
+        """Up to which key those of a row that is not empty count as equal to its first."""
+        key = row.first_key()
+        if row is self._urgent:
+            return key + self._slope.width * abs(key)
+        first: Ticket = row.first()
+        return key + self._slope.width * self._slope.slo_s[first.urgency]
+
     def band(self, most: int, now: float) -> list[Ticket]:
         row = self._row(now)[1]
-        return row.leading(most, row.first_key()) if row.count else []
+        return row.leading(most, self._last_key(row)) if row.count else []
 
     def within(self, ticket: Ticket, now: float) -> bool:
         row = self._row(now)[1]
         node: Ranked = ticket.node
         entry = ticket.entry
-        return node is row and entry is not None and entry.key <= row.first_key()
+        return node is row and entry is not None and entry.key <= self._last_key(row)

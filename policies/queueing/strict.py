@@ -21,7 +21,8 @@ class Strict(OrderPolicy):
 
     by_class: ClassVar[bool] = False
 
-    width: float = 0.0  # levels that count as equal where the prefix decides
+    # Levels that count as equal where the prefix decides; the steps of one user are less.
+    width: float = 0.5
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.width <= 1.0:

@@ -58,6 +58,13 @@ def test_late_answers_cut_it_once_a_round_and_never_to_nothing() -> None:
     assert limit.allowed() == LEAST
 
 
+def test_a_moment_more_is_not_late() -> None:
+    limit = LearnedLimit()
+    for number in range(1000):
+        limit.answered(float(number), number + 0.001 * (1 + number % 100), 1.0, 2)
+    assert limit.allowed() >= FIRST
+
+
 def test_the_pace_is_per_unit_of_work_and_the_best_is_forgotten() -> None:
     limit = LearnedLimit()
     limit.answered(0.0, 1.0, 100.0, 0)

@@ -53,7 +53,7 @@ def test_fifo_looks_at_nothing_but_arrival() -> None:
 
 
 def test_strict_goes_by_number() -> None:
-    policy = make_order("strict")
+    policy = make_order("strict", {"width": 0.0})
     tickets = [ticket(number=number) for number in (2.4, 1.6, 2.0, 1.6)]
     line = pushed(policy.line(2), tickets)
     assert line.band(64, 0.0) == [tickets[1], tickets[3]]
@@ -213,3 +213,13 @@ def test_when_the_load_is_gone_deadlines_count_again() -> None:
     for each in many:
         line.drop(each)
     assert line.first(0.0) is soon
+
+
+def test_near_deadlines_and_worth_count_as_equal_where_the_prefix_decides() -> None:
+    for name in ("edf", "slide"):
+        policy = make_order(name, {"slo_s": (1.0, 1.0, 4.0, 10.0, 600.0)})
+        near = [ticket(number=2.0, arrival=moment) for moment in (0.0, 0.5, 1.0)]
+        far = ticket(number=2.0, arrival=1.1)  # beyond a quarter of four seconds
+        line = pushed(policy.line(2), [*near, far])
+        assert line.band(64, 0.0) == near
+        assert line.within(near[2], 0.0) and not line.within(far, 0.0)
