@@ -32,7 +32,6 @@ HOT = (
     "router/fleet/knowledge.py",
     "router/fleet/health.py",
     "router/fleet/table.py",
-    "router/fleet/replica.py",
     "router/dispatch/*.py",
     "router/dispatch/continuation/*.py",
     "router/observe/metrics.py",

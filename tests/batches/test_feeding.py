@@ -245,4 +245,4 @@ async def test_a_full_queue_is_waited_for(tmp_path: Path) -> None:
         batch = await until(client, (await submit(client, numbered(20))).id)
         assert batch.request_counts is not None
         assert batch.request_counts.completed == 20
-        assert queue_of(router).pools.of("m").counts.full[BATCH] > 0
+        assert queue_of(router).pools.of("m").counts.dropped["queue_full"][BATCH] > 0

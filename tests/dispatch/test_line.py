@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from policies.queueing.ticket import CLASSES, ENDED, SENT
+from router.admission.counts import EXPIRIES
 from router.config.model import (
     Hedging,
     Priority,
@@ -81,9 +82,14 @@ def waiting(router: Router) -> int:
 
 
 def counts(router: Router, what: str) -> list[int]:
+    """By class: what the queue counts under this name, or drops for this reason; "expired": those
+    whose time was over, whichever it was."""
     line = router.app.parts.dispatcher.line
     assert line is not None
-    found: list[int] = getattr(line.pools.queues[0].counts, what)
+    told = line.pools.queues[0].counts
+    if what == "expired":
+        return [sum(told.dropped[reason][n] for reason in EXPIRIES) for n in range(CLASSES)]
+    found: list[int] = told.dropped[what] if what in told.dropped else getattr(told, what)
     return found
 
 

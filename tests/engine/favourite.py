@@ -21,8 +21,14 @@ def preferring(favourite: Engine, other: Engine, folder: Path, **more: Any) -> I
     """`more`: further sections of the configuration."""
     config = {
         "replicas": [
-            {"url": favourite.url, "id": favourite.name, "weight": FAVOURITE},
-            {"url": other.url, "id": other.name, "weight": OTHER},
+            # So many at once: else a long prompt in so small a cache makes the engine look full.
+            {
+                "url": favourite.url,
+                "id": favourite.name,
+                "weight": FAVOURITE,
+                "max_inflight": 64,
+            },
+            {"url": other.url, "id": other.name, "weight": OTHER, "max_inflight": 64},
         ],
         "routing": {"policy": "round_robin"},
         **more,

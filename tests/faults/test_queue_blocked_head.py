@@ -28,7 +28,7 @@ async def fleet_of(**models: tuple[str, ...]) -> AsyncIterator[tuple[Under, dict
         for name, replica in zip(models, replicas, strict=True)
     )
     try:
-        async with serving(replicas=members, queue=queue()) as under:
+        async with serving(replicas=members, queue=queue(absent_s=60.0)) as under:
             yield under, turnstiles
     finally:
         for replica in replicas:

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from router.config.model import Reservations
 from router.core.urgency import NORMAL
 from tests.dispatch.test_line import ONE, Turnstile, counts, queue, send, waiting
 from tests.harness.client import RawClient
@@ -77,7 +78,8 @@ async def test_one_that_leaves_between_two_attempts_gets_no_other() -> None:
 
     go = asyncio.Event()
     retry = {"backoff_s": 30.0, "backoff_max_s": 30.0}
-    async with running(busy, busy, replica=ONE, queue=queue(), retry=retry) as router:
+    rules = queue(reservations=Reservations(enabled=True))  # every request is counted
+    async with running(busy, busy, replica=ONE, queue=rules, retry=retry) as router:
         dispatcher = router.app.parts.dispatcher
         dispatcher._rng.random = lambda: 1.0  # type: ignore[method-assign]
         client = await send(router, "a", queued=False)

@@ -13,6 +13,7 @@ from policies.queueing.shared import SharedByFlow
 from router.admission.outputs import FLOWS_MAX
 from router.config.keys import KeyLine, hash_of, line_of
 from router.config.model import Keys, Queue
+from router.core.urgency import LOW
 from tests.dispatch.test_line import ONE, Turnstile, queue, send, waiting
 from tests.harness.behaviours import json_ok
 from tests.harness.crowd import Crowd, needs_files, reaches
@@ -72,7 +73,10 @@ def test_a_tenants_ceiling_holds_in_the_queue_however_he_asks(tmp_path: Path, wa
             classes = [line["class"] for line in await router.log(3)]
             assert classes == ["normal", "normal", "low"]
             clamped = router.app.parts.dispatcher.tenants.judge.clamped
-            assert clamped == {**dict.fromkeys(clamped, 0), way: 1}
+            assert {source: sum(found) for source, found in clamped.items() if any(found)} == {
+                way: 1
+            }
+            assert clamped[way][LOW] == 1
 
     story()
 

@@ -185,6 +185,8 @@ class HostileReplica:
             task = loop.create_task(self._serve(connection))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+            # One that is cancelled before its first step closes nothing by itself.
+            task.add_done_callback(lambda _, connection=connection: connection.close())  # type: ignore[misc]
 
     async def _serve(self, connection: ReplicaConnection) -> None:
         try:
