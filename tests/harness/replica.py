@@ -178,7 +178,13 @@ class HostileReplica:
     async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            sock, _ = await loop.sock_accept(listener)
+            # Not `sock_accept`: who is cancelled just when it has accepted loses the socket.
+            await readable(listener)
+            try:
+                sock, _ = listener.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                continue
+            sock.setblocking(False)
             connection = ReplicaConnection(sock, self)
             connection.is_probe = True  # until its first bytes say otherwise
             self.connections.append(connection)
