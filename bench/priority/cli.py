@@ -7,14 +7,13 @@ the command line.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
-from bench.hedging import report
+from bench.findings import written
+from bench.findings.found import Found
 from bench.priority import orders, page
 from router.simulator.workers import Broken, Refused
 
@@ -28,20 +27,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--orders", metavar="A,B", help=f"only these (default: {', '.join(orders.ALL)})")
     add("--seed", type=int, default=1, help="of everything random (default: 1)")
     add("--quick", action="store_true", help="seconds, for figures of no worth")
-    add("--markdown", action="store_true", help="print Markdown tables")
-    add("--json", metavar="FILE", help="also write the results as JSON; - for standard output")
+    written.add_arguments(parser)
     add("--html", metavar="FILE", type=Path, help="write a page with plots")
     for module in PARTS.values():
         import_module(module).add_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> int:
-    founds: list[report.Found] = []
+    founds: list[Found] = []
     try:
         parts = _listed("part", args.part, tuple(PARTS))
         wanted = _listed("order", args.orders, orders.ALL)
         for name in parts:
-            run: Callable[[argparse.Namespace, Sequence[str]], report.Found]
+            run: Callable[[argparse.Namespace, Sequence[str]], Found]
             run = import_module(PARTS[name]).run
             founds.append(run(args, wanted))
     except Broken as err:
@@ -50,7 +48,10 @@ def main(args: argparse.Namespace) -> int:
     except (Refused, ValueError) as err:
         print(err, file=sys.stderr)
         return 2
-    _write(founds, args)
+    if args.html is not None:
+        args.html.parent.mkdir(parents=True, exist_ok=True)
+        args.html.write_text(page.page(founds), encoding="utf-8")
+    written.write(founds, written.plain(founds), args)
     return 0
 
 
@@ -62,16 +63,3 @@ def _listed(kind: str, words: str | None, known: Sequence[str]) -> Sequence[str]
     if unknown := [name for name in names if name not in known]:
         raise Refused(f"unknown {kind} {unknown[0]!r}; known: {', '.join(known)}")
     return [name for name in known if name in names]
-
-
-def _write(founds: Sequence[report.Found], args: argparse.Namespace) -> None:
-    if args.html is not None:
-        args.html.parent.mkdir(parents=True, exist_ok=True)
-        args.html.write_text(page.page(founds), encoding="utf-8")
-    content: Any = json.dumps(report.document(founds), indent=1, ensure_ascii=False) + "\n"
-    if args.json == "-":
-        sys.stdout.write(content)
-        return
-    print(report.markdown(founds) if args.markdown else report.text(founds), end="")
-    if args.json:
-        Path(args.json).write_text(content, encoding="utf-8")

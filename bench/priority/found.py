@@ -1,4 +1,4 @@
-"""The rows of one part as one table with its goals, for `bench.hedging.report`."""
+"""The rows of one part as one table with its goals, for `bench.findings`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 
-from bench.fleet.simulated.report import Found
+from bench.findings.found import Found
 from bench.priority.goals import judge, kept, loss
 from bench.priority.orders import FIFO, NONE
 from bench.priority.rows import Row

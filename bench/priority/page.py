@@ -1,54 +1,28 @@
 """The bench as one HTML page: its tables, and how long each class waits under every order.
 
-Made of the pieces of a replay's page. Needs matplotlib for its plots, and does without.
+Needs matplotlib for its plots, and does without.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any
 
-from bench.fleet.simulated.report import Found
+from bench.findings import page as findings
+from bench.findings.found import Found
 from bench.priority.traffic import CLASSES
-from router.simulator.report import html, svg
-from router.simulator.report.page import CSS
+from router.simulator.report import svg
 from router.simulator.report.plots import Plot
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_NEEDED = "pip install 'hedgerow[replay]'"
 _WIDTH = 0.2  # of a bar, of the distance between two orders
 
 
 def page(founds: Sequence[Found]) -> str:
     """The whole file."""
-    title = "Who goes next"
-    sections = []
-    for found in founds:
-        lines = [*found.remarks, *(f"{v.name}: {v.here}, {v.words()}" for v in found.verdicts)]
-        content = f"<p>{escape(found.method)}</p>\n" + html._table(found.table)
-        sections.append(html._section(found.title, content + (html._list(lines) if lines else "")))
-    return "".join(
-        [
-            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
-            '<meta name="color-scheme" content="light dark">\n',
-            f"<title>{title}</title>\n<style>\n{CSS}</style>\n</head>\n<body>\n",
-            f"<header><h1>{title}</h1></header>\n<main>\n",
-            _plots(founds),
-            *sections,
-            "</main>\n</body>\n</html>\n",
-        ]
-    )
-
-
-def _plots(founds: Sequence[Found]) -> str:
-    if not svg.can_draw():
-        return f"<p>Plots need matplotlib: <code>{escape(_NEEDED)}</code></p>\n"
-    drawn = "".join(html._figure(plot) for plot in plots(founds))
-    return f'<div class="plots">\n{drawn}</div>\n'
+    return findings.page("Who goes next", founds, lambda: plots(founds))
 
 
 def plots(founds: Sequence[Found]) -> Iterator[Plot]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.hedging import report
+from bench.findings import written
 from bench.overhead.processes import Placement
 from bench.priority import cli, goals, orders, traffic
 from bench.priority.found import found
@@ -130,7 +130,7 @@ def test_the_table_tells_what_is_lost_and_kept() -> None:
     rows = [row(orders.NONE, 900.0, 0.8), row("fifo", 1000.0, 0.72), row("fair", 980.0, 0.6)]
     rows[1].problems.append("the machine was busy")
     seen = found("t", "m", rows)
-    text = report.text([seen])
+    text = written.text([seen])
     assert "fifo!" in text and "! fifo: the machine was busy" in text
     named = {
         (r[0].text, c.key): cell.text

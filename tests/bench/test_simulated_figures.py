@@ -8,7 +8,9 @@ from math import inf
 
 import pytest
 
-from bench.fleet.simulated import ladder, loads, matrix, page, report
+from bench.findings import written
+from bench.findings.found import Found
+from bench.fleet.simulated import ladder, loads, matrix, page
 from bench.fleet.simulated.loads import Point
 from bench.fleet.simulated.task import Result
 from bench.fleet.simulated.worlds import LLMD
@@ -133,7 +135,7 @@ def test_the_goals_of_the_loads_are_ratios_of_goodput() -> None:
 
 @pytest.mark.skipif(not svg.can_draw(), reason="needs matplotlib")
 def test_the_page_draws_both_curves_and_needs_nothing_else() -> None:
-    found = report.Found("Loads <1>", "how", build([], []), remarks=["a remark"])
+    found = Found("Loads <1>", "how", build([], []), remarks=["a remark"])
     text = page.page(found, points([0.5, 0.5, 0.5], [0.5, 1.0, 9.0]))
     assert text.count("<figure>") == 2
     assert "kv_aware" in text and "a remark" in text and "Loads &lt;1&gt;" in text
@@ -179,7 +181,7 @@ def test_the_kv_cache_is_what_the_cards_leave() -> None:
 
 def test_a_finding_is_written_as_text_markdown_and_json() -> None:
     column: Column[int] = Column("n", "number", "s", lambda n: n, "low")
-    found = report.Found(
+    found = Found(
         "A title",
         "How it came about.",
         build([2, 1], [column]),
@@ -187,7 +189,7 @@ def test_a_finding_is_written_as_text_markdown_and_json() -> None:
         verdicts=[Verdict("a goal", "≤ 1", 1.0, 2.0)],
         figures={"more": 1},
     )
-    plain, marked, document = report.text(found), report.markdown(found), found.as_json()
+    plain, marked, document = written.text([found]), written.markdown([found]), found.as_json()
     for words in ("A title", "How it came about.", "number", "a remark", "short by 2.00x"):
         assert words in plain and words in marked
     assert "| **1** |" in marked and " 1*" in plain

@@ -6,14 +6,15 @@ Exit code 0: done (goals missed are figures, no failure); 2: a mistake on the co
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.fleet.simulated import ladder, loads, matrix, page, report, speed
+from bench.findings import written
+from bench.findings.found import Found
+from bench.fleet.simulated import ladder, loads, matrix, page, speed
 from policies.contract import policy_names
 from router.simulator import arguments as words
 from router.simulator.traffic import TraceError
@@ -35,10 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add(part)
         part.add_argument("--seed", type=int, default=1, help="of everything random (default: 1)")
         part.add_argument("--quick", action="store_true", help="seconds, for figures of no worth")
-        part.add_argument("--markdown", action="store_true", help="print Markdown tables")
-        part.add_argument(
-            "--json", metavar="FILE", help="also write the results as JSON; - for standard output"
-        )
+        written.add_arguments(part)
 
 
 def _add_ladder(parser: argparse.ArgumentParser) -> None:
@@ -79,10 +77,10 @@ def main(args: argparse.Namespace) -> int:
     if unknown:
         known = ", ".join(policy_names())
         return _mistake(f"unknown policy {unknown[0]!r}; known: {known}")
-    run: Callable[[argparse.Namespace], report.Found] = args.part
+    run: Callable[[argparse.Namespace], Found] = args.part
     try:
         found = run(args)
-        _write(found, args)
+        written.write([found], found.as_json(), args)
     except (TraceError, Refused, ValueError) as err:
         return _mistake(str(err))
     except OSError as err:
@@ -93,7 +91,7 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _ladder(args: argparse.Namespace) -> report.Found:
+def _ladder(args: argparse.Namespace) -> Found:
     return ladder.run(
         args.trace,
         _policies(args),
@@ -105,7 +103,7 @@ def _ladder(args: argparse.Namespace) -> report.Found:
     )
 
 
-def _loads(args: argparse.Namespace) -> report.Found:
+def _loads(args: argparse.Namespace) -> Found:
     quick: dict[str, Any] = {
         "length": loads.Length.quick(),
         "loads": QUICK_LOADS,
@@ -119,12 +117,12 @@ def _loads(args: argparse.Namespace) -> report.Found:
     return found
 
 
-def _matrix(args: argparse.Namespace) -> report.Found:
+def _matrix(args: argparse.Namespace) -> Found:
     requests = matrix.QUICK if args.quick else matrix.REQUESTS
     return matrix.run(_policies(args), seed=args.seed, jobs=args.jobs, requests=requests)
 
 
-def _speed(args: argparse.Namespace) -> report.Found:
+def _speed(args: argparse.Namespace) -> Found:
     return speed.run(
         args.policy or matrix.DEFAULT,
         seed=args.seed,
@@ -135,16 +133,6 @@ def _speed(args: argparse.Namespace) -> report.Found:
 
 def _policies(args: argparse.Namespace) -> list[str]:
     return args.policy.split(",") if args.policy else policy_names()
-
-
-def _write(found: report.Found, args: argparse.Namespace) -> None:
-    content = json.dumps(found.as_json(), indent=1, ensure_ascii=False) + "\n"
-    if args.json == "-":
-        sys.stdout.write(content)
-        return
-    print(report.markdown(found) if args.markdown else report.text(found), end="")
-    if args.json:
-        Path(args.json).write_text(content, encoding="utf-8")
 
 
 def _cpus() -> int:

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
-from bench.fleet.simulated.report import Found
+from bench.findings.found import Found
 from bench.fleet.simulated.search import highest
 from bench.fleet.simulated.task import Result, Task, play
 from bench.overhead.goals import Verdict

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bench.fleet.simulated.report import Found
+from bench.findings.found import Found
 from bench.fleet.simulated.search import highest
 from bench.fleet.simulated.task import Result, Task, play
 from bench.fleet.simulated.worlds import LLMD, Warmed, cold_rate

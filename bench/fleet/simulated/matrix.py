@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, isfinite
 
-from bench.fleet.simulated.report import Found
+from bench.findings.found import Found
 from bench.fleet.simulated.task import Result, Task, play
 from bench.fleet.simulated.worlds import FLEET, WARM, World, worlds
 from bench.overhead.goals import Verdict

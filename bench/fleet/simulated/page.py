@@ -6,42 +6,25 @@ Made of the pieces of a replay's page. Needs matplotlib for its plots, and does 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from html import escape
 from math import isfinite
 
+from bench.findings.found import Found
 from bench.fleet.simulated.loads import DEFAULT, Point
-from bench.fleet.simulated.report import Found
-from router.simulator.report import html, svg
-from router.simulator.report.page import CSS
+from router.simulator.report import pieces, svg
 from router.simulator.report.plots import Plot
 
 DRAWN = ("kv_aware", "prefix_affinity", "weighted", "chwbl", "least_load", "random")
-_NEEDED = "pip install 'hedgerow[replay]'"
 
 
 def page(found: Found, points: Sequence[Point]) -> str:
     """The whole file."""
-    return "".join(
-        [
-            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
-            '<meta name="color-scheme" content="light dark">\n',
-            f"<title>{escape(found.title)}</title>\n<style>\n{CSS}</style>\n</head>\n<body>\n",
-            f"<header><h1>{escape(found.title)}</h1><p>{escape(found.method)}</p></header>\n",
-            "<main>\n",
-            html._list([*found.remarks, *(f"{v.name}: {v.words()}" for v in found.verdicts)]),
-            _plots(points),
-            html._section("Figures", html._table(found.table)),
-            "</main>\n</body>\n</html>\n",
-        ]
+    remarks = [*found.remarks, *(f"{v.name}: {v.words()}" for v in found.verdicts)]
+    parts = (
+        pieces.listed(remarks),
+        pieces.drawn(lambda: plots(points)),
+        pieces.section("Figures", pieces.table(found.table)),
     )
-
-
-def _plots(points: Sequence[Point]) -> str:
-    if not svg.can_draw():
-        return f"<p>Plots need matplotlib: <code>{escape(_NEEDED)}</code></p>\n"
-    drawn = "".join(html._figure(plot) for plot in plots(points))
-    return f'<div class="plots">\n{drawn}</div>\n'
+    return pieces.document(found.title, found.method, parts)
 
 
 def plots(points: Sequence[Point]) -> Iterator[Plot]:

@@ -14,8 +14,8 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from time import process_time
 
+from bench.findings.found import Found
 from bench.fleet.simulated.matrix import SLO
-from bench.fleet.simulated.report import Found
 from bench.fleet.simulated.task import Task
 from bench.fleet.simulated.worlds import FLEET, World, shared
 from bench.overhead.goals import Verdict

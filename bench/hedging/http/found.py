@@ -1,12 +1,12 @@
-"""The results as one table with its goals, for `bench.hedging.report`. Must never: judge."""
+"""The results as one table with its goals, for `bench.findings`. Must never: judge."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
 
+from bench.findings.found import Found
 from bench.fleet.engines import PROFILE
-from bench.fleet.simulated.report import Found
 from bench.hedging.http import own
 from bench.hedging.http.figures import Figures
 from bench.hedging.http.judge import judge

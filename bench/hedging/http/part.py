@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Collection, Sequence
 
-from bench.fleet.simulated.report import Found
+from bench.findings.found import Found
 from bench.hedging.http import contestants
 from bench.hedging.http.found import found
 from bench.hedging.http.run import Options

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
 
-from bench.fleet.simulated.report import Found
+from bench.findings.found import Found
 from bench.hedging import goals
 from bench.hedging.simulated import world
 from bench.hedging.simulated.task import Class, Result, Task, play, pooled

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bench.fleet.simulated.report import Found
+from bench.findings.found import Found
 from bench.hedging.goals import change
 from bench.hedging.simulated import world
 from bench.hedging.simulated.cases import WARM_S, Length

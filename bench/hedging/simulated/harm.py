@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.fleet.simulated.report import Found
+from bench.findings.found import Found
 from bench.hedging.simulated import world
 from bench.hedging.simulated.cases import Length
 from bench.hedging.simulated.frontier import all_hedgeable

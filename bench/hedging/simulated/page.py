@@ -1,18 +1,17 @@
 """The simulated bench as one HTML page: what a budget buys, and where a copy harms, as pictures.
 
-Made of the pieces of a replay's page. Needs matplotlib for its plots, and does without.
+Needs matplotlib for its plots, and does without.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from html import escape
 from typing import TYPE_CHECKING
 
-from bench.fleet.simulated.report import Found
+from bench.findings import page as findings
+from bench.findings.found import Found
 from bench.hedging.simulated import frontier, harm
-from router.simulator.report import html, svg
-from router.simulator.report.page import CSS
+from router.simulator.report import svg
 from router.simulator.report.plots import Plot
 
 if TYPE_CHECKING:
@@ -21,38 +20,13 @@ if TYPE_CHECKING:
 
 NAMED = (0.01, 0.05, 0.2)  # budgets that are written into the plot
 _DASHES = ("-", "--", ":")
-_NEEDED = "pip install 'hedgerow[replay]'"
 
 
 def page(
     founds: Sequence[Found], budgets: Sequence[frontier.Point], loads: Sequence[harm.Point]
 ) -> str:
     """The whole file."""
-    title = "Hedging, simulated"
-    sections = []
-    for found in founds:
-        lines = [*found.remarks, *(f"{v.name}: {v.here}, {v.words()}" for v in found.verdicts)]
-        content = f"<p>{escape(found.method)}</p>\n" + html._table(found.table)
-        sections.append(html._section(found.title, content + (html._list(lines) if lines else "")))
-    return "".join(
-        [
-            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
-            '<meta name="color-scheme" content="light dark">\n',
-            f"<title>{title}</title>\n<style>\n{CSS}</style>\n</head>\n<body>\n",
-            f"<header><h1>{title}</h1></header>\n<main>\n",
-            _plots(budgets, loads),
-            *sections,
-            "</main>\n</body>\n</html>\n",
-        ]
-    )
-
-
-def _plots(budgets: Sequence[frontier.Point], loads: Sequence[harm.Point]) -> str:
-    if not svg.can_draw():
-        return f"<p>Plots need matplotlib: <code>{escape(_NEEDED)}</code></p>\n"
-    drawn = "".join(html._figure(plot) for plot in plots(budgets, loads))
-    return f'<div class="plots">\n{drawn}</div>\n'
+    return findings.page("Hedging, simulated", founds, lambda: plots(budgets, loads))
 
 
 def plots(budgets: Sequence[frontier.Point], loads: Sequence[harm.Point]) -> Iterator[Plot]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.fleet.simulated.report import Found
+from bench.findings.found import Found
 from bench.hedging.simulated import cases, frontier, harm, page, policies
 from router.simulator import arguments as words
 

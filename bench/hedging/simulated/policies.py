@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bench.fleet.simulated.report import Found
+from bench.findings.found import Found
 from bench.hedging.simulated import world
 from bench.hedging.simulated.cases import CASES, WARM_S, Length
 from bench.hedging.simulated.task import Class, Result, Task, play

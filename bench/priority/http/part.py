@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from bench.fleet.simulated.report import Found
+from bench.findings.found import Found
 from bench.overhead.cli import machine
 from bench.overhead.processes import Placement
 from bench.priority import traffic

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from bench.fleet.simulated.report import Found
+from bench.findings.found import Found
 from bench.priority import traffic
 from bench.priority.found import found
 from bench.priority.simulated.task import Length

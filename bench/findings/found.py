@@ -1,7 +1,4 @@
-"""What a bench found, as text, Markdown or JSON: one table and what belongs to it, goals below.
-
-The same figures give the same text. Must never: judge.
-"""
+"""What a bench found: one table and what belongs to it. Must never: judge."""
 
 from __future__ import annotations
 
@@ -9,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from bench.fleet.report import aligned, markdown_table
 from bench.overhead.goals import Verdict
-from router.simulator.report import table
 from router.simulator.report.table import Table
 
 
@@ -37,29 +32,3 @@ class Found:
             "goals": [{**asdict(v), "met": v.met, "verdict": v.words()} for v in self.verdicts],
             **self.figures,
         }
-
-
-def text(found: Found) -> str:
-    """For a terminal."""
-    lines = [found.title, found.method, "", table.plain(found.table).rstrip("\n")]
-    if found.verdicts:
-        lines += ["", *aligned(_goals(found.verdicts), 4)]
-    if found.remarks:
-        lines += ["", *found.remarks]
-    return "\n".join([*lines, ""])
-
-
-def markdown(found: Found) -> str:
-    """For a document."""
-    lines = [f"**{found.title}**", "", found.method, "", table.markdown(found.table)]
-    if found.verdicts:
-        lines += [*markdown_table(_goals(found.verdicts), 4), ""]
-    lines += [f"- {remark}" for remark in found.remarks]
-    return "\n".join([*lines, ""])
-
-
-def _goals(verdicts: Sequence[Verdict]) -> list[list[str]]:
-    return [
-        ["goal", "", "here", ""],
-        *([v.name, v.goal, v.here, v.words()] for v in verdicts),
-    ]
