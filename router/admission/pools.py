@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
-from policies.queueing.ticket import Ticket
+from policies.queueing.ticket import SENT, Ticket
 from router.admission.clockwork import Ticked
 from router.admission.counts import QueueCounts
 from router.admission.place import Place, Pool
@@ -150,7 +150,16 @@ class Pools:
         queue: Queue = ticket.queue
         queue.sent(ticket, place, now)
 
-    def shown(self, ticket: Ticket) -> None:
+    def shown(self, ticket: Ticket, place: Place, now: float) -> None:
+        """Its first content came from `place`, its own or a copy's, and there it goes on."""
+        if ticket.state == SENT:
+            queue: Queue = ticket.queue
+            if ticket.place is not place:
+                queue.moved(ticket, place, now)
+            queue.shown(ticket)
+
+    def stays(self, ticket: Ticket) -> None:
+        """It could not be sent a second time, so it does not give way."""
         queue: Queue = ticket.queue
         queue.shown(ticket)
 

@@ -141,9 +141,9 @@ class Queue:
         """Whether a request of a class may go to `place` without a ticket, because nobody waits and
         nothing has to be counted of each: take its lease then, and say `passed` at its end.
 
-        False says nothing: offer a ticket.
+        To be asked only while `is_passable`. False says nothing: offer a ticket.
         """
-        if not self.is_passable or not self._doors.admits(place, urgency):
+        if not self._doors.admits(place, urgency):
             return False
         self.counts.passed[urgency] += 1
         self._drain.served(urgency, now)
@@ -151,7 +151,7 @@ class Queue:
 
     @property
     def is_passable(self) -> bool:
-        """Whether `passes` may say yes."""
+        """Whether `passes` may be asked."""
         rules = self._rules
         return not (self._room.count or rules.reservations or rules.preemption)
 

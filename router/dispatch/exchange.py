@@ -240,7 +240,7 @@ class Exchange:
         if ticket is not None:
             line = self._d.line
             assert line is not None, "nobody else gives tickets"
-            line.shown(self, ticket, leg.replica, now)
+            line.pools.shown(ticket, leg.replica, now)
         reply.wait_due = now + reply.gap_s
         self._broke_at = 0.0
         self._commit_due = NEVER

@@ -22,20 +22,20 @@ Must never: choose among requests (the queue does), or keep a ticket of a reques
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Final, cast
 
 from policies.queueing.ticket import NEW, SENT, Ticket
-from router.admission.place import Place
 from router.admission.pools import Pools
-from router.admission.queue import CANCELLED, DONE, REFUSED
 from router.config.model import Queue as Config
 from router.core.errors import Reason
 from router.core.urgency import Urgency
 from router.dispatch.chooser import Chooser
+from router.dispatch.ends import end_of
+from router.dispatch.news import News
 from router.dispatch.places import Places, pinned
 from router.fleet.knowledge import Knowledge
 from router.fleet.replica import Replica
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 LEAST_S: Final = 0.001  # timers are no finer
 _CHOICES: Final = 1024  # of one request, as far as they are believed
 _OUTPUT: Final = 256  # tokens of each of several choices, where the client sets no limit
-# A replica that was asked for too much, not for something it could not do.
-NO_ROOM: Final = frozenset({Reason.REPLICA_BUSY, Reason.TTFT_TIMEOUT})
 
 
 class Line:
@@ -71,14 +69,10 @@ class Line:
         self._chooser = chooser
         self._metrics = metrics
         self._loop = loop
-        self._awaits_absent = config.absent_s > 0.0
-        self._places = Places(fleet)
-        self.pools = Pools(config, self._places)
+        places = Places(fleet)
+        self.pools = Pools(config, places)
+        self._news = News(fleet, places, self.pools)
         self.hurry: Callable[[Replica], None] | None = None  # polls a replica at once
-        self._served: Mapping[Place, Iterable[str] | None] = {}
-        self._changed: dict[Replica, None] = {}
-        self._is_rebuilt = False
-        self._soon = False  # `_settle` is called at the end of this turn
         self._timer: asyncio.TimerHandle | None = None
         self._due = inf  # when it rings
         fleet.on_room = self.changed
@@ -86,7 +80,6 @@ class Line:
 
     def adopt(self, config: Config) -> None:
         """A reload: who waits keeps his place in time. Raises PolicyConfigError."""
-        self._awaits_absent = config.absent_s > 0.0
         if config != self.pools.queues[0].config:
             self.pools.adopt(config)
             self._loop.call_soon(self._tick)
@@ -105,27 +98,21 @@ class Line:
         """
         model: str | None = x.fields.model
         if owner is None:
-            if model is None:
-                self._fleet.check(model)
+            self._fleet.check(model)
             queue = self.pools.of(model or "")
             fit = self._fleet.serving(model)
             if fit and queue.is_passable:
                 replica = self._chooser.choose(x.view, fit)
                 if queue.passes(replica, x.urgency.rank, x.arrived):
                     return replica
-            if not (fit or self._awaits_absent):
+            if not fit and queue.config.absent_s <= 0.0:
                 self._fleet.eligible(model)  # says why there is none
-            if model is not None:
-                self._fleet.check(model)
             return self._offer(x, model or "", None)
         return self._offer(x, next(iter(owner.models or ()), model) or "", pinned(owner))
 
     def _offer(self, x: Exchange, model: str, lane: str | None) -> Replica | None:
         now = monotonic()
-        if self._changed and not self.pools.waiting:
-            for replica in self._changed:
-                self.pools.freed(replica, now)  # nobody is there to be granted it
-            self._changed.clear()
+        self._news.catch_up(now)
         ticket = self._ticket(x, model, lane)
         found = self.pools.offer(ticket, now)
         x.ticket = ticket
@@ -175,14 +162,7 @@ class Line:
             self.pools.moved(ticket, replica, now)
             self._tell(x, ticket, now)
         if x.body_bytes > x.limits.retry_body or not x.route.repeatable:
-            self.pools.shown(ticket)  # it could not be sent again: it does not give way
-
-    def shown(self, x: Exchange, ticket: Ticket, replica: Replica, now: float) -> None:
-        """The first content came from a replica: the ticket's, or a copy's."""
-        if ticket.state == SENT:
-            if ticket.place is not replica:
-                self.pools.moved(ticket, replica, now)
-            self.pools.shown(ticket)
+            self.pools.stays(ticket)
 
     def over(self, x: Exchange, reason: Reason, now: float) -> None:
         """The request has ended, in whatever way; its leases are released."""
@@ -194,11 +174,7 @@ class Line:
                 self.pools.leave(ticket)
                 self._arm()
                 return
-        end = CANCELLED
-        if reason is Reason.OK:
-            end = DONE
-        elif reason in NO_ROOM:
-            end = REFUSED
+        end = end_of(reason)
         usage, replica = x.usage, x.answered_by
         tokens, output = -1, 0
         if replica is not None:
@@ -221,30 +197,14 @@ class Line:
 
     def changed(self, replica: Replica | None) -> None:
         """A replica's facts are others now; None: who is fit, or what they may have, is."""
-        if replica is None:
-            self._is_rebuilt = True
-        else:
-            self._changed[replica] = None
-            if not self.pools.waiting:
-                return  # whoever comes next looks first, and the event loop is spared a turn
-        if not self._soon:
-            self._soon = True
+        if self._news.note(replica):
             self._loop.call_soon(self._settle)
 
     def _settle(self) -> None:
         """What has changed in this turn of the event loop is told to the queue."""
-        self._soon = False
         now = monotonic()
-        changed, self._changed = self._changed, {}
-        if self._is_rebuilt:
-            self._is_rebuilt = False
-            served = self._places.served()
-            if served != self._served:
-                self._served = served
-                self.pools.regroup(served, now)
-            changed = dict.fromkeys(self._fleet.replicas.values())
         begun: list[tuple[Exchange, Leg]] = []
-        for replica in changed:
+        for replica in self._news.read(now):
             self._begin(self.pools.freed(replica, now), begun, now)
         self._go(begun)
         self._arm()

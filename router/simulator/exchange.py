@@ -375,7 +375,7 @@ class SimulatedExchange:
             self._outrun(leg, now)
         line, ticket = self._router.line, self.ticket
         if line is not None and ticket is not None:
-            line.shown(ticket, leg.replica, now)
+            line.pools.shown(ticket, leg.replica, now)
 
     def _outrun(self, leg: Leg, now: float) -> None:
         router = self._router

@@ -11,22 +11,22 @@ Must never: choose among requests (the queue does), or keep a ticket of a reques
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import inf
 from typing import cast
 
 from policies.queueing.ticket import NEW, SENT, Ticket
 from router.admission.counts import EXPIRIES, REFUSALS, QueueCounts
-from router.admission.place import Place
 from router.admission.pools import Pools
-from router.admission.queue import CANCELLED, DONE, REFUSED
 from router.config.model import Queue as Config
 from router.core.errors import Reason
 from router.core.urgency import CLASSES as NAMES
 from router.core.urgency import class_of
 from router.dispatch.chooser import Chooser
-from router.dispatch.line import LEAST_S, NO_ROOM
+from router.dispatch.ends import end_of
+from router.dispatch.line import LEAST_S
+from router.dispatch.news import News
 from router.dispatch.places import Places
 from router.fleet.knowledge import Knowledge
 from router.fleet.replica import Replica
@@ -56,14 +56,10 @@ class SimulatedLine:
         self._knowledge = knowledge
         self._chooser = chooser
         self._metrics = metrics
-        self._awaits_absent = config.absent_s > 0.0
-        self._places = Places(fleet)
-        self.pools = Pools(config, self._places)
+        places = Places(fleet)
+        self.pools = Pools(config, places)
+        self._news = News(fleet, places, self.pools)
         self.hurry: Callable[[Replica], None] | None = None  # polls a replica at once
-        self._served: Mapping[Place, Iterable[str] | None] = {}
-        self._changed: dict[Replica, None] = {}
-        self._is_rebuilt = False
-        self._soon = False  # `_settle` is called at the end of this instant
         self._due = inf  # when the timer rings
         fleet.on_room = self.changed
         self.changed(None)
@@ -81,25 +77,19 @@ class SimulatedLine:
         Raises RouterError: it may not even wait, or no replica will ever serve it.
         """
         model = x.view.model
-        if model is None:
-            self._fleet.check(model)
+        self._fleet.check(model)
         queue = self.pools.of(model or "")
         fit = self._fleet.serving(model)
         if fit and queue.is_passable:
             replica = self._chooser.choose(x.view, fit)
             if queue.passes(replica, class_of(x.urgency), now):
                 return replica
-        if not (fit or self._awaits_absent):
+        if not fit and queue.config.absent_s <= 0.0:
             self._fleet.eligible(model)  # says why there is none
-        if model is not None:
-            self._fleet.check(model)
         return self._offer(x, model or "", now)
 
     def _offer(self, x: SimulatedExchange, model: str, now: float) -> Replica | None:
-        if self._changed and not self.pools.waiting:
-            for replica in self._changed:
-                self.pools.freed(replica, now)  # nobody is there to be granted it
-            self._changed.clear()
+        self._news.catch_up(now)
         ticket = self._ticket(x, model)
         found = self.pools.offer(ticket, now)
         x.ticket = ticket
@@ -140,14 +130,7 @@ class SimulatedLine:
             self.pools.moved(ticket, replica, now)
             self._tell(x, ticket, now)
         if x.arrival.kind not in REPEATABLE:
-            self.pools.shown(ticket)  # it could not be sent again: it does not give way
-
-    def shown(self, ticket: Ticket, replica: Replica, now: float) -> None:
-        """The first content came from a replica: the ticket's, or a copy's."""
-        if ticket.state == SENT:
-            if ticket.place is not replica:
-                self.pools.moved(ticket, replica, now)
-            self.pools.shown(ticket)
+            self.pools.stays(ticket)
 
     def over(
         self,
@@ -171,11 +154,7 @@ class SimulatedLine:
                 self.pools.leave(ticket)
                 self._arm()
                 return
-        end = CANCELLED
-        if reason is Reason.OK:
-            end = DONE
-        elif reason in NO_ROOM:
-            end = REFUSED
+        end = end_of(reason)
         if ticket is not None:
             self.pools.settle(ticket, tokens, output, now, end)
         elif x.life.attempts:
@@ -188,29 +167,13 @@ class SimulatedLine:
 
     def changed(self, replica: Replica | None) -> None:
         """A replica's facts are others now; None: who is fit, or what they may have, is."""
-        if replica is None:
-            self._is_rebuilt = True
-        else:
-            self._changed[replica] = None
-            if not self.pools.waiting:
-                return  # whoever comes next looks first
-        if not self._soon:
-            self._soon = True
+        if self._news.note(replica):
             self._clock.at(self._clock.now, self._settle)
 
     def _settle(self, now: float) -> None:
         """What has changed in this instant is told to the queue."""
-        self._soon = False
-        changed, self._changed = self._changed, {}
-        if self._is_rebuilt:
-            self._is_rebuilt = False
-            served = self._places.served()
-            if served != self._served:
-                self._served = served
-                self.pools.regroup(served, now)
-            changed = dict.fromkeys(self._fleet.replicas.values())
         begun: _Begun = []
-        for replica in changed:
+        for replica in self._news.read(now):
             self._begin(self.pools.freed(replica, now), begun, now)
         self._go(begun, now)
         self._arm()

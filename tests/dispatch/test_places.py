@@ -96,7 +96,7 @@ async def test_pools_are_driven_over_a_real_fleet() -> None:
     assert not pools.offer(second, 0.1)
     assert pools.offer(other, 0.1) == (b,)
     lease.begun()
-    pools.shown(first)
+    pools.shown(first, a, 0.2)
     assert pools.freed(a, 0.2) == [second]
     assert (second.state, second.place) == (SENT, a)
     c = table.add("c", ("m1", "m2"))

@@ -75,7 +75,7 @@ WATCHED: dict[type, tuple[str, ...]] = {
     Budget: ("take", "give"),
     Replica: ("answered", "paced"),
     # Not `freed`: how often it is told that nothing has changed depends on what happens when.
-    Pools: ("offer", "sent", "moved", "shown", "settle", "requeue", "leave", "passed"),
+    Pools: ("offer", "sent", "moved", "shown", "stays", "settle", "requeue", "leave", "passed"),
     PoolQueue: ("passes",),
 }
 

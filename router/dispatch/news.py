@@ -1,0 +1,64 @@
+"""What has changed in the fleet and the admission queue has not been told of yet.
+
+The proxy's line and the simulated one keep one each. Where nobody waits nothing has to be told in a
+hurry: whoever comes next lets the queue catch up first.
+
+Must never: grant anything, or know how its driver lets time pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from router.admission.place import Place
+from router.admission.pools import Pools
+from router.dispatch.places import Places
+from router.fleet.replica import Replica
+from router.fleet.table import Fleet
+
+
+class News:
+    """Of one router's fleet, for its queues."""
+
+    def __init__(self, fleet: Fleet, places: Places, pools: Pools) -> None:
+        self._fleet = fleet
+        self._places = places
+        self._pools = pools
+        self._served: Mapping[Place, Iterable[str] | None] = {}
+        self._changed: dict[Replica, None] = {}
+        self._is_rebuilt = False
+        self._is_awaited = False  # somebody has been asked to read them, and has not yet
+
+    def note(self, replica: Replica | None) -> bool:
+        """A replica's facts are others now; None: who is fit, or what they may have, is.
+
+        True: `read` them at the end of this turn; nobody was asked to before.
+        """
+        if replica is None:
+            self._is_rebuilt = True
+        else:
+            self._changed[replica] = None
+            if not self._pools.waiting:
+                return False  # whoever comes next looks first, and the turn is spared
+        was_awaited, self._is_awaited = self._is_awaited, True
+        return not was_awaited
+
+    def read(self, now: float) -> Iterable[Replica]:
+        """Those the queue is to be told of (`freed`), now; it has the pools of today."""
+        self._is_awaited = False
+        changed, self._changed = self._changed, {}
+        if not self._is_rebuilt:
+            return changed
+        self._is_rebuilt = False
+        served = self._places.served()
+        if served != self._served:
+            self._served = served
+            self._pools.regroup(served, now)
+        return list(self._fleet.replicas.values())
+
+    def catch_up(self, now: float) -> None:
+        """Somebody comes: where nobody waits, the queue has not heard of what changed."""
+        if self._changed and not self._pools.waiting:
+            for replica in self._changed:
+                self._pools.freed(replica, now)  # nobody is there to be granted it
+            self._changed.clear()
