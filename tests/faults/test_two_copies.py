@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -106,45 +106,41 @@ async def test_both_answer_in_the_same_moment(first: int) -> None:
         assert (fired, won + lost, failed) == (1, 1, 0)
 
 
-@pytest.mark.parametrize("error", [refusal("no", 500), refusal("no", 400), refusal("no", 429)])
+SAYS_NO = b'data: {"error":{"message":"no","type":"x","code":500}}\n\n'
+FAILURES: dict[str, Callable[[], Act]] = {
+    "500": lambda: Act(refusal("no", 500)),
+    "400": lambda: Act(refusal("no", 400)),
+    "429": lambda: Act(refusal("no", 429)),
+    "error inside a stream": lambda: Act(
+        SSE_HEAD, chunk(role()), chunk(SAYS_NO), chunk(DONE), LAST_CHUNK
+    ),
+    "death": lambda: Act(rst=True),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("who", [0, 1])
 @scenario
-async def test_an_error_does_not_win(who: int, error: bytes) -> None:
+async def test_what_fails_first_does_not_win(who: int, failure: str) -> None:
     acts = [says("content"), says("content")]
-    acts[who] = Act(error)
+    acts[who] = FAILURES[failure]()
     async with racing(*acts) as router:
         client = await router.client()
         await client.send(chat(URGENT, stream=True))
         await both_asked(*acts)
         acts[who].go.set()
-        await eventually(lambda: len(live(router)) == 1, "the error is put aside")
+        await eventually(lambda: len(live(router)) == 1, "it is put aside")
         acts[1 - who].go.set()
         got = await client.recv_response("POST")
         assert (got.status, got.events()[-1]) == (200, "[DONE]")
+        assert "content" in "".join(got.events())
+        assert "error" not in "".join(got.events())
         assert (await router.log())[0]["reason"] == "ok"
 
 
 def live(router: Router) -> list[object]:
     (exchange,) = router.app.parts.dispatcher.exchanges
     return [a for a in exchange.life.attempts if a.lease.held]
-
-
-@pytest.mark.parametrize("who", [0, 1])
-@scenario
-async def test_an_error_inside_a_stream_does_not_win(who: int) -> None:
-    acts = [says("content"), says("content")]
-    error = b'data: {"error":{"message":"no","type":"x","code":500}}\n\n'
-    acts[who] = Act(SSE_HEAD, chunk(role()), chunk(error), chunk(DONE), LAST_CHUNK)
-    async with racing(*acts) as router:
-        client = await router.client()
-        await client.send(chat(URGENT, stream=True))
-        await both_asked(*acts)
-        acts[who].go.set()
-        await eventually(lambda: len(live(router)) == 1, "the error is put aside")
-        acts[1 - who].go.set()
-        got = await client.recv_response("POST")
-        assert "content" in "".join(got.events())
-        assert "error" not in "".join(got.events())
 
 
 @pytest.mark.parametrize("early", [0, 1])
@@ -179,21 +175,6 @@ async def test_both_die_and_it_is_one_failure() -> None:
         assert_error(await client.recv_response("POST"), Reason.REPLICA_RESET)
         assert not spare.requests, "what kills two is not tried on a third"
         assert (await counts(router))[3] == 1
-
-
-@pytest.mark.parametrize("who", [0, 1])
-@scenario
-async def test_one_dies_and_the_other_answers(who: int) -> None:
-    acts = [says("content"), says("content")]
-    acts[who] = Act(rst=True)
-    async with racing(*acts) as router:
-        client = await router.client()
-        await client.send(chat(URGENT, stream=True))
-        await both_asked(*acts)
-        acts[who].go.set()
-        await eventually(lambda: len(live(router)) == 1, "one is dead")
-        acts[1 - who].go.set()
-        assert (await client.recv_response("POST")).events()[-1] == "[DONE]"
 
 
 @scenario
