@@ -17,9 +17,12 @@ from router.observe.hedge_counts import Refusal
 
 def same_engine(one: Replica, other: Replica) -> bool:
     """Whether two addresses are one engine, by all that is known: started at the same hundredth of
-    a second, with the same models, and not said to be on different nodes."""
+    a second, with the same models, their totals never a contradiction (`fleet.twins`), and not said
+    to be on different nodes."""
     started = one.told.started_at
     if not started or started != other.told.started_at:  # 0: no moment at which anything started
+        return False
+    if other in one.apart:
         return False
     nodes = one.config.node, other.config.node
     return one.models == other.models and (not all(nodes) or nodes[0] == nodes[1])

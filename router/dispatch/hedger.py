@@ -39,7 +39,7 @@ AGAIN_S: Final = 0.02  # between two questions for the same copy, at least
 MODELS_MAX: Final = 256  # models learned about, streams and whole answers apart
 _IDLE_S: Final = 60.0  # a model that nobody asked for so long makes room for another
 # Nothing that was refused for these reasons looks better a moment later.
-_FINAL: Final = frozenset({Refusal.COLD, Refusal.LONG, Refusal.ALONE, Refusal.SAME_ENGINE})
+_FINAL: Final = frozenset({Refusal.COLD, Refusal.LONG, Refusal.ALONE})
 
 
 class Hedger:

@@ -178,6 +178,7 @@ class Poller:
         problem: Problem = "status"
         for index in range(turn.source, len(engine.sources)):
             number = poll_begins(turn.replica)
+            turn.replica.asked_at = monotonic()
             try:
                 signals = await self._read(turn, engine, engine.sources[index])
             except NoAnswer as none:

@@ -29,6 +29,8 @@ class Replica(Candidate):
 
     __slots__ = (
         "address",
+        "apart",
+        "asked_at",
         "base_path",
         "by_priority",
         "config",
@@ -85,6 +87,8 @@ class Replica(Candidate):
         self.engine: str | None = config.engine  # None: not detected yet
         self.signals = NO_SIGNALS
         self.signals_at = 0.0
+        self.asked_at = 0.0  # when the poll was asked that is under way, or was the last
+        self.apart: set[Replica] = set()  # started at the same moment, and surely another engine
         # Of its engine's scheduling; None: it does not tell.
         self.by_priority: bool | None = None  # it goes by priorities, ...
         self.low_first: bool | None = None  # ... lower numbers first

@@ -32,12 +32,19 @@ class Signals(msgspec.Struct, frozen=True, kw_only=True):
 NO_SIGNALS = Signals()
 
 
-def restarted(before: Signals, after: Signals) -> bool:
-    """Whether the engine was started anew between the two: a total went back, or it says so."""
+def went_back(before: Signals, after: Signals) -> bool:
+    """Whether a total is less than it was: no engine that lives on says so."""
     for name in _TOTALS:
         was, is_ = getattr(before, name), getattr(after, name)
         if was is not None and is_ is not None and is_ < was:
             return True
+    return False
+
+
+def restarted(before: Signals, after: Signals) -> bool:
+    """Whether the engine was started anew between the two: a total went back, or it says so."""
+    if went_back(before, after):
+        return True
     if before.started_at is None or after.started_at is None:
         return False
     return after.started_at > before.started_at + _CLOCK_S

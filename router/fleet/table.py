@@ -26,6 +26,7 @@ from router.fleet.knowledge import Knowledge
 from router.fleet.owners import Owners
 from router.fleet.replica import UNLIMITED, Replica
 from router.fleet.signals import NO_SIGNALS, Signals, restarted
+from router.fleet.twins import Twins
 from router.wire.retry_after import seconds_of
 from router.wire.sweep import NEVER, Register
 
@@ -58,6 +59,7 @@ class Fleet:
         self.replicas: dict[str, Replica] = {}
         self.leaving: set[Replica] = set()  # removed, with leases still out
         self.owners = Owners()
+        self._twins = Twins()
         self.ready: tuple[Replica, ...] = ()  # tuples: a policy sees these very objects
         self.ready_ids: dict[str, Replica] = {}
         self._by_model: dict[str, tuple[Replica, ...]] = {}
@@ -90,6 +92,7 @@ class Fleet:
         replica = self.replicas.pop(replica_id)
         replica.removed = True
         self.knowledge.remove(replica)
+        self._twins.remove(replica)
         if replica.inflight:
             self.leaving.add(replica)
         if successor is not None:
@@ -318,6 +321,7 @@ class Fleet:
         replica.signals_at = now
         replica.kv_usage = signals.kv_usage
         replica.slots = signals.slots
+        self._twins.observed(replica, told)
         poll_counted(replica, poll, signals.running, signals.waiting)
         replica.learned.observed(signals.running, signals.waiting, signals.kv_usage)
         if signals.kv_tokens is not None:

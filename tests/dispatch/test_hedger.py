@@ -262,7 +262,7 @@ async def test_each_refusal_has_one_reason_and_says_whether_to_ask_again() -> No
     w.hedger.adopt(w.rules)
     assert w.ask(attempt, others=[b]) == ["b"]  # 0.5 is below 0.7
     told(started_at=1_700_000_000.0)
-    refused(Refusal.SAME_ENGINE, again=False)
+    refused(Refusal.SAME_ENGINE, again=True)
     told(started_at=None)
     b.health.half_open = True
     refused(Refusal.HEALTH, again=True)

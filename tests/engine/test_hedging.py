@@ -98,7 +98,11 @@ def test_the_copy_answers_while_the_first_engine_stands_still(
             time.sleep(half_s)
             with stopped(zombie):
                 if zombie.state().generated_tokens == before.generated_tokens:
-                    text = asked.result(WITHIN_S)
+                    try:
+                        text = asked.result(WITHIN_S)
+                    except (TimeoutError, httpx.TimeoutException):
+                        why = httpx.get(f"{hedging.admin}/hedging").text
+                        pytest.fail(f"no copy answered: {why}")
             continued = time.monotonic()
         if not text or not had_begun(zombie, before):
             continue  # it was stopped behind its first token, or before it took the request up
