@@ -21,6 +21,7 @@ HOT = (
     "router/admission/*.py",
     "policies/facts.py",
     "policies/routing/costs.py",
+    "policies/routing/prompts.py",
     "policies/queueing/accounts.py",
     "policies/queueing/flows.py",
     "policies/queueing/keyed.py",
@@ -35,6 +36,7 @@ HOT = (
     "router/dispatch/*.py",
     "router/dispatch/continuation/*.py",
     "router/observe/metrics.py",
+    "router/observe/milliseconds.py",
     "router/observe/salt.py",
     "router/observe/tenant_usage.py",
     "router/emulator/core.py",
@@ -43,6 +45,8 @@ HOT = (
     "router/emulator/scheduler.py",
     "router/emulator/leap.py",
 )
+# A request runs through more code than the nearest cache holds. Direct calls take less of it.
+FLAGS = ["-fvisibility=hidden", "-fno-semantic-interposition", "-fno-plt"]
 # Structs of msgspec, which is C already, and packages' empty files.
 NOT_HOT = {
     "router/wire/heads.py",
@@ -60,8 +64,9 @@ def extensions() -> list[Any]:
     from mypyc.build import mypycify
 
     files = sorted({file for pattern in HOT for file in glob(pattern)} - NOT_HOT)
-    made = mypycify([f for f in files if not f.endswith("__init__.py")], opt_level="3")
+    made = mypycify([f for f in files if not f.endswith("__init__.py")], opt_level="2")
     for extension in made:
+        extension.extra_compile_args += FLAGS
         extension.optional = True  # no compiler: the sources serve
     return made
 

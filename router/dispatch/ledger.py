@@ -14,8 +14,9 @@ from router.dispatch.tenants import tenant_of
 from router.dispatch.usage import UNKNOWN
 from router.fleet.knowledge import Knowledge
 from router.fleet.replica import Replica
-from router.observe.access_log import AccessLog, AttemptRecord, Record, milliseconds
+from router.observe.access_log import AccessLog, AttemptRecord, Record
 from router.observe.metrics import UNCLASSED, Metrics
+from router.observe.milliseconds import milliseconds
 from router.observe.tenant_usage import NO_KEY
 from router.wire.client import ClientConnection
 from router.wire.heads import RequestHead

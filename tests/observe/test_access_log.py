@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.core.errors import Reason
-from router.observe.access_log import TEXT_CHARS_MAX, AccessLog, Record, milliseconds
+from router.observe.access_log import TEXT_CHARS_MAX, AccessLog, Record
+from router.observe.milliseconds import milliseconds
 from tests.observe.helpers import run, sink_threads, until, until_sync
 
 
