@@ -20,10 +20,14 @@ class Drr(SharedByFlow):
     """Keys in a ring, within a key its users in a ring."""
 
     quantum: float = 4096.0  # uncached prompt tokens a round, times the weight
+    width: float = 2.0  # rounds that one may be ahead of another where the prefix decides
 
     books: list[Book] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_amount("quantum", self.quantum, 1.0)
+        check_amount("width", self.width)
         # A request costs something even where nothing is known of its prompt.
-        self.books = self.open_books(Tariff(request=1.0, input=1.0, quantum=self.quantum))
+        self.books = self.open_books(
+            Tariff(request=1.0, input=1.0, quantum=self.quantum, width=self.width)
+        )

@@ -41,12 +41,12 @@ class Tariff:
     ) -> None:
         """`request`, `input`, `output`: charged for each request, uncached prompt token and output
         token. `quantum`: the step in which counters compare, 0: as they are. `width`: counters no
-        further above the lowest count as equal where the prefix decides; rounds never do."""
+        further above the lowest count as equal where the prefix decides; of a quantum, rounds."""
         self.request = request
         self.input = input
         self.output = output
         self.quantum = quantum
-        self.width = 0.0 if quantum > 0.0 else width
+        self.width = width
 
     def cost(self, tokens: int, output: int) -> float:
         return self.request + self.input * tokens + self.output * output

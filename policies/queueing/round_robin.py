@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from policies.queueing.contract import order_policy
 from policies.queueing.flows import Book, Tariff
-from policies.queueing.shared import SharedByFlow
+from policies.queueing.shared import SharedByFlow, check_amount
 
 
 @order_policy("round_robin")
@@ -14,8 +14,11 @@ from policies.queueing.shared import SharedByFlow
 class RoundRobin(SharedByFlow):
     """Keys in turn, within a key its users in turn; twice the weight, two requests a turn."""
 
+    width: float = 4.0  # turns that one may be ahead of another where the prefix decides
+
     books: list[Book] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        check_amount("width", self.width)
         # A turn is a quantum of one request: all that have not had theirs are equal.
-        self.books = self.open_books(Tariff(request=1.0, quantum=1.0))
+        self.books = self.open_books(Tariff(request=1.0, quantum=1.0, width=self.width))

@@ -93,6 +93,21 @@ def test_one_request_per_tenant_and_turn_whatever_it_costs() -> None:
     assert [t.key for t in taken] == ["big", "small"] * 4
 
 
+@pytest.mark.parametrize("ahead", [0.0, 2.0])
+def test_turns_may_be_taken_early_for_the_prefix_and_only_so_many(ahead: float) -> None:
+    policy = make_order("round_robin", {"width": ahead})
+    mine = [ticket(key="mine", tokens=10) for _ in range(9)]
+    line = pushed(policy.line(2), [*mine, *[ticket(key="other", tokens=10) for _ in range(9)]])
+    early = 0
+    while line.within(mine[early], 0.0):
+        line.take(mine[early], 0.0)
+        early += 1
+    assert early == 1 + ahead
+    first = line.first(0.0)
+    assert first is not None and first.key == "other"
+    assert {t.key for t in line.band(64, 0.0)} == {"other"}
+
+
 def test_weights_are_requests_per_turn() -> None:
     policy = make_order("round_robin")
     line = policy.line(2)
