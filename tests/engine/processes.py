@@ -40,6 +40,9 @@ def eventually(probe: Callable[[], T], within_s: float, what: Callable[[], str] 
     return answer
 
 
+_given: set[int] = set()  # by `free_port`, to servers that may not have bound them yet
+
+
 def free_port() -> int:
     """A loopback port that is free and stays so until its server binds it, half a minute later.
 
@@ -49,12 +52,15 @@ def free_port() -> int:
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
         port = random.randrange(lowest - 8000, lowest)
+        if port in _given:
+            continue
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
+        _given.add(port)
         return port
 
 
