@@ -1,7 +1,7 @@
 """Compiles the hot path to C with mypyc when a wheel is built; all else is in pyproject.toml.
 
-The sources are plain Python and run as they are, at about three times the CPU per request: in a
-checkout (`pip install -e`), without a C compiler, or with HEDGEROW_COMPILE=0.
+The sources are plain Python and run as they are, for much more CPU per request: in a checkout
+(`pip install -e`), without a C compiler, or with HEDGEROW_COMPILE=0.
 """
 
 from __future__ import annotations

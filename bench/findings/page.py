@@ -5,12 +5,34 @@ Made of the pieces of a replay's page. Needs matplotlib for its plots, and does 
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
+from pathlib import Path
+from typing import Protocol
 
 from bench.findings.found import Found
 from router.simulator.report import pieces
 from router.simulator.report.plots import Plot
+
+
+class Arguments(Protocol):
+    """An argparse parser, or a group of one."""
+
+    def add_argument(self, flag: str, /, **what: object) -> argparse.Action: ...
+
+
+def add_argument(parser: Arguments) -> None:
+    """Where the page goes."""
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write a page with plots")
+
+
+def save(args: argparse.Namespace, page: Callable[[], str]) -> None:
+    """Write what `page` makes, if it is asked for. Raises OSError."""
+    path: Path | None = args.html
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page(), encoding="utf-8")
 
 
 def page(title: str, founds: Sequence[Found], plots: Callable[[], Iterable[Plot]]) -> str:

@@ -10,8 +10,8 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from pathlib import Path
 
+from bench.findings import page as pages
 from bench.findings import written
 from bench.findings.found import Found
 from bench.priority import orders, page
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=1, help="of everything random (default: 1)")
     add("--quick", action="store_true", help="seconds, for figures of no worth")
     written.add_arguments(parser)
-    add("--html", metavar="FILE", type=Path, help="write a page with plots")
+    pages.add_argument(parser)
     for module in PARTS.values():
         import_module(module).add_arguments(parser)
 
@@ -48,9 +48,7 @@ def main(args: argparse.Namespace) -> int:
     except (Refused, ValueError) as err:
         print(err, file=sys.stderr)
         return 2
-    if args.html is not None:
-        args.html.parent.mkdir(parents=True, exist_ok=True)
-        args.html.write_text(page.page(founds), encoding="utf-8")
+    pages.save(args, lambda: page.page(founds))
     written.write(founds, written.plain(founds), args)
     return 0
 

@@ -33,6 +33,7 @@ from router.admission.pools import Pools
 from router.config.model import Queue as Config
 from router.core.errors import Reason
 from router.core.urgency import Urgency
+from router.dispatch.at_once import at_once
 from router.dispatch.chooser import Chooser
 from router.dispatch.ends import end_of
 from router.dispatch.news import News
@@ -98,16 +99,10 @@ class Line:
         """
         model: str | None = x.fields.model
         if owner is None:
-            self._fleet.check(model)
-            queue = self.pools.of(model or "")
-            fit = self._fleet.serving(model)
-            if fit and queue.is_passable:
-                replica = self._chooser.choose(x.view, fit)
-                if queue.passes(replica, x.urgency.rank, x.arrived):
-                    return replica
-            if not fit and queue.config.absent_s <= 0.0:
-                self._fleet.eligible(model)  # says why there is none
-            return self._offer(x, model or "", None)
+            replica = at_once(
+                self._fleet, self.pools, self._chooser, x.view, x.urgency.rank, x.arrived
+            )
+            return self._offer(x, model or "", None) if replica is None else replica
         return self._offer(x, next(iter(owner.models or ()), model) or "", pinned(owner))
 
     def _offer(self, x: Exchange, model: str, lane: str | None) -> Replica | None:

@@ -23,6 +23,7 @@ from router.config.model import Queue as Config
 from router.core.errors import Reason
 from router.core.urgency import CLASSES as NAMES
 from router.core.urgency import class_of
+from router.dispatch.at_once import at_once
 from router.dispatch.chooser import Chooser
 from router.dispatch.ends import end_of
 from router.dispatch.line import LEAST_S
@@ -76,17 +77,9 @@ class SimulatedLine:
 
         Raises RouterError: it may not even wait, or no replica will ever serve it.
         """
-        model = x.view.model
-        self._fleet.check(model)
-        queue = self.pools.of(model or "")
-        fit = self._fleet.serving(model)
-        if fit and queue.is_passable:
-            replica = self._chooser.choose(x.view, fit)
-            if queue.passes(replica, class_of(x.urgency), now):
-                return replica
-        if not fit and queue.config.absent_s <= 0.0:
-            self._fleet.eligible(model)  # says why there is none
-        return self._offer(x, model or "", now)
+        rank = class_of(x.urgency)
+        replica = at_once(self._fleet, self.pools, self._chooser, x.view, rank, now)
+        return self._offer(x, x.view.model or "", now) if replica is None else replica
 
     def _offer(self, x: SimulatedExchange, model: str, now: float) -> Replica | None:
         self._news.catch_up(now)

@@ -9,9 +9,9 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+from bench.findings import page as pages
 from bench.findings import written
 from bench.findings.found import Found
 from bench.fleet.simulated import ladder, loads, matrix, page, speed
@@ -53,7 +53,7 @@ def _add_ladder(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_loads(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--html", metavar="FILE", type=Path, help="write a page with plots")
+    pages.add_argument(parser)
     _add_policies(parser)
 
 
@@ -112,8 +112,7 @@ def _loads(args: argparse.Namespace) -> Found:
     found, points = loads.run(
         _policies(args), seed=args.seed, jobs=args.jobs, **quick if args.quick else {}
     )
-    if args.html is not None:
-        args.html.write_text(page.page(found, points), encoding="utf-8")
+    pages.save(args, lambda: page.page(found, points))
     return found
 
 

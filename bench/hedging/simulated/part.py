@@ -6,9 +6,9 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
+from bench.findings import page as pages
 from bench.findings.found import Found
 from bench.hedging.simulated import cases, frontier, harm, page, policies
 from router.simulator import arguments as words
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--jobs", type=words.count, default=_cpus(), metavar="N", help="runs at once (CPUs)"
     )
     group.add_argument("--cases-only", action="store_true", help="only what goals are set for")
-    group.add_argument("--html", metavar="FILE", type=Path, help="write a page with plots")
+    pages.add_argument(group)
 
 
 def run(args: argparse.Namespace) -> Sequence[Found]:
@@ -40,9 +40,7 @@ def run(args: argparse.Namespace) -> Sequence[Found]:
     _say("simulating loads")
     loads, by_load = harm.run(**common, loads=harm.QUICK if args.quick else harm.LOADS)
     founds += [budgets, loads]
-    if args.html is not None:
-        args.html.parent.mkdir(parents=True, exist_ok=True)
-        args.html.write_text(page.page(founds, by_budget, by_load), encoding="utf-8")
+    pages.save(args, lambda: page.page(founds, by_budget, by_load))
     return founds
 
 
