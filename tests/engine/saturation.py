@@ -74,14 +74,19 @@ class Seen:
     preemptions: int = 0  # by the engines
     waiting: list[int] = field(default_factory=list)  # at one engine, by its own count
 
-    def add(self, other: Seen) -> None:
-        self.urgent_s += other.urgent_s
-        self.batch_s += other.batch_s
-        self.batch_per_token_s += other.batch_per_token_s
-        self.batch_tokens += other.batch_tokens
-        self.seconds += other.seconds
-        self.preemptions += other.preemptions
-        self.waiting += other.waiting
+    @classmethod
+    def of_all(cls, several: Sequence[Seen]) -> Seen:
+        """Several runs as one."""
+        whole = cls()
+        for one in several:
+            whole.urgent_s += one.urgent_s
+            whole.batch_s += one.batch_s
+            whole.batch_per_token_s += one.batch_per_token_s
+            whole.batch_tokens += one.batch_tokens
+            whole.seconds += one.seconds
+            whole.preemptions += one.preemptions
+            whole.waiting += one.waiting
+        return whole
 
 
 def at(values: Sequence[float], q: float) -> float:
