@@ -26,6 +26,7 @@ class Replica(Candidate):
     __slots__ = (
         "foreign_load",
         "foreign_waiting",
+        "kv_running",
         "limit",
         "polls",
         "polls_seen",
@@ -38,6 +39,7 @@ class Replica(Candidate):
     def __init__(self, number: int) -> None:
         super().__init__(f"replica-{number}", slots=256, kv_usage=0.5)
         self.limit = 10**9
+        self.kv_running = 0
         self.foreign_load = self.foreign_waiting = self.polls = self.polls_seen = 0
         self.whole_fresh = self.whole_fresh_tokens = 0
         self.whole_older = self.whole_older_tokens = 0

@@ -11,6 +11,8 @@ Rules:
    cannot be prefilled. A foreign request counts as its share of a batch, and none as less than
    `LEAST` tokens, so that requests without a known prompt do not come without end.
 3. A replica on which nothing runs is never closed by its KV cache or its pace, which must be wrong.
+   And where less is left than ran when its KV usage was told, those who went took their share of it
+   with them: a poll's figure, believed until the next one, would leave the engine idle for as long.
 4. Of an engine that tells nothing, attempts that show nothing until they are whole cannot be told
    from those that wait: they count against a learned limit instead (`learned.py`). A stream that
    has shown something counts for nobody.
@@ -37,6 +39,7 @@ class Facts:
     __slots__ = (
         "foreign",
         "inflight",
+        "kv_running",
         "kv_usage",
         "limit",
         "load",
@@ -57,6 +60,7 @@ class Facts:
         self.whole = 0  # of those that wait: they show nothing until they are whole
         self.slots: float = UNLIMITED  # not read with the rest: only a poll changes it
         self.kv_usage = 0.0
+        self.kv_running = 0
         self.tpot_s = 0.0
 
     def read(self, place: Place) -> None:
@@ -70,6 +74,7 @@ class Facts:
         self.whole = place.whole_fresh + place.whole_older
         kv_usage = place.kv_usage
         self.kv_usage = -1.0 if kv_usage is None else kv_usage
+        self.kv_running = place.kv_running
         tpot_s = place.tpot_s
         self.tpot_s = -1.0 if tpot_s is None else tpot_s
 
@@ -106,6 +111,12 @@ def is_open(facts: Facts, rules: ClassRules, extra: int, extra_tokens: int, lear
         tokens = float(facts.tokens + extra_tokens) + facts.foreign * batch / rules.waiting
         if tokens >= batch or waiting * LEAST >= batch:
             return False
-    return load <= 0 or not (
-        rules.idle or facts.kv_usage >= rules.kv_usage or facts.tpot_s >= rules.tpot_s
-    )
+    if load <= 0:
+        return True
+    if rules.idle or facts.tpot_s >= rules.tpot_s:
+        return False
+    kv_usage = facts.kv_usage
+    if kv_usage < rules.kv_usage:
+        return True
+    ran = facts.kv_running
+    return load < ran and kv_usage * load / ran < rules.kv_usage

@@ -22,7 +22,8 @@ class Place(Protocol):
     whole_older: int
     limit: int  # attempts at once
     polls: int  # begun so far
-    kv_usage: float | None  # share of the KV cache in use
+    kv_usage: float | None  # share of the KV cache in use, when it was last told ...
+    kv_running: int  # ... and how many requests ran then; 0: not known
     kv_tokens: int | None  # tokens that fit into it
     tpot_s: float | None  # seconds per output token, lately
 

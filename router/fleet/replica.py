@@ -39,6 +39,7 @@ class Replica(Candidate):
         "foreign_waiting",
         "health",
         "host_line",
+        "kv_running",
         "learned",
         "limit",
         "low_first",
@@ -87,6 +88,7 @@ class Replica(Candidate):
         self.engine: str | None = config.engine  # None: not detected yet
         self.signals = NO_SIGNALS
         self.signals_at = 0.0
+        self.kv_running = 0  # requests that ran when it told `kv_usage`; 0: it did not say
         self.asked_at = 0.0  # when the poll was asked that is under way, or was the last
         self.apart: set[Replica] = set()  # started at the same moment, and surely another engine
         # Of its engine's scheduling; None: it does not tell.

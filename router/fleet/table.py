@@ -320,6 +320,7 @@ class Fleet:
         replica.signals = replica.told = signals
         replica.signals_at = now
         replica.kv_usage = signals.kv_usage
+        replica.kv_running = signals.running or 0
         replica.slots = signals.slots
         self._twins.observed(replica, told)
         poll_counted(replica, poll, signals.running, signals.waiting)
@@ -344,6 +345,7 @@ class Fleet:
         usage = read_load_header(value).kv_usage
         if usage is not None:
             replica.kv_usage = usage
+            replica.kv_running = max(0, replica.load - replica.waiting)
 
     def unobserved(self, replica: Replica, problem: str, now: float) -> None:
         """A poll that told nothing. What was told before counts until it is too old."""

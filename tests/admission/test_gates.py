@@ -122,6 +122,38 @@ def test_a_full_kv_cache_closes_a_replica_on_which_something_runs() -> None:
     assert second in world.started
 
 
+def test_who_has_gone_took_its_share_of_the_kv_cache_along() -> None:
+    spot = Spot("a")
+    world = World([spot])
+    for _ in range(2):
+        world.come(tokens=10, output=10)
+    for _ in range(2):
+        world.come(tokens=10, output=1000)
+    world.run(0.1)  # all four have begun
+    spot.kv_usage, spot.kv_running = 0.96, 4
+    world.free(spot)
+    late = [world.come(tokens=10, output=1000) for _ in range(2)]
+    assert not set(late) & set(world.started)
+    world.run(0.5)  # two have ended: no poll has said so
+    assert spot.inflight == 4
+    assert set(late) <= set(world.started)  # ... and four are as many as there were
+    assert world.come(tokens=10, output=10) not in world.started
+
+
+def test_a_kv_cache_of_unknown_holders_stays_as_full_as_it_was_told() -> None:
+    spot = Spot("a")
+    world = World([spot])
+    for output in (10, 1000):
+        world.come(tokens=10, output=output)
+    world.run(0.1)
+    spot.kv_usage = 0.96
+    world.free(spot)
+    late = world.come(tokens=10, output=10)
+    world.run(0.5)
+    assert spot.inflight == 1
+    assert late not in world.started
+
+
 def test_the_pace_closes_a_replica_only_where_that_is_asked_for() -> None:
     for tpot_s, waits in ((0.0, False), (0.15, True)):
         spot = Spot("a")

@@ -47,6 +47,7 @@ class Spot(Counted):
         self.limit = limit
         self.slots: int | None = slots
         self.kv_usage: float | None = None
+        self.kv_running = 0
         self.kv_tokens: int | None = None
         self.tpot_s: float | None = None
         self.engine_slots = slots or 64

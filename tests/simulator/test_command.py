@@ -293,7 +293,7 @@ def test_orders_of_the_queue_are_compared_class_by_class(
             json.dumps(
                 {
                     **line,
-                    "ts": 1000.0 + number / 50.0,
+                    "ts": 1000.0 + number / 100.0,
                     "id": f"x-{number}",
                     "class": classes[number % 4],
                     "tenant": f"t{number % 3}",
@@ -302,7 +302,7 @@ def test_orders_of_the_queue_are_compared_class_by_class(
                 }
             )
             + "\n"
-            for number in range(200)
+            for number in range(400)
         )
     )
     argv = [str(path), "--replicas", "1", "--policy", "p2c", *ENGINES, "--jobs", "1"]
