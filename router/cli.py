@@ -65,7 +65,9 @@ def _parser(words: list[str]) -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action=_Version, help="print the version and exit")
+    parser.add_argument(
+        "--version", action=_Version, help="print the version and how it was built, and exit"
+    )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_serve(commands)
     _add_check(commands)
@@ -212,7 +214,7 @@ class _Version(argparse.Action):
         values: object,
         option_string: str | None = None,
     ) -> NoReturn:
-        from importlib.metadata import version
+        from router.core.build import build_kind, program_version
 
-        print(f"hedgerow {version('hedgerow')}")
+        print(f"hedgerow {program_version()} ({build_kind()})")
         parser.exit(_OK)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from router.cli import main
+from router.core.build import is_compiled
 
 LIMIT_S = 30.0
 
@@ -151,8 +153,9 @@ def test_help(argv: list[str], words: list[str], capsys: pytest.CaptureFixture[s
 
 
 def test_python_m_router_is_the_same_program() -> None:
+    build = "compiled" if is_compiled() else "pure Python"
     assert run(sys.executable, "-m", "router", "--version").stdout == (
-        f"hedgerow {version('hedgerow')}\n"
+        f"hedgerow {version('hedgerow')} ({build})\n"
     )
     done = run(sys.executable, "-m", "router", "check", "/none.yaml")
     assert done.returncode == 2
@@ -214,6 +217,13 @@ def test_serve_runs_until_sigterm(served: Served) -> None:
     served.process.send_signal(signal.SIGTERM)
     served.end()
     assert served.process.returncode == 0
+
+
+def test_the_first_event_says_version_and_build(served: Served) -> None:
+    served.process.send_signal(signal.SIGTERM)
+    first = json.loads(served.end().splitlines()[0])
+    assert (first["message"], first["version"]) == ("starting", version("hedgerow"))
+    assert first["build"] == ("compiled" if is_compiled() else "pure Python")
 
 
 def test_serve_keeps_the_old_configuration_when_the_new_one_is_broken(served: Served) -> None:

@@ -16,7 +16,7 @@ from router.config.address import split_host_port
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
 from router.config.tls import FileProblem, listening_context
-from router.core.build import is_compiled
+from router.core.build import build_kind, program_version
 from router.core.errors import ConfigError
 from router.core.limits import raise_open_files
 from router.emulator.spawn import EmulatedFleet, FleetError
@@ -61,6 +61,7 @@ class App:
     async def start(self) -> None:
         """Build, probe the replicas once, listen. Raises OSError or ConfigError."""
         config = self.config
+        log_event(logging.INFO, "starting", version=program_version(), build=build_kind())
         open_files = raise_open_files()
         self.parts = parts = Parts(config, self.metrics, self._rng, open_files)
         self.metrics.config_hash = config_hash(config)
@@ -85,7 +86,6 @@ class App:
             up=len(parts.fleet.ready),
             policy=config.routing.policy,
             open_files=open_files,
-            compiled=is_compiled(),
         )
 
     async def _emulate(self, config: Config) -> None:
