@@ -6,12 +6,12 @@ import pytest
 
 from router.app import App
 from router.config.model import (
-    Health,
     Tls,
 )
 from router.core.errors import ConfigError
 from router.observe.collector import Collector
-from tests.core.under import CERT, DATA, NEVER_S, Under, serving, settings
+from tests.core.under import CERT, DATA, Under, serving, settings
+from tests.harness import clocks
 from tests.harness.behaviours import chat_either, hang, json_ok, stream_then_hang
 from tests.harness.messages import LAST_CHUNK, chat, request, token
 from tests.harness.replica import eventually
@@ -118,9 +118,9 @@ async def test_nothing_of_the_admin_port_is_on_the_data_port() -> None:
 
 @scenario
 async def test_not_ready_without_a_replica() -> None:
-    async with serving(json_ok, health=Health(interval_s=NEVER_S, fall=1)) as under:
-        (replica,) = under.app.parts.fleet.replicas.values()
-        under.app.parts.fleet.probed(replica, False)
+    async with serving(json_ok, health=clocks.health(fall=1)) as under:
+        await under.replicas[0].stop_listening()
+        await eventually(lambda: not under.app.parts.fleet.ready, "a probe has failed")
         found = await under.admin("/readyz")
         assert (found.status, bytes(found.body)) == (503, b"no replica is up\n")
         refused = await under.ask()

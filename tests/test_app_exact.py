@@ -10,8 +10,9 @@ from typing import Any
 import aiohttp
 
 from router.app import App
-from router.config.model import AccessLog, Config, Health, Polling, Prefix, Replica
+from router.config.model import AccessLog, Config, Prefix, Replica
 from router.emulator.spawn import EmulatedFleet
+from tests.harness import clocks
 from tests.harness.replica import eventually
 from tests.harness.running import scenario
 
@@ -24,8 +25,8 @@ def config(urls: list[str], **prefix: Any) -> Config:
         admin="127.0.0.1:0",
         replicas=tuple(Replica(url=url, id=f"r{n}") for n, url in enumerate(urls)),
         access_log=AccessLog(path=""),
-        polling=Polling(interval_s=0.1),
-        health=Health(interval_s=0.2),
+        polling=clocks.polling(),
+        health=clocks.health(),
         prefix=Prefix(exact=True, **prefix),
     )
 

@@ -11,7 +11,11 @@ from tests.harness.running import Router
 
 async def page(router: Router, path: str) -> Any:
     """A page of JSON."""
-    client = await RawClient.connect(router.app.admin_port)
+    return await page_at(router.app.admin_port, path)
+
+
+async def page_at(admin_port: int, path: str) -> Any:
+    client = await RawClient.connect(admin_port)
     try:
         await client.send(request(path, "Connection: close"))
         answer = await client.recv_response()

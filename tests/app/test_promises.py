@@ -70,7 +70,7 @@ async def test_only_streams_have_a_first_token() -> None:
         while await connection.recv_request():
             await connection.send(json_response({"error": {"message": "no"}}, 400))
 
-    async with running(chat_either, refuses) as router:
+    async with running(chat_either, refuses, policy="round_robin") as router:
         for stream in (True, False):
             for status in (200, 400):  # by turns
                 answer = await router.ask(chat(stream=stream, priority="low"), "POST")

@@ -14,10 +14,10 @@ from router.config.model import (
     AccessLog,
     Config,
     Drain,
-    Health,
     Replica,
     Routing,
 )
+from tests.harness import clocks
 from tests.harness.client import RawClient
 from tests.harness.messages import chat, request
 from tests.harness.reading import Response
@@ -72,7 +72,7 @@ class Under:
 
 
 def replica_at(url: str, **fields: Any) -> Replica:
-    return Replica(**{"url": url, "id": url.rpartition(":")[2], "models": ("m",), **fields})
+    return Replica(**{"url": url, "id": url.rpartition(":")[2], **fields})
 
 
 def settings(*urls: str, **fields: Any) -> Config:
@@ -82,7 +82,8 @@ def settings(*urls: str, **fields: Any) -> Config:
             "admin": "127.0.0.1:0",
             "replicas": tuple(replica_at(url) for url in urls),
             "routing": Routing(policy="round_robin"),
-            "health": Health(interval_s=NEVER_S),
+            "health": clocks.health(),
+            "polling": clocks.polling(),
             "access_log": AccessLog(path=""),
             "drain": Drain(lame_duck_s=0.0, grace_s=5.0),
             **fields,
@@ -91,9 +92,12 @@ def settings(*urls: str, **fields: Any) -> Config:
 
 
 @asynccontextmanager
-async def serving(*behaviours: Behaviour, **fields: Any) -> AsyncIterator[Under]:
+async def serving(*behaviours: Behaviour | HostileReplica, **fields: Any) -> AsyncIterator[Under]:
     """An app before one replica per behaviour; afterwards nothing of it is left."""
-    replicas = [HostileReplica(behave) for behave in behaviours]
+    replicas = [
+        behave if isinstance(behave, HostileReplica) else HostileReplica(behave)
+        for behave in behaviours
+    ]
     for replica in replicas:
         replica.start()
     under = Under(settings(*(r.url for r in replicas), **fields), replicas)

@@ -54,7 +54,7 @@ async def test_a_client_that_reads_nothing_is_given_no_further_answer() -> None:
 async def test_a_dead_replica_costs_no_get_an_error_where_models_differ() -> None:
     """A GET names no model, so any replica may answer it, also when another is tried."""
     live = HostileReplica(echo)
-    async with running(live, dead_url(), replica={"models": None}) as router:
+    async with running(live, dead_url(), replica={"models": None}, policy="round_robin") as router:
         fleet = router.app.parts.fleet
         alive, dead = fleet.replicas.values()
         fleet.learned(alive, {"a": {"id": "a"}})
@@ -86,7 +86,7 @@ async def test_the_owner_of_a_stored_response_is_learned_from_any_pieces() -> No
 
         return behave
 
-    async with running(owner(0), owner(1)) as router:
+    async with running(owner(0), owner(1), policy="round_robin") as router:
         body = {"model": "m", "input": "hi", "stream": True}
         assert (await router.ask(post_json("/v1/responses", body))).complete
         made_at = 0 if router.replicas[0].requests else 1
@@ -131,7 +131,9 @@ async def test_a_connection_that_becomes_free_serves_who_waits() -> None:
 
 @scenario
 async def test_a_half_open_replica_gets_one_request_at_a_time() -> None:
-    async with running(hang, json_ok, health={"eject_base_s": 3600.0}) as router:
+    async with running(
+        hang, json_ok, health={"eject_base_s": 3600.0}, policy="round_robin"
+    ) as router:
         trial, _ = router.app.parts.fleet.replicas.values()
         trial.health.half_open = True
         router.app.parts.fleet.rebuild()

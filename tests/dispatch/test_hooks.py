@@ -57,7 +57,7 @@ async def is_busy(connection: ReplicaConnection) -> None:
 )
 @scenario
 async def test_each_attempt_ends_once(first: Behaviour, heard: list[tuple[str, str]]) -> None:
-    async with running(first, json_ok) as router:
+    async with running(first, json_ok, policy="round_robin") as router:
         listener = Listener()
         router.app.parts.chooser.adopt(Policies(listener, {}), 64)
         await router.ask(chat())

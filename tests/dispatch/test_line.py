@@ -282,7 +282,9 @@ async def test_a_retry_goes_on_elsewhere() -> None:
             await connection.send(json_response({"error": {"message": "later"}}, 503))
 
     retry = {"backoff_s": 0.0}
-    async with running(busy, json_ok, replica=ONE, queue=queue(), retry=retry) as router:
+    async with running(
+        busy, json_ok, replica=ONE, queue=queue(), retry=retry, policy="round_robin"
+    ) as router:
         for _ in range(4):
             assert (await router.ask(chat(), "POST")).status == 200
         assert "busy" in str([line["tried"] for line in await router.log(4)])

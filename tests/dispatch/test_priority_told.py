@@ -16,10 +16,11 @@ from router.emulator.personas.trtllm import TrtLlm
 from router.intake.body import SCAN_ABOVE
 from tests.core.under import serving
 from tests.harness.behaviours import echo
+from tests.harness.control import anonymous
 from tests.harness.emulated import emulated
 from tests.harness.messages import chat, chat_body, json_response, post_json
 from tests.harness.reading import Request, Response
-from tests.harness.replica import ReplicaConnection, eventually
+from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
 from tests.harness.running import Router, running, scenario
 
 CLASSES = ("critical", "high", "normal", "low", "batch")
@@ -85,7 +86,7 @@ async def test_replicas_of_one_pool_are_each_told_their_own() -> None:
             await stack.enter_async_context(emulated(persona))
             for persona in ("vllm", "sglang", "trtllm", "tgi")
         ]
-        async with running(*(e.url for e in engines)) as router:
+        async with running(*(e.url for e in engines), policy="round_robin") as router:
             for replica, engine in zip(
                 router.app.parts.fleet.replicas.values(), engines, strict=True
             ):
@@ -113,7 +114,7 @@ async def test_a_retry_is_told_anew() -> None:
 
     async with (
         emulated("sglang") as engine,
-        running(busy, engine.url, retry={"backoff_s": 0.0}) as router,
+        running(busy, engine.url, retry={"backoff_s": 0.0}, policy="round_robin") as router,
     ):
         first, second = router.app.parts.fleet.replicas.values()
         first.engine, second.engine = "vllm", "sglang"
@@ -201,7 +202,7 @@ async def test_a_busy_sglang_is_still_replaced() -> None:
         while await connection.recv_request():
             await connection.send(json_response({"message": "The request queue is full."}, 503))
 
-    async with running(busy, echo, replica={"engine": "sglang"}) as router:
+    async with running(busy, echo, replica={"engine": "sglang"}, policy="round_robin") as router:
         for _ in range(2):
             assert (await ask(router)).status == 200
 
@@ -386,7 +387,9 @@ def learned(settings: dict[str, Any], told: list[Any], shown: str) -> None:
 
 @scenario
 async def test_drops_and_ceilings_stand_in_the_metrics() -> None:
-    async with serving(echo, priority=Priority(ceiling="low")) as under:
+    async with serving(
+        HostileReplica(echo, anonymous()), priority=Priority(ceiling="low")
+    ) as under:
         data = post_json("/v1/chat/completions", chat_body(priority="high"))
         assert (await under.ask(data)).status == 200
         page = bytes((await under.admin("/metrics")).body).decode()

@@ -43,6 +43,8 @@ def in_reads(stream: bytes, size: int, *fields: str) -> Behaviour:
     return behave
 
 
+# Then no event is taken out of the stream, and none is held until it is whole.
+ASKS_ITSELF = {"include_usage": True}
 BOOM = {"message": "boom " * 10, "type": "InternalServerError", "param": None, "code": 500}
 NAMED = b"event: error\n" + event({"type": "error", "error": {"message": "boom"}})
 
@@ -69,7 +71,10 @@ async def test_who_is_blamed_for_it(code: int, ejected: bool, size: int) -> None
     stream = token("a") + event({"error": {**BOOM, "code": code}}) + DONE
     good = in_reads(token("a") + DONE, 100_000)
     async with running(
-        in_reads(stream, size), good, health={"eject_after": 1, "eject_base_s": 3600.0}
+        in_reads(stream, size),
+        good,
+        health={"eject_after": 1, "eject_base_s": 3600.0},
+        policy="round_robin",
     ) as router:
         for _ in range(4):
             await router.ask(chat(stream=True))
@@ -99,7 +104,7 @@ async def test_our_error_stands_between_events(newline: bytes, cut: int, size: i
 
     async with running(behave) as router:
         client = await router.client()
-        await client.send(chat(stream=True))
+        await client.send(chat(stream=True, stream_options=ASKS_ITSELF))
         exchanges = router.app.parts.dispatcher.exchanges
         await eventually(
             lambda: [e.reply.bytes_out for e in exchanges] == [len(stream)], "it is relayed"
@@ -174,7 +179,7 @@ async def test_a_compressed_stream_is_opaque() -> None:
 
     async with running(behave, replica={"engine": "vllm"}) as router:
         found = router.usages()
-        got = await router.ask(chat(stream=True))
+        got = await router.ask(chat(stream=True, stream_options=ASKS_ITSELF))
         assert got.body == stream
         assert found == [UNKNOWN]
         assert await router.reason() == "ok"
@@ -213,7 +218,7 @@ async def test_a_sized_stream_in_one_read() -> None:
     data = response(200, body=stream, content_type="text/event-stream")
     async with running(answer(data)) as router:
         found = router.usages()
-        got = await router.ask(chat(stream=True))
+        got = await router.ask(chat(stream=True, stream_options=ASKS_ITSELF))
         assert got.body == stream
         assert got.header("content-length") == str(len(stream))
         assert (found[0].prompt_tokens, found[0].output_tokens) == (7, 3)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.harness.client import RawClient
 from tests.harness.peer import WAIT_S, Peer
-from tests.harness.replica import PROBE_PATHS, HostileReplica, ReplicaConnection
+from tests.harness.replica import HostileReplica, ReplicaConnection
 
 _DATA = Path(__file__).parent.parent / "config" / "data"
 CERT, KEY = str(_DATA / "one.pem"), str(_DATA / "one.key")
@@ -126,6 +126,11 @@ class TlsClient(Sealed, RawClient):
 class TlsReplicaConnection(Sealed, ReplicaConnection):
     """One accepted https connection."""
 
+    async def send(self, *parts: bytes) -> None:
+        data = b"".join(parts)
+        await super().send(data)
+        self.count(data)
+
 
 class TlsReplica(HostileReplica):
     """An https replica; `refused` counts the handshakes that the router broke off."""
@@ -144,13 +149,13 @@ class TlsReplica(HostileReplica):
             sock, _ = await loop.sock_accept(listener)
             connection = TlsReplicaConnection(sock, self)
             connection.seal(context)
-            connection.is_probe = True  # until its first request says otherwise
+            connection.is_control = True  # until its first request says otherwise
             self.connections.append(connection)
             task = loop.create_task(self._serve(connection))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _starts_with_probe(self, connection: ReplicaConnection) -> bool:
+    async def _starts_with_question(self, connection: ReplicaConnection) -> bool:
         """Shake hands and read the first head; nothing can be seen without taking it here."""
         assert isinstance(connection, TlsReplicaConnection)
         try:
@@ -165,4 +170,4 @@ class TlsReplica(HostileReplica):
                 return True
         request = reader.done[0] if reader.done else reader.current
         assert request is not None
-        return request.method == "GET" and request.target.partition("?")[0] in PROBE_PATHS
+        return self.is_question(request)

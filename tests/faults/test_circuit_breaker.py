@@ -47,7 +47,7 @@ async def metric(router: Router, name: str) -> dict[str, float]:
 @scenario
 async def test_no_4xx_opens_it(status: int) -> None:
     refuses = answer(json_response(REFUSED, status))
-    async with running(refuses, json_ok, health=STRICT, retry=OFF) as router:
+    async with running(refuses, json_ok, health=STRICT, retry=OFF, policy="round_robin") as router:
         for _ in range(6):
             await router.ask(chat())
         assert breaker(router) == "closed"
@@ -60,7 +60,7 @@ async def test_no_4xx_opens_it(status: int) -> None:
 async def test_no_client_that_leaves_opens_it(seen: bytes) -> None:
     behave = stream_then_hang(token("t")) if seen else stream_then_hang(role())
     replica = HostileReplica(behave)
-    async with running(replica, json_ok, health=STRICT) as router:
+    async with running(replica, json_ok, health=STRICT, policy="round_robin") as router:
         for number in range(8):
             client = await router.client()
             await client.send(chat(stream=True))
@@ -102,7 +102,9 @@ OPENS: dict[str, Behaviour] = {
 @scenario
 async def test_failures_in_a_row_open_it_and_others_serve(name: str) -> None:
     fails = HostileReplica(OPENS[name])
-    async with running(fails, json_ok, health={"eject_after": 3}, retry=OFF) as router:
+    async with running(
+        fails, json_ok, health={"eject_after": 3}, retry=OFF, policy="round_robin"
+    ) as router:
         for _ in range(12):
             await router.ask(chat(stream=True))
         assert breaker(router) == "open"
@@ -180,7 +182,7 @@ async def test_one_trial_and_no_more_until_it_ends() -> None:
 
     fickle = Fickle(SAYS_500)
     replica = HostileReplica(fickle)
-    async with running(replica, json_ok, health=STRICT, retry=OFF) as router:
+    async with running(replica, json_ok, health=STRICT, retry=OFF, policy="round_robin") as router:
         await router.ask(chat())
         assert breaker(router) == "open"
         fickle.reply = slow
@@ -201,7 +203,9 @@ async def test_one_trial_and_no_more_until_it_ends() -> None:
 
 @scenario
 async def test_a_trial_that_fails_opens_it_for_longer() -> None:
-    async with running(Fickle(SAYS_500), json_ok, health=STRICT, retry=OFF) as router:
+    async with running(
+        Fickle(SAYS_500), json_ok, health=STRICT, retry=OFF, policy="round_robin"
+    ) as router:
         health = router.app.parts.fleet.replicas["r0"].health
         await router.ask(chat())
         for ejections in (1, 2, 3):
@@ -223,7 +227,7 @@ PROVES_NOTHING = {
 async def test_a_trial_that_proves_nothing_leaves_it_to_the_next_one(name: str) -> None:
     fickle = Fickle(SAYS_500)
     replica = HostileReplica(fickle)
-    async with running(replica, json_ok, health=STRICT, retry=OFF) as router:
+    async with running(replica, json_ok, health=STRICT, retry=OFF, policy="round_robin") as router:
         await router.ask(chat())
         fickle.reply = PROVES_NOTHING[name]
         before = len(replica.requests)

@@ -19,7 +19,7 @@ async def test_no_further_attempt() -> None:
         await go.wait()
         connection.rst()
 
-    async with running(fails, fails, json_ok) as router:
+    async with running(fails, fails, json_ok, policy="round_robin") as router:
         client = await router.client()
         await client.send(chat())
         await eventually(

@@ -60,7 +60,9 @@ async def test_deadlines_come_when_they_are_due(
 ) -> None:
     """Set before the jump and after it: neither waits an hour longer."""
     due = {"first_token_s": 0.4, "token_gap_s": 0.4, "head_s": 0.4, "keep_alive_s": 0.4}
-    async with running(hang, stream_then_hang(token("a")), timeouts=due) as router:
+    async with running(
+        hang, stream_then_hang(token("a")), timeouts=due, policy="round_robin"
+    ) as router:
         waits, streams, silent = [await router.client() for _ in range(3)]
         await waits.send(chat())
         await router.replica.wait_for_requests(1)

@@ -15,7 +15,7 @@ FAST = {"connect_s": 0.2}
 @scenario
 async def test_another_replica_serves() -> None:
     with blackhole() as url:
-        async with running(url, json_ok, timeouts=FAST) as router:
+        async with running(url, json_ok, timeouts=FAST, policy="round_robin") as router:
             for _ in range(2):
                 assert (await router.ask(chat())).status == 200
             assert sorted(line["attempts"] for line in await router.log(2)) == [1, 2]
@@ -33,7 +33,9 @@ async def test_no_other_replica() -> None:
 @scenario
 async def test_a_client_that_leaves_meanwhile_frees_its_slot() -> None:
     with blackhole() as first, blackhole() as second:
-        async with running(first, second, timeouts={"connect_s": 0.5}) as router:
+        async with running(
+            first, second, timeouts={"connect_s": 0.5}, policy="round_robin"
+        ) as router:
             client = await router.client()
             await client.send(chat())
             await eventually(lambda: router.busy().get("leases", 0) == 1, "an attempt")

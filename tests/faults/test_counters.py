@@ -12,7 +12,6 @@ import pytest
 from router.config.model import AccessLog
 from tests.faults.metrics import number, scrape
 from tests.harness.behaviours import answer, in_turn, json_ok, rst_after_request, sse_tokens
-from tests.harness.listeners import dead_url
 from tests.harness.messages import chat, completion, json_response
 from tests.harness.replica import Behaviour, ReplicaConnection, eventually
 from tests.harness.running import running, scenario
@@ -28,7 +27,7 @@ BUSY = json_response({"error": {"message": "later", "code": 429}}, 429)
 )
 @scenario
 async def test_a_retry_has_its_cause(first: Behaviour, cause: str) -> None:
-    async with running(first, json_ok) as router:
+    async with running(first, json_ok, policy="round_robin") as router:
         for count in (1, 2):
             while len(router.replica.requests) < count:
                 assert (await router.ask(chat())).status == 200
@@ -46,11 +45,8 @@ async def test_a_retry_has_its_cause(first: Behaviour, cause: str) -> None:
 
 @scenario
 async def test_a_refused_connect_is_a_cause_as_well() -> None:
-    url = dead_url()
-    async with running(url, json_ok) as router:
-        for replica in router.app.parts.fleet.replicas.values():
-            replica.health.up = True  # the first probe has found it out
-        router.app.parts.fleet.rebuild()
+    async with running(json_ok, json_ok, policy="round_robin") as router:
+        await router.replica.stop_listening()  # several probes fail before it counts as down
         for _ in range(2):
             assert (await router.ask(chat())).status == 200
         retries = await number(

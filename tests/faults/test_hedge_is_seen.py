@@ -22,7 +22,9 @@ URGENT = "x-priority: high"
 @asynccontextmanager
 async def hedged(*behaviours: Behaviour | HostileReplica, **rules: Any) -> AsyncIterator[Router]:
     hedging = Hedging(policy="fixed", options={"delay_s": 0.02}, budget=1.0, **rules)
-    async with running(*behaviours, hedging=hedging, health={"slow_start_s": 0.0}) as router:
+    async with running(
+        *behaviours, hedging=hedging, health={"slow_start_s": 0.0}, policy="round_robin"
+    ) as router:
         yield router
 
 

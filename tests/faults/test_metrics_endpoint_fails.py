@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.harness.behaviours import until_closed
-from tests.harness.messages import chat, completion, head, response
-from tests.harness.replica import Behaviour, ReplicaConnection, eventually
+from tests.harness.behaviours import json_ok, until_closed
+from tests.harness.control import METRICS, Answer, Control
+from tests.harness.messages import chat, head, response
+from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
 from tests.harness.running import Router, running, scenario
 
-Answer = Callable[[ReplicaConnection], Awaitable[None]]
 
-
-def with_metrics(answer: Answer) -> Behaviour:
-    """An engine that generates well; who asks for its metrics gets this."""
-
-    async def behave(connection: ReplicaConnection) -> None:
-        while request := await connection.recv_request():
-            if request.target == "/metrics":
-                await answer(connection)
-            else:
-                await connection.send(completion())
-
-    return behave
+def with_metrics(answer: Answer) -> HostileReplica:
+    """An engine that generates well; a question for its metrics gets this."""
+    return HostileReplica(json_ok, Control(at={METRICS: answer}))
 
 
 def says(data: bytes) -> Answer:
@@ -101,7 +91,7 @@ async def failed_polls(router: Router, problem: str) -> None:
 async def test_requests_go_on(answer: Answer, problem: str) -> None:
     async with running(
         with_metrics(answer),
-        polling={"interval_s": 0.02, "timeout_s": 0.2},
+        polling={"interval_s": 0.02, "timeout_s": 0.2 if problem == "timeout" else 10.0},
         replica={"engine": "vllm"},
     ) as router:
         asked = 0
@@ -124,8 +114,13 @@ async def test_a_hanging_endpoint_is_asked_once_at_a_time() -> None:
         polling={"interval_s": 0.02, "timeout_s": 30.0},
         replica={"engine": "vllm"},
     ) as router:
-        await eventually(lambda: len(router.replica.requests) == 1, "a poll")
+        await eventually(lambda: polls_of(router.replica) == 1, "a poll")
         for _ in range(20):
             assert (await router.ask(chat())).status == 200
-        polls = [r for r in router.replica.requests if r.target == "/metrics"]
-        assert len(polls) == 1
+        assert polls_of(router.replica) == 1
+
+
+def polls_of(replica: HostileReplica) -> int:
+    """Questions for its metrics."""
+    asked = [request for c in replica.connections for request in c.reader.done]
+    return sum(request.target == METRICS for request in asked)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from tests.harness.control import METRICS, Control
 from tests.harness.messages import chat, completion, response
-from tests.harness.replica import ReplicaConnection, eventually
+from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
 from tests.harness.running import running, scenario
 
 IDLE = b"vllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:kv_cache_usage_perc 0\n"
@@ -19,23 +20,26 @@ class Liar:
         self.polls = 0
         self.go = asyncio.Event()
 
+    def replica(self) -> HostileReplica:
+        return HostileReplica(self.behave, Control(at={METRICS: self.polled}))
+
+    async def polled(self, connection: ReplicaConnection) -> None:
+        self.polls += 1
+        await connection.send(response(200, body=self.said))
+
     async def behave(self, connection: ReplicaConnection) -> None:
-        while request := await connection.recv_request():
-            if request.target == "/metrics":
-                self.polls += 1
-                await connection.send(response(200, body=self.said))
-            else:
-                await self.go.wait()
-                await connection.send(completion())
+        while await connection.recv_request():
+            await self.go.wait()
+            await connection.send(completion())
 
 
-POLLED = {"polling": {"interval_s": 0.02}, "replica": {"engine": "vllm"}}
+POLLED = {"polling": {"interval_s": 0.02}}
 
 
 @scenario
 async def test_our_own_requests_are_load_whatever_it_says() -> None:
     liar = Liar()
-    async with running(liar.behave, **POLLED) as router:
+    async with running(liar.replica(), **POLLED) as router:
         (replica,) = router.app.parts.fleet.replicas.values()
         asking = [asyncio.ensure_future(router.ask(chat(stream=n < 3))) for n in range(5)]
         await eventually(lambda: replica.inflight == 5, "five requests there")
@@ -51,7 +55,7 @@ async def test_our_own_requests_are_load_whatever_it_says() -> None:
 @scenario
 async def test_what_others_send_there_is_load_too() -> None:
     liar = Liar(b"vllm:num_requests_running 4\nvllm:num_requests_waiting 3\n")
-    async with running(liar.behave, **POLLED) as router:
+    async with running(liar.replica(), **POLLED) as router:
         (replica,) = router.app.parts.fleet.replicas.values()
         await eventually(lambda: (replica.load, replica.waiting) == (7, 3), "the others' load")
         liar.said = IDLE
@@ -62,7 +66,7 @@ async def test_what_others_send_there_is_load_too() -> None:
 async def test_a_figure_that_turns_to_nonsense_is_unknown_and_never_stops_requests() -> None:
     liar = Liar(b"vllm:num_requests_running 1\nvllm:kv_cache_usage_perc 0.5\n")
     liar.go.set()
-    async with running(liar.behave, **POLLED) as router:
+    async with running(liar.replica(), **POLLED) as router:
         (replica,) = router.app.parts.fleet.replicas.values()
         await eventually(lambda: replica.kv_usage == 0.5, "a figure")
         for said in (b"NaN", b"+Inf", b"-1", b"42", b"x", b"", b"1e999"):
@@ -78,7 +82,7 @@ async def test_stale_everywhere_means_own_counts_and_open_doors() -> None:
     liar = Liar(b"vllm:num_requests_running 9\nvllm:kv_cache_usage_perc 0.5\n")
     liar.go.set()
     polling = {"interval_s": 0.02, "stale_s": 0.1}
-    async with running(liar.behave, polling=polling, replica={"engine": "vllm"}) as router:
+    async with running(liar.replica(), polling=polling, replica={"engine": "vllm"}) as router:
         (replica,) = router.app.parts.fleet.replicas.values()
         await eventually(lambda: replica.load == 9, "signals")
         liar.said = b""

@@ -11,7 +11,7 @@ NOWHERE = "http://no-such-replica.invalid:8000"  # RFC 6761: .invalid never reso
 
 @scenario
 async def test_another_replica_serves() -> None:
-    async with running(NOWHERE, json_ok) as router:
+    async with running(NOWHERE, json_ok, policy="round_robin") as router:
         for _ in range(2):
             assert (await router.ask(chat())).status == 200
         assert min(line["attempts"] for line in await router.log(2)) == 1

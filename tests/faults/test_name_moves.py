@@ -117,7 +117,9 @@ async def test_during_a_stream() -> None:
 async def test_the_first_address_is_dead() -> None:
     """Of several addresses the one that answers serves, and nobody is blamed."""
     Names("127.0.0.3", "127.0.0.1")
-    async with running(started(Named("127.0.0.1", json_ok)), json_ok) as router:
+    async with running(
+        started(Named("127.0.0.1", json_ok)), json_ok, policy="round_robin"
+    ) as router:
         for _ in range(4):
             assert (await router.ask(chat())).status == 200
         assert [line["attempts"] for line in await router.log(4)] == [1, 1, 1, 1]

@@ -19,7 +19,7 @@ async def fails_on_poison(connection: ReplicaConnection) -> None:
 @scenario
 async def test_at_most_one_other_attempt_and_no_cascade() -> None:
     fleet = [fails_on_poison] * 3
-    async with running(*fleet, health={"eject_after": 5}) as router:
+    async with running(*fleet, health={"eject_after": 5}, policy="round_robin") as router:
         answer = await router.ask(chat(user="poison"))
         assert answer.status == 500
         assert answer.json() == BROKEN

@@ -169,7 +169,7 @@ def test_an_sdks_time_is_for_a_first_byte_and_may_be_ignored(streams: bool) -> N
 @scenario
 async def test_it_holds_for_the_first_content_and_blames_no_replica() -> None:
     rules = {"eject_after": 1, "eject_share": 1.0}
-    async with running(hang, hang, queue=queue(), health=rules) as router:
+    async with running(hang, hang, queue=queue(), health=rules, policy="round_robin") as router:
         for stream in (False, True):
             answer = await router.ask(chat("x-request-timeout-ms: 150", stream=stream), "POST")
             assert_error(answer, Reason.DEADLINE_PASSED, 408)

@@ -62,7 +62,9 @@ async def test_before_the_probe_knows(upstream: Upstream) -> None:
 @DISTRUSTING
 @scenario
 async def test_another_replica_serves(upstream: Upstream) -> None:
-    async with running(TlsReplica(json_ok), json_ok, upstream=upstream) as router:
+    async with running(
+        TlsReplica(json_ok), json_ok, upstream=upstream, policy="round_robin"
+    ) as router:
         believe(router)
         for _ in range(4):
             assert (await router.ask(chat())).status == 200
@@ -81,7 +83,9 @@ async def test_a_plain_replica_at_an_https_url() -> None:
     url = plain.url.replace("http:", "https:")
     trusting = Upstream(ca_file=CERT, server_name=NAME)
     try:
-        async with running(url, TlsReplica(json_ok), upstream=trusting) as router:
+        async with running(
+            url, TlsReplica(json_ok), upstream=trusting, policy="round_robin"
+        ) as router:
             believe(router)
             for _ in range(4):
                 assert (await router.ask(chat())).status == 200

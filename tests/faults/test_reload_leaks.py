@@ -81,7 +81,7 @@ async def test_no_pool_and_no_prober_stays() -> None:
         await eventually(lambda: pools() == before + 3, "the pools of three replicas")
         await eventually(
             lambda: (
-                sum(not connection.closed for r in under.replicas for connection in r.connections)
+                sum(not connection.closed for r in under.replicas for connection in r.sessions)
                 == sum(shown["connections"]["open"] for shown in app.replicas())
             ),
             "no connection but the pooled ones",

@@ -32,7 +32,9 @@ def breakers(router: Router) -> list[str]:
 @scenario
 async def test_it_is_spared_as_long_as_it_asks(status: int) -> None:
     busy = HostileReplica(answer(json_response(FULL, status, "Retry-After: 30")))
-    async with running(busy, json_ok, health={"eject_after": 1}, retry=OFF) as router:
+    async with running(
+        busy, json_ok, health={"eject_after": 1}, retry=OFF, policy="round_robin"
+    ) as router:
         for _ in range(20):
             assert (await router.ask(chat())).status == 200
         assert len(busy.requests) == 1
@@ -54,7 +56,7 @@ async def test_without_a_word_it_is_asked_again_after_a_moment() -> None:
             await connection.send(json_response(FULL, 503) if is_full else json_response({}))
 
     busy = HostileReplica(behave)
-    async with running(busy, json_ok, retry=OFF) as router:
+    async with running(busy, json_ok, retry=OFF, policy="round_robin") as router:
         began = monotonic()
         asked = 0
         while len(busy.requests) < 3:
@@ -75,7 +77,7 @@ async def test_without_a_word_it_is_asked_again_after_a_moment() -> None:
 async def test_a_stream_that_says_so_counts_as_well() -> None:
     told = event({"error": {"message": "full", "type": "overloaded", "code": 503}})
     busy = HostileReplica(answer(SSE_HEAD + chunk(told) + chunk(DONE) + LAST_CHUNK))
-    async with running(busy, json_ok, retry=OFF) as router:
+    async with running(busy, json_ok, retry=OFF, policy="round_robin") as router:
         assert (await router.ask(chat(stream=True))).status == 200
         assert router.app.parts.fleet.replicas["r0"].health.refusals == 1
 
@@ -108,7 +110,7 @@ async def test_one_that_was_passed_over_is_asked_when_the_others_fail() -> None:
             await connection.send(completion())
 
     busy = HostileReplica(full_at_first)
-    async with running(busy, dies_later, retry=OFF) as router:
+    async with running(busy, dies_later, retry=OFF, policy="round_robin") as router:
         for _ in range(4):
             assert (await router.ask(chat())).status == 200
         assert len(busy.requests) == 1

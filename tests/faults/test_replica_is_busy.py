@@ -15,7 +15,7 @@ FULL = {"error": {"message": "full", "type": "overloaded", "param": None, "code"
 @scenario
 async def test_another_replica_serves(status: int) -> None:
     busy = answer(json_response(FULL, status, "Retry-After: 1"))
-    async with running(busy, json_ok, health={"eject_after": 1}) as router:
+    async with running(busy, json_ok, health={"eject_after": 1}, policy="round_robin") as router:
         for _ in range(4):
             assert (await router.ask(chat())).status == 200
         assert {line["reason"] for line in await router.log(4)} == {"ok"}

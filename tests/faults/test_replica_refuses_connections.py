@@ -11,7 +11,7 @@ from tests.harness.running import assert_error, running, scenario
 
 @scenario
 async def test_the_next_replica_is_tried() -> None:
-    async with running(dead_url(), json_ok) as router:
+    async with running(dead_url(), json_ok, policy="round_robin") as router:
         for _ in range(4):
             assert (await router.ask(chat())).status == 200
         lines = await router.log(4)
@@ -22,7 +22,9 @@ async def test_the_next_replica_is_tried() -> None:
 
 @scenario
 async def test_a_replica_found_dead_is_left_alone() -> None:
-    async with running(dead_url(), json_ok, health={"eject_after": 2}) as router:
+    async with running(
+        dead_url(), json_ok, health={"eject_after": 2}, policy="round_robin"
+    ) as router:
         for _ in range(12):
             assert (await router.ask(chat())).status == 200
         lines = await router.log(12)

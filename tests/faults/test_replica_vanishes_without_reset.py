@@ -11,7 +11,9 @@ from tests.harness.running import assert_error, running, scenario
 @scenario
 async def test_the_timer_fires_and_others_take_over() -> None:
     health = {"eject_after": 1, "eject_base_s": 60.0}
-    async with running(hang, json_ok, timeouts={"first_token_s": 0.2}, health=health) as router:
+    async with running(
+        hang, json_ok, timeouts={"first_token_s": 0.2}, health=health, policy="round_robin"
+    ) as router:
         seen = []
         while 504 not in seen:
             answer = await router.ask(chat())

@@ -49,7 +49,7 @@ async def test_before_content_of_a_stored_response_nothing_is_sent_again() -> No
     go.set()
     opening = event({"type": "response.created", "response": {"id": "resp_1"}})
     behave = stream_then_rst(go, opening)
-    async with running(behave, json_ok) as router:
+    async with running(behave, json_ok, policy="round_robin") as router:
         body = {"model": "m", "input": "hello", "stream": True, "store": True}
         seen = [await router.ask(post_json("/v1/responses", body)) for _ in range(2)]
         assert sorted(answer.status for answer in seen) == [200, 502]

@@ -25,6 +25,7 @@ from tests.dispatch.continuation.engine import (
     read,
     stream,
 )
+from tests.harness.control import anonymous
 from tests.harness.messages import (
     DONE,
     LAST_CHUNK,
@@ -40,7 +41,7 @@ from tests.harness.messages import (
     token,
 )
 from tests.harness.reading import Request
-from tests.harness.replica import ReplicaConnection, eventually
+from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
 from tests.harness.running import Router, assert_cut_stream, running, scenario
 
 ON = Continuation(enabled=True)
@@ -387,7 +388,8 @@ async def test_a_request_too_large_to_be_kept() -> None:
 @scenario
 async def test_engines_that_are_not_known_to_go_on(engine: str | None) -> None:
     fleet = Fleet(resets(4))
-    async with running(fleet, fleet, replica={"engine": engine}, continuation=ON) as router:
+    pair = [HostileReplica(fleet, anonymous() if engine is None else None) for _ in range(2)]
+    async with running(*pair, replica={"engine": engine}, continuation=ON) as router:
         assert_cut_stream(await router.ask(asking("chat")), Reason.REPLICA_RESET)
         assert len(fleet.asked) == 1
 

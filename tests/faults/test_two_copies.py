@@ -70,7 +70,8 @@ def says(text: str) -> Act:
 @asynccontextmanager
 async def racing(*behaviours: Behaviour | HostileReplica, **rules: Any) -> AsyncIterator[Router]:
     hedging = Hedging(policy="fixed", options={"delay_s": 0.02}, budget=1.0, **rules)
-    async with running(*behaviours, hedging=hedging, retry={"backoff_s": 0.0}) as router:
+    rules = {"hedging": hedging, "retry": {"backoff_s": 0.0}, "policy": "round_robin"}
+    async with running(*behaviours, **rules) as router:
         yield router
 
 

@@ -61,7 +61,7 @@ async def test_missing_passes_with_one_pool() -> None:
 async def test_missing_is_refused_with_two_pools() -> None:
     one = HostileReplica(echo, models=("a",))
     two = HostileReplica(echo, models=("b",))
-    async with running(one, two, replica={"models": None}) as router:
+    async with running(one, two, replica={"models": None}, policy="round_robin") as router:
         for model in ("a", "b"):
             await ready(router, model)
         answer = await router.ask(post_json(PATH, {"messages": []}))

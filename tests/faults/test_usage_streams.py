@@ -15,6 +15,7 @@ import pytest
 from router.config.model import Usage as UsageSettings
 from router.dispatch.usage import UNKNOWN, Usage
 from router.intake.body import SCAN_ABOVE, SCAN_BYTES
+from tests.harness.control import anonymous
 from tests.harness.messages import (
     DONE,
     LAST_CHUNK,
@@ -30,7 +31,7 @@ from tests.harness.messages import (
     role,
     token,
 )
-from tests.harness.replica import Behaviour, ReplicaConnection, eventually
+from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection, eventually
 from tests.harness.running import running, scenario
 
 ABSENT = object()
@@ -143,7 +144,9 @@ async def test_a_client_gets_what_it_asked_for(engine: str, size: int) -> None:
 @pytest.mark.parametrize("engine", ["tgi", "llamacpp", "other", None])
 @scenario
 async def test_who_may_not_know_it_is_not_asked(engine: str | None) -> None:
-    async with running(persona(engine or "", 100_000), replica={"engine": engine}) as router:
+    behave = persona(engine or "", 100_000)
+    replica = HostileReplica(behave, anonymous() if engine is None else None)
+    async with running(replica, replica={"engine": engine}) as router:
         for options in OPTIONS:
             assert (await router.ask(post_json("/v1/chat/completions", asking(options)))).complete
         posts = [request for request in router.replica.requests if request.method == "POST"]
@@ -341,7 +344,7 @@ async def test_another_engine_is_asked_in_its_own_words() -> None:
         while await connection.recv_request():
             await connection.send(head("HTTP/1.1 503 Busy", ["Content-Length: 2"]) + b"{}")
 
-    async with running(busy, persona("", 100_000)) as router:
+    async with running(busy, persona("", 100_000), policy="round_robin") as router:
         first, second = router.app.parts.fleet.replicas.values()
         first.engine, second.engine = "vllm", "trtllm"
         assert (await router.ask(chat(stream=True))).complete

@@ -6,6 +6,7 @@ Nothing here may use the router's own writers: the tests would then agree with i
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -82,6 +83,11 @@ def response(
 
 def json_response(value: Any, status: int = 200, *fields: str) -> bytes:
     return response(status, *fields, body=json.dumps(value).encode())
+
+
+def without_priority(body: bytes) -> bytes:
+    """A body as its client sent it: without the priority that an engine is told at its end."""
+    return re.sub(rb',"priority":-?[0-9.]+}\Z', b"}", body)
 
 
 COMPLETION = {

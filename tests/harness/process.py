@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.harness.client import RawClient
+from tests.harness.clocks import as_yaml
 from tests.harness.peer import WAIT_S
 
 START_S = 15.0
@@ -46,6 +47,13 @@ class RouterProcess:
     def signal(self, number: signal.Signals) -> None:
         self.child.send_signal(number)
 
+    async def rest(self) -> list[dict[str, Any]]:
+        """Kill it; all the events it has written since the last that was waited for."""
+        self.child.kill()
+        assert self.child.stderr is not None
+        written = await self.child.stderr.read()
+        return [json.loads(line) for line in written.splitlines() if line.startswith(b"{")]
+
     async def exit_status(self) -> int:
         async with asyncio.timeout(WAIT_S):
             assert self.child.stderr is not None
@@ -54,15 +62,17 @@ class RouterProcess:
 
 
 @asynccontextmanager
-async def serving(config: Path, *flags: str) -> AsyncIterator[RouterProcess]:
-    """Run `serve --config` until the block ends; it is killed if it still runs then."""
+async def serving(config: Path | None, *flags: str) -> AsyncIterator[RouterProcess]:
+    """Run `serve` until the block ends; it is killed if it still runs then.
+
+    None: there is no configuration but the flags.
+    """
     child = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "router",
         "serve",
-        "--config",
-        str(config),
+        *(() if config is None else ("--config", str(config))),
         *flags,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
@@ -85,10 +95,11 @@ async def serving(config: Path, *flags: str) -> AsyncIterator[RouterProcess]:
 
 
 def write_config(path: Path, *urls: str, extra: str = "", each: str = "") -> None:
-    """A configuration that listens on free ports before these replicas; `each`: of every one."""
-    replicas = "".join(f"  - {{url: '{url}', models: [m], {each}}}\n" for url in urls)
+    """A configuration that listens on free ports before these replicas; `each`: of every one.
+
+    As shipped, on faster clocks.
+    """
+    replicas = "".join(f"  - {{url: '{url}', {each}}}\n" for url in urls)
     path.write_text(
-        "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\n"
-        "health: {interval_s: 3600, models_interval_s: 3600}\npolling: {interval_s: 0}\n"
-        f"replicas:\n{replicas}{extra}"
+        f"listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\n{as_yaml()}replicas:\n{replicas}{extra}"
     )

@@ -1,8 +1,8 @@
 """A replica that does what it is told, byte by byte, and records all it receives.
 
-Each accepted connection runs one behaviour: an `async def behave(connection)`. Health and model
-probes are answered apart (unless `probes=None`), so that they never disturb a script and never
-show in the records.
+Each accepted connection runs one behaviour: an `async def behave(connection)`. Probes and polls are
+answered apart (`control.py`), like an engine answers them: they never disturb a script, never take
+one from the queue of scripts, and are left out of `requests` and `sessions`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from tests.harness.messages import json_response, response
+from tests.harness.control import Control, Load
+from tests.harness.messages import LAST_CHUNK
 from tests.harness.peer import WAIT_S, Peer
 from tests.harness.reading import Request, RequestReader
 
-PROBE_PATHS = frozenset({"/health", "/v1/models", "/version", "/ping"})
+_BYTES_A_TOKEN = 4  # of a prompt, about
 
 
 class ReplicaConnection(Peer):
@@ -26,15 +27,18 @@ class ReplicaConnection(Peer):
         super().__init__(sock)
         self.replica = replica
         self.reader = RequestReader()
-        self.is_probe = False
+        self.is_control = False  # it carries probes or polls
         self._fed = 0
         self._handed = 0
+        self._begun = 0  # requests of the data path whose heads were taken
+        self._runs = False  # one was taken, and its answer has not ended
 
     async def recv_head(self) -> Request:
         """The head of the next request, its body perhaps still on the way."""
         while self._handed >= len(self.reader.done) and self.reader.current is None:
             if not await self._read_more():
                 raise AssertionError(f"no request head; {self!r}")
+        self._begins()
         if self._handed < len(self.reader.done):
             return self.reader.done[self._handed]
         assert self.reader.current is not None
@@ -42,15 +46,51 @@ class ReplicaConnection(Peer):
 
     async def recv_request(self) -> Request | None:
         """The next whole request; None when the router has closed or reset the connection."""
+        if self._begun <= self._handed:
+            self._ends()
         while True:
             while self._handed >= len(self.reader.done):
                 if not await self._read_more():
+                    self._ends()
                     return None
             request = self.reader.done[self._handed]
+            if self.replica.is_question(request):
+                self._handed += 1
+                await self.replica.control.answer(self, request)
+                continue
+            self._begins()
             self._handed += 1
-            if not self.replica.is_probe(request):
-                return request
-            await self.send(self.replica.probe_answer(request))
+            self.replica.load.prompt_tokens += len(request.body) // _BYTES_A_TOKEN
+            return request
+
+    async def send(self, *parts: bytes) -> None:
+        data = b"".join(parts)
+        await super().send(data)
+        self.count(data)
+
+    def count(self, data: bytes) -> None:
+        """Take the tokens in bytes of an answer, and its end, into what the metrics tell."""
+        load = self.replica.load
+        load.generated += data.count(b"data: {") or (b'"choices"' in data)
+        if data.endswith(LAST_CHUNK):
+            self._ends()
+
+    def close(self) -> None:
+        self._ends()
+        super().close()
+
+    def _begins(self) -> None:
+        if self._begun == self._handed:
+            self._begun += 1
+            self._ends()
+            self._runs = True
+            self.replica.load.running += 1
+            self.replica.load.requests += 1
+
+    def _ends(self) -> None:
+        if self._runs:
+            self._runs = False
+            self.replica.load.running -= 1
 
     async def _read_more(self) -> bool:
         if not await self._fill_forever():
@@ -82,11 +122,17 @@ class HostileReplica:
     """A listening socket whose connections run `behave`, or first the queued `script`."""
 
     def __init__(
-        self, behave: Behaviour, *, models: tuple[str, ...] = ("m",), probes: int | None = 200
+        self,
+        behave: Behaviour,
+        control: Control | None = None,
+        *,
+        models: tuple[str, ...] = ("m",),
+        asked_apart: bool = True,
     ) -> None:
         self.behave = behave
-        self.models = models
-        self.probes = probes  # status that answers a probe; None: probes are requests like others
+        self.control = Control(models=models) if control is None else control
+        self.asked_apart = asked_apart  # False: probes and polls are requests like others
+        self.load = Load()
         self.script: deque[Behaviour] = deque()
         self.connections: list[ReplicaConnection] = []
         self.failures: list[BaseException] = []
@@ -101,18 +147,18 @@ class HostileReplica:
 
     @property
     def requests(self) -> list[Request]:
-        """Every whole request that came, probes left out, connection by connection."""
+        """Every whole request of the data path, connection by connection."""
         return [
             request
             for connection in self.connections
             for request in connection.reader.done
-            if not self.is_probe(request)
+            if not self.is_question(request)
         ]
 
     @property
     def sessions(self) -> list[ReplicaConnection]:
-        """Connections that carried something else than probes."""
-        return [connection for connection in self.connections if not connection.is_probe]
+        """Connections that carried something else than probes and polls."""
+        return [connection for connection in self.connections if not connection.is_control]
 
     def then(self, *behaviours: Behaviour) -> None:
         """Let the next connections run these, one each, before `behave` serves again."""
@@ -149,22 +195,9 @@ class HostileReplica:
         for connection in self.connections:
             connection.close()
 
-    def is_probe(self, request: Request) -> bool:
-        return (
-            self.probes is not None
-            and request.method == "GET"
-            and request.target.partition("?")[0] in PROBE_PATHS
-        )
-
-    def probe_answer(self, request: Request, *fields: str) -> bytes:
-        assert self.probes is not None
-        if not request.target.startswith("/v1/models"):
-            return response(self.probes, *fields)
-        data = [
-            {"id": model, "object": "model", "created": 1, "owned_by": "test"}
-            for model in self.models
-        ]
-        return json_response({"object": "list", "data": data}, self.probes, *fields)
+    def is_question(self, request: Request) -> bool:
+        """Whether this request is a probe or a poll that `control` answers."""
+        return self.asked_apart and self.control.is_question(request)
 
     async def wait_for_requests(self, count: int) -> list[Request]:
         """Wait until so many whole requests have come."""
@@ -186,7 +219,7 @@ class HostileReplica:
                 continue
             sock.setblocking(False)
             connection = ReplicaConnection(sock, self)
-            connection.is_probe = True  # until its first bytes say otherwise
+            connection.is_control = True  # until its first bytes say otherwise
             self.connections.append(connection)
             task = loop.create_task(self._serve(connection))
             self._tasks.add(task)
@@ -196,10 +229,10 @@ class HostileReplica:
 
     async def _serve(self, connection: ReplicaConnection) -> None:
         try:
-            if self.probes is not None and await self._starts_with_probe(connection):
-                await self._serve_probe(connection)
+            if self.asked_apart and await self._starts_with_question(connection):
+                await self._answer_questions(connection)
                 return
-            connection.is_probe = False
+            connection.is_control = False
             behave = self.script.popleft() if self.script else self.behave
             await behave(connection)
         except ConnectionError:
@@ -211,7 +244,7 @@ class HostileReplica:
         finally:
             connection.close()
 
-    async def _starts_with_probe(self, connection: ReplicaConnection) -> bool:
+    async def _starts_with_question(self, connection: ReplicaConnection) -> bool:
         """Look at the first line without taking it: a behaviour may want never to read."""
         sock = connection.sock
         while True:
@@ -227,15 +260,23 @@ class HostileReplica:
             if b"\r\n" in seen or len(seen) > 64:
                 break
             await asyncio.sleep(0.001)
-        method, _, rest = seen.partition(b" ")
-        path = rest.split(b" ")[0].split(b"?")[0].decode("latin-1")
-        return method == b"GET" and path in PROBE_PATHS
+        method, _, target = seen.partition(b"\r\n")[0].partition(b" ")
+        return self.is_question(
+            Request(method=method.decode("latin-1"), target=target.decode("latin-1").split(" ")[0])
+        )
 
-    async def _serve_probe(self, connection: ReplicaConnection) -> None:
-        while not connection.reader.done:
-            if not await connection._read_more():
+    async def _answer_questions(self, connection: ReplicaConnection) -> None:
+        """Until the router closes the connection, or has said that it will not use it again."""
+        answered = 0
+        while True:
+            while len(connection.reader.done) == answered:
+                if not await connection._read_more():
+                    return
+            request = connection.reader.done[answered]
+            answered += 1
+            await self.control.answer(connection, request)
+            if (request.header("connection") or "").lower() == "close":
                 return
-        await connection.send(self.probe_answer(connection.reader.done[0], "Connection: close"))
 
 
 async def readable(sock: socket.socket) -> None:

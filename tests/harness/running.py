@@ -3,6 +3,9 @@
 `scenario` turns an async test into a bounded one that fails on any exception the loop had to
 handle, any task or open file left. `running` starts replicas and an app and, at the end, demands
 that every count of its census is zero: first while it still runs, then after its stop.
+
+The app has the shipped configuration (probes, polls, queue, hedging, retries, the default policy,
+models as the replicas list them) on the faster clocks of `clocks.py`.
 """
 
 from __future__ import annotations
@@ -25,9 +28,7 @@ from router.config.model import (
     AccessLog,
     Config,
     Drain,
-    Health,
     Limits,
-    Polling,
     Replica,
     Retry,
     Routing,
@@ -36,14 +37,13 @@ from router.config.model import (
 from router.core.errors import STATUS, Reason
 from router.dispatch.usage import Usage
 from router.observe.access_log import Record
+from tests.harness import clocks
 from tests.harness.client import RawClient
 from tests.harness.reading import Response, error_of
 from tests.harness.replica import Behaviour, HostileReplica, eventually
 
 P = ParamSpec("P")
 Line = dict[str, Any]
-
-NEVER_S = 3600.0
 
 
 def scenario(
@@ -225,10 +225,19 @@ async def running(
     replica: dict[str, Any] | None = None,
     drain: dict[str, Any] | None = None,
     access_log: dict[str, Any] | None = None,
-    policy: str = "round_robin",
+    policy: str = Routing().policy,
+    quiet_control_plane: str = "",
     **config: Any,
 ) -> AsyncIterator[Router]:
-    """Start one replica per behaviour (or the given ones, or a bare URL) and an app before them."""
+    """Start one replica per behaviour (or the given ones, or a bare URL) and an app before them.
+
+    A test whose subject is an order of replicas passes a `policy`. `quiet_control_plane` is for a
+    test that probes and polls would spoil: the reason why. Then only the probes of the start are
+    sent.
+    """
+    if quiet_control_plane:
+        health = {**clocks.QUIET_HEALTH, **(health or {})}
+        polling = {**clocks.QUIET_POLLING, **(polling or {})}
     replicas: list[HostileReplica] = []
     urls: list[str] = []
     for behave in behaviours:
@@ -246,17 +255,15 @@ async def running(
             listen="127.0.0.1:0",
             admin="127.0.0.1:0",
             replicas=tuple(
-                Replica(**{"url": url, "id": f"r{n}", "models": ("m",), **(replica or {})})
+                Replica(**{"url": url, "id": f"r{n}", **(replica or {})})
                 for n, url in enumerate(urls)
             ),
             routing=Routing(policy=policy),
             limits=Limits(**(limits or {})),
             timeouts=Timeouts(**(timeouts or {})),
             retry=Retry(**(retry or {})),
-            health=Health(
-                **{"interval_s": NEVER_S, "models_interval_s": NEVER_S, **(health or {})}
-            ),
-            polling=Polling(**{"interval_s": 0.0, **(polling or {})}),
+            health=clocks.health(**(health or {})),
+            polling=clocks.polling(**(polling or {})),
             access_log=AccessLog(**{"path": str(log_path), "flush_s": 0.02, **(access_log or {})}),
             drain=Drain(**{"lame_duck_s": 0.0, "grace_s": 1.0, **(drain or {})}),
             **config,

@@ -19,7 +19,7 @@ STREAM = {"model": "m", "input": "hello", "stream": True}
 ASKED = {
     "chat": chat(),
     "chat_stream": chat(stream=True),
-    "chat_stream_usage": chat(stream=True),
+    "chat_stream_usage": chat(stream=True, stream_options={"include_usage": True}),
     "completion_stream": post_json("/v1/completions", {"model": "m", "stream": True}),
     "responses_stream": post_json("/v1/responses", STREAM),
     "messages_stream": post_json("/v1/messages", STREAM),

@@ -84,7 +84,7 @@ async def pool_to(
     loop = asyncio.get_running_loop()
     errors: list[BaseException] = []
     sweeper = Sweeper(loop, errors.append)
-    replica = HostileReplica(json_ok if isinstance(behave, str) else behave, probes=None)
+    replica = HostileReplica(json_ok if isinstance(behave, str) else behave, asked_apart=False)
     replica.start()
     url = behave if isinstance(behave, str) else replica.url
     port = int(url.rpartition(":")[2])

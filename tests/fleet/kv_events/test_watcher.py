@@ -58,7 +58,7 @@ class Engine:
         self.answers = answers
         self.asked: list[str] = []
         self.fields: list[dict[str, str]] = []
-        self.server = HostileReplica(self.behave, probes=None)
+        self.server = HostileReplica(self.behave, asked_apart=False)
 
     async def behave(self, connection: ReplicaConnection) -> None:
         while request := await connection.recv_request():

@@ -67,7 +67,7 @@ def answering(*, gate: asyncio.Event | None = None) -> Behaviour:
 async def asking(
     behave: Behaviour = hang, wait_s: float = PATIENCE_S, **tokenizers: Path
 ) -> AsyncIterator[Asker]:
-    server = HostileReplica(behave, probes=None)
+    server = HostileReplica(behave, asked_apart=False)
     server.start()
     before = asyncio.all_tasks()
     prefix = Prefix(

@@ -26,7 +26,7 @@ FACTS = Facts("completions", "tiny", prompt=raw("Hello"))
 
 @asynccontextmanager
 async def asking(behave: Behaviour) -> AsyncIterator[tuple[RemoteTokenizer, HostileReplica]]:
-    server = HostileReplica(behave, probes=None)
+    server = HostileReplica(behave, asked_apart=False)
     server.start()
     remote = RemoteTokenizer("secret", None, timeout_s=0.3)
     remote.start()
