@@ -58,18 +58,21 @@ class Ticket(Item):
         "block_tokens",
         "body_bytes",
         "charged",
+        "committed",
         "deadline",
         "excluded",
         "flow",
         "key",
         "known",
         "known_at",
+        "known_key",
         "lane",
         "level",
         "look",
         "model",
         "most",
         "most_output",
+        "names_user",
         "node",
         "number",
         "order",
@@ -105,6 +108,8 @@ class Ticket(Item):
         level: float | None = None,
         key: str = "",
         user: str = "",
+        known_key: bool = False,
+        names_user: bool = False,
         weight: float = 1.0,
         tokens: int = 0,
         prompt: int = 0,
@@ -152,6 +157,7 @@ class Ticket(Item):
         self.account: Any = None  # whom the policy has charged ...
         self.charged = 0.0  # ... and what; to be reconciled with what it really cost
         self.flow: Any = None  # what is counted of its key and user
+        self.committed = False  # its client was sent an early 200, so it does not give way
         self.reserved = 0  # tokens counted as its class's
         self.body_bytes = body_bytes  # held in memory while it waits
         # Tickets of one lane may go to the same replicas: the model's name, as a rule (None). What
@@ -171,5 +177,7 @@ class Ticket(Item):
         self.level = number if level is None else level
         self.key = key  # whose it is ...
         self.user = user  # ... and whose of these: together, the flow
+        self.known_key = known_key  # its key is in the keys file
+        self.names_user = names_user  # a trusted client has named the user
         self.weight = weight  # of the key, > 0
         self.deadline = deadline  # monotonic seconds: when the client has no use for it any more

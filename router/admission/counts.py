@@ -21,8 +21,9 @@ EXPIRIES: Final[tuple[str, ...]] = (  # it has waited, and its time was over
     Reason.DEADLINE_PASSED,
     Reason.NO_REPLICA,
 )
+EVICTED: Final[str] = Reason.QUEUE_EVICTED  # it waited, and gave way in a full queue
 LEFT: Final = "left"  # it waited, and its client went, or the router
-DROPS: Final[tuple[str, ...]] = (*REFUSALS, *EXPIRIES, LEFT)
+DROPS: Final[tuple[str, ...]] = (*REFUSALS, EVICTED, *EXPIRIES, LEFT)
 
 
 class QueueCounts:

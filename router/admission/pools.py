@@ -176,6 +176,10 @@ class Pools:
         queue: Queue = ticket.queue
         return queue.requeue(ticket, now, self.of(ticket.model))
 
+    def commits(self, ticket: Ticket) -> bool:
+        queue: Queue = ticket.queue
+        return queue.commits(ticket)
+
     def leave(self, ticket: Ticket) -> bool:
         queue: Queue = ticket.queue
         return queue.leave(ticket)

@@ -12,8 +12,8 @@ from typing import Final
 from policies.queueing.contract import OrderPolicy, make_order
 from policies.queueing.ticket import CLASSES, ENDED, NEW, SENT, WAITING, Ticket
 from router.admission.choice import Choice, cost
-from router.admission.clockwork import Clockwork, Ticked
-from router.admission.counts import LEFT, QueueCounts
+from router.admission.clockwork import Clockwork, Expired, Ticked
+from router.admission.counts import EVICTED, LEFT, QueueCounts
 from router.admission.door import Door, Doors
 from router.admission.drain import Drain
 from router.admission.outputs import Outputs
@@ -57,6 +57,7 @@ class Queue:
         "_weighed_at",
         "config",
         "counts",
+        "evicted",
         "next_at",
     )
 
@@ -65,6 +66,8 @@ class Queue:
         self.config = config
         self.counts = QueueCounts()
         self.next_at = inf  # when to tick at the latest; infinity: nothing waits
+        # Tickets that gave way to a newcomer: the driver takes them after `offer` and answers them.
+        self.evicted: list[Expired] = []
         self._pool = pool
         self._orders = Orders() if orders is None else orders
         self._weighed_at = -inf
@@ -168,19 +171,40 @@ class Queue:
     def _enter(self, ticket: Ticket, now: float) -> None:
         urgency = ticket.urgency
         room = self._room
+        member = room.holders.join(ticket)
         reason = room.refuses(ticket)
-        if reason is not None:
-            ticket.state = ENDED
-            self.counts.dropped[reason][urgency] += 1
-            raise RouterError(
-                reason,
-                f"{_FULL[reason]} (class {NAMES[urgency]})",
-                retry_after_s=self._drain.retry_after_s(
-                    urgency, room.ahead(ticket, reason) + 1, now
-                ),
-            )
+        most = _GIVE_WAY
+        while reason is not None:
+            victim = room.victim(ticket, reason, most) if most else None
+            if victim is None:
+                ahead = room.ahead(ticket, reason) + 1
+                room.holders.tidy(member)
+                ticket.state = ENDED
+                self.counts.dropped[reason][urgency] += 1
+                raise RouterError(
+                    reason,
+                    f"{_FULL[reason]} (class {NAMES[urgency]})",
+                    retry_after_s=self._drain.retry_after_s(urgency, ahead, now),
+                )
+            self._evict(victim, now)
+            most -= 1
+            reason = room.refuses(ticket)
         self.counts.queued[urgency] += 1
         self._wait(ticket, now)
+
+    def _evict(self, ticket: Ticket, now: float) -> None:
+        """One that waits gives way to a newcomer."""
+        urgency = ticket.urgency
+        ahead = self._room.depth[urgency]
+        self._room.drop(ticket, ENDED)
+        self.counts.dropped[EVICTED][urgency] += 1
+        self._dirty = True
+        error = RouterError(
+            Reason.QUEUE_EVICTED,
+            f"the queue is full, and most of it is yours (class {NAMES[urgency]})",
+            retry_after_s=self._drain.retry_after_s(urgency, ahead, now),
+        )
+        self.evicted.append(Expired(ticket, error))
 
     def _wait(self, ticket: Ticket, now: float) -> None:
         self._predict(ticket)
@@ -327,6 +351,11 @@ class Queue:
             self._doors.look(door)
 
     # -- what becomes of them -----------------------------------------------------------------
+
+    def commits(self, ticket: Ticket) -> bool:
+        """Whether its client may be sent an early 200 while it waits; it gives way to no newcomer
+        after that. False: not now."""
+        return ticket.state != WAITING or self._room.commits(ticket)
 
     def shown(self, ticket: Ticket) -> None:
         """Its first content is with the client: nobody takes it back."""
@@ -547,6 +576,7 @@ class Queue:
 
 
 _SOON_S: Final = 0.1
+_GIVE_WAY: Final = 64  # tickets that give way to one newcomer at most
 _LOOK_S: Final = 1.0  # between two looks at what reservations allow
 _FULL: Final = {
     Reason.QUEUE_FULL: "as many requests wait as may",

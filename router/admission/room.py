@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from policies.queueing.contract import OrderPolicy
 from policies.queueing.ticket import CLASSES, WAITING, Ticket
+from router.admission.holders import Holders
 from router.admission.reservations import Reservations
 from router.admission.row import Lane, Row
 from router.admission.rules import Rules
@@ -17,7 +18,6 @@ from router.admission.turns import Turns
 from router.core.errors import Reason
 
 _LANES: Final = 64  # kept though nobody waits in them; models and pins come and go
-_FLOWS: Final = 256  # kept though nothing of them waits, to save making them again
 
 
 class Orders:
@@ -29,21 +29,11 @@ class Orders:
         self.last = 0
 
 
-class Flow:
-    """One user of one key, while something of his waits."""
-
-    __slots__ = ("waiting",)
-
-    def __init__(self) -> None:
-        self.waiting = 0
-
-
 class Room:
     """Of one queue."""
 
     __slots__ = (
         "_deadlines",
-        "_flows",
         "_lanes",
         "_order",
         "_reservations",
@@ -53,6 +43,7 @@ class Room:
         "body_bytes",
         "count",
         "depth",
+        "holders",
     )
 
     def __init__(
@@ -63,7 +54,7 @@ class Room:
         self.body_bytes = 0  # held by them
         self.active: dict[str, Lane] = {}  # with somebody that waits
         self._lanes: dict[str, Lane] = {}  # ... or that did a moment ago
-        self._flows: dict[tuple[str, str], Flow] = {}
+        self.holders = Holders(rules.bytes)  # who holds how much of it
         self._deadlines: list[Any] = []  # heap of (deadline, order, ticket), dead ones too
         self._turns = turns
         self._reservations = reservations
@@ -72,6 +63,7 @@ class Room:
     def adopt(self, rules: Rules, order: OrderPolicy) -> None:
         self._rules = rules
         self._order = order
+        self.holders.adopt(rules.bytes)
 
     def reline(self) -> None:
         """All that wait stand in lines of another policy from now on, in the order they came."""
@@ -89,20 +81,6 @@ class Room:
                 for ticket in tickets:
                     row.line.push(ticket, ticket.arrival)
 
-    # -- flows --------------------------------------------------------------------------------
-
-    def _flow(self, ticket: Ticket) -> Flow:
-        name = (ticket.key, ticket.user)
-        flow = self._flows.get(name)
-        if flow is None:
-            flow = self._flows[name] = Flow()
-        ticket.flow = flow
-        return flow
-
-    def _tidy(self, ticket: Ticket, flow: Flow) -> None:
-        if not flow.waiting and len(self._flows) > _FLOWS:
-            del self._flows[(ticket.key, ticket.user)]
-
     # -- coming and going ---------------------------------------------------------------------
 
     def has(self, lane: str, urgency: int) -> bool:
@@ -116,17 +94,29 @@ class Room:
     def refuses(self, ticket: Ticket) -> Reason | None:
         """Why it may not wait; None: it may."""
         rules = self._rules
-        flow = self._flow(ticket)
-        reason: Reason | None = None
+        if self.holders.waiting_of(ticket) >= rules.flow_depth:
+            return Reason.QUEUE_FLOW_FULL
         if self.depth[ticket.urgency] >= rules.classes[ticket.urgency].depth:
-            reason = Reason.QUEUE_FULL
-        elif flow.waiting >= rules.flow_depth:
-            reason = Reason.QUEUE_FLOW_FULL
-        elif self.body_bytes + ticket.body_bytes > rules.bytes:
-            reason = Reason.QUEUE_BYTES_FULL
-        if reason is not None:
-            self._tidy(ticket, flow)
-        return reason
+            return Reason.QUEUE_FULL
+        if self.body_bytes + ticket.body_bytes > rules.bytes:
+            return Reason.QUEUE_BYTES_FULL
+        return None
+
+    def victim(self, ticket: Ticket, reason: Reason, most: int) -> Ticket | None:
+        """The ticket that gives way to one that was refused for this reason; None: none does.
+        `most`: so many may give way to it."""
+        rules = self._rules
+        depth = rules.classes[ticket.urgency].depth
+        victim = self.holders.victim(ticket, reason, depth)
+        if victim is not None and reason is Reason.QUEUE_BYTES_FULL:
+            missing = self.body_bytes + ticket.body_bytes - rules.bytes
+            if not self.holders.frees_enough(victim, missing, most):
+                return None
+        return victim
+
+    def commits(self, ticket: Ticket) -> bool:
+        """Whether the client of one that waits may be sent an early 200."""
+        return self.holders.commits(ticket, self._rules.classes[ticket.urgency].depth)
 
     def enter(self, ticket: Ticket, now: float) -> None:
         """It waits, or waits again, however many do."""
@@ -146,7 +136,7 @@ class Room:
         self.count += 1
         self.depth[urgency] += 1
         self.body_bytes += ticket.body_bytes
-        self._flow(ticket).waiting += 1
+        self.holders.enter(ticket)
         self._turns.begins(urgency)
         ticket.reserved = ticket.prompt + ticket.output
         if self._rules.reservations:
@@ -181,9 +171,7 @@ class Room:
         if len(self._deadlines) > 64 + 2 * self.count:
             self._deadlines = [e for e in self._deadlines if e[2].state == WAITING]
             heapify(self._deadlines)
-        flow: Flow = ticket.flow
-        flow.waiting -= 1
-        self._tidy(ticket, flow)
+        self.holders.left(ticket)
 
     def drop(self, ticket: Ticket, state: int) -> None:
         """It waits no longer, and was not served. It becomes `state`."""
@@ -205,12 +193,11 @@ class Room:
     def ahead(self, ticket: Ticket, reason: Reason) -> int:
         """How many have to go before there is room for one that was refused for this reason."""
         if reason is Reason.QUEUE_FLOW_FULL:
-            flow: Flow = ticket.flow
-            return flow.waiting
+            return self.holders.waiting_of(ticket)
         return self.depth[ticket.urgency]
 
     def waiting_by_flow(self) -> dict[tuple[str, str], int]:
-        return {name: flow.waiting for name, flow in self._flows.items() if flow.waiting}
+        return self.holders.by_flow()
 
     def ages_s(self, now: float) -> list[float]:
         """How long the eldest of each class has waited; 0: nobody waits."""

@@ -52,7 +52,12 @@ class _Refusal(msgspec.Struct):
 
 _refusal = msgspec.json.Decoder(_Refusal).decode
 _QUEUE_FULL: Final = frozenset(
-    {Reason.QUEUE_FULL.value, Reason.QUEUE_FLOW_FULL.value, Reason.QUEUE_BYTES_FULL.value}
+    {
+        Reason.QUEUE_FULL.value,
+        Reason.QUEUE_FLOW_FULL.value,
+        Reason.QUEUE_BYTES_FULL.value,
+        Reason.QUEUE_EVICTED.value,
+    }
 )
 
 

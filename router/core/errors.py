@@ -87,6 +87,7 @@ class Reason(StrEnum):
     QUEUE_FULL = "queue_full"  # as many of its class wait as may
     QUEUE_FLOW_FULL = "queue_flow_full"  # ... of its own user
     QUEUE_BYTES_FULL = "queue_bytes_full"  # ... as many bytes of bodies
+    QUEUE_EVICTED = "queue_evicted"  # it waited, and gave way: its flow held most of a full queue
     QUEUE_TIMEOUT = "queue_timeout"  # it has waited as long as its class may
     NO_FILES = "no_files"  # out of file descriptors
     NO_PORTS = "no_ports"  # out of ephemeral ports
@@ -150,6 +151,7 @@ STATUS: dict[Reason, int] = {
     Reason.QUEUE_FULL: 429,
     Reason.QUEUE_FLOW_FULL: 429,
     Reason.QUEUE_BYTES_FULL: 429,
+    Reason.QUEUE_EVICTED: 429,
     Reason.QUEUE_TIMEOUT: 503,
     Reason.NO_FILES: 503,
     Reason.NO_PORTS: 503,

@@ -11,9 +11,8 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import Callable, Collection, Sequence
-from functools import lru_cache, partial
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from collections.abc import Collection, Sequence
+from functools import partial
 from math import inf
 from random import Random
 from time import monotonic
@@ -33,7 +32,7 @@ from router.dispatch.ledger import Ledger
 from router.dispatch.line import Line
 from router.dispatch.messages import MESSAGES
 from router.dispatch.retry import Budget
-from router.dispatch.tenants import Tenants, check_model, may_hedge, models_of, tenant_of
+from router.dispatch.tenants import Tenants, check_model, may_hedge, models_of
 from router.dispatch.token_ids import TokenIds
 from router.dispatch.upstream_head import common_lines
 from router.fleet.kv_events.chains import TokenChains
@@ -41,6 +40,7 @@ from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.intake.body import read_fields
 from router.intake.fields import MAX_SESSION, Fields
+from router.intake.flow import with_steps
 from router.intake.prompt import prompt_blocks
 from router.intake.routes import BATCHES, MODELS, MODELS_PATH, STORED_PREFIX, classify
 from router.intake.urgency import UNSAID, door_of
@@ -96,13 +96,13 @@ class Dispatcher:
         self._sweeper = sweeper
         self._id_prefix = os.urandom(4).hex().encode("ascii")
         self._id_count = 0
-        self.tenants = Tenants(config, keys, monotonic())
+        self.tenants = Tenants(config, keys, log.salter.name, monotonic())
         self.adopt(config, authorization, keys)
 
     def adopt(self, config: Config, authorization: bytes | None, keys: Sequence[KeyLine]) -> None:
         """Take a new configuration; requests under way keep what they have."""
         self.config = config
-        self.tenants.adopt(config, keys, monotonic())
+        self.tenants.adopt(config, keys, self.ledger.log.salter.name, monotonic())
         self._prefix = config.prefix
         self.metrics.usage.adopt(config.usage.prices)
         self.budget.adopt(config.retry)
@@ -114,7 +114,6 @@ class Dispatcher:
         self._proto = b"https" if config.tls is not None else b"http"
         self.store.adopt(config.continuation)
         self._allowed = frozenset(path.encode() for path in config.allow_paths)
-        self._is_trusted = _trust(config.trusted_proxies)
         self.timeouts = config.timeouts  # of classes that have none of their own
         self._hedged = frozenset(config.hedging.classes)
         self._timeouts_by_class = {
@@ -165,7 +164,9 @@ class Dispatcher:
     def passed(self, tunnel: Tunnel, reason: Reason) -> None:
         """A tunnel is over."""
         self.tunnels.discard(tunnel)
-        self.ledger.passed(tunnel, reason)
+        head = tunnel.head
+        flow = self.tenants.flow(self.tenants.known(head), head, tunnel.client.peer)
+        self.ledger.passed(tunnel, flow, reason)
 
     def start(
         self, client: ClientConnection, head: RequestHead, body: list[bytes], size: int
@@ -197,6 +198,7 @@ class Dispatcher:
             self, client, head, body, size, route, path, fields, request_id, arrived, urgency
         )
         exchange.key = key
+        exchange.flow = tenants.flow(key, head, client.peer, fields)
         client.exchange = exchange
         self.exchanges.add(exchange)
         self.budget.requests += 1
@@ -209,9 +211,12 @@ class Dispatcher:
                 if head.patience_s != inf or head.sdk_patience_s != inf:
                     self._limit(exchange, head, arrived)
                 tokens = exchange.view.prompt_tokens
-                exchange.entry = entry = tenants.enter(key, fields, head, tokens, arrived)
-                if entry is not None and not self._shares_by_flow():
-                    exchange.urgency = tenants.stepped(urgency, entry)
+                steps = not self._shares_by_flow()
+                exchange.entry = entry = tenants.enter(
+                    key, exchange.flow, fields, tokens, arrived, takes_steps=steps
+                )
+                if entry is not None and entry.steps:
+                    exchange.urgency = with_steps(urgency, entry.steps)
             if route is MODELS and self._answer_models(exchange, client, path):
                 return
         except RouterError as err:
@@ -222,7 +227,7 @@ class Dispatcher:
             head,
             size,
             peer=peer.encode("ascii", "replace"),
-            peer_is_trusted=self._is_trusted(peer),
+            peer_is_trusted=tenants.flows.addresses.is_trusted(peer),
             proto=self._proto,
             via=self._via,
             authorization=self._authorization,
@@ -292,7 +297,7 @@ class Dispatcher:
         elif self._prefix.enabled:
             tenant = b""
             if self._prefix.isolate_tenants:
-                tenant = tenant_of(exchange.key, head)
+                tenant = exchange.flow.isolation
             blocks, prompt_bytes = prompt_blocks(
                 view.kind,
                 fields,
@@ -349,12 +354,34 @@ class Dispatcher:
         line = self.line
         if line is not None and exchange.route.inference:
             line.over(exchange, reason, now)
+        replica = exchange.answered_by
         entry = exchange.entry
         if entry is not None:
-            entry.leave(exchange.usage, exchange.answered_by is not None, now)
+            entry.leave(exchange.usage, replica is not None, now)
+        if exchange.flow.within and replica is not None:
+            status = exchange.reply.status
+            if replica.checks_keys or status == 401:
+                self._learn_keys(exchange, replica, status, reason)
         self.exchanges.discard(exchange)
         self._sweeper.discard(exchange)
         self.budget.requests -= 1
+
+    def _learn_keys(
+        self, exchange: Exchange, replica: Replica, status: int, reason: Reason
+    ) -> None:
+        """Learn from an answer whether the engine checks keys, and which credentials it accepts."""
+        if self._authorization is not None or not self.tenants.forwards:
+            return  # the engine has not seen the client's own credential
+        if not exchange.route.inference:
+            return
+        head, flow = exchange.head, exchange.flow
+        if status == 401:
+            replica.checks_keys = True
+        elif status == 200 and reason is Reason.OK:
+            if not flow.tenant:
+                replica.checks_keys = False  # it has served a request without a credential
+            elif head.authorization is None or head.api_key is None:
+                self.tenants.flows.confirm(flow)  # of two credentials, which one was checked?
 
     # -- choosing -----------------------------------------------------------------------------
 
@@ -423,20 +450,3 @@ def timeouts_of(usual: Timeouts, own: ClassTimeouts) -> Timeouts:
     """The timeouts of a class: its own where it has any, else the usual ones."""
     fields = msgspec.structs.asdict(own)
     return msgspec.structs.replace(usual, **{k: v for k, v in fields.items() if v is not None})
-
-
-def _trust(networks: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a peer's word about its own client counts."""
-    if not networks:
-        return lambda peer: False
-    parsed: list[IPv4Network | IPv6Network] = [ip_network(n, strict=False) for n in networks]
-
-    @lru_cache(maxsize=4096)
-    def is_trusted(peer: str) -> bool:
-        try:
-            address = ip_address(peer)
-        except ValueError:
-            return False
-        return any(address in network for network in parsed)
-
-    return is_trusted

@@ -35,6 +35,7 @@ from router.fleet.replica import Replica
 from router.fleet.tokens.provider import Question
 from router.intake.body import SCAN_ABOVE
 from router.intake.fields import Fields
+from router.intake.flow import NO_FLOW, Flow
 from router.intake.keys import Key
 from router.intake.routes import Route
 from router.observe.metrics import Metrics
@@ -73,6 +74,7 @@ class Exchange:
         "entry",
         "fields",
         "first_at",
+        "flow",
         "has_priority",
         "head",
         "hedges_as",
@@ -133,6 +135,7 @@ class Exchange:
         # Its body has one, whatever it says, and an engine would take it for itself.
         self.has_priority = route.inference and fields.priority is not None
         self.key: Key | None = None  # its API key; None: none that we know
+        self.flow: Flow = NO_FLOW  # whose share of the fleet it uses
         self.entry: Entry | None = None  # what it holds of its tenant's
         self.timeouts: Timeouts = dispatcher.timeouts_of(self.priority)
         self.wanted_until = inf  # its client has no use for an answer that begins later
@@ -433,6 +436,9 @@ class Exchange:
 
     def _commit_status(self) -> None:
         if self.life.commit == Commit.NOTHING:
+            ticket, line = self.ticket, self._d.line
+            if ticket is not None and line is not None and not line.commits(ticket):
+                return  # it may have to give way: the next look asks again
             self.life.committed_status()
             self._d.metrics.streams_committed_early += 1
         self.reply.comment()

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from router.core.errors import STATUS, Reason, RouterError
 from router.dispatch.chooser import Chooser
-from router.dispatch.tenants import tenant_of
 from router.dispatch.usage import UNKNOWN
 from router.fleet.knowledge import Knowledge
 from router.fleet.replica import Replica
+from router.intake.flow import Flow
 from router.observe.access_log import AccessLog, AttemptRecord, Record
 from router.observe.metrics import UNCLASSED, Metrics
 from router.observe.milliseconds import milliseconds
@@ -80,7 +80,7 @@ class Ledger:
         salter = log.salter
         head, view, usage = exchange.head, exchange.view, exchange.usage
         session = view.session
-        tenant = tenant_of(exchange.key, head)
+        flow = exchange.flow
         waited_s = exchange.waited_s(now)
         log.write(
             Record(
@@ -101,7 +101,7 @@ class Ledger:
                 body_bytes,
                 bytes_out,
                 exchange.priority,
-                salter.name(tenant) if tenant else "",
+                flow.tenant,
                 "" if session is None else salter.name(session.encode("utf-8", "replace")),
                 usage.prompt_tokens,
                 usage.output_tokens,
@@ -110,6 +110,9 @@ class Ledger:
                 view.prompt_tokens,
                 salter.blocks(view.blocks) if view.blocks else b"",
                 milliseconds(waited_s) if waited_s else None,
+                flow.within,
+                flow.user,
+                flow.is_known,
             )
         )
 
@@ -141,7 +144,7 @@ class Ledger:
                 )
             )
 
-    def passed(self, tunnel: Tunnel, reason: Reason) -> None:
+    def passed(self, tunnel: Tunnel, flow: Flow, reason: Reason) -> None:
         """A request that passed by through a tunnel."""
         took_s = monotonic() - tunnel.arrived
         head = tunnel.head
@@ -151,7 +154,6 @@ class Ledger:
         self.metrics.finished(route.kind, reason, status, took_s, None, *sizes)
         log = self.log
         if log.enabled:
-            tenant = head.authorization
             log.write(
                 Record(
                     time() - took_s,
@@ -165,7 +167,9 @@ class Ledger:
                     duration_ms=milliseconds(took_s),
                     bytes_in=sizes[0],
                     bytes_out=sizes[1],
-                    tenant="" if tenant is None else log.salter.name(tenant),
+                    tenant=flow.tenant,
+                    within=flow.within,
+                    known_key=flow.is_known,
                 )
             )
 

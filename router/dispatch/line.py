@@ -29,7 +29,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, cast
 
 from policies.queueing.ticket import NEW, SENT, Ticket
+from router.admission.clockwork import Expired
 from router.admission.pools import Pools
+from router.admission.queue import Queue
 from router.config.model import Queue as Config
 from router.core.errors import Reason
 from router.core.urgency import Urgency
@@ -74,6 +76,7 @@ class Line:
         self.pools = Pools(config, places)
         self._news = News(fleet, places, self.pools)
         self.hurry: Callable[[Replica], None] | None = None  # polls a replica at once
+        self._evicted: list[Expired] = []  # they gave way, and are answered in a moment
         self._timer: asyncio.TimerHandle | None = None
         self._due = inf  # when it rings
         fleet.on_room = self.changed
@@ -109,7 +112,14 @@ class Line:
         now = monotonic()
         self._news.catch_up(now)
         ticket = self._ticket(x, model, lane)
-        found = self.pools.offer(ticket, now)
+        try:
+            found = self.pools.offer(ticket, now)
+        finally:
+            queue: Queue = ticket.queue
+            if queue.evicted:
+                self._evicted += queue.evicted
+                queue.evicted = []
+                self._loop.call_soon(self._answer_evicted)
         x.ticket = ticket
         if not found:
             x.queued(now)
@@ -117,9 +127,21 @@ class Line:
             return None
         return self._chooser.choose(x.view, cast(Sequence[Replica], found))
 
+    def _answer_evicted(self) -> None:
+        """Answer those that gave way to a newcomer, at the end of its turn of the event loop."""
+        evicted, self._evicted = self._evicted, []
+        for gone in evicted:
+            request = gone.ticket.request
+            if request is not None:
+                cast("Exchange", request).answer(gone.error)
+
+    def commits(self, ticket: Ticket) -> bool:
+        """Whether the client of a request may be sent an early 200: see the queue."""
+        return self.pools.commits(ticket)
+
     def _ticket(self, x: Exchange, model: str, lane: str | None) -> Ticket:
         view, fields = x.view, x.fields
-        key, user = _flow(x)
+        flow = x.flow
         most: int | None = fields.output_tokens
         output = -1
         if fields.n is not None and fields.n > 1:
@@ -129,8 +151,10 @@ class Line:
             model=model,
             lane=lane,
             number=x.urgency.number,
-            key=key,
-            user=user,
+            key=flow.account,
+            user=flow.member,
+            known_key=flow.is_known,
+            names_user=flow.user != "",
             weight=1.0 if x.key is None else x.key.weight,
             tokens=view.prompt_tokens,
             output=output,
@@ -186,7 +210,8 @@ class Line:
             last = x.life.attempts[-1]
             place = cast(Replica, last.at) if replica is None else replica
             prompt = x.view.prompt_tokens
-            self.pools.passed(place, _flow(x), prompt, output, last.began, now, end)
+            flow = (x.flow.account, x.flow.member)
+            self.pools.passed(place, flow, prompt, output, last.began, now, end)
 
     # -- what the fleet tells -----------------------------------------------------------------
 
@@ -269,10 +294,3 @@ class Line:
         if self.pools.requeue(ticket, now):
             x.queued(now)
             self.changed(place)  # there may be room for both
-
-
-def _flow(x: Exchange) -> tuple[str, str]:
-    """Whose it is, and whose of these."""
-    entry = x.entry
-    user = 0 if entry is None else entry.flow[1]
-    return "" if x.key is None else x.key.name, f"{user:x}" if user else ""

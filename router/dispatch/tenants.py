@@ -1,8 +1,8 @@
 """Whose a request is, how urgent it is, and whether its tenant may have one more.
 
-Three questions in this order: `identify` (which key?), `judge` (how urgent?) before anything is
-made of a request, and `enter` once its prompt is measured. What `enter` gives is handed back by
-`leave`, once, whatever ended the request.
+Four questions in this order: `identify` (which key?), `flow` (whose share?), `judge` (how urgent?)
+before anything is made of a request, and `enter` once its prompt is measured. What `enter` gives is
+handed back by `leave`, once, whatever ended the request.
 
 A tenant's limits outlive a reload: accounts are kept by the key's name, and take the new limits.
 
@@ -15,7 +15,7 @@ Must never: answer a client, or keep anything of a request that is over.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from hmac import compare_digest
 from math import ceil
@@ -29,7 +29,7 @@ from router.core.errors import Reason, RouterError
 from router.core.urgency import Urgency
 from router.dispatch.usage import Usage
 from router.intake.fields import Fields
-from router.intake.flow import NOBODY, Flow, Pending, flow_of, header_of, with_steps
+from router.intake.flow import Flow, Flows, Pending, header_of, user_of
 from router.intake.keys import Key, Keyring
 from router.intake.urgency import Judge
 from router.wire.heads import RequestHead
@@ -50,10 +50,11 @@ _WORDS = {
 class Entry:
     """What one request holds of its tenant's: a place among its flow's, and of its limits."""
 
-    __slots__ = ("_grant", "_pending", "flow")
+    __slots__ = ("_flow", "_grant", "_pending", "steps")
 
     def __init__(self, flow: Flow, pending: Pending | None, grant: Grant | None) -> None:
-        self.flow = flow
+        self.steps = 0  # requests of its flow that were pending before it
+        self._flow = flow
         self._pending = pending  # that counts it; None: none does
         self._grant = grant
 
@@ -64,7 +65,7 @@ class Entry:
         """
         pending, self._pending = self._pending, None
         if pending is not None:
-            pending.go(self.flow)
+            pending.go(self._flow)
         grant, self._grant = self._grant, None
         if grant is not None:
             prompt, output = usage.prompt_tokens, usage.output_tokens
@@ -87,6 +88,7 @@ class Tenants:
         "_keys",
         "_names_users",
         "_steps",
+        "flows",
         "forwards",
         "judge",
         "pending",
@@ -94,15 +96,30 @@ class Tenants:
         "token",
     )
 
-    def __init__(self, config: Config, lines: Sequence[KeyLine], now: float) -> None:
+    def __init__(
+        self,
+        config: Config,
+        lines: Sequence[KeyLine],
+        hashed: Callable[[bytes], str],
+        now: float,
+    ) -> None:
+        """`hashed`: the access log's salted hash."""
         self._accounts: dict[str, Account] = {}
+        self.flows = Flows(hashed, config.trusted_proxies)
         self.token = token_hex(16)  # the batch door's
         self.pending = Pending()
         self.judge = Judge(config.priority)
-        self.adopt(config, lines, now)
+        self.adopt(config, lines, hashed, now)
 
-    def adopt(self, config: Config, lines: Sequence[KeyLine], now: float) -> None:
+    def adopt(
+        self,
+        config: Config,
+        lines: Sequence[KeyLine],
+        hashed: Callable[[bytes], str],
+        now: float,
+    ) -> None:
         """Another configuration, and the keys as its file has them now."""
+        self.flows.adopt(hashed, config.trusted_proxies)
         rules = config.keys
         self._keys = Keyring(lines)
         self.requires_keys = rules.required
@@ -126,6 +143,10 @@ class Tenants:
     def under_way(self) -> int:
         """Requests that hold something of their tenants' limits."""
         return sum(account.under_way for account in self._accounts.values())
+
+    def known(self, head: RequestHead) -> Key | None:
+        """The key in the file that a request has, whether or not one is required."""
+        return self._keys.find(head.authorization, head.api_key)
 
     def identify(self, head: RequestHead) -> Key | None:
         """The key of a request. Raises RouterError (KEY_REQUIRED)."""
@@ -174,39 +195,45 @@ class Tenants:
         """How urgent an inference request is. Raises RouterError (BAD_PRIORITY)."""
         return self.judge.urgency(fields, head.priority, head.door, head.joined, peer, key)
 
+    def flow(
+        self, key: Key | None, head: RequestHead, peer: str, fields: Fields | None = None
+    ) -> Flow:
+        """The flow of a request that was identified."""
+        user = b""
+        if fields is not None and (self._names_users if key is None else key.names_users):
+            user = user_of(header_of(head.joined, self._header), fields.user)
+        authorization = head.authorization
+        if authorization is None and key is None:
+            authorization = head.owner  # a line of a batch, whose owner sent a credential once
+        return self.flows.of(key, authorization, head.api_key, peer, head.forwarded_for, user)
+
     def enter(
         self,
         key: Key | None,
+        flow: Flow,
         fields: Fields,
-        head: RequestHead,
         prompt_tokens: int,
         now: float,
+        *,
+        takes_steps: bool,
     ) -> Entry | None:
-        """Let an inference request in. None: it is nobody's, so there is nothing to hold.
+        """Let an inference request in. None: it holds nothing of a tenant's.
 
+        `takes_steps`: the order does not share by flow, so the flow's pending requests count.
         Raises RouterError (KEY_CONCURRENCY, KEY_REQUESTS, KEY_TOKENS).
         """
-        if key is None and not self._names_users:
-            return None
-        header = None
-        if self._names_users if key is None else key.names_users:
-            header = header_of(head.joined, self._header)
-        flow = flow_of(key, self._names_users, header, fields.user)
         grant: Grant | None = None
         if key is not None:
             account = self._accounts.get(key.name)
             if account is not None:
                 grant = _granted(account, prompt_tokens, fields.output_tokens, now)
-        if flow == NOBODY:
+        takes_steps = takes_steps and self._steps
+        if grant is None and not takes_steps:
             return None
-        self.pending.come(flow)
-        return Entry(flow, self.pending, grant)
-
-    def stepped(self, urgency: Urgency, entry: Entry) -> Urgency:
-        """The urgency of a request that has entered, among its flow's; frozen from here on."""
-        if not self._steps:
-            return urgency
-        return with_steps(urgency, self.pending.of(entry.flow) - 1)
+        entry = Entry(flow, self.pending if takes_steps else None, grant)
+        if takes_steps:
+            entry.steps = self.pending.come(flow)
+        return entry
 
 
 def _granted(account: Account, prompt: int, most_output: int | None, now: float) -> Grant:
@@ -230,15 +257,8 @@ def models_of(key: Key | None) -> frozenset[str] | None:
     return None if key is None else key.models
 
 
-def tenant_of(key: Key | None, head: RequestHead) -> bytes:
-    """What tells tenants apart: the key's name, else the key that nobody knows; b"": nothing."""
-    if key is not None:
-        return key.name.encode()
-    return head.authorization or head.api_key or head.owner or b""
-
-
 def owner_of(key: Key | None, head: RequestHead) -> bytes:
-    """The same as a name that is no secret and outlives this process: what is on disk has it."""
+    """Who asks, as a name that is no secret and outlives this process: it is stored on disk."""
     if key is not None:
         return _NAMED + key.name.encode()
     line = head.authorization or head.api_key

@@ -33,6 +33,7 @@ class Replica(Candidate):
         "asked_at",
         "base_path",
         "by_priority",
+        "checks_keys",
         "config",
         "engine",
         "foreign_load",
@@ -91,6 +92,7 @@ class Replica(Candidate):
         self.kv_running = 0  # requests that ran when it told `kv_usage`; 0: it did not say
         self.asked_at = 0.0  # when the poll was asked that is under way, or was the last
         self.apart: set[Replica] = set()  # started at the same moment, and surely another engine
+        self.checks_keys = False  # its engine has answered 401 for want of a good API key
         # Of its engine's scheduling; None: it does not tell.
         self.by_priority: bool | None = None  # it goes by priorities, ...
         self.low_first: bool | None = None  # ... lower numbers first

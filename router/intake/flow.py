@@ -1,57 +1,215 @@
-"""Whose turn is it? Requests of one user of one key are a flow; flows take turns, requests do not.
+"""The flow of a request: the party whose share of the fleet the request uses.
 
-A flow is (key's name, user). Users stand inside their key: whoever invents names shares what his
-own key has, and nothing else. Only a key that is trusted to names users; all else of a key is one
-flow, and what comes without a key and without a user is none.
+A flow has two levels. The account competes with all other accounts; a member competes within its
+account only. Both are derived here and nowhere else: for the queue, the pending steps, the access
+log, the prefix isolation, and the replay of a log.
 
-A flow's k-th pending request is k-1 steps less urgent within its class (`core.urgency.stepped`),
-frozen when it comes: a burst spreads, while another's first request stays on top.
+| request | account | member |
+|---|---|---|
+| with a known key | the key's name | its user, where the key names users |
+| with a confirmed credential | the credential | |
+| with another credential | the client address | the credential |
+| without a credential | the client address | |
 
-A user is kept as a keyed hash of 64 bits, however long its name is. Counts are kept of flows that
-have something pending, and of no others: what is under way bounds them.
+A client can invent credentials, so an unconfirmed one competes within its client address only. A
+success from an engine that is known to check keys confirms a credential. Only a bearer token and an
+x-api-key can be confirmed: every other scheme has several spellings of one secret.
 
-Must never: keep a user's name.
+Credentials, addresses and users are known by salted hashes of 48 bits, the same as in the access
+log. Every table has a limit. Must never: keep the name of a user, or hash a line of a head again
+for a client that repeats it.
 """
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
-from xxhash import xxh3_64_intdigest
 
 from router.core.urgency import Urgency, stepped
+from router.intake.address import Addresses
 from router.intake.fields import value_of
-from router.intake.keys import Key
+from router.intake.keys import Key, token_of
 
-Flow = tuple[str, int]  # the key's name, "" for none; the user's hash, 0 for none
-NOBODY: Final[Flow] = ("", 0)
-_LONGEST: Final = 1024  # bytes of a name; a longer one is none
-_SEED: Final = int.from_bytes(os.urandom(8), "little")  # nobody can look for two of one hash
+_USER_BYTES: Final = 1024  # of the name of a user; a longer name is ignored
+_LINE_BYTES: Final = 2048  # of a line of a head that is remembered
+_MEMO: Final = 4096  # entries of each memo; a full memo is cleared
+CONFIRMED: Final = 16384  # confirmed credentials; the one confirmed longest ago is dropped first
 
 
-def flow_of(
-    key: Key | None, names_users: bool, header: bytes | None, field: msgspec.Raw | None
-) -> Flow:
-    """The flow of a request. `header` and the body's `field` name its user, the header first;
-    `names_users`: whether a request without a key may."""
-    name = ""
-    if key is not None:
-        name = key.name
-        names_users = key.names_users
-    if not names_users:
-        return (name, 0) if name else NOBODY
+class Flow:
+    """What is known of the party behind a request. Shared by its requests, never changed."""
+
+    __slots__ = ("account", "counted", "is_known", "member", "tenant", "user", "within")
+
+    def __init__(
+        self, tenant: str, within: str, user: str, *, is_known: bool = False, name: str = ""
+    ) -> None:
+        """All are names without secrets, "" for none. `tenant`: the key or credential. `within`:
+        the client address whose share the request uses. `is_known`: the key is in the keys file,
+        under this `name`."""
+        self.tenant = tenant
+        self.within = within
+        self.user = user
+        self.is_known = is_known
+        self.account = name or within or tenant
+        member = tenant if within else ""
+        if user:
+            member = f"{member}/{user}" if member else user
+        self.member = member
+        # What limits and steps count by: an invented credential is no party of its own.
+        self.counted = (self.account, member if is_known or user else "")
+
+    @property
+    def isolation(self) -> bytes:
+        """What tells apart those who must not share a prefix."""
+        return (self.tenant or self.within).encode("ascii", "replace")
+
+
+NO_FLOW: Final = Flow("", "", "")  # of a request that was not identified
+
+
+class _Credential:
+    """One credential that is in no keys file."""
+
+    __slots__ = ("can_be_confirmed", "confirmed", "name", "within")
+
+    def __init__(self, name: str, *, can_be_confirmed: bool) -> None:
+        self.name = name
+        self.can_be_confirmed = can_be_confirmed
+        self.confirmed: Flow | None = None
+        self.within: dict[str, Flow] = {}  # by client address
+
+
+class Flows:
+    """Derives the flows of one router's requests."""
+
+    __slots__ = (
+        "_bare",
+        "_by_key",
+        "_by_line",
+        "_by_name",
+        "_confirmed",
+        "_hash",
+        "_held",
+        "addresses",
+    )
+
+    def __init__(self, hashed: Callable[[bytes], str], trusted: Sequence[str] = ()) -> None:
+        """`hashed`: the access log's salted hash. `trusted`: networks of trusted proxies."""
+        self.addresses = Addresses(trusted)
+        self._confirmed: dict[str, None] = {}  # the one confirmed longest ago first
+        self._hash = hashed
+        self._clear()
+
+    def adopt(self, hashed: Callable[[bytes], str], trusted: Sequence[str]) -> None:
+        """Use these from now on. Another salt forgets which credentials are confirmed."""
+        self.addresses.adopt(trusted)
+        if hashed != self._hash:
+            self._hash = hashed
+            self._confirmed.clear()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._by_key: dict[str, Flow] = {}
+        self._by_line: dict[bytes, _Credential] = {}
+        self._by_name: dict[str, _Credential] = {}
+        self._bare: dict[str, Flow] = {}  # of requests without a credential, by client address
+        self._held = 0  # flows of unconfirmed credentials
+
+    def of(
+        self,
+        key: Key | None,
+        authorization: bytes | None,
+        api_key: bytes | None,
+        peer: str,
+        forwarded_for: bytes | None,
+        user: bytes,
+    ) -> Flow:
+        """The flow of a request. The two lines are whole; `user` is b"" where none is named."""
+        if key is not None:
+            flow = self._by_key.get(key.name)
+            if flow is None:
+                tenant = self._hash(b"key\n" + key.name.encode())
+                flow = self._by_key[key.name] = Flow(tenant, "", "", is_known=True, name=key.name)
+        else:
+            address = self.addresses.of(peer, forwarded_for)
+            line = api_key if authorization is None else authorization
+            if line is None:
+                flow = self._bare.get(address) or self._flow_at(address)
+            else:
+                credential = self._by_line.get(line)
+                if credential is None:
+                    credential = self._credential(line, is_bearer=authorization is not None)
+                flow = credential.confirmed
+                if flow is None:
+                    flow = credential.within.get(address) or self._flow_within(credential, address)
+        if not user:
+            return flow
+        name = self._hash(b"user\n" + user)
+        known = flow.account if flow.is_known else ""
+        return Flow(flow.tenant, flow.within, name, is_known=flow.is_known, name=known)
+
+    def confirm(self, flow: Flow) -> None:
+        """An engine that checks keys has accepted the credential of this flow."""
+        credential = self._by_name.get(flow.tenant)
+        if credential is None or not credential.can_be_confirmed:
+            return
+        confirmed = self._confirmed
+        if len(confirmed) >= CONFIRMED:
+            oldest = next(iter(confirmed))
+            del confirmed[oldest]
+            dropped = self._by_name.get(oldest)
+            if dropped is not None:
+                dropped.confirmed = None
+        confirmed[flow.tenant] = None
+        credential.confirmed = Flow(flow.tenant, "", "")
+
+    def _flow_at(self, address: str) -> Flow:
+        if len(self._bare) >= _MEMO:
+            self._bare.clear()
+        flow = self._bare[address] = Flow("", self._hashed_address(address), "")
+        return flow
+
+    def _credential(self, line: bytes, *, is_bearer: bool) -> _Credential:
+        if len(self._by_line) >= _MEMO or len(self._by_name) >= _MEMO or self._held >= _MEMO:
+            self._by_line.clear()
+            self._by_name.clear()
+            self._held = 0
+        token = token_of(line, is_bearer=is_bearer)
+        name = self._hash(b"scheme\n" + line if token is None else b"token\n" + token)
+        credential = self._by_name.get(name)
+        if credential is None:
+            credential = _Credential(name, can_be_confirmed=token is not None)
+            if name in self._confirmed:
+                credential.confirmed = Flow(name, "", "")
+            self._by_name[name] = credential
+        if len(line) <= _LINE_BYTES:
+            self._by_line[line] = credential
+        return credential
+
+    def _flow_within(self, credential: _Credential, address: str) -> Flow:
+        if len(credential.within) >= _MEMO:
+            credential.within.clear()
+        self._held += 1
+        flow = credential.within[address] = Flow(credential.name, self._hashed_address(address), "")
+        return flow
+
+    def _hashed_address(self, address: str) -> str:
+        return self._hash(b"address\n" + address.encode())
+
+
+def user_of(header: bytes | None, field: msgspec.Raw | None) -> bytes:
+    """The user that a request names: in the header, else in its body. b"": it names none."""
     user = b""
     if header:
         user = header
-    elif field is not None and len(field) <= _LONGEST:
+    elif field is not None and len(field) <= _USER_BYTES:
         value = value_of(field)
         if isinstance(value, str):
             user = value.encode("utf-8", "replace")
-    if not user or len(user) > _LONGEST:
-        return (name, 0) if name else NOBODY
-    return name, xxh3_64_intdigest(user, _SEED) or 1
+    return user if len(user) <= _USER_BYTES else b""
 
 
 def header_of(lines: bytes, begins: bytes) -> bytes | None:
@@ -66,32 +224,29 @@ def header_of(lines: bytes, begins: bytes) -> bytes | None:
 
 
 class Pending:
-    """How many requests each flow has in the house."""
+    """How many requests each flow has under way, queued or sent, by `Flow.counted`."""
 
     __slots__ = ("_counts",)
 
     def __init__(self) -> None:
-        self._counts: dict[Flow, int] = {}
+        self._counts: dict[tuple[str, str], int] = {}
 
     def __len__(self) -> int:
         return len(self._counts)
 
-    def of(self, flow: Flow) -> int:
-        return self._counts.get(flow, 0)
-
     def come(self, flow: Flow) -> int:
-        """A request of it is here; how many were before it. Exactly one `go` follows."""
-        before = self._counts.get(flow, 0)
-        self._counts[flow] = before + 1
+        """Count a request; returns how many were counted before it. One `go` follows."""
+        before = self._counts.get(flow.counted, 0)
+        self._counts[flow.counted] = before + 1
         return before
 
     def go(self, flow: Flow) -> None:
-        """One of its requests is over."""
-        left = self._counts[flow] - 1
+        """A counted request is over."""
+        left = self._counts[flow.counted] - 1
         if left:
-            self._counts[flow] = left
+            self._counts[flow.counted] = left
         else:
-            del self._counts[flow]
+            del self._counts[flow.counted]
 
 
 def with_steps(urgency: Urgency, steps: int) -> Urgency:

@@ -1,10 +1,10 @@
 """Whose request is it? From what stands in Authorization or x-api-key to what that key may do.
 
 A key is looked up by its SHA-256, so that how long it takes tells nothing of how near a guess is.
-Lines that held a known key are remembered with it, up to a bound; unknown ones are not, or whoever
-guesses could make us forget the others.
+Lines of heads are remembered, so that a repeated line is hashed once. Lines without a known key
+have a table of their own, so that guesses displace no known key. Both are bounded.
 
-Pure. Must never: keep a key that is not known, or tell one.
+Pure. Must never: tell a key.
 """
 
 from __future__ import annotations
@@ -60,12 +60,13 @@ class Key:
 class Keyring:
     """All keys of one reading of the file."""
 
-    __slots__ = ("_by_hash", "_memo", "by_name")
+    __slots__ = ("_by_hash", "_memo", "_unknown", "by_name")
 
     def __init__(self, lines: Sequence[KeyLine] = ()) -> None:
         self.by_name: dict[str, Key] = {}
         self._by_hash: dict[bytes, Key] = {}
         self._memo: dict[bytes, Key] = {}
+        self._unknown: dict[bytes, None] = {}  # lines that hold no known key
         for line in lines:
             key = self.by_name.get(line.name)
             if key is None:
@@ -81,24 +82,40 @@ class Keyring:
             return None
         line = authorization
         if line is not None:
-            known = self._memo.get(line) or self._look_up(line, is_bearer=True)
+            known = self._memo.get(line)
+            if known is None and line not in self._unknown:
+                known = self._look_up(line, is_bearer=True)
             if known is not None:
                 return known
         if api_key is not None:
-            return self._memo.get(api_key) or self._look_up(api_key, is_bearer=False)
+            known = self._memo.get(api_key)
+            if known is None and api_key not in self._unknown:
+                known = self._look_up(api_key, is_bearer=False)
+            return known
         return None
 
     def _look_up(self, line: bytes, is_bearer: bool) -> Key | None:
         if len(line) > _LINE:
             return None
-        value = line[line.find(b":") + 1 :].strip(b" \t")
-        if is_bearer:
-            if value[:7].lower() != b"bearer ":
-                return None
-            value = value[7:].strip(b" \t")
-        key = self._by_hash.get(sha256(value).digest())
-        if key is not None:
+        token = token_of(line, is_bearer=is_bearer)
+        key = None if token is None else self._by_hash.get(sha256(token).digest())
+        if key is None:
+            if len(self._unknown) >= _MEMO:
+                self._unknown.clear()
+            self._unknown[line] = None
+        else:
             if len(self._memo) >= _MEMO:
                 self._memo.clear()
             self._memo[line] = key
         return key
+
+
+def token_of(line: bytes, *, is_bearer: bool) -> bytes | None:
+    """The secret in a line of a head. `is_bearer`: it is Authorization, else x-api-key. None: the
+    line has another scheme than Bearer."""
+    value = line[line.find(b":") + 1 :].strip(b" \t")
+    if not is_bearer:
+        return value
+    if value[:7].lower() != b"bearer ":
+        return None
+    return value[7:].strip(b" \t")

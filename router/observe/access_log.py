@@ -51,7 +51,7 @@ class Record(msgspec.Struct, omit_defaults=True, gc=False, rename={"priority": "
     bytes_out: int = 0
     # What a replay needs. Hashes are salted; counts are the engine's, None where it told none.
     priority: str = ""  # by name
-    tenant: str = ""  # who authorised
+    tenant: str = ""  # its key, or the credential that it came with
     session: str = ""
     prompt_tokens: int | None = None
     output_tokens: int | None = None
@@ -60,6 +60,10 @@ class Record(msgspec.Struct, omit_defaults=True, gc=False, rename={"priority": "
     estimated_tokens: int = 0  # of the prompt, by the router
     blocks: bytes = b""  # six bytes for every two leading blocks of the prompt, as base64
     queue_ms: float | None = None  # in the queue, all together; None: it never waited there
+    # The rest of its flow (`intake/flow.py`).
+    within: str = ""  # the client address whose share it used; "": it had a share of its own
+    user: str = ""  # of its tenant
+    known_key: bool = False  # its tenant is in the keys file
 
 
 class AccessLog:

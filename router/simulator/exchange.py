@@ -18,6 +18,7 @@ from router.core.errors import STATUS, Reason, RouterError
 from router.dispatch.attempts import Attempt, Commit, Kind, Life, Step
 from router.emulator.request import Request
 from router.fleet.replica import Replica
+from router.intake.flow import Flow
 from router.intake.routes import POSTS
 from router.simulator.engine import SimulatedEngine
 from router.simulator.outcome import Outcome
@@ -112,6 +113,7 @@ class SimulatedExchange:
         "_wait_due",
         "_waits_since",
         "arrival",
+        "flow",
         "life",
         "number",
         "outcome",
@@ -121,16 +123,27 @@ class SimulatedExchange:
         "view",
     )
 
-    def __init__(self, router: SimulatedRouter, number: int, arrival: Arrival, now: float) -> None:
+    def __init__(
+        self,
+        router: SimulatedRouter,
+        number: int,
+        arrival: Arrival,
+        flow: Flow,
+        steps: int,
+        now: float,
+    ) -> None:
         self._router = router
         self.number = number  # among the router's
         self.arrival = arrival
+        self.flow = flow
         self.outcome = Outcome(arrival, "", router.number, now)
         self.life = Life(router.most_attempts)
         self.view = router.view(arrival)
         # What generates nothing shows nothing before it is whole.
         self.streamed = arrival.stream and arrival.output_tokens > 0
-        self.urgency = router.urgency(arrival)  # what engines are told; its wait may change it
+        self.urgency = router.urgency(
+            arrival, steps
+        )  # what engines are told; its wait may change it
         self.ticket: Ticket | None = None  # in the queue, or of it
         self._waits_since = now  # in the queue, while it does
         self._legs: list[Leg] = []  # that live: two while a copy races the first, else one

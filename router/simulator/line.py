@@ -17,8 +17,10 @@ from math import inf
 from typing import cast
 
 from policies.queueing.ticket import NEW, SENT, Ticket
-from router.admission.counts import EXPIRIES, REFUSALS, QueueCounts
+from router.admission.clockwork import Expired
+from router.admission.counts import EVICTED, EXPIRIES, REFUSALS, QueueCounts
 from router.admission.pools import Pools
+from router.admission.queue import Queue
 from router.config.model import Queue as Config
 from router.core.errors import Reason
 from router.core.urgency import CLASSES as NAMES
@@ -61,6 +63,7 @@ class SimulatedLine:
         self.pools = Pools(config, places)
         self._news = News(fleet, places, self.pools)
         self.hurry: Callable[[Replica], None] | None = None  # polls a replica at once
+        self._evicted: list[Expired] = []  # they gave way, and end in this instant
         self._due = inf  # when the timer rings
         fleet.on_room = self.changed
         self.changed(None)
@@ -84,7 +87,14 @@ class SimulatedLine:
     def _offer(self, x: SimulatedExchange, model: str, now: float) -> Replica | None:
         self._news.catch_up(now)
         ticket = self._ticket(x, model)
-        found = self.pools.offer(ticket, now)
+        try:
+            found = self.pools.offer(ticket, now)
+        finally:
+            queue: Queue = ticket.queue
+            if queue.evicted:
+                self._evicted += queue.evicted
+                queue.evicted = []
+                self._clock.at(now, self._answer_evicted)
         x.ticket = ticket
         if not found:
             x.queued(now)
@@ -92,15 +102,24 @@ class SimulatedLine:
             return None
         return self._chooser.choose(x.view, cast(Sequence[Replica], found))
 
+    def _answer_evicted(self, now: float) -> None:
+        """End those that gave way to a newcomer, behind all that was asked for in this instant."""
+        evicted, self._evicted = self._evicted, []
+        for gone in evicted:
+            request = gone.ticket.request
+            if request is not None:
+                cast(SimulatedExchange, request).expired(gone.error.reason, now)
+
     def _ticket(self, x: SimulatedExchange, model: str) -> Ticket:
-        view, arrival = x.view, x.arrival
-        key, user = _flow(x)
+        view, arrival, flow = x.view, x.arrival, x.flow
         return Ticket(
             x,
             model=model,
             number=x.urgency,
-            key=key,
-            user=user,
+            key=flow.account,
+            user=flow.member,
+            known_key=flow.is_known,
+            names_user=flow.user != "",
             tokens=view.prompt_tokens,
             arrival=arrival.at,
             body_bytes=view.prompt_bytes,
@@ -154,7 +173,8 @@ class SimulatedLine:
             last = x.life.attempts[-1]
             place = cast(Replica, last.at) if replica is None else replica
             prompt = x.view.prompt_tokens
-            self.pools.passed(place, _flow(x), prompt, output, last.began, now, end)
+            flow = (x.flow.account, x.flow.member)
+            self.pools.passed(place, flow, prompt, output, last.began, now, end)
 
     # -- what the fleet tells -----------------------------------------------------------------
 
@@ -229,12 +249,6 @@ class SimulatedLine:
             self.changed(place)  # there may be room for both
 
 
-def _flow(x: SimulatedExchange) -> tuple[str, str]:
-    """Whose it is, and whose of these."""
-    arrival = x.arrival
-    return arrival.tenant, f"{arrival.user:x}" if arrival.user else ""
-
-
 def counted(lines: Iterable[SimulatedLine | None]) -> dict[str, tuple[int, ...]]:
     """What all queues together have done, by class, as in `QueueCounts`; empty: there are none."""
     found = [line for line in lines if line is not None]
@@ -251,7 +265,7 @@ def counted(lines: Iterable[SimulatedLine | None]) -> dict[str, tuple[int, ...]]
         "inverted": tuple(total.inverted),
         "promoted": tuple(total.promoted),
         "preempted": tuple(total.preempted),
-        "refused": _dropped(total, REFUSALS),
+        "refused": _dropped(total, (*REFUSALS, EVICTED)),
         "expired": _dropped(total, EXPIRIES),
     }
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol, runtime_checkable
 
-from router.admission.counts import REFUSALS
+from router.admission.counts import EVICTED, REFUSALS
 from router.core.errors import Reason
 from router.simulator.traffic import Arrival
 
 # Ends of requests that were never sent because of the queue: it was full, or their time was over.
-REFUSED: Final = frozenset(REFUSALS)
+REFUSED: Final = frozenset((*REFUSALS, EVICTED))
 EXPIRED: Final = frozenset({Reason.QUEUE_TIMEOUT, Reason.DEADLINE_PASSED})
 
 

@@ -25,7 +25,7 @@ from router.fleet.knowledge import Knowledge
 from router.fleet.prefix import TokenRatio
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
-from router.intake.flow import NOBODY, Flow, Pending
+from router.intake.flow import NO_FLOW, Flow, Pending
 from router.observe.hedge_counts import HedgeCounts
 from router.observe.metrics import Metrics
 from router.simulator.clock import Clock, Timers
@@ -113,9 +113,9 @@ class SimulatedRouter:
         """A request arrives."""
         self.arrived = number = self.arrived + 1
         flow = _flow(arrival)
-        if flow != NOBODY:
-            self._pending.come(flow)
-        self.exchanges[number] = exchange = SimulatedExchange(self, number, arrival, now)
+        steps = self._pending.come(flow) if self._steps_by(flow) else 0
+        exchange = SimulatedExchange(self, number, arrival, flow, steps, now)
+        self.exchanges[number] = exchange
         self.budget.requests += 1
         self._clock.holds += 1
         exchange.start(now)
@@ -128,13 +128,17 @@ class SimulatedRouter:
         view.session = arrival.session
         return view
 
-    def urgency(self, arrival: Arrival) -> float:
-        """How urgent a request is that has come, as `dispatch/tenants.py` has it."""
+    def urgency(self, arrival: Arrival, steps: int) -> float:
+        """How urgent a request is that has come, as `dispatch/tenants.py` has it. `steps`: requests
+        of its flow that were pending before it."""
         number = float(NUMBERS.get(arrival.priority, NORMAL))
-        flow = _flow(arrival)
-        if not self._steps or flow == NOBODY or (self.line is not None and self.line.is_fair):
-            return number
-        return stepped(number, self._pending.of(flow) - 1)
+        return stepped(number, steps) if steps else number
+
+    def _steps_by(self, flow: Flow) -> bool:
+        """Whether the pending requests of the flow make its next one less urgent."""
+        if not self._steps or flow.counted == NO_FLOW.counted:
+            return False
+        return self.line is None or not self.line.is_fair
 
     def told(self, urgency: float) -> int:
         """What an engine is told of it: of vLLM's kind, as all that are simulated; lower first."""
@@ -158,9 +162,8 @@ class SimulatedRouter:
     def ended(self, exchange: SimulatedExchange) -> None:
         """A request is over."""
         del self.exchanges[exchange.number]
-        flow = _flow(exchange.arrival)
-        if flow != NOBODY:
-            self._pending.go(flow)
+        if self._steps_by(exchange.flow):
+            self._pending.go(exchange.flow)
         self.budget.requests -= 1
         self._clock.holds -= 1
         self._on_end(exchange.outcome)
@@ -206,7 +209,8 @@ class SimulatedRouter:
 
 
 def _flow(arrival: Arrival) -> Flow:
-    return arrival.tenant, arrival.user
+    user = f"{arrival.user:x}" if arrival.user else ""
+    return Flow(arrival.tenant, arrival.within, user, is_known=arrival.is_known)
 
 
 class _NoPool:

@@ -22,6 +22,7 @@ class Arrival:
         "answer_blocks",
         "at",
         "blocks",
+        "is_known",
         "kind",
         "model",
         "number",
@@ -32,6 +33,7 @@ class Arrival:
         "stream",
         "tenant",
         "user",
+        "within",
     )
 
     def __init__(
@@ -43,7 +45,9 @@ class Arrival:
         blocks: tuple[int, ...] = (),
         *,
         tenant: str = "",
+        within: str = "",
         user: int = 0,
+        is_known: bool = False,
         priority: str = "",
         session: str | None = None,
         model: str | None = None,
@@ -57,6 +61,8 @@ class Arrival:
         self.output_tokens = output_tokens  # >= 0; 0: nothing is generated
         self.blocks = blocks
         self.tenant = tenant  # who pays, "" where nobody is told apart
+        self.within = within  # the address whose share it uses, as in `intake.flow`
+        self.is_known = is_known  # its tenant has a known key
         self.user = user  # a number among its tenant's; 0: none is named
         self.priority = priority  # its class by name, "" for none
         self.session = session  # the conversation it belongs to

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from policies.queueing.contract import order_names
 from policies.queueing.ticket import ENDED, SENT, Ticket
 from router.admission.clockwork import _OVER
-from router.admission.counts import EXPIRIES, LEFT, REFUSALS
+from router.admission.counts import EVICTED, EXPIRIES, LEFT, REFUSALS
 from router.admission.queue import _FULL, REFUSED
 from router.core.errors import Reason, RouterError
 from tests.admission.world import Spot, World, config
@@ -302,7 +302,7 @@ def test_every_ticket_comes_to_one_end_whatever_happens(name: str, seed: int) ->
     assert queue._preemption.listed() == 0 and queue._preemption.asked == 0
     assert sum(queue.counts.queued) == (
         sum(queue.counts.granted)
-        + sum(sum(queue.counts.dropped[why]) for why in (*EXPIRIES, LEFT))
+        + sum(sum(queue.counts.dropped[why]) for why in (EVICTED, *EXPIRIES, LEFT))
         - sum(queue.counts.preempted)
     )
 

@@ -117,6 +117,7 @@ class World:
         self.done: dict[Ticket, float] = {}
         self.expired: dict[Ticket, RouterError] = {}
         self.refused: list[tuple[Ticket, RouterError]] = []
+        self.evicted: list[tuple[Ticket, RouterError]] = []
         self.polls = 0
         self.most_waiting: dict[Spot, int] = {}
         self.ends: dict[Ticket, int] = {}  # how many ends each came to
@@ -189,7 +190,7 @@ class World:
 
     def come(self, **facts: Any) -> Ticket:
         """A request arrives now."""
-        ticket = Ticket(arrival=self.now, **facts)
+        ticket = Ticket(arrival=self.now, names_user=bool(facts.get("user")), **facts)
         self.offer(ticket)
         return ticket
 
@@ -200,6 +201,7 @@ class World:
             assert ticket.state == ENDED
             self._ended(ticket)
             self.refused.append((ticket, err))
+            assert not self.queue.evicted
             return
         if places:
             assert ticket.state == NEW
@@ -210,6 +212,11 @@ class World:
             self._dispatch(job)
         else:
             assert ticket.state == WAITING
+        evicted, self.queue.evicted = self.queue.evicted, []
+        for gone in evicted:
+            assert gone.ticket.state == ENDED
+            self._ended(gone.ticket)
+            self.evicted.append((gone.ticket, gone.error))
         self._after_event()
 
     def come_often(self, every_s: float, count: int, **facts: Any) -> None:

@@ -61,6 +61,9 @@ class _Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
     priority: str = ""
     tenant: str = ""
     session: str = ""
+    within: str = ""
+    user: str = ""
+    known_key: bool = False
     prompt_tokens: int | None = None
     output_tokens: int | None = None
     estimated_tokens: int = 0
@@ -128,6 +131,9 @@ def _requests(
             prompt,
             output,
             tenant=intern(row.tenant),
+            within=intern(row.within),
+            user=number_of(row.user),
+            is_known=row.known_key,
             priority=intern(row.priority),
             session=row.session or None,
             model=None if row.model is None else intern(row.model),
@@ -139,6 +145,14 @@ def _requests(
         yield row.ts, ended, len(row.blocks) // SALTED_BYTES, (arrival, row.blocks)
     if is_empty:
         raise lines.error("no request in it that would generate: nothing to replay")
+
+
+def number_of(user: str) -> int:
+    """The number of a user; what is no hash names none."""
+    try:
+        return int(user, 16) if user else 0
+    except ValueError:
+        return 0
 
 
 def _rows(lines: Lines) -> Iterator[_Row]:

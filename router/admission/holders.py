@@ -1,0 +1,383 @@
+"""Who holds how much of one queue, and which request gives way when the queue is full.
+
+Accounts compete for the places of a class and for the bytes of all bodies; members compete within
+their account (`router/intake/flow.py`). When either is full, the account that holds most gives way:
+the newest request of its largest member. Three rules limit this:
+
+- A request gives way only while its client has been sent nothing (`commits`).
+- Accounts without a known key give way before known keys, whatever these hold, as long as all of
+  them together hold more than a tenth. So neither side can take the whole queue from the other.
+- A newcomer displaces only a larger party: its account takes from an account that holds more, else
+  its member takes from a member of the same account that holds more. Otherwise it is refused.
+
+Parties are kept in buckets by how much they hold, so that a change costs the same for ten parties
+and for ten thousand, and the largest is found without a search. Bytes are counted in steps of
+1/4096 of the limit.
+
+Must never: choose who is served next, or answer anybody.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from policies.queueing.ticket import CLASSES, WAITING, Ticket
+from router.core.errors import Reason
+
+_KEPT: Final = 256  # members that are kept though nothing of them waits, to save making them again
+_UNKNOWN_PART: Final = 10  # of a full queue, 1 / this is left to accounts without a known key
+_STEPS: Final = 4096  # of the byte limit
+_DEAD: Final = 64  # entries of requests that wait no longer, before a list is cleaned
+
+
+class Holder:
+    """What one party holds of one thing."""
+
+    __slots__ = ("fresh", "level", "party", "slot", "total")
+
+    def __init__(self, party: Party) -> None:
+        self.party = party
+        self.total = 0  # requests, or bytes
+        self.fresh = 0  # requests that may give way; a party without any is in no ranking
+        self.level = 0  # in its ranking; 0: it is not there
+        self.slot = 0
+
+
+class Ranking:
+    """Holders by level."""
+
+    __slots__ = ("_levels", "_top")
+
+    def __init__(self) -> None:
+        self._levels: dict[int, list[Holder]] = {}
+        self._top = 0  # no level above has a holder
+
+    def move(self, holder: Holder, level: int) -> None:
+        """Put a holder on a level; 0 takes it out."""
+        before = holder.level
+        if level == before:
+            return
+        if before:
+            bucket = self._levels[before]
+            last = bucket.pop()
+            if last is not holder:
+                bucket[holder.slot] = last
+                last.slot = holder.slot
+            if not bucket:
+                del self._levels[before]
+        if level:
+            found = self._levels.get(level)
+            if found is None:
+                found = self._levels[level] = []
+            holder.slot = len(found)
+            found.append(holder)
+            if level > self._top:
+                self._top = level
+        holder.level = level
+
+    def largest(self) -> Holder | None:
+        while self._top:
+            bucket = self._levels.get(self._top)
+            if bucket is not None:
+                return bucket[-1]
+            self._top -= 1
+        return None
+
+
+class Group:
+    """The parties that compete with each other: all accounts of a kind, or an account's members."""
+
+    __slots__ = ("_by_class", "by_name", "bytes", "depth", "held")
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Party] = {}
+        self._by_class: list[Ranking | None] = [None] * CLASSES
+        self.bytes = Ranking()
+        self.depth = [0] * CLASSES  # requests of all of them
+        self.held = 0  # bytes of all of them
+
+    def ranking(self, urgency: int) -> Ranking:
+        found = self._by_class[urgency]
+        if found is None:
+            found = self._by_class[urgency] = Ranking()
+        return found
+
+
+class Party:
+    """An account, or a member of one, while something of it waits."""
+
+    __slots__ = ("_by_class", "account", "bytes", "group", "members", "name", "newest", "waiting")
+
+    def __init__(self, name: str, group: Group, account: Party | None) -> None:
+        self.name = name
+        self.group = group  # in which it competes
+        self.account = account  # of a member; None: it is an account itself
+        self.members: Group | None = Group() if account is None else None
+        self.waiting = 0
+        self.bytes = Holder(self)
+        self._by_class: list[Holder | None] = [None] * CLASSES
+        # Of a member: its requests by arrival, by class; some of them may wait no longer.
+        self.newest: list[deque[Ticket] | None] = [None] * CLASSES
+
+    def holder(self, urgency: int) -> Holder:
+        found = self._by_class[urgency]
+        if found is None:
+            found = self._by_class[urgency] = Holder(self)
+        return found
+
+
+class Holders:
+    """Of one queue."""
+
+    __slots__ = (
+        "_committed",
+        "_committed_bytes",
+        "_known",
+        "_limit",
+        "_parties",
+        "_step",
+        "_unknown",
+    )
+
+    def __init__(self, limit: int) -> None:
+        """`limit`: the bytes of all bodies that may wait."""
+        self._known = Group()
+        self._unknown = Group()
+        self._parties = 0  # accounts and members
+        # Waiting requests that do not give way any more.
+        self._committed = [0] * CLASSES
+        self._committed_bytes = 0
+        self._limit = limit
+        self._step = max(1, limit // _STEPS)
+
+    def adopt(self, limit: int) -> None:
+        """Another limit from now on."""
+        if limit == self._limit:
+            return
+        self._limit = limit
+        self._step = max(1, limit // _STEPS)
+        for group in (self._known, self._unknown):
+            for account in group.by_name.values():
+                self._rank_bytes(account)
+                assert account.members is not None
+                for member in account.members.by_name.values():
+                    self._rank_bytes(member)
+
+    # -- parties ------------------------------------------------------------------------------
+
+    def join(self, ticket: Ticket) -> Party:
+        """The member that a request belongs to; call `tidy` if the request does not wait."""
+        group = self._known if ticket.known_key else self._unknown
+        account = group.by_name.get(ticket.key)
+        if account is None:
+            account = group.by_name[ticket.key] = Party(ticket.key, group, None)
+            self._parties += 1
+        members = account.members
+        assert members is not None
+        member = members.by_name.get(ticket.user)
+        if member is None:
+            member = members.by_name[ticket.user] = Party(ticket.user, members, account)
+            self._parties += 1
+        ticket.flow = member
+        return member
+
+    def tidy(self, member: Party) -> None:
+        """Forget a party of which nothing waits, where there are many."""
+        if member.waiting or self._parties <= _KEPT:
+            return
+        account = member.account
+        assert account is not None
+        if member.group.by_name.pop(member.name, None) is not None:
+            self._parties -= 1
+        if not member.group.by_name and account.group.by_name.pop(account.name, None) is not None:
+            self._parties -= 1
+
+    def waiting_of(self, ticket: Ticket) -> int:
+        """How many requests wait of the flow that limits count: see `Flow.counted`."""
+        member: Party = ticket.flow
+        if ticket.known_key or ticket.names_user:
+            return member.waiting
+        account = member.account
+        assert account is not None
+        return account.waiting
+
+    def by_flow(self) -> dict[tuple[str, str], int]:
+        """How many wait, by account and member."""
+        found: dict[tuple[str, str], int] = {}
+        for group in (self._known, self._unknown):
+            for account in group.by_name.values():
+                assert account.members is not None
+                for member in account.members.by_name.values():
+                    if member.waiting:
+                        found[(account.name, member.name)] = member.waiting
+        return found
+
+    # -- coming and going ---------------------------------------------------------------------
+
+    def enter(self, ticket: Ticket) -> None:
+        """A request begins to wait."""
+        member = self.join(ticket)
+        account = member.account
+        assert account is not None
+        urgency = ticket.urgency
+        newest = member.newest[urgency]
+        if newest is None:
+            newest = member.newest[urgency] = deque()
+        if newest and newest[-1].order > ticket.order:
+            newest.appendleft(ticket)  # one that was put back
+        else:
+            newest.append(ticket)
+        if ticket.committed:
+            self._committed[urgency] += 1
+            self._committed_bytes += ticket.body_bytes
+        self._change(account, ticket, 1)
+        self._change(member, ticket, 1)
+
+    def left(self, ticket: Ticket) -> None:
+        """A request waits no longer."""
+        member: Party = ticket.flow
+        account = member.account
+        assert account is not None
+        urgency = ticket.urgency
+        if ticket.committed:
+            self._committed[urgency] -= 1
+            self._committed_bytes -= ticket.body_bytes
+        self._change(account, ticket, -1)
+        self._change(member, ticket, -1)
+        newest = member.newest[urgency]
+        if newest is not None and len(newest) > _DEAD + 2 * member.waiting:
+            member.newest[urgency] = deque([t for t in newest if t.state == WAITING])
+        self.tidy(member)
+
+    def commits(self, ticket: Ticket, depth: int) -> bool:
+        """Whether the client of a waiting request may be sent an early 200; the request does not
+        give way after that. `depth`: the limit of its class.
+
+        At most half of a class and of the bytes may be so: else a flow could fill the queue and
+        then not give way.
+        """
+        if ticket.committed:
+            return True
+        urgency = ticket.urgency
+        if (
+            2 * (self._committed[urgency] + 1) > depth
+            or 2 * (self._committed_bytes + ticket.body_bytes) > self._limit
+        ):
+            return False
+        ticket.committed = True
+        self._committed[urgency] += 1
+        self._committed_bytes += ticket.body_bytes
+        member: Party = ticket.flow
+        account = member.account
+        assert account is not None
+        for party in (account, member):
+            holder = party.holder(urgency)
+            holder.fresh -= 1
+            party.group.ranking(urgency).move(holder, holder.total if holder.fresh else 0)
+            party.bytes.fresh -= 1
+            self._rank_bytes(party)
+        return True
+
+    def _change(self, party: Party, ticket: Ticket, by: int) -> None:
+        urgency = ticket.urgency
+        group = party.group
+        size = by * ticket.body_bytes
+        party.waiting += by
+        group.depth[urgency] += by
+        group.held += size
+        holder = party.holder(urgency)
+        held = party.bytes
+        holder.total += by
+        held.total += size
+        if not ticket.committed:
+            holder.fresh += by
+            held.fresh += by
+        group.ranking(urgency).move(holder, holder.total if holder.fresh else 0)
+        self._rank_bytes(party)
+
+    def _rank_bytes(self, party: Party) -> None:
+        held = party.bytes
+        party.group.bytes.move(held, held.total // self._step + 1 if held.fresh else 0)
+
+    # -- who gives way ------------------------------------------------------------------------
+
+    def victim(self, newcomer: Ticket, reason: Reason, depth: int) -> Ticket | None:
+        """The waiting request that gives way to a newcomer, which has joined; None: the newcomer
+        is refused. `depth`: the limit of its class."""
+        member: Party = newcomer.flow
+        account = member.account
+        assert account is not None
+        if reason is Reason.QUEUE_FULL:
+            return self._of_class(newcomer, member, account, depth)
+        if reason is Reason.QUEUE_BYTES_FULL:
+            return self._of_bytes(newcomer, member, account)
+        return None
+
+    def _of_class(
+        self, newcomer: Ticket, member: Party, account: Party, depth: int
+    ) -> Ticket | None:
+        urgency = newcomer.urgency
+        least = account.holder(urgency).total + 1  # with the newcomer
+        unknown = self._unknown.depth[urgency] + (0 if newcomer.known_key else 1)
+        found = self._unknown.ranking(urgency).largest()
+        if unknown * _UNKNOWN_PART <= depth or (found is None and newcomer.known_key):
+            found = _larger(found, self._known.ranking(urgency).largest())
+        elif newcomer.known_key:
+            least = 0
+        if found is None or found.total <= least:
+            # Its own account is the largest: is there a larger member in it?
+            found = member.group.ranking(urgency).largest()
+            if found is None or found.total <= member.holder(urgency).total + 1:
+                return None
+        return _newest(found.party, urgency)
+
+    def _of_bytes(self, newcomer: Ticket, member: Party, account: Party) -> Ticket | None:
+        size = newcomer.body_bytes
+        least = account.bytes.total + size
+        unknown = self._unknown.held + (0 if newcomer.known_key else size)
+        found = self._unknown.bytes.largest()
+        if unknown * _UNKNOWN_PART <= self._limit or (found is None and newcomer.known_key):
+            found = _larger(found, self._known.bytes.largest())
+        elif newcomer.known_key:
+            least = 0
+        if found is None or found.total <= least:
+            found = member.group.bytes.largest()
+            if found is None or found.total <= member.bytes.total + size:
+                return None
+        for urgency in range(CLASSES - 1, -1, -1):
+            victim = _newest(found.party, urgency)
+            if victim is not None:
+                return victim
+        return None
+
+    def frees_enough(self, victim: Ticket, missing: int, most: int) -> bool:
+        """Whether `most` requests like those of the victim's account have so many bytes."""
+        member: Party = victim.flow
+        account = member.account
+        assert account is not None
+        held = account.bytes.total
+        return missing <= held and missing * account.waiting <= held * most
+
+
+def _larger(unknown: Holder | None, known: Holder | None) -> Holder | None:
+    """Of two parties of the same size the one without a known key."""
+    if unknown is None or (known is not None and known.total > unknown.total):
+        return known
+    return unknown
+
+
+def _newest(party: Party, urgency: int) -> Ticket | None:
+    """The newest request of a member, or of an account's largest member, that may give way."""
+    if party.members is not None:
+        largest = party.members.ranking(urgency).largest()
+        if largest is None:
+            return None
+        party = largest.party
+    tickets = party.newest[urgency]
+    while tickets:
+        ticket = tickets[-1]
+        if ticket.state == WAITING and not ticket.committed:
+            return ticket
+        tickets.pop()
+    return None

@@ -1,0 +1,116 @@
+"""The client address that a request counts under: the peer, or what a trusted proxy says of it.
+
+Only a trusted proxy's X-Forwarded-For counts. It is read from the right, because each proxy appends
+the address of its own peer: the first address that is no trusted proxy is the client. Whatever
+stands left of it was written by the client and is ignored.
+
+An IPv6 client owns a whole /64 and may change its address within it at any time, so IPv6 addresses
+count by /64. An IPv4 address that is written as IPv6 (::ffff:a.b.c.d) counts as IPv4.
+
+Memory is bounded: what was read is remembered for a limited number of short values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final
+
+INSIDE: Final = "-"  # the peer of a connection from within this process, or of one already reset
+_MEMO: Final = 4096  # values remembered in each table; a full table is cleared
+_LONGEST: Final = 256  # bytes of a field that is remembered
+_HOPS: Final = 32  # addresses of one field that are read
+_NETWORK: Final = 64  # bits of an IPv6 address that name its client
+
+
+class Addresses:
+    """Reads client addresses under one set of trusted proxies."""
+
+    __slots__ = ("_by_field", "_by_peer", "_networks", "_trusted")
+
+    def __init__(self, trusted: Sequence[str] = ()) -> None:
+        self.adopt(trusted)
+
+    def adopt(self, trusted: Sequence[str]) -> None:
+        """Trust these networks from now on."""
+        self._networks: list[IPv4Network | IPv6Network] = [
+            ip_network(text, strict=False) for text in trusted
+        ]
+        self._trusted: dict[str, bool] = {}
+        self._by_peer: dict[str, str] = {}
+        self._by_field: dict[bytes, str] = {}
+
+    def is_trusted(self, peer: str) -> bool:
+        """Whether the peer is a proxy that is believed what it says about its client."""
+        if not self._networks:
+            return False
+        found = self._trusted.get(peer)
+        if found is None:
+            address = _parsed(peer)
+            found = address is not None and self._is_proxy(address)
+            if len(self._trusted) >= _MEMO:
+                self._trusted.clear()
+            self._trusted[peer] = found
+        return found
+
+    def of(self, peer: str, forwarded_for: bytes | None) -> str:
+        """The address that a request from `peer` counts under, in one spelling."""
+        if forwarded_for is not None and self.is_trusted(peer):
+            found = self._by_field.get(forwarded_for)
+            if found is None:
+                found = self._client_in(forwarded_for)
+                if len(forwarded_for) <= _LONGEST:
+                    if len(self._by_field) >= _MEMO:
+                        self._by_field.clear()
+                    self._by_field[forwarded_for] = found
+            if found:
+                return found
+        own = self._by_peer.get(peer)
+        if own is None:
+            address = _parsed(peer)
+            own = peer if address is None else _counted(address)
+            if len(self._by_peer) >= _MEMO:
+                self._by_peer.clear()
+            self._by_peer[peer] = own
+        return own
+
+    def _client_in(self, forwarded_for: bytes) -> str:
+        """The first address from the right that is no trusted proxy; "": the field has none."""
+        found = ""
+        entries = forwarded_for.rsplit(b",", _HOPS)[-_HOPS:]
+        for entry in reversed(entries):
+            address = _parsed(_host(entry.decode("ascii", "replace").strip()))
+            if address is None:
+                break  # nothing left of it can be believed
+            found = _counted(address)
+            if not self._is_proxy(address):
+                break
+        return found
+
+    def _is_proxy(self, address: IPv4Address | IPv6Address) -> bool:
+        return any(address in network for network in self._networks)
+
+
+def _host(entry: str) -> str:
+    """An address without the port that some proxies append."""
+    if entry.startswith("["):
+        return entry[1:].partition("]")[0]
+    if entry.count(":") == 1:
+        return entry.partition(":")[0]
+    return entry
+
+
+def _parsed(text: str) -> IPv4Address | IPv6Address | None:
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
+
+
+def _counted(address: IPv4Address | IPv6Address) -> str:
+    if isinstance(address, IPv6Address):
+        return str(IPv6Network((int(address), _NETWORK), strict=False))
+    return str(address)
