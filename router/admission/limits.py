@@ -6,6 +6,12 @@ tokens is not known when it comes; an estimate is taken then, and the truth sett
 the bucket may owe, and nobody gets in until the debt is paid: over time the rate is exact, however
 bad the estimate.
 
+Requests of class batch get what the others leave. A tenant's limits therefore hold twice: once for
+what is not batch, as if there were no batch, and once for everything, which only batch asks. So a
+batch never causes the refusal of a chat. Its lines are refused while the tenant's other requests
+use the limits, and its sender tries them again. While batch requests that began earlier still run,
+both together may exceed the concurrency.
+
 A refusal takes nothing. Where a bucket refuses, the wait it tells is exact: asked again after it,
 with nothing else in between, the bucket allows the same request.
 
@@ -68,10 +74,41 @@ class Bucket:
             self._at = now
 
 
+class _Share:
+    """One set of limits, and what is used of it. None: no limit."""
+
+    __slots__ = ("requests", "tokens", "under_way")
+
+    def __init__(self) -> None:
+        self.under_way = 0
+        self.requests: Bucket | None = None
+        self.tokens: Bucket | None = None
+
+    def adopt(
+        self, requests_per_minute: float | None, tokens_per_minute: float | None, now: float
+    ) -> None:
+        self.requests = _adopted(self.requests, requests_per_minute, now)
+        self.tokens = _adopted(self.tokens, tokens_per_minute, now)
+
+    def take(self, tokens: int) -> None:
+        self.under_way += 1
+        if self.requests is not None:
+            self.requests.take(1.0)
+        if self.tokens is not None:
+            self.tokens.take(float(tokens))
+
+    def settle(self, taken: int, used: int | None, now: float) -> None:
+        self.under_way -= 1
+        bucket = self.tokens
+        if bucket is not None and used is not None and used != taken:
+            bucket.level(now)
+            bucket.take(float(used - taken))
+
+
 class Account:
     """One tenant's limits and what it has of them now. None: no limit."""
 
-    __slots__ = ("_concurrency", "_output", "_requests", "_tokens", "under_way", "wait_s")
+    __slots__ = ("_all", "_concurrency", "_output", "_own", "wait_s")
 
     def __init__(
         self,
@@ -80,10 +117,9 @@ class Account:
         tokens_per_minute: float | None,
         now: float,
     ) -> None:
-        self._requests: Bucket | None = None
-        self._tokens: Bucket | None = None
+        self._own = _Share()  # of what is not batch
+        self._all = _Share()
         self._output = 0.0  # tokens of an answer, usually
-        self.under_way = 0
         self.wait_s = 0.0  # after a refusal of `ask`: until it would be allowed; 0: nobody knows
         self._concurrency = concurrency
         self.adopt(concurrency, requests_per_minute, tokens_per_minute, now)
@@ -97,8 +133,13 @@ class Account:
     ) -> None:
         """Other limits from now on; what is under way and used stays so."""
         self._concurrency = concurrency
-        self._requests = _adopted(self._requests, requests_per_minute, now)
-        self._tokens = _adopted(self._tokens, tokens_per_minute, now)
+        self._own.adopt(requests_per_minute, tokens_per_minute, now)
+        self._all.adopt(requests_per_minute, tokens_per_minute, now)
+
+    @property
+    def under_way(self) -> int:
+        """Requests that hold something of the limits."""
+        return self._all.under_way
 
     def expected(self, prompt: int, most_output: int | None) -> int:
         """Tokens of a request with such a prompt that wants so much at most (None: it says not)."""
@@ -107,17 +148,18 @@ class Account:
             output = float(most_output)
         return prompt + int(output)
 
-    def ask(self, tokens: int, now: float) -> Verdict:
+    def ask(self, tokens: int, now: float, *, is_batch: bool = False) -> Verdict:
         """Take a request of about so many tokens, or say what is in its way (`wait_s`: how long).
 
         After YES comes exactly one `settle`: `Grant` sees to it.
         """
         self.wait_s = 0.0
-        if self._concurrency is not None and self.under_way >= self._concurrency:
+        share = self._all if is_batch else self._own
+        if self._concurrency is not None and share.under_way >= self._concurrency:
             return Verdict.CONCURRENCY
         wait_s = 0.0
         verdict = Verdict.YES
-        requests, bucket = self._requests, self._tokens
+        requests, bucket = share.requests, share.tokens
         if requests is not None:
             wait_s = requests.wait_s(1.0, now)
             if wait_s > 0.0:
@@ -130,39 +172,55 @@ class Account:
         if verdict != Verdict.YES:
             self.wait_s = wait_s
             return verdict
-        if requests is not None:
-            requests.take(1.0)
-        if bucket is not None:
-            bucket.take(float(tokens))
-        self.under_way += 1
+        if not is_batch:
+            self._fill(now)
+            self._own.take(tokens)
+        self._all.take(tokens)
         return Verdict.YES
 
-    def settle(self, taken: int, used: int | None, output: int | None, now: float) -> None:
+    def _fill(self, now: float) -> None:
+        """Bring the buckets that were not asked up to now."""
+        for bucket in (self._all.requests, self._all.tokens):
+            if bucket is not None:
+                bucket.level(now)
+
+    def settle(
+        self,
+        taken: int,
+        used: int | None,
+        output: int | None,
+        now: float,
+        *,
+        is_batch: bool = False,
+    ) -> None:
         """A request is over that `taken` tokens were taken for. `used`: as the engine counted,
         None: nobody knows, so that the estimate stands; `output`: those of its answer."""
-        self.under_way -= 1
         if output is not None:
             self._output += (output - self._output) * SMOOTHING
-        bucket = self._tokens
-        if bucket is not None and used is not None and used != taken:
-            bucket.level(now)
-            bucket.take(float(used - taken))
+        if not is_batch:
+            self._own.settle(taken, used, now)
+        self._all.settle(taken, used, now)
 
     def left(self, now: float) -> tuple[float | None, float | None]:
-        """(requests, tokens) that are there; negative: owed; None: no limit."""
+        """(requests, tokens) that are there for what is not batch; negative: owed; None: no
+        limit."""
+        requests, tokens = self._own.requests, self._own.tokens
         return (
-            None if self._requests is None else self._requests.level(now),
-            None if self._tokens is None else self._tokens.level(now),
+            None if requests is None else requests.level(now),
+            None if tokens is None else tokens.level(now),
         )
 
 
 class Grant:
     """What one request has of its tenant's limits: given back once, by whoever comes first."""
 
-    __slots__ = ("_account", "_taken", "taken_of_prompt")
+    __slots__ = ("_account", "_is_batch", "_taken", "taken_of_prompt")
 
-    def __init__(self, account: Account, taken: int, taken_of_prompt: int) -> None:
-        """After `account.ask(taken, now)` said YES; so many of them are for the prompt."""
+    def __init__(
+        self, account: Account, taken: int, taken_of_prompt: int, *, is_batch: bool = False
+    ) -> None:
+        """After `account.ask` said YES to so many tokens; so many of them are for the prompt."""
+        self._is_batch = is_batch
         self._account: Account | None = account
         self._taken = taken
         self.taken_of_prompt = taken_of_prompt
@@ -171,7 +229,7 @@ class Grant:
         """The request is over; see `Account.settle`. Only the first call counts."""
         account, self._account = self._account, None
         if account is not None:
-            account.settle(self._taken, used, output, now)
+            account.settle(self._taken, used, output, now, is_batch=self._is_batch)
 
 
 def _adopted(bucket: Bucket | None, per_minute: float | None, now: float) -> Bucket | None:

@@ -23,6 +23,7 @@ import msgspec
 from router.config.keys import KeyLine
 from router.config.model import ClassTimeouts, Config, Timeouts
 from router.core.errors import Reason, RouterError
+from router.core.urgency import BATCH
 from router.dispatch.abort import Aborter
 from router.dispatch.chooser import Chooser
 from router.dispatch.continuation.store import Store
@@ -213,7 +214,13 @@ class Dispatcher:
                 tokens = exchange.view.prompt_tokens
                 steps = not self._shares_by_flow()
                 exchange.entry = entry = tenants.enter(
-                    key, exchange.flow, fields, tokens, arrived, takes_steps=steps
+                    key,
+                    exchange.flow,
+                    fields,
+                    tokens,
+                    arrived,
+                    is_batch=urgency.rank == BATCH,
+                    takes_steps=steps,
                 )
                 if entry is not None and entry.steps:
                     exchange.urgency = with_steps(urgency, entry.steps)

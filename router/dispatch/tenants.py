@@ -215,18 +215,20 @@ class Tenants:
         prompt_tokens: int,
         now: float,
         *,
+        is_batch: bool,
         takes_steps: bool,
     ) -> Entry | None:
         """Let an inference request in. None: it holds nothing of a tenant's.
 
-        `takes_steps`: the order does not share by flow, so the flow's pending requests count.
+        `is_batch`: it gets what the other requests of its key leave. `takes_steps`: the order does
+        not share by flow, so the flow's pending requests count.
         Raises RouterError (KEY_CONCURRENCY, KEY_REQUESTS, KEY_TOKENS).
         """
         grant: Grant | None = None
         if key is not None:
             account = self._accounts.get(key.name)
             if account is not None:
-                grant = _granted(account, prompt_tokens, fields.output_tokens, now)
+                grant = _granted(account, prompt_tokens, fields.output_tokens, is_batch, now)
         takes_steps = takes_steps and self._steps
         if grant is None and not takes_steps:
             return None
@@ -236,15 +238,17 @@ class Tenants:
         return entry
 
 
-def _granted(account: Account, prompt: int, most_output: int | None, now: float) -> Grant:
+def _granted(
+    account: Account, prompt: int, most_output: int | None, is_batch: bool, now: float
+) -> Grant:
     """Raises RouterError."""
     tokens = account.expected(prompt, most_output)
-    verdict = account.ask(tokens, now)
+    verdict = account.ask(tokens, now, is_batch=is_batch)
     if verdict != Verdict.YES:
         # Without a wait that can be known: a request under way may end at any moment.
         wait_s = max(1, ceil(account.wait_s))
         raise RouterError(_REASONS[verdict], _WORDS[verdict], retry_after_s=wait_s)
-    return Grant(account, tokens, prompt)
+    return Grant(account, tokens, prompt, is_batch=is_batch)
 
 
 def may_hedge(key: Key | None) -> bool:
