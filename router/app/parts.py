@@ -215,7 +215,8 @@ class Parts:
     def _fleet_event(self, what: str, replica: Replica) -> None:
         if what == "ejected":
             self.metrics.ejections(replica.id)
-        log_event(logging.WARNING, f"replica {what}", key=replica.id, replica=replica.id)
+        why = {"why": replica.health.why} if what in ("ejected", "suspect") else {}
+        log_event(logging.WARNING, f"replica {what}", key=replica.id, replica=replica.id, **why)
 
 
 def keys_of(config: Config) -> tuple[KeyLine, ...]:

@@ -189,6 +189,9 @@ def _readings(parts: Parts) -> Iterator[Reading | Grid]:
     for word in breakers.values():
         counts[word] += 1.0
     yield Reading("breakers", "Replicas, by circuit breaker.", "state", counts)
+    panic = {name: float(is_panicking) for name, is_panicking in parts.fleet.panic.items()}
+    help_text = "1: so few replicas of a model are fit that unfit ones are asked, too."
+    yield Reading("panic", help_text, "model", panic)
     busy = {r.id: max(0.0, r.health.busy_until - now) for r in replicas}
     help_text = "How long a replica that said it is busy is still spared."
     yield Reading("replica_spared_seconds", help_text, "replica", busy)

@@ -364,11 +364,13 @@ class Health(Frozen, frozen=True):
     eject_after: Count = 5  # failures in a row that eject a replica (Envoy: 5)
     eject_base_s: Seconds = 10.0  # doubled each time, jittered by 20 %
     eject_max_s: Seconds = 300.0
-    eject_share: Share = 0.5  # of the fleet at most; one replica always stays
-    panic_share: Share = 0.2  # fewer fit replicas than this share: every one that is up is asked
+    eject_share: Share = 0.5  # of a model's replicas at most; one of them always stays
+    # Fewer fit replicas of a model than this share: each of its replicas that is up is asked.
+    panic_share: Share = 0.2
     slow_start_s: SecondsOrOff = 30.0  # a replica that came up gets its full share after this time
     suspect_factor: Annotated[float, msgspec.Meta(ge=1)] = 10.0  # first token overdue: x its usual
-    suspect_min_s: Seconds = 5.0  # ... and never before this
+    # ... and never before this; only while the replica shows no work for so long
+    suspect_min_s: Seconds = 5.0
     models_interval_s: Seconds = 30.0  # how often /v1/models is read again
 
 

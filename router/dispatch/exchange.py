@@ -206,9 +206,10 @@ class Exchange:
 
         Infinity: it has stopped reading what there is, so that the wait is of its own making.
         """
-        return self._said_at() if self._stall_due == NEVER else NEVER
+        return self.said_at() if self._stall_due == NEVER else NEVER
 
-    def _said_at(self) -> float:
+    def said_at(self) -> float:
+        """When the answer's last content came; its arrival: none has come."""
         if not self.first_at:
             return self.arrived
         return self._broke_at or self.reply.wait_due - self.reply.gap_s
@@ -301,7 +302,7 @@ class Exchange:
 
     def awaits_rest(self, now: float) -> None:
         """The stream broke, and another replica was asked for its rest."""
-        self._broke_at = self._said_at()
+        self._broke_at = self.said_at()
         self.reply.wait_due = now + self.timeouts.first_token_s
         self.deadline = min(self.reply.wait_due, self._total_due, self.race.due())
         if self._stall_due != NEVER:
@@ -328,7 +329,8 @@ class Exchange:
         ttft_s = None
         if head.is_sse:
             ttft_s = now - attempt.began
-        d.fleet.showed_content(replica, now, attempt.began, ttft_s, attempt.tokens)
+        self.reply.progress = replica.progress
+        d.fleet.showed_content(replica, now, attempt.began, ttft_s, attempt.tokens, leg.is_alone)
         d.chooser.shown(self.view, replica, attempt.held, ttft_s)
         d.hedger.shown(self.view, attempt, replica, bool(self.fields.stream), now)
 
@@ -350,7 +352,7 @@ class Exchange:
         self.race.completed(leg, reason, now)
         fleet = self._d.fleet
         if reason is Reason.SERVER_ERROR or blames_replica:
-            fleet.failed(leg.replica, reason)
+            fleet.failed(leg.replica, reason, leg.attempt.began)
         elif reason is Reason.OK:
             fleet.succeeded(leg.replica, leg.attempt.began, content=self.route.inference)
         client = self._client

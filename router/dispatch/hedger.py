@@ -256,7 +256,7 @@ class Hedger:
         curve = ttfts.curve
         if curve is not None and predicted_s > 0.0:
             metrics.saved_s += predicted_s * curve.remaining(waited_s / predicted_s)
-        if self._fleet.outrun(replica, now):
+        if self._fleet.outrun(replica, attempt.began, now):
             metrics.suspected += 1
 
     def failed(self, view: RequestView, attempt: Attempt, replica: Replica, now: float) -> None:

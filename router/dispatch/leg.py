@@ -49,6 +49,7 @@ class Leg:
         "attempt",
         "conn",
         "connect_due",
+        "is_alone",
         "is_encoded",
         "is_overdue",
         "overdue_due",
@@ -63,8 +64,9 @@ class Leg:
         self.attempt = attempt
         self.replica = replica
         self.conn: ReplicaConnection | None = None
-        self.overdue_due = NEVER  # then its first token is so late that the replica is suspect
-        self.is_overdue = False  # it is, and the fleet was told
+        self.is_alone = False  # no other request waited at the replica when it was sent
+        self.overdue_due = NEVER  # when the fleet is asked whether its first token is too late
+        self.is_overdue = False  # it is, and that counts against the replica
         self.connect_due = NEVER  # where its class has less patience than the pool
         self._waiting = False
         self._seen_head = False

@@ -125,6 +125,7 @@ class Race:
             line.sent(x, replica, now, is_extra=hedge or continues)
         leg = Leg(x, self, attempt, replica)
         if streamed:
+            leg.is_alone = replica.waiting <= 1
             leg.overdue_due = now + replica.patience_s(replica.pending_tokens)
         if x.timeouts is not self._d.timeouts:
             leg.connect_due = now + x.timeouts.connect_s  # its class is in more of a hurry
@@ -184,7 +185,7 @@ class Race:
             attempt = other.attempt
             self._forget_prefix(other)
             d.hedger.outrun(x.view, attempt, leg.attempt, other.replica, bool(x.fields.stream), now)
-            d.fleet.released(other.replica)
+            d.fleet.released(other.replica, attempt.began)
 
     def is_contested(self, leg: Leg) -> bool:
         """Whether another attempt may still answer better."""
@@ -212,11 +213,12 @@ class Race:
         now = monotonic()
         self.legs.remove(leg)
         self._forget_prefix(leg)
-        self._d.fleet.failed(leg.replica, reason, was_overdue=leg.is_overdue)
+        began = leg.attempt.began
+        self._d.fleet.failed(leg.replica, reason, began, began, was_overdue=leg.is_overdue)
         if self.life.aside(leg.attempt, reason, now):
             self.aside_said, self.aside_replica = reader, leg.replica
         self._d.hedger.failed(self._x.view, leg.attempt, leg.replica, now)
-        self._d.fleet.released(leg.replica)
+        self._d.fleet.released(leg.replica, began)
         if not self.legs:
             self._x.tell_aside()
 
@@ -312,7 +314,9 @@ class Race:
             self._quiet()
         shows_nothing = self.life.winner is not attempt
         self._forget_prefix(leg)
-        d.fleet.failed(replica, reason, was_overdue=leg.is_overdue)
+        began = attempt.began
+        shown = began if shows_nothing else self._x.said_at()
+        d.fleet.failed(replica, reason, began, shown, was_overdue=leg.is_overdue)
         now = monotonic()
         step = self.life.failed(
             attempt,
@@ -325,7 +329,7 @@ class Race:
         )
         if shows_nothing:
             d.hedger.failed(self._x.view, attempt, replica, now)
-        d.fleet.released(replica)
+        d.fleet.released(replica, began)
         return step
 
     def _forget_prefix(self, leg: Leg) -> None:
@@ -436,9 +440,8 @@ class Race:
         """See whether a leg's first token is overdue, or its connection too late for its class."""
         for leg in [*self.legs]:
             if leg.overdue_due <= now:
-                leg.overdue_due = NEVER
-                leg.is_overdue = True
-                self._d.fleet.overdue(leg.replica, now)
+                leg.overdue_due = self._d.fleet.overdue(leg.replica, leg.attempt.began, now)
+                leg.is_overdue = leg.overdue_due == NEVER
             if leg.connect_due <= now:
                 leg.connect_due = NEVER
                 leg.cancel()
@@ -462,7 +465,7 @@ class Race:
         self.life.completed(leg.attempt, now, reason)
         self.legs.clear()
         leg.finish()
-        self._d.fleet.released(leg.replica)
+        self._d.fleet.released(leg.replica, leg.attempt.began)
 
     def cancel(self, reason: Reason) -> None:
         """The request is over, whatever its attempts were about to do."""
@@ -477,7 +480,7 @@ class Race:
         for leg in legs:
             if leg.attempt is not winner:
                 self._d.hedger.failed(self._x.view, leg.attempt, leg.replica, now)
-            self._d.fleet.released(leg.replica)
+            self._d.fleet.released(leg.replica, leg.attempt.began)
 
     def recall(self, now: float) -> None:
         """The request gives way to a more urgent one: what is under way ends, and has shown
@@ -490,7 +493,7 @@ class Race:
         for leg in legs:
             self._forget_prefix(leg)
             self._d.hedger.failed(self._x.view, leg.attempt, leg.replica, now)
-            self._d.fleet.released(leg.replica)
+            self._d.fleet.released(leg.replica, leg.attempt.began)
 
     def close(self) -> None:
         """Give back what is not an attempt's."""

@@ -16,6 +16,7 @@ from time import monotonic
 from typing import Final
 
 from router.core.errors import RouterError
+from router.core.progress import Progress
 from router.dispatch.continuation.stream import Continuation
 from router.dispatch.response_head import interim_head, response_head, stream_head
 from router.dispatch.usage import UNKNOWN, BodyEnd, Usage, UsageTap, usage_of
@@ -25,6 +26,8 @@ from router.wire.heads import ResponseHead
 from router.wire.response_reader import COMPLETE, ResponseReader
 
 _COMMENT: Final = b": waiting for the first token\n\n"
+_COLON: Final = 0x3A  # the first byte of a comment in a stream of events
+_NONE: Final = Progress()  # of responses that show no work of an engine
 
 
 class Reply:
@@ -46,6 +49,7 @@ class Reply:
         "continuation",
         "gap_s",
         "keep_alive",
+        "progress",
         "status",
         "wait_due",
     )
@@ -69,6 +73,7 @@ class Reply:
         self.status = 0  # sent to the client
         self.bytes_out = 0  # of the body
         self.keep_alive = False  # what the response's head promised
+        self.progress = _NONE  # of the replica whose content this is
         self._is_sse = False
         self._chunked = False
         # What passes by on the way to the client, and who looks at it.
@@ -149,7 +154,10 @@ class Reply:
             body = parts[0] if len(parts) == 1 else b"".join(parts)
             parts.clear()
             if body:
-                self.wait_due = monotonic() + self.gap_s
+                now = monotonic()
+                self.wait_due = now + self.gap_s
+                if body[0] != _COLON:
+                    self.progress.at = now
                 look = self._look
                 if look is not None:
                     body = look(body)

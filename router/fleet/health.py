@@ -10,12 +10,18 @@ ends an ejection: `/health` answers 200 while generation hangs.
 *Busy*: a replica that answers 429 or 503 is spared for as long as it asks (`Retry-After`), or for a
 short while that doubles each time. That is no opinion of its fitness: nothing is ejected for it.
 
-*Zombies* answer probes and take requests, and generate nothing. The first token that is overdue
-(`is_overdue`) makes a replica suspect at once; a second one, or the failure of the attempt that was
-overdue, ejects it. Its probe does not clear it and whole answers that generate nothing do not,
-only content does. Where copies race (hedging), an attempt rarely lives until it is overdue; so
-races lost in a row by the attempt that was there first, without any content in between, make a
-replica suspect, too, and one lost when that has worn off ejects it.
+*Zombies* answer probes, accept requests and generate nothing. A busy replica is no zombie: the
+caller counts an overdue token, a timeout or a lost race only while the replica shows no work for
+any request (`core/progress.py`). The first token that is overdue makes a replica suspect; a second
+one, or the failure of the attempt that was overdue, ejects it. A good probe does not clear it, nor
+does an answer that generates nothing; work does. Where copies race (hedging), an attempt rarely
+lives until it is overdue. So races lost in a row by the first attempt, without any work in between,
+make a replica suspect, too; one more that is lost after the suspicion has expired ejects it.
+
+An ejected zombie that shows work is evidently alive: its ejection ends at once (`revived`).
+
+*Half-open*: one attempt at a time is the trial, besides those that were under way when the ejection
+ended. Only an attempt that was sent since then decides.
 
 All of it in one word, as a circuit breaker's (`breaker`): closed, suspect, open or half_open.
 
@@ -48,6 +54,9 @@ BLAMED: frozenset[Reason] = frozenset(
     }
 )
 
+# Of those, ends that only say that the replica was silent: a busy one is not blamed for them.
+SILENT: frozenset[Reason] = frozenset({Reason.TTFT_TIMEOUT, Reason.TOKEN_GAP_TIMEOUT})
+
 # After this many failures in a row a replica is taken for dead: what fails there may be sent again
 # without asking the retry budget, because it is not overload that makes it fail.
 KNOWN_DEAD = 3
@@ -65,25 +74,13 @@ PAUSE_MAX_S: Final = 2.0
 BREAKERS: Final = ("closed", "suspect", "half_open", "open")
 
 
-def is_overdue(
-    waited_s: float, usual_s: float | None, suspect_factor: float, suspect_min_s: float
-) -> bool:
-    """Whether a first token is so late that something must be wrong with the replica.
-
-    `usual_s`: what a first token of such a request takes there; None: nobody knows, so nothing is
-    overdue. The attempt's own timeout holds all the same.
-    """
-    if usual_s is None:
-        return False
-    return waited_s > max(suspect_min_s, suspect_factor * usual_s)
-
-
 class Health:
     """The state of one replica's fitness. `now` is monotonic seconds."""
 
     __slots__ = (
         "busy_since",
         "busy_until",
+        "ejected_at",
         "ejected_until",
         "ejections",
         "ended",
@@ -96,6 +93,7 @@ class Health:
         "suspected_at",
         "up",
         "warm_since",
+        "why",
         "zombie",
     )
 
@@ -105,16 +103,18 @@ class Health:
         self.probe_streak = 0  # > 0: good probes in a row, < 0: bad ones
         self.failures = 0  # attempts in a row that spoke against it
         self.ejections = 0  # without a long time between them, for the doubling
-        self.ended = 0.0  # when the last one ran out
+        self.ended = 0.0  # when the last one ended
+        self.ejected_at = 0.0
         self.ejected_until = 0.0
         self.half_open = False  # one trial request is allowed
-        self.suspected_at: float | None = None  # a first token is overdue; content clears it
+        self.suspected_at: float | None = None  # a first token is overdue; work clears it
         self.zombie = False  # ejected for that: its trial has to show content
         self.warm_since: float | None = None  # when its slow start began; None: it is warm
         self.races_lost = 0  # in a row by attempts that were there first, and no content since
         self.busy_since = 0.0  # when it was last found to be busy, ...
         self.busy_until = 0.0  # ... and until when it is spared for that
         self.refusals = 0  # pauses in a row of a length that was ours to choose, for the doubling
+        self.why = ""  # the reason of the last suspicion or ejection, for people
 
     @property
     def known_dead(self) -> bool:
@@ -178,7 +178,7 @@ class Health:
         ends = content and self.showed_content(now, dispatched)
         self.took(dispatched)
         self.failures = 0
-        if self.half_open and not self.zombie:
+        if self._is_trial(dispatched) and not self.zombie:
             self._reopen(now)
             return True
         return ends
@@ -192,8 +192,7 @@ class Health:
         self.suspected_at = None
         self.races_lost = 0
         self.took(dispatched)
-        is_trial = self.half_open and (dispatched is None or dispatched >= self.ended)
-        if not (self.zombie and is_trial):
+        if not (self.zombie and self._is_trial(dispatched)):
             return False
         self.zombie = False
         self.failures = 0
@@ -209,14 +208,22 @@ class Health:
         """It is up and cold: its engine was started anew, or it has just been added."""
         self.warm_since = now
 
-    def overdue(self, now: float, rng: Random, may_eject: bool) -> bool:
+    def _is_trial(self, dispatched: float | None) -> bool:
+        """Whether an attempt that was dispatched then decides a trial that is under way."""
+        return self.half_open and (dispatched is None or dispatched >= self.ended)
+
+    def overdue(
+        self, now: float, rng: Random, may_eject: bool, dispatched: float | None = None
+    ) -> bool:
         """An attempt's first token is overdue; True if the replica is ejected for that, now.
 
-        Call it once per attempt, when `is_overdue` first holds.
+        Call it once per attempt, and not while the replica shows work for other requests.
         """
+        if self.is_ejected(now):
+            return False
         was_suspect = self.suspected_at is not None
         self.suspected_at = now
-        if (was_suspect or self.half_open) and may_eject and not self.is_ejected(now):
+        if (was_suspect or self._is_trial(dispatched)) and may_eject:
             self._eject(now, rng, zombie=True)
             return True
         return False
@@ -253,12 +260,20 @@ class Health:
         return not is_busy and self.is_busy(now)
 
     def failed(
-        self, now: float, rng: Random, may_eject: bool, *, was_overdue: bool = False
+        self,
+        now: float,
+        rng: Random,
+        may_eject: bool,
+        *,
+        was_overdue: bool = False,
+        dispatched: float | None = None,
     ) -> bool:
         """An attempt spoke against the replica; True if it is ejected for that, now.
 
-        `was_overdue`: it is one that `overdue` was told of.
+        `was_overdue`: it is one that `overdue` was told of; `dispatched` as in `showed_content`.
         """
+        if self.half_open and not self._is_trial(dispatched):
+            return False  # the ejection was for such failures
         self.failures += 1
         if self.is_ejected(now) or not may_eject:
             return False
@@ -273,6 +288,7 @@ class Health:
         if now - self.ended > rules.eject_max_s:
             self.ejections = 0  # it was well for long; one that flaps is not let off so soon
         pause = min(rules.eject_base_s * 2.0 ** min(self.ejections, 30), rules.eject_max_s)
+        self.ejected_at = now
         self.ejected_until = now + pause * rng.uniform(0.8, 1.2)
         self.ejections += 1
         self.half_open = False
@@ -284,6 +300,26 @@ class Health:
         self.half_open = False
         if now is not None:
             self.warm_since = now
+
+    def unsuspected(self, worked_at: float) -> bool:
+        """The replica last showed work then; True if that clears a suspicion."""
+        since = self.suspected_at
+        if since is None or worked_at <= since:
+            return False
+        self.suspected_at = None
+        self.races_lost = 0
+        return True
+
+    def revived(self, now: float, worked_at: float) -> bool:
+        """The replica last showed work then; True if that ends an ejection for showing none. The
+        replica is half-open from here."""
+        if not (self.zombie and self.is_ejected(now) and worked_at > self.ejected_at):
+            return False
+        self.ejections = max(0, self.ejections - 1)  # the ejection was a mistake
+        self.ejected_until = 0.0
+        self.ended = now
+        self.half_open = True
+        return True
 
     def reopened(self, now: float) -> bool:
         """Whether an ejection has just run out: the replica is half-open from here."""

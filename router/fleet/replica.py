@@ -14,6 +14,8 @@ from policies.contract import Candidate
 from router.config.address import parse_replica_url
 from router.config.model import Health as HealthRules
 from router.config.model import Replica as Config
+from router.core.progress import SMOOTHING, Progress
+from router.fleet.engines.detect import ENGINES
 from router.fleet.health import Health
 from router.fleet.signals import NO_SIGNALS
 from router.fleet.utilisation import LearnedCapacity
@@ -21,7 +23,6 @@ from router.wire.pool import Pool
 from router.wire.sweep import NEVER
 
 UNLIMITED = sys.maxsize
-SMOOTHING = 0.1  # of a new observation, in the means of TTFT and TPOT
 
 
 class Replica(Candidate):
@@ -32,6 +33,7 @@ class Replica(Candidate):
         "apart",
         "asked_at",
         "base_path",
+        "before_trial",
         "by_priority",
         "checks_keys",
         "config",
@@ -50,13 +52,13 @@ class Replica(Candidate):
         "polls",
         "polls_seen",
         "pool",
+        "progress",
         "refuses_priority",
         "removed",
         "served",
         "signals",
         "signals_at",
         "told",
-        "ttft_tokens",
         "whole_fresh",
         "whole_fresh_tokens",
         "whole_older",
@@ -72,7 +74,9 @@ class Replica(Candidate):
         self.pool = pool
         self.health = Health(rules)
         self.max_inflight = UNLIMITED if config.max_inflight is None else config.max_inflight
-        self.limit = self.max_inflight  # attempts at once, now: 1 while half-open
+        self.limit = self.max_inflight  # attempts at once, now
+        self.before_trial = 0  # attempts under way that were sent before a half-open trial
+        self.progress = Progress()
         # None: nobody has told yet, so it may serve any model.
         self.models: frozenset[str] | None = (
             None if config.models is None else frozenset(config.models)
@@ -98,7 +102,6 @@ class Replica(Candidate):
         self.low_first: bool | None = None  # ... lower numbers first
         self.refuses_priority = False  # it has said that it knows none
         self.told = NO_SIGNALS  # the same, kept when it is too old to be believed
-        self.ttft_tokens = 0.0  # uncached prompt tokens behind `ttft_s`, smoothed as it is
         self.learned = LearnedCapacity()
 
     def adopt(self, config: Config, rules: HealthRules) -> None:
@@ -129,30 +132,60 @@ class Replica(Candidate):
 
     # -- what its answers teach ---------------------------------------------------------------
 
-    def answered(self, ttft_s: float, tokens: int) -> None:
-        """A stream's first content came `ttft_s` after its dispatch of so many uncached tokens."""
-        usual = self.ttft_s
-        if usual is None:
-            self.ttft_s, self.ttft_tokens = ttft_s, float(tokens)
-        else:
-            self.ttft_s = usual + (ttft_s - usual) * SMOOTHING
-            self.ttft_tokens += (tokens - self.ttft_tokens) * SMOOTHING
+    def answered(self, ttft_s: float, tokens: int, is_alone: bool) -> None:
+        """A stream's first content came `ttft_s` after its dispatch of so many uncached tokens;
+        `is_alone`: no other request waited there when it was sent."""
+        lately = self.ttft_s
+        self.ttft_s = ttft_s if lately is None else lately + (ttft_s - lately) * SMOOTHING
+        self.progress.first_token(ttft_s, tokens, is_alone)
 
     def paced(self, tpot_s: float) -> None:
         """A stream took `tpot_s` per output token after the first."""
         usual = self.tpot_s
         self.tpot_s = tpot_s if usual is None else usual + (tpot_s - usual) * SMOOTHING
 
+    # -- how long is too long -----------------------------------------------------------------
+
     def patience_s(self, tokens: int) -> float:
         """Seconds until the first token is overdue of a request that was just sent, with so many
-        uncached tokens waiting there, its own among them."""
-        usual = self.ttft_s
-        if usual is None:
+        uncached tokens waiting there, its own among them. Infinity: what is usual is unknown.
+
+        Then the replica is suspect, if it shows no work at all (`silence_s`).
+        """
+        progress = self.progress
+        usual = progress.first_s
+        if usual <= 0.0:
             return NEVER
         # A prompt ten times as long may take ten times as long; a shorter one is not held to less.
-        usual *= max(1.0, tokens / max(self.ttft_tokens, 1.0))
+        usual *= max(1.0, tokens / max(progress.first_tokens, 1.0))
         rules = self.health.rules
         return max(rules.suspect_min_s, rules.suspect_factor * usual)
+
+    def silence_s(self) -> float:
+        """Seconds without a sign of work after which a replica that has requests is suspect.
+
+        Some work shows no sign until it is done: answers that are not streamed, and requests of
+        other clients, where the engine counts tokens only when a request ends (llama.cpp, TGI).
+        A replica that is full of such work is given the time that such an answer may take.
+        """
+        rules = self.health.rules
+        engine = ENGINES.get(self.engine or "")
+        if engine is not None and engine.counts_live and self.signals.generated_tokens is not None:
+            return rules.suspect_min_s
+        wholes = self.whole_fresh + self.whole_older
+        slots = self.slots
+        is_full = wholes > 0 if slots is None else wholes + self.foreign_load >= slots
+        if not is_full:
+            return rules.suspect_min_s
+        usual = self.progress.whole_s or rules.suspect_min_s
+        return max(rules.suspect_min_s, rules.suspect_factor * usual)
+
+    @property
+    def limit_now(self) -> int:
+        """Attempts at once: one more than before its trial while it is half-open."""
+        if not self.health.half_open:
+            return self.max_inflight
+        return min(self.max_inflight, self.before_trial + 1)
 
     def state(self, now: float) -> str:
         """One word for people and metrics."""

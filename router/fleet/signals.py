@@ -50,5 +50,21 @@ def restarted(before: Signals, after: Signals) -> bool:
     return after.started_at > before.started_at + _CLOCK_S
 
 
+def has_worked(before: Signals, after: Signals) -> bool:
+    """Whether the engine has computed something between the two: a total has grown, or more of the
+    KV cache is in use. Without totals: fewer requests run or wait."""
+    if _more(before.generated_tokens, after.generated_tokens):
+        return True
+    if _more(before.prompt_tokens, after.prompt_tokens) or _more(before.kv_usage, after.kv_usage):
+        return True
+    if after.generated_tokens is not None:
+        return False  # requests leave a hanging engine, too, when their clients do
+    return _more(after.running, before.running) or _more(after.waiting, before.waiting)
+
+
+def _more(before: float | None, after: float | None) -> bool:
+    return before is not None and after is not None and after > before
+
+
 _TOTALS = ("prompt_tokens", "generated_tokens", "cache_queries", "cache_hits", "preemptions")
 _CLOCK_S = 1.0  # an engine whose clock is set is not a new engine

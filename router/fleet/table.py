@@ -4,8 +4,11 @@ Requests read two prepared structures, `ready` and the lists per model; whatever
 (a probe, a failure, a reload, a model list) rebuilds them. What comes back from requests re-enters
 only here: `succeeded`, `failed`, `outrun`, `busy`, `released`.
 
-Who is fit is one question, who is preferred among them another, asked for each model: a replica
-that is suspect or busy is passed over as long as one that is neither serves the model.
+Which replicas are fit and which of them are preferred are two questions, asked for each model: a
+replica that is suspect or busy is passed over as long as one that is neither serves the model.
+
+A replica is ejected only where each pool that it serves (`model_pools.py`) keeps another fit one.
+Nothing that only says that a replica was silent counts while the replica shows work.
 
 Must never: do I/O, or make a request wait.
 """
@@ -21,20 +24,22 @@ from router.config.model import Health as HealthRules
 from router.core.errors import Reason, RouterError
 from router.core.lease import poll_counted, signals_lost
 from router.fleet.engines.vllm import read_load_header
-from router.fleet.health import BLAMED, RACES
+from router.fleet.health import BLAMED, RACES, SILENT
 from router.fleet.knowledge import Knowledge
+from router.fleet.model_pools import ModelPools
 from router.fleet.owners import Owners
 from router.fleet.replica import UNLIMITED, Replica
-from router.fleet.signals import NO_SIGNALS, Signals, restarted
+from router.fleet.signals import NO_SIGNALS, Signals, has_worked, restarted
 from router.fleet.twins import Twins
 from router.wire.retry_after import seconds_of
 from router.wire.sweep import NEVER, Register
 
 RETRY_AFTER_S = 2  # a replica that was just lost is back, or ejected, within seconds
-SUSPICION_S = 1.0  # between two looks at a suspect, ...
+SUSPICION_S = 1.0  # between two looks at a suspect or an ejected zombie, ...
 WARMING_S = 0.5  # ... and between two steps of a slow start
 LARGE = 64  # replicas; of a larger fleet the next tick passes over all that refused meanwhile
 _KNOWN_MAX = 10_000  # model names remembered through restarts
+_SAME_S = 0.001  # an attempt's own last content is no later sign of work
 
 
 class Fleet:
@@ -62,6 +67,7 @@ class Fleet:
         self._twins = Twins()
         self.ready: tuple[Replica, ...] = ()  # tuples: a policy sees these very objects
         self.ready_ids: dict[str, Replica] = {}
+        self._pools = ModelPools()
         self._by_model: dict[str, tuple[Replica, ...]] = {}
         self._any_model: tuple[Replica, ...] = ()  # ready, and not known to serve only some models
         # Fit and passed over, for when everybody else was tried; None: of the whole fleet.
@@ -101,10 +107,13 @@ class Fleet:
         self._membership_changed()
         replica.close()
 
-    def released(self, replica: Replica) -> None:
-        """A lease of a replica was given back."""
+    def released(self, replica: Replica, dispatched: float = NEVER) -> None:
+        """A lease of a replica was given back, of an attempt that was dispatched then."""
         if replica.removed and not replica.inflight:
             self.leaving.discard(replica)
+        if replica.before_trial and dispatched < replica.health.ended:
+            replica.before_trial -= 1
+            replica.limit = replica.limit_now
         self._room(replica)
 
     def _room(self, replica: Replica | None) -> None:
@@ -223,11 +232,24 @@ class Fleet:
             self.rebuild()
 
     def showed_content(
-        self, replica: Replica, now: float, dispatched: float, ttft_s: float | None, tokens: int
+        self,
+        replica: Replica,
+        now: float,
+        dispatched: float,
+        ttft_s: float | None,
+        tokens: int,
+        is_alone: bool = True,
     ) -> None:
-        """An attempt shows its first content; `ttft_s`: None where it is the whole answer."""
+        """An attempt shows its first content; `ttft_s`: None where it is the whole answer.
+
+        `is_alone`: no other request waited at the replica when it was sent.
+        """
+        progress = replica.progress
+        progress.at = now
         if ttft_s is not None:
-            replica.answered(ttft_s, tokens)
+            replica.answered(ttft_s, tokens, is_alone)
+        else:
+            progress.whole_answer(now - dispatched)
         health = replica.health
         if health.suspected_at is not None or health.zombie:
             if health.showed_content(now, dispatched):
@@ -237,36 +259,54 @@ class Fleet:
             health.showed_content(now, dispatched)
         self._room(replica)
 
-    def overdue(self, replica: Replica, now: float) -> None:
-        """The first token of an attempt at the replica is overdue."""
+    def overdue(self, replica: Replica, dispatched: float, now: float) -> float:
+        """The first token of an attempt that was dispatched then is overdue.
+
+        Returns when to look at it again, because the replica works for other requests; NEVER: the
+        attempt counts against the replica, or the replica has left.
+        """
         if replica.removed:
-            return
-        if replica.health.overdue(now, self._rng, self._may_eject(replica, now)):
-            self._on_event("ejected", replica)
-            replica.close_idle()
-        else:
-            self._on_event("suspect", replica)
-        self.rebuild()
+            return NEVER
+        silent_since = max(replica.progress.at, dispatched)
+        again = silent_since + replica.silence_s()
+        if again > now:
+            return again
+        health = replica.health
+        was_suspect = health.is_suspect(now) or health.is_ejected(now)
+        is_ejected = health.overdue(now, self._rng, self._may_eject(replica, now), dispatched)
+        if not is_ejected and (was_suspect or not health.is_suspect(now)):
+            return NEVER
+        health.why = (
+            f"no first token for {now - dispatched:.1f} s, usual {replica.progress.first_s:.2f} s, "
+            f"and no sign of work for {now - silent_since:.1f} s"
+        )
+        self._turned_against(replica, is_ejected)
+        return NEVER
 
-    def outrun(self, replica: Replica, now: float) -> bool:
-        """An attempt at the replica lost to its copy, which was sent later: only those are told.
+    def outrun(self, replica: Replica, dispatched: float, now: float) -> bool:
+        """An attempt at the replica, dispatched then, lost to its copy, which was sent later: only
+        such attempts are told. True: that makes the replica suspect, or ejects it.
 
-        True: that makes the replica suspect, or ejects it.
+        A replica that showed work meanwhile was busy, and did not hang.
         """
         health = replica.health
-        if replica.removed:
+        if replica.removed or replica.progress.at > dispatched:
             return False
         was_suspect = health.is_suspect(now)
         may_eject = health.races_lost + 1 >= RACES and self._may_eject(replica, now)
-        if health.outrun(now, self._rng, may_eject):
-            self._on_event("ejected", replica)
-            replica.close_idle()
-        elif health.is_suspect(now) and not was_suspect:
-            self._on_event("suspect", replica)
-        else:
+        is_ejected = health.outrun(now, self._rng, may_eject)
+        if not is_ejected and (was_suspect or not health.is_suspect(now)):
             return False
-        self.rebuild()
+        health.why = f"{health.races_lost} races in a row lost to copies, without a sign of work"
+        self._turned_against(replica, is_ejected)
         return True
+
+    def _turned_against(self, replica: Replica, is_ejected: bool) -> None:
+        """The replica is suspect, or ejected, from now on."""
+        self._on_event("ejected" if is_ejected else "suspect", replica)
+        if is_ejected:
+            replica.close_idle()
+        self.rebuild()
 
     def busy(self, replica: Replica, retry_after: bytes | None, now: float) -> None:
         """The replica answered 429 or 503, with this Retry-After: it is spared for a while."""
@@ -281,16 +321,35 @@ class Fleet:
             self.deadline = min(self.deadline, now)
             self._sweeper.add(self)
 
-    def failed(self, replica: Replica, reason: Reason, *, was_overdue: bool = False) -> None:
-        """An attempt at the replica ended badly."""
+    def failed(
+        self,
+        replica: Replica,
+        reason: Reason,
+        dispatched: float = NEVER,
+        shown: float = NEVER,
+        *,
+        was_overdue: bool = False,
+    ) -> None:
+        """An attempt at the replica, dispatched then, ended badly; `shown`: when it last showed
+        content, or was dispatched."""
         if reason not in BLAMED or replica.removed:
             return
         now = self._clock()
+        if reason in SILENT:
+            worked_at = replica.progress.at
+            if worked_at > shown + _SAME_S and now - worked_at < replica.silence_s():
+                return  # it works for others
+        health = replica.health
         may_eject = self._may_eject(replica, now)
-        if replica.health.failed(now, self._rng, may_eject, was_overdue=was_overdue):
-            self._on_event("ejected", replica)
-            replica.close_idle()
-            self.rebuild()
+        if health.failed(
+            now,
+            self._rng,
+            may_eject,
+            was_overdue=was_overdue,
+            dispatched=None if dispatched == NEVER else dispatched,
+        ):
+            health.why = f"{health.failures} failures in a row, the last: {reason.value}"
+            self._turned_against(replica, True)
 
     def probed(self, replica: Replica, good: bool) -> None:
         """An active probe came back."""
@@ -307,7 +366,7 @@ class Fleet:
         if configured is not None:
             objects = {name: entry for name, entry in objects.items() if name in configured}
         replica.objects = objects
-        models = frozenset(objects)
+        models = self._pools.same(frozenset(objects))
         if replica.config.models is None and models != replica.models:
             replica.models = models
             self.rebuild()
@@ -325,6 +384,10 @@ class Fleet:
         self._twins.observed(replica, told)
         poll_counted(replica, poll, signals.running, signals.waiting)
         replica.learned.observed(signals.running, signals.waiting, signals.kv_usage)
+        if has_worked(told, signals):
+            replica.progress.at = now
+            if self._look(replica, now):
+                self.rebuild()
         if signals.kv_tokens is not None:
             replica.kv_tokens = signals.kv_tokens
         self.knowledge.sized(replica)
@@ -361,68 +424,99 @@ class Fleet:
         self._room(replica)
 
     def _may_eject(self, replica: Replica, now: float) -> bool:
-        """At most a share of the fleet is ejected, and one replica always stays."""
-        others = [r.health for r in self.replicas.values() if r is not replica]
-        if not any(health.up and not health.is_ejected(now) for health in others):
-            return False
-        ejected = sum(1 for health in others if health.is_ejected(now))
-        return ejected + 1 <= max(1, int(len(self.replicas) * self.rules.eject_share))
+        """Whether each pool that the replica serves keeps enough others."""
+        health = replica.health
+        is_fit = health.up and not replica.signals.asleep and not health.is_ejected(now)
+        share = self.rules.eject_share
+        pools = self._pools.of(replica.models)
+        return len(pools) > 0 and all(pool.may_eject(is_fit, share) for pool in pools)
 
     def on_deadline(self, now: float) -> None:
         for replica in self.replicas.values():
-            if replica.health.reopened(now):
-                self._on_event("half_open", replica)
+            self._look(replica, now)
         self.rebuild()
+
+    def _look(self, replica: Replica, now: float) -> bool:
+        """Whether an ejection or a suspicion of the replica has just ended."""
+        health, worked_at = replica.health, replica.progress.at
+        if health.reopened(now) or health.revived(now, worked_at):
+            replica.before_trial = replica.inflight
+            self._on_event("half_open", replica)
+            return True
+        return health.unsuspected(worked_at)
+
+    @property
+    def panic(self) -> dict[str, bool]:
+        """Of each model, whether so few of its replicas are fit that unfit ones are asked, too."""
+        return {name: pool.is_panicking for name, pool in self._pools.names.items()}
 
     def rebuild(self) -> None:
         """Prepare what requests read."""
         now = self._clock()
-        up = [r for r in self.replicas.values() if r.health.up and not r.signals.asleep]
-        fit = [r for r in up if not r.health.is_ejected(now)]
-        if len(fit) < self.rules.panic_share * len(self.replicas):
-            # So much of the fleet is out that the few left would drown: rather ask them all.
-            fit = up
-        self.ready_ids = {r.id: r for r in fit}
-        any_model = [r for r in fit if r.models is None]
-        by_model: dict[str, list[Replica]] = {}
-        for replica in fit:
-            for model in replica.models or ():
-                by_model.setdefault(model, []).append(replica)
-        if any_model:
-            for found in by_model.values():
-                found.extend(any_model)
-        self._passed_over = {}
-        self.ready = self._prefer(None, fit, now)
-        self._any_model = tuple(_preferred(any_model, now))
-        self._by_model = {m: self._prefer(m, found, now) for m, found in by_model.items()}
+        away: set[Replica] = set()
+        ejected: set[Replica] = set()
+        is_untold = False
         for replica in self.replicas.values():
-            replica.weight = replica.config.weight * replica.health.factor(now)
-            replica.limit = 1 if replica.health.half_open else replica.max_inflight
-            for model in replica.models or ():
-                if len(self._known_models) < _KNOWN_MAX:
-                    self._known_models[model] = None
-        self._has_limits = any(r.limit != UNLIMITED for r in fit)
+            health = replica.health
+            if not health.up or replica.signals.asleep:
+                away.add(replica)
+                is_untold = is_untold or replica.models is None
+            if health.is_ejected(now):
+                ejected.add(replica)
+            replica.weight = replica.config.weight * health.factor(now)
+            replica.limit = replica.limit_now
+        pools = self._pools = ModelPools(self.replicas.values())
+        self._by_model = {}
+        self._passed_over = {}
+        candidates: set[Replica] = set()
+        for pool in pools.all:
+            pool.judge(away, ejected, self.rules.panic_share)
+            found = pool.candidates
+            candidates.update(found)
+            preferred = tuple(_preferred(found, now))
+            for name in pool.names:
+                self._by_model[name] = preferred
+            if len(preferred) < len(found):
+                others = _without(found, preferred)
+                for name in pool.names:
+                    self._passed_over[name] = others
+        self._any_model = tuple(_preferred(pools.any.candidates, now))
+        ready = [r for r in self.replicas.values() if r in candidates]
+        self.ready_ids = {r.id: r for r in ready}
+        self.ready = tuple(_preferred(ready, now))
+        if len(self.ready) < len(ready):
+            self._passed_over[None] = _without(ready, self.ready)
+        self._has_limits = any(r.limit != UNLIMITED for r in ready)
         # Replicas whose models are not known yet are taken to be like the others.
-        pools = {r.models for r in self.replicas.values() if r.models is not None}
-        self._one_pool = len(pools) <= 1
+        self._one_pool = len(pools.all) - bool(pools.any.members) <= 1
+        self._remember(is_untold)
         self._arm(now)
         self._room(None)
 
-    def _prefer(self, model: str | None, fit: list[Replica], now: float) -> tuple[Replica, ...]:
-        """Those of `fit` that are asked first; the others are kept for when all of them failed."""
-        preferred = _preferred(fit, now)
-        if len(preferred) < len(fit):
-            asked = set(preferred)
-            self._passed_over[model] = tuple(r for r in fit if r not in asked)
-        return tuple(preferred)
+    def _remember(self, is_untold: bool) -> None:
+        """Know all models that a replica lists, whether or not it is up.
+
+        A model that no replica lists any more is forgotten, unless `is_untold`: then a replica that
+        starts or is away has not yet said what it serves.
+        """
+        listed, known = self._pools.names, self._known_models
+        for name in listed:
+            if len(known) >= _KNOWN_MAX:
+                break
+            known[name] = None
+        if len(known) > len(listed) and not is_untold:
+            for name in [name for name in known if name not in listed]:
+                del known[name]
 
     def _arm(self, now: float) -> None:
-        """Look again when one of an ejection, a suspicion, a pause ends, and in a slow start."""
+        """Look again when an ejection, a suspicion or a pause ends, and in a slow start."""
         due: list[float] = []
         for replica in self.replicas.values():
             health = replica.health
             if health.ejected_until:
                 due.append(health.ejected_until)
+                if health.zombie:
+                    due.append(now + SUSPICION_S)
             if health.is_busy(now):
                 due.append(health.busy_until)
             if health.is_suspect(now):
@@ -444,7 +538,13 @@ def _unnamed() -> RouterError:
     )
 
 
-def _preferred(fit: list[Replica], now: float) -> list[Replica]:
+def _preferred(fit: Sequence[Replica], now: float) -> Sequence[Replica]:
     """Of fit replicas those that are neither suspect nor busy; rather busy ones than suspects."""
     trusted = [r for r in fit if not r.health.is_suspect(now)] or fit
     return [r for r in trusted if not r.health.is_busy(now)] or trusted
+
+
+def _without(fit: Sequence[Replica], preferred: Sequence[Replica]) -> tuple[Replica, ...]:
+    """Those that are kept for when all that are preferred have failed."""
+    asked = set(preferred)
+    return tuple([r for r in fit if r not in asked])

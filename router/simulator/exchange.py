@@ -39,6 +39,7 @@ class Leg(Request):
         "attempt",
         "engine",
         "exchange",
+        "is_alone",
         "is_overdue",
         "made",
         "overdue_due",
@@ -69,8 +70,9 @@ class Leg(Request):
         self.replica = replica
         self.engine = engine
         self.streamed = streamed
-        self.overdue_due = inf  # then its first token is so late that the replica is suspect
-        self.is_overdue = False  # it is, and the fleet was told
+        self.is_alone = False  # no other request waited at the replica when it was sent
+        self.overdue_due = inf  # when the fleet is asked whether its first token is too late
+        self.is_overdue = False  # it is, and that counts against the replica
         self.made = 0  # tokens it had when it was lost
 
     def connected(self) -> None:
@@ -199,7 +201,7 @@ class SimulatedExchange:
         for leg in legs:
             self._forget_prefix(leg)
             router.hedger.failed(self.view, leg.attempt, leg.replica, now)
-            router.fleet.released(leg.replica)
+            router.fleet.released(leg.replica, leg.attempt.began)
 
     def _begin(self, replica: Replica, now: float) -> None:
         self.go(self.prepare(replica, now), now)
@@ -246,6 +248,7 @@ class SimulatedExchange:
             router.told(self.urgency),
         )
         if self.streamed:
+            leg.is_alone = replica.waiting <= 1
             leg.overdue_due = now + replica.patience_s(replica.pending_tokens)
         self._legs.append(leg)
         self._tell_of(leg)
@@ -306,7 +309,10 @@ class SimulatedExchange:
         shows_nothing = self.life.winner is not attempt
         if shows_nothing:
             self._forget_prefix(leg)
-        router.fleet.failed(replica, reason, was_overdue=leg.is_overdue)
+        began = attempt.began
+        shown = began if shows_nothing else self._said_at(leg, now)
+        self._shows_work(leg, now)
+        router.fleet.failed(replica, reason, began, shown, was_overdue=leg.is_overdue)
         # Connections are never stale here, and vLLM sends its head at once.
         step = self.life.failed(
             attempt,
@@ -319,7 +325,7 @@ class SimulatedExchange:
         )
         if shows_nothing:
             router.hedger.failed(self.view, attempt, replica, now)
-        router.fleet.released(replica)
+        router.fleet.released(replica, began)
         return step
 
     def _retry(self, cause: Reason, now: float) -> None:
@@ -376,7 +382,9 @@ class SimulatedExchange:
         self.outcome.first = now
         self._set_timer(now + router.token_gap_s)
         ttft_s = now - attempt.began if self.streamed else None
-        router.fleet.showed_content(replica, now, attempt.began, ttft_s, attempt.tokens)
+        router.fleet.showed_content(
+            replica, now, attempt.began, ttft_s, attempt.tokens, leg.is_alone
+        )
         router.chooser.shown(self.view, replica, attempt.held, ttft_s)
         router.hedger.shown(self.view, attempt, replica, self.streamed, now)
 
@@ -401,7 +409,7 @@ class SimulatedExchange:
             attempt = other.attempt
             self._forget_prefix(other)
             router.hedger.outrun(self.view, attempt, leg.attempt, other.replica, self.streamed, now)
-            router.fleet.released(other.replica)
+            router.fleet.released(other.replica, attempt.began)
             self.outcome.wasted_tokens += attempt.tokens
 
     def completed(self, leg: Leg, now: float) -> None:
@@ -418,7 +426,7 @@ class SimulatedExchange:
         """The winner's response is whole."""
         self.life.completed(leg.attempt, now, reason)
         self._legs.clear()
-        self._router.fleet.released(leg.replica)
+        self._router.fleet.released(leg.replica, leg.attempt.began)
 
     def refused(self, leg: Leg, now: float) -> None:
         """The engine answers with a 4xx: it is passed on, and nothing was prefilled. While another
@@ -430,10 +438,11 @@ class SimulatedExchange:
         if len(self._legs) > 1 or life.put_aside is not None:
             self._legs.remove(leg)
             self._forget_prefix(leg)
-            router.fleet.failed(replica, reason, was_overdue=leg.is_overdue)
+            began = attempt.began
+            router.fleet.failed(replica, reason, began, began, was_overdue=leg.is_overdue)
             life.aside(attempt, reason, now)
             router.hedger.failed(self.view, attempt, replica, now)
-            router.fleet.released(replica)
+            router.fleet.released(replica, began)
             if not self._legs:
                 self._tell_aside(now)
             return
@@ -480,9 +489,10 @@ class SimulatedExchange:
         else:
             for leg in self._legs:
                 if leg.overdue_due <= now:
-                    leg.overdue_due = inf
-                    leg.is_overdue = True
-                    self._router.fleet.overdue(leg.replica, now)
+                    self._shows_work(leg, now)
+                    began = leg.attempt.began
+                    leg.overdue_due = self._router.fleet.overdue(leg.replica, began, now)
+                    leg.is_overdue = leg.overdue_due == inf
             if self._hedge_due <= now:
                 self._hedge(now)
             if self._retry_due <= now:
@@ -496,9 +506,20 @@ class SimulatedExchange:
         Single tokens are no events here. They come at every step, and steps only stop where an
         engine is frozen.
         """
+        return self._said_at(leg, now) + self._router.token_gap_s
+
+    def _said_at(self, leg: Leg, now: float) -> float:
+        """When the last token of an answer came."""
         since = leg.engine.frozen_since
-        last = now if since is None else max(since, self.outcome.first)
-        return last + self._router.token_gap_s
+        return now if since is None else max(since, self.outcome.first)
+
+    def _shows_work(self, leg: Leg, now: float) -> None:
+        """What single tokens of other streams have shown of the attempt's replica, up to now."""
+        replica, since = leg.replica, leg.engine.frozen_since
+        own_waiting = replica.waiting - replica.foreign_waiting
+        if replica.inflight > own_waiting:
+            shown = now if since is None else since
+            replica.progress.at = max(replica.progress.at, shown)
 
     def _times_out(self, leg: Leg, reason: Reason, now: float) -> None:
         leg.made = leg.engine.generated(leg)

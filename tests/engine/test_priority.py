@@ -32,7 +32,6 @@ TARGET = 3  # requests that wait at an engine; batch has a target of its own, 1
 P50_SHARE, P99_SHARE = 1 / 3, 1 / 4  # of the time to first token without priorities
 NO_GAP = 1.25  # between equals, either way
 IDLE_WITHIN_S = 60.0
-PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +53,6 @@ class Setting:
             # Not by tokens: more than the target never waits at an engine.
             "queue": {"enabled": self.queue, "gates": {"waiting": TARGET, "prefill_tokens": 0}},
             "hedging": {"policy": "off"},  # a second copy would be another way to be early
-            # Where nobody holds them back, requests wait long at engines that are well.
-            "health": {"suspect_min_s": PATIENCE_S},
         }
 
 

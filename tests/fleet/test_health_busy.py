@@ -11,6 +11,7 @@ from router.config.model import Health as Rules
 from router.core.errors import Reason
 from router.fleet.health import PAUSE_MAX_S, PAUSE_S, Health
 from router.fleet.table import LARGE
+from router.wire.sweep import NEVER
 from tests.fleet.helpers import Table
 from tests.harness.running import scenario
 
@@ -115,7 +116,8 @@ async def test_a_busy_one_is_rather_asked_than_a_suspect() -> None:
     table = Table()
     fleet = table.fleet
     one, two = table.add("a"), table.add("b")
-    fleet.overdue(one, fleet._clock())
+    now = fleet._clock()
+    assert fleet.overdue(one, now - table.rules.suspect_min_s, now) == NEVER
     fleet.busy(two, b"5", fleet._clock())
     assert table.ids("m") == ["b"]
     table.close()

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from router.config.model import Health as Rules
 from router.fleet.health import BREAKERS, RACES, Health
+from router.fleet.replica import Replica
+from router.fleet.table import Fleet
 from tests.fleet.helpers import Table
 from tests.harness.running import scenario
 
@@ -130,6 +132,12 @@ def test_any_life_has_one_word_and_leaves_nothing_after_content(
 # -- in the fleet -----------------------------------------------------------------------------
 
 
+def lose_in(fleet: Fleet, replica: Replica) -> bool:
+    """The replica loses a race of an attempt that has just been dispatched."""
+    now = fleet._clock()
+    return fleet.outrun(replica, now, now)
+
+
 @scenario
 async def test_a_loser_is_passed_over_until_it_shows_content() -> None:
     table = Table()
@@ -137,15 +145,15 @@ async def test_a_loser_is_passed_over_until_it_shows_content() -> None:
     one, two = table.add("a"), table.add("b")
     for _ in range(RACES):
         assert table.ids("m") == ["a", "b"]
-        fleet.outrun(one, fleet._clock())
+        lose_in(fleet, one)
     assert table.ids("m") == ["b"]
     assert table.events == [("suspect", "a")]
-    fleet.outrun(one, fleet._clock())
+    lose_in(fleet, one)
     assert table.events == [("suspect", "a")]  # told once
     assert table.ids("m", "b") == ["a"]  # rather than nobody
     fleet.showed_content(one, fleet._clock(), fleet._clock(), 0.1, 1)
     assert table.ids("m") == ["a", "b"]
-    fleet.outrun(two, fleet._clock())
+    lose_in(fleet, two)
     fleet.showed_content(two, fleet._clock(), fleet._clock(), 0.1, 1)
     assert two.health.races_lost == 0
     table.close()
@@ -158,7 +166,7 @@ async def test_the_only_replica_of_a_model_is_not_passed_over() -> None:
     alone = table.add("a", ("rare",))
     table.add("b", ("m",))
     for _ in range(RACES):
-        fleet.outrun(alone, fleet._clock())
+        lose_in(fleet, alone)
     assert alone.health.breaker(fleet._clock()) == "suspect"
     assert table.ids("rare") == ["a"]
     table.close()
@@ -171,7 +179,7 @@ async def test_one_that_left_the_fleet_is_not_judged() -> None:
     table.add("b")
     table.fleet.remove("a")
     for _ in range(RACES):
-        table.fleet.outrun(gone, 0.0)
+        table.fleet.outrun(gone, 0.0, 0.0)
     table.fleet.busy(gone, b"10", 0.0)
     assert table.events == []
     table.close()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from router.config.model import Health as Rules
 from router.core.errors import Reason
-from router.fleet.health import BLAMED, Health, is_overdue
+from router.fleet.health import BLAMED, Health
 
 RULES = Rules(rise=1, fall=3, eject_after=5, eject_base_s=10.0, eject_max_s=300.0)
 
@@ -35,37 +35,6 @@ def tried(now: float = 0.0) -> Health:
     health = ejected_zombie(now)
     assert health.reopened(health.ejected_until)
     return health
-
-
-# -- when a first token is overdue ------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("waited_s", "usual_s", "late"),
-    [
-        (4.9, 0.1, False),  # never before the minimum
-        (5.1, 0.1, True),
-        (5.1, 1.0, False),  # ten times what is usual
-        (10.1, 1.0, True),
-        (10.0, 1.0, False),
-        (1e9, None, False),  # nobody knows what is usual
-        (-1.0, 0.1, False),  # a clock that went back
-        (5.1, 0.0, True),
-        (1e9, float("nan"), True),
-        (1e9, float("inf"), False),
-    ],
-)
-def test_when_a_first_token_is_overdue(waited_s: float, usual_s: float | None, late: bool) -> None:
-    assert is_overdue(waited_s, usual_s, 10.0, 5.0) is late
-
-
-@given(st.floats(0, 1e6), st.floats(0, 1e3), st.floats(1, 100), st.floats(0.001, 100))
-def test_waiting_longer_never_makes_it_less_overdue(
-    waited_s: float, usual_s: float, factor: float, least_s: float
-) -> None:
-    if is_overdue(waited_s, usual_s, factor, least_s):
-        assert is_overdue(waited_s + 1, usual_s, factor, least_s)
-        assert waited_s > least_s
 
 
 # -- suspicion --------------------------------------------------------------------------------

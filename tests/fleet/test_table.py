@@ -73,7 +73,7 @@ async def test_a_model_whose_replicas_are_away_is_restarting() -> None:
     assert (err.reason, err.status) == (Reason.MODEL_RESTARTING, 503)
     assert err.retry_after_s
     table.fleet.remove("b")
-    assert refusal(lambda: table.ids("other")).reason is Reason.MODEL_RESTARTING
+    assert refusal(lambda: table.ids("other")).reason is Reason.MODEL_NOT_FOUND
     table.close()
 
 
@@ -155,7 +155,7 @@ async def test_what_a_replica_serves_is_learned() -> None:
     table.fleet.learned(replica, listing("m", "x"))
     assert table.ids("x") == ["a"]
     table.fleet.learned(replica, listing("x"))
-    assert refusal(lambda: table.ids("m")).reason is Reason.MODEL_RESTARTING
+    assert refusal(lambda: table.ids("m")).reason is Reason.MODEL_NOT_FOUND
     table.close()
 
 

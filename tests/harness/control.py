@@ -84,7 +84,7 @@ class Control:
             f"vllm:num_requests_running{{{labels}}} {load.running}",
             f"vllm:num_requests_waiting{{{labels}}} 0",
             f'vllm:engine_sleep_state{{{labels},sleep_state="awake"}} 1.0',
-            f"vllm:kv_cache_usage_perc{{{labels}}} {min(1.0, load.running / 1000)}",
+            f"vllm:kv_cache_usage_perc{{{labels}}} {min(0.5, load.prompt_tokens / 500_000)}",
             f"vllm:prefix_cache_queries_total{{{labels}}} {load.prompt_tokens}",
             f"vllm:prefix_cache_hits_total{{{labels}}} 0",
             f"vllm:num_preemptions_total{{{labels}}} 0",

@@ -32,6 +32,7 @@ class ReplicaConnection(Peer):
         self._handed = 0
         self._begun = 0  # requests of the data path whose heads were taken
         self._runs = False  # one was taken, and its answer has not ended
+        self._prompt_tokens = 0  # of those that have shown no token yet
 
     async def recv_head(self) -> Request:
         """The head of the next request, its body perhaps still on the way."""
@@ -60,7 +61,7 @@ class ReplicaConnection(Peer):
                 continue
             self._begins()
             self._handed += 1
-            self.replica.load.prompt_tokens += len(request.body) // _BYTES_A_TOKEN
+            self._prompt_tokens += len(request.body) // _BYTES_A_TOKEN
             return request
 
     async def send(self, *parts: bytes) -> None:
@@ -71,7 +72,11 @@ class ReplicaConnection(Peer):
     def count(self, data: bytes) -> None:
         """Take the tokens in bytes of an answer, and its end, into what the metrics tell."""
         load = self.replica.load
-        load.generated += data.count(b"data: {") or (b'"choices"' in data)
+        tokens = data.count(b"data: {") or (b'"choices"' in data)
+        if tokens:  # one that hangs counts nothing, not even prompts
+            load.generated += tokens
+            load.prompt_tokens += self._prompt_tokens
+            self._prompt_tokens = 0
         if data.endswith(LAST_CHUNK):
             self._ends()
 

@@ -177,6 +177,7 @@ class Engine:
     facts: FactsSource | None = None
     abort: Abort | None = None
     keeps_alive: bool = True  # connections may be used for more than one question
+    counts_live: bool = False  # its total of generated tokens grows while requests are under way
 
 
 INVALID: Final = object()

@@ -165,4 +165,5 @@ VLLM = Engine(
     marks=Marks(owned_by="vllm", metrics=(b"vllm:",)),
     sources=(TextSource("/metrics", NAMES, read),),
     abort=Abort("POST", "/abort_requests", "request_ids", is_list=True, is_optional=True),
+    counts_live=True,
 )

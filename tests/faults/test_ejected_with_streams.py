@@ -1,0 +1,158 @@
+"""A replica that is ejected while streams run there: its trial, and its return.
+
+The streams that were under way are no trial, and they do not stand in its way either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+
+from tests.harness.client import RawClient
+from tests.harness.messages import (
+    DONE,
+    LAST_CHUNK,
+    SSE_HEAD,
+    chat,
+    chunk,
+    completion,
+    json_response,
+    token,
+)
+from tests.harness.replica import ReplicaConnection, eventually
+from tests.harness.running import Router, running, scenario
+
+OFF = {"backoff_s": 0.0}
+HEALTH = {"eject_after": 1, "eject_base_s": 3600.0, "slow_start_s": 0.0}
+BROKEN = json_response({"error": {"message": "broken", "type": "server_error", "code": 500}}, 500)
+
+
+class Engine:
+    """Streams show one token and go on after `more`; other requests wait for `go`, or fail."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.fails = False
+        self.is_silent = False
+        self.more = asyncio.Event()
+        self.go = asyncio.Event()
+        self.ends: list[asyncio.Event] = []
+
+    async def __call__(self, connection: ReplicaConnection) -> None:
+        while request := await connection.recv_request():
+            self.asked += 1
+            if b'"stream": true' in bytes(request.body):
+                await self.stream(connection)
+            elif self.fails:
+                await connection.send(BROKEN)
+            else:
+                await self.go.wait()
+                await connection.send(completion())
+
+    async def stream(self, connection: ReplicaConnection) -> None:
+        end = asyncio.Event()
+        self.ends.append(end)
+        await connection.send(SSE_HEAD)
+        if self.is_silent:
+            await end.wait()
+        await connection.send(chunk(token("t")))
+        while not end.is_set():
+            await self.more.wait()
+            await connection.send(chunk(token("t")))
+            await asyncio.sleep(0.02)
+        await connection.send(chunk(DONE), LAST_CHUNK)
+
+
+def breaker(router: Router) -> str:
+    return str(router.app.replicas()[0]["breaker"])
+
+
+async def open_streams(router: Router, engine: Engine, count: int) -> list[RawClient]:
+    """Clients, so many of whose streams run at the engine."""
+    found = []
+    while engine.asked < count:
+        client = await router.client()
+        await client.send(chat(stream=True))
+        await client.recv_until(b"data:")
+        found.append(client)
+    return found
+
+
+@scenario
+async def test_streams_that_run_there_do_not_stand_in_the_way_of_the_trial() -> None:
+    engine = Engine()
+    async with running(
+        engine, whole_or_stream, health=HEALTH, retry=OFF, policy="round_robin"
+    ) as router:
+        streams = await open_streams(router, engine, 3)
+        engine.fails = True
+        while breaker(router) != "open":
+            await router.ask(chat())
+        engine.fails = False
+        reopen(router)
+        before = engine.asked
+        asks = [asyncio.create_task(router.ask(chat())) for _ in range(8)]
+        await eventually(lambda: sum(ask.done() for ask in asks) == 7, "the others are served")
+        assert engine.asked == before + 1
+        # Nor does the end of one of them make room for another trial.
+        engine.more.set()
+        engine.ends[0].set()
+        replica = router.app.parts.fleet.replicas["r0"]
+        await eventually(lambda: replica.inflight == 3, "a stream has ended")
+        for _ in range(6):
+            assert (await router.ask(chat())).status == 200
+        assert engine.asked == before + 1
+        assert breaker(router) == "half_open"
+        engine.go.set()
+        assert [(await ask).status for ask in asks] == [200] * 8
+        assert breaker(router) == "closed"
+        for end in engine.ends:
+            end.set()
+        for client in streams:
+            client.close()
+
+
+@scenario
+async def test_one_that_goes_on_with_its_streams_is_tried_at_once() -> None:
+    engine = Engine()
+    health = {**HEALTH, "suspect_min_s": 0.2, "suspect_factor": 1.0}
+    async with running(
+        engine, whole_or_stream, health=health, retry=OFF, policy="round_robin"
+    ) as router:
+        streams = await open_streams(router, engine, 1)
+        engine.is_silent = True  # and its stream stands still
+        waiting = [await router.client() for _ in range(6)]
+        for client in waiting:
+            await client.send(chat(stream=True))
+        await eventually(lambda: breaker(router) == "open", "ejected")
+        engine.more.set()
+        await eventually(lambda: breaker(router) == "half_open", "tried an hour early")
+        assert router.app.parts.fleet.replicas["r0"].health.ejections == 0
+        engine.is_silent = False
+        before = engine.asked
+        while engine.asked == before:
+            client = await router.client()
+            await client.send(chat(stream=True))
+            await client.recv_until(b"data:")
+            client.rst()
+        await eventually(lambda: breaker(router) == "closed", "trusted")
+        for end in engine.ends:
+            end.set()
+        for client in (*streams, *waiting):
+            client.rst()
+
+
+async def whole_or_stream(connection: ReplicaConnection) -> None:
+    """The other replica."""
+    while request := await connection.recv_request():
+        if b'"stream": true' in bytes(request.body):
+            await connection.send(SSE_HEAD, chunk(token("t")), chunk(DONE), LAST_CHUNK)
+        else:
+            await connection.send(completion())
+
+
+def reopen(router: Router) -> None:
+    """End the ejection now, so that the test need not wait for it."""
+    fleet = router.app.parts.fleet
+    now = fleet.replicas["r0"].health.ejected_until = monotonic()
+    fleet.on_deadline(now)

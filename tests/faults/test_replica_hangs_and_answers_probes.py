@@ -1,0 +1,152 @@
+"""A replica that hangs and answers probes, metrics and heads, and one that is only slow.
+
+A hanging engine sends 200 at once and a comment now and then; its totals stand still. It is
+suspect and then ejected as soon as first tokens are overdue. The same silence while its totals grow
+says that it computes for other requests, and counts neither as suspicion nor as failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import pytest
+
+from tests.harness.behaviours import sse_tokens
+from tests.harness.control import METRICS, Control
+from tests.harness.messages import (
+    DONE,
+    LAST_CHUNK,
+    SSE_HEAD,
+    chat,
+    chunk,
+    completion,
+    response,
+    token,
+)
+from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
+from tests.harness.running import Router, running, scenario
+
+HEALTH = {"suspect_min_s": 0.3, "suspect_factor": 1.0, "eject_base_s": 3600.0, "slow_start_s": 0.0}
+POLLED = {"interval_s": 0.02}
+
+
+class Engine:
+    """An engine that can be made to hang, with metrics as vLLM's."""
+
+    def __init__(self) -> None:
+        self.hangs = False
+        self.counts = True  # its total of tokens grows from scrape to scrape
+        self.generated = 0
+        self.scrapes = 0
+        self.asked = 0
+
+    async def __call__(self, connection: ReplicaConnection) -> None:
+        while request := await connection.recv_request():
+            self.asked += 1
+            streams = b'"stream": true' in bytes(request.body)
+            if self.hangs:
+                await self.hang(connection, streams)
+            elif streams:
+                await connection.send(SSE_HEAD, chunk(token("t")), chunk(DONE), LAST_CHUNK)
+            else:
+                await connection.send(completion())
+
+    async def tell(self, connection: ReplicaConnection) -> None:
+        """Answer a poll."""
+        self.scrapes += 1
+        self.generated += 10 if self.counts else 0
+        text = (
+            "vllm:num_requests_running 4.0\nvllm:num_requests_waiting 2.0\n"
+            f"vllm:generation_tokens_total {self.generated}.0\n"
+        )
+        await connection.send(response(body=text.encode(), content_type="text/plain"))
+
+    def replica(self) -> HostileReplica:
+        return HostileReplica(self, Control(at={METRICS: self.tell}))
+
+    async def hang(self, connection: ReplicaConnection, streams: bool) -> None:
+        """Until the router closes the connection."""
+        if streams:
+            await connection.send(SSE_HEAD)
+        while True:
+            await asyncio.sleep(0.02)
+            if streams:
+                await connection.send(chunk(b": keep-alive\n\n"))
+            elif connection.sock.fileno() < 0:
+                return
+
+
+def breaker(router: Router) -> str:
+    return str(router.app.replicas()[0]["breaker"])
+
+
+async def is_known(router: Router, engine: Engine) -> None:
+    """Ask until the engine has shown what a first token usually takes."""
+    while not engine.asked:
+        await router.ask(chat(stream=True))
+
+
+def before(engine: Engine, **settings: Any) -> AbstractAsyncContextManager[Router]:
+    """A router before the engine and one that is well."""
+    settings = {"health": HEALTH, "polling": POLLED, "policy": "round_robin", **settings}
+    return running(engine.replica(), sse_tokens(), **settings)
+
+
+@pytest.mark.parametrize("polled", [False, True])
+@scenario
+async def test_one_that_hangs_is_suspect_and_then_ejected(polled: bool) -> None:
+    engine = Engine()
+    polling = POLLED if polled else {"interval_s": 0.0}
+    async with before(engine, polling=polling) as router:
+        await is_known(router, engine)
+        engine.hangs, engine.counts = True, False
+        hung = [await router.client() for _ in range(4)]
+        for client in hung:  # in turns: two of them go to the engine
+            await client.send(chat(stream=True))
+        await eventually(lambda: breaker(router) in ("suspect", "open"), "suspect")
+        await eventually(lambda: breaker(router) == "open", "ejected")
+        why = router.app.parts.fleet.replicas["r0"].health.why
+        assert "no first token" in why
+        for client in hung:
+            client.rst()
+
+
+@scenario
+async def test_one_whose_totals_grow_is_not() -> None:
+    engine = Engine()
+    async with before(engine) as router:
+        await is_known(router, engine)
+        engine.hangs = True
+        hung = [await router.client() for _ in range(8)]
+        for client in hung:
+            await client.send(chat(stream=True))
+        await eventually(lambda: engine.asked >= 4, "half of them are there")
+        seen = engine.scrapes
+        for _ in range(3):  # three times as long as it takes to be suspect
+            await eventually(lambda n=seen + 20: engine.scrapes > n, "polls")  # type: ignore[misc]
+            seen += 20
+            assert breaker(router) == "closed"
+        health = router.app.parts.fleet.replicas["r0"].health
+        assert (health.suspected_at, health.ejections) == (None, 0)
+        for client in hung:
+            client.rst()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("works", [False, True])
+@scenario
+async def test_a_timeout_counts_only_while_it_is_silent(stream: bool, works: bool) -> None:
+    engine = Engine()
+    engine.hangs, engine.counts = True, works
+    async with running(
+        engine.replica(),
+        health=HEALTH,
+        polling=POLLED,
+        timeouts={"first_token_s": 0.6},
+    ) as router:
+        await eventually(lambda: engine.scrapes > 2, "polls")
+        asks = [router.ask(chat(stream=stream)) for _ in range(2)]
+        assert [answer.status for answer in await asyncio.gather(*asks)] == [504, 504]
+        assert router.app.replicas()[0]["failures_in_a_row"] == (0 if works else 2)

@@ -1,0 +1,98 @@
+"""A model that is not served any more does not exist; one whose replicas are away comes back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.core.under import replica_at, serving
+from tests.harness.behaviours import json_ok
+from tests.harness.messages import chat
+from tests.harness.replica import HostileReplica, eventually
+from tests.harness.running import Router, running, scenario
+
+FAST = {"interval_s": 0.05, "models_interval_s": 0.05, "fall": 1, "timeout_s": 0.5}
+
+
+@dataclass
+class Answer:
+    status: int
+    code: str
+
+
+def body(model: str) -> bytes:
+    return chat(model=model)
+
+
+async def ask(router: Router, model: str) -> Answer:
+    found = await router.ask(body(model))
+    return Answer(found.status, "" if found.status == 200 else str(found.error()["code"]))
+
+
+GONE = Answer(404, "model_not_found")
+AWAY = Answer(503, "model_restarting")
+
+
+async def until(router: Router, model: str, wanted: Answer) -> None:
+    """Ask until the answer is as wanted."""
+    for _ in range(200):
+        found = await ask(router, model)
+        if found == wanted:
+            return
+    raise AssertionError(f"{model}: {found}, never {wanted}")
+
+
+async def down(router: Router, first: HostileReplica) -> None:
+    """The first replica does not answer its probes any more."""
+    first.control.status = 500
+    await eventually(lambda: router.app.replicas()[0]["state"] == "down", "down")
+
+
+@scenario
+async def test_a_model_that_no_replica_lists_any_more() -> None:
+    first = HostileReplica(json_ok, models=("m", "old"))
+    second = HostileReplica(json_ok, models=("m", "old"))
+    async with running(first, second, health=FAST) as router:
+        assert (await ask(router, "old")).status == 200
+        first.control.models = ("m",)
+        await eventually(
+            lambda: "old" not in (router.app.replicas()[0]["models"] or ()), "it lists one"
+        )
+        assert (await ask(router, "old")).status == 200  # the other has it still
+        second.control.models = ("m",)
+        await until(router, "old", GONE)
+        assert (await ask(router, "m")).status == 200
+
+
+@scenario
+async def test_a_model_whose_replica_is_away_and_comes_back_without_it() -> None:
+    first = HostileReplica(json_ok, models=("a",))
+    second = HostileReplica(json_ok, models=("b",))
+    async with running(first, second, health=FAST) as router:
+        assert (await ask(router, "a")).status == 200
+        await down(router, first)
+        for _ in range(3):
+            assert await ask(router, "a") == AWAY
+        first.control.status = 200
+        await until(router, "a", Answer(200, ""))
+        await down(router, first)
+        assert await ask(router, "a") == AWAY
+        first.control.models = ("b",)
+        first.control.status = 200
+        await until(router, "a", GONE)
+        assert (await ask(router, "b")).status == 200
+
+
+@scenario
+async def test_a_model_whose_replica_a_reload_removes() -> None:
+    async with serving(json_ok, json_ok) as under:
+        one, two = (replica.url for replica in under.replicas)
+        kept, other = replica_at(one), replica_at(two, models=("old",))
+        under.change(replicas=(kept, other))
+        await under.app.reload()
+        await eventually(lambda: under.app.replicas()[1]["state"] == "ready", "ready")
+        assert (await under.ask(body("old"))).status == 200
+        under.change(replicas=(kept,))
+        await under.app.reload()
+        answer = await under.ask(body("old"))
+        assert (answer.status, answer.error()["code"]) == (404, "model_not_found")
+        assert (await under.ask()).status == 200

@@ -1,0 +1,112 @@
+"""Pools by model: who is in one, what it may lose, when it panics, and what a large fleet costs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from router.fleet.model_pools import ModelPool, ModelPools
+from router.fleet.replica import Replica
+from tests.fleet.helpers import Table
+from tests.harness.running import run_bounded, scenario
+
+
+def ids(pool: ModelPool) -> list[str]:
+    return [replica.id for replica in pool.members]
+
+
+@scenario
+async def test_models_of_the_same_replicas_are_one_pool() -> None:
+    table = Table()
+    replicas = [table.add("a", ("m", "x")), table.add("b", ("m", "x")), table.add("c", ("m",))]
+    pools = ModelPools(replicas)
+    assert sorted((sorted(pool.names), ids(pool)) for pool in pools.all) == [
+        (["m"], ["a", "b", "c"]),
+        (["x"], ["a", "b"]),
+    ]
+    assert len(pools.of(frozenset(("m", "x")))) == 2
+    assert [pool.names for pool in pools.of(frozenset(("m",)))] == [["m"]]
+    assert pools.of(frozenset(("unknown",))) == []
+    assert pools.any.members == []
+    table.close()
+
+
+@scenario
+async def test_a_replica_that_lists_nothing_yet_is_in_every_pool() -> None:
+    table = Table()
+    pools = ModelPools([table.add("a", None), table.add("b", ("m",)), table.add("c", ())])
+    assert ids(pools.names["m"]) == ["a", "b"]
+    assert ids(pools.any) == ["a"]
+    assert [ids(pool) for pool in pools.of(frozenset())] == [["c"]]
+    assert [ids(pool) for pool in pools.of(None)] == [["a", "b"], ["a"]]
+    table.close()
+
+
+@scenario
+async def test_members_are_in_the_order_of_the_fleet() -> None:
+    table = Table()
+    lists = [("m", "x"), ("m",), ("m", "x"), ("m", "y"), ("m",)]
+    pools = ModelPools([table.add(f"r{n}", models) for n, models in enumerate(lists)])
+    assert ids(pools.names["m"]) == [f"r{n}" for n in range(5)]
+    table.close()
+
+
+MODELS = st.lists(st.one_of(st.none(), st.frozensets(st.sampled_from("abcd"))), max_size=8)
+
+
+@settings(max_examples=100, deadline=None)
+@given(MODELS, st.sets(st.integers(0, 7)), st.sets(st.integers(0, 7)), st.floats(0, 1))
+def test_any_fleet(
+    lists: list[frozenset[str] | None], away: set[int], out: set[int], share: float
+) -> None:
+    async def body() -> None:
+        table = Table()
+        fleet: list[Replica] = []
+        for number, models in enumerate(lists):
+            listed = None if models is None else tuple(models)
+            fleet.append(table.add(f"r{number}", listed))
+        pools = ModelPools(fleet)
+        gone = {r for n, r in enumerate(fleet) if n in away}
+        ejected = {r for n, r in enumerate(fleet) if n in out}
+        for name, pool in pools.names.items():
+            assert list(pool.members) == [r for r in fleet if r.models is None or name in r.models]
+        for pool in pools.all:
+            pool.judge(gone, ejected, share)
+            up = [r for r in pool.members if r not in gone]
+            fit = [r for r in up if r not in ejected]
+            assert pool.fit == len(fit)
+            assert list(pool.candidates) in (fit, up)
+            assert pool.is_panicking == (list(pool.candidates) != fit)
+            if pool.may_eject(True, share):
+                assert pool.fit >= 2
+                assert pool.ejected + 1 <= max(1, len(pool.members) * share)
+        for replica in fleet:
+            found = pools.of(replica.models)
+            assert found
+            assert all(replica in pool.members for pool in found)
+        table.close()
+
+    run_bounded(body, 20.0)
+
+
+@pytest.mark.parametrize("panic_share", [0.0, 0.5, 1.0])
+@scenario
+async def test_a_pool_whose_replicas_are_all_down_does_not_panic(panic_share: float) -> None:
+    table = Table()
+    replicas = [table.add("a"), table.add("b")]
+    (pool,) = ModelPools(replicas).all
+    pool.judge(set(replicas), set(), panic_share)
+    assert (pool.is_panicking, list(pool.candidates)) == (False, [])
+    table.close()
+
+
+@scenario
+async def test_equal_lists_are_kept_once() -> None:
+    table = Table()
+    first, second = table.add("a", None), table.add("b", None)
+    listing = {name: {"id": name} for name in ("m", "x")}
+    table.fleet.learned(first, dict(listing))
+    table.fleet.learned(second, dict(listing))
+    assert first.models is second.models
+    table.close()
