@@ -14,7 +14,7 @@ from tests.faults.metrics import number, scrape
 from tests.harness.behaviours import answer, in_turn, json_ok, rst_after_request, sse_tokens
 from tests.harness.messages import chat, completion, json_response
 from tests.harness.replica import Behaviour, ReplicaConnection, eventually
-from tests.harness.running import running, scenario
+from tests.harness.running import open_files, running, scenario
 
 DROPPED = "hedgerow_access_log_lines_dropped_total"
 BUSY = json_response({"error": {"message": "later", "code": 429}}, 429)
@@ -144,6 +144,8 @@ async def test_dropped_log_lines_of_a_sink_that_stands_still(tmp_path: Path) -> 
             assert 0 < dropped < 1500
     finally:
         os.close(reader)
+        # The log's thread was stuck in a write to it, and ends only now.
+        await eventually(lambda: str(pipe) not in open_files().values(), "its writer has closed it")
 
 
 @scenario
