@@ -38,6 +38,7 @@ HOT = (
     "policies/queueing/ripening.py",
     "policies/queueing/sliding.py",
     "policies/queueing/ticket.py",
+    "router/fleet/cadence.py",
     "router/fleet/prefix.py",
     "router/fleet/knowledge.py",
     "router/fleet/health.py",

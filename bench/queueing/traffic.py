@@ -24,25 +24,38 @@ class Replica(Candidate):
     """A place with the slots that leases count in."""
 
     __slots__ = (
+        "cadence_s",
         "foreign_load",
         "foreign_waiting",
         "kv_running",
         "limit",
+        "polled_inflight",
+        "polled_tokens",
         "polls",
-        "polls_seen",
+        "polls_heard",
         "whole_fresh",
         "whole_fresh_tokens",
+        "whole_marked_at",
         "whole_older",
         "whole_older_tokens",
+        "whole_seen",
+        "whole_settled",
+        "whole_taken",
+        "whole_turn",
     )
 
     def __init__(self, number: int) -> None:
         super().__init__(f"replica-{number}", slots=256, kv_usage=0.5)
         self.limit = 10**9
         self.kv_running = 0
-        self.foreign_load = self.foreign_waiting = self.polls = self.polls_seen = 0
+        self.cadence_s: float | None = None
+        self.foreign_load = self.foreign_waiting = self.polls = self.polls_heard = 0
+        self.polled_inflight = self.polled_tokens = 0
         self.whole_fresh = self.whole_fresh_tokens = 0
         self.whole_older = self.whole_older_tokens = 0
+        self.whole_turn = self.whole_taken = self.whole_seen = 0
+        self.whole_marked_at = 0.0
+        self.whole_settled = False
 
 
 class Fleet:
@@ -59,6 +72,9 @@ class Fleet:
 
     def slots(self, place: Place) -> float | None:
         return 256
+
+    def guess(self, place: Place) -> float:
+        return 256.0
 
     def is_blind(self, place: Place) -> bool:
         return False

@@ -27,8 +27,6 @@ class Door:
     """Of one replica."""
 
     __slots__ = (
-        "extra",
-        "extra_tokens",
         "facts",
         "learned",
         "mask",
@@ -43,10 +41,8 @@ class Door:
     def __init__(self, place: Place) -> None:
         self.place = place
         self.facts = Facts()
-        self.polls = -1  # begun when it was last asked whether the engine tells anything
+        self.polls = -1  # heard of when it was last asked whether the engine tells anything
         self.mask = ALL  # the classes it is open to, as bits
-        self.extra = 0  # granted since the last look: they may have no lease yet
-        self.extra_tokens = 0
         self.learned: LearnedLimit | None = None  # of a replica that tells nothing
         self.poll_at = -inf  # not before then another early poll is asked for, ...
         self.poll_s = 0.0  # ... which was so long after the one before; 0: there was none
@@ -94,7 +90,7 @@ class Doors:
     def look(self, door: Door) -> None:
         """The facts have changed: all leases that were granted are taken."""
         self._read(door)
-        self.grant(door, 0, 0)
+        self._judge(door)
 
     def admits(self, place: Place, urgency: int) -> bool:
         """Whether one more of a class may go there now, whatever was known before. All leases that
@@ -103,28 +99,35 @@ class Doors:
         self._read(door)
         learned = door.learned
         limit = 0 if learned is None else learned.allowed()
-        return is_open(door.facts, self._classes[urgency], 0, 0, limit)
+        return is_open(door.facts, self._classes[urgency], limit)
 
     def _read(self, door: Door) -> None:
         place = door.place
-        door.extra = door.extra_tokens = 0
-        door.facts.read(place)
-        if place.polls != door.polls:  # what follows changes with a poll only
-            door.polls = place.polls
-            slots = self._pool.slots(place)
-            door.facts.slots = UNLIMITED if slots is None else float(slots)
+        facts = door.facts
+        facts.read(place)
+        if place.polls_heard != door.polls:  # what follows changes with a poll only
+            door.polls = place.polls_heard
             if not self._pool.is_blind(place):
                 door.learned = None
             elif door.learned is None:
                 door.learned = LearnedLimit()
+            slots = self._pool.slots(place)
+            facts.is_guess = slots is None and door.learned is None
+            if slots is not None:
+                facts.slots = float(slots)
+            else:
+                facts.slots = self._pool.guess(place) if facts.is_guess else UNLIMITED
 
-    def grant(self, door: Door, requests: int, tokens: int) -> None:
-        """So many more were granted, and have no lease yet."""
-        door.extra += requests
-        door.extra_tokens += tokens
+    def grant(self, door: Door, tokens: int, streamed: bool) -> None:
+        """One more was granted, and has no lease yet."""
+        door.facts.granted(tokens, streamed)
+        self._judge(door)
+
+    def _judge(self, door: Door) -> None:
+        """Which classes it is open to."""
         learned = door.learned
         limit = 0 if learned is None else learned.allowed()
-        mask = open_to(door.facts, self._classes, door.extra, door.extra_tokens, limit)
+        mask = open_to(door.facts, self._classes, limit)
         changed = mask ^ door.mask
         if changed:
             door.mask = mask

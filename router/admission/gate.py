@@ -6,17 +6,25 @@ put it in another order; less would leave the engine without work.
 
 Rules:
 1. What waits is the lease's count: own attempts without a first content event, foreign ones that a
-   poll counted, and `extra` ones that were granted and have no lease yet.
-2. The batch rule holds only where the engine has a free slot, as far as it is known: what has none
-   cannot be prefilled. A foreign request counts as its share of a batch, and none as less than
-   `LEAST` tokens, so that requests without a known prompt do not come without end.
-3. A replica on which nothing runs is never closed by its KV cache or its pace, which must be wrong.
-   And where less is left than ran when its KV usage was told, those who went took their share of it
-   with them: a poll's figure, believed until the next one, would leave the engine idle for as long.
-4. Of an engine that tells nothing, attempts that show nothing until they are whole cannot be told
+   poll counted, and those that were granted since and have no lease yet.
+2. A whole (not streamed) attempt that no poll has taken over shows nothing, and the gauges that
+   would show it lag. As far as the engine has free slots it is presumed to run, so the end of one
+   lets the next one go without a poll. What the last poll saw waiting waits. The presumption ends
+   where the unseen attempts have more than `UNSEEN` uncached prompt tokens, or twice as many as the
+   engine was seen to prefill between two polls: they would wait for their prefill.
+3. The batch rule holds only where the engine has a free slot: a request without one cannot be
+   prefilled. A request that a poll saw waiting counts as its share of a batch, and none as less
+   than `LEAST` tokens, so that requests without a known prompt do not come without end.
+4. Where the number of slots is not known, it is guessed (`fleet/utilisation.py`), and twice as many
+   requests as run for certain are taken to have one. So a cold engine of any size is filled by
+   doubling, and a small one is never sent a burst that its gauges cannot show yet.
+5. A replica on which nothing runs is never closed by its KV cache or its pace, which must be wrong.
+   And where less is left than ran when its KV usage was told, the requests that ended released
+   their share of it: a poll's figure, believed until the next one, would leave the engine idle.
+6. Of an engine that tells nothing, attempts that show nothing until they are whole cannot be told
    from those that wait: they count against a learned limit instead (`learned.py`). A stream that
-   has shown something counts for nobody.
-5. An unknown fact closes nothing.
+   has shown something does not count.
+7. An unknown fact closes nothing.
 
 Pure. Must never: count anything itself.
 """
@@ -30,6 +38,7 @@ from router.admission.place import Place
 from router.admission.rules import ClassRules
 
 LEAST: Final = 64.0  # tokens
+UNSEEN: Final = 32_768  # tokens: four batches of 8192, vLLM 0.32's default on most GPUs
 UNLIMITED: Final = float(1 << 60)
 
 
@@ -37,17 +46,21 @@ class Facts:
     """What a place said when it was last looked at: read once, judged as often as need be."""
 
     __slots__ = (
+        "cadence_s",
         "foreign",
         "inflight",
+        "is_guess",
         "kv_running",
         "kv_usage",
         "limit",
         "load",
+        "reach_tokens",
+        "seen",
         "slots",
         "tokens",
-        "tpot_s",
+        "unseen",
+        "unseen_tokens",
         "waiting",
-        "whole",
     )
 
     def __init__(self) -> None:
@@ -57,11 +70,16 @@ class Facts:
         self.load = 0
         self.tokens = 0
         self.foreign = 0
-        self.whole = 0  # of those that wait: they show nothing until they are whole
-        self.slots: float = UNLIMITED  # not read with the rest: only a poll changes it
+        self.unseen = 0  # of those that wait: whole attempts that no poll has taken over, ...
+        self.unseen_tokens = 0
+        self.reach_tokens = UNSEEN  # ... so many of which may be presumed to run
+        self.seen = 0  # whole attempts that the last poll saw waiting
+        # Not read with the rest: only a poll changes them.
+        self.slots: float = UNLIMITED
+        self.is_guess = False  # nobody knows the slots
         self.kv_usage = 0.0
         self.kv_running = 0
-        self.tpot_s = 0.0
+        self.cadence_s = 0.0
 
     def read(self, place: Place) -> None:
         """An unknown fact becomes one that closes nothing."""
@@ -71,49 +89,72 @@ class Facts:
         self.load = place.load
         self.tokens = place.pending_tokens
         self.foreign = place.foreign_waiting
-        self.whole = place.whole_fresh + place.whole_older
+        self.seen = place.whole_seen
+        self.unseen = place.whole_fresh + place.whole_older
+        if self.unseen:
+            self.unseen_tokens = place.whole_fresh_tokens + place.whole_older_tokens
+            self.reach_tokens = max(UNSEEN, 2 * place.polled_tokens)
+        else:
+            self.unseen_tokens = 0
+            self.reach_tokens = UNSEEN
         kv_usage = place.kv_usage
         self.kv_usage = -1.0 if kv_usage is None else kv_usage
         self.kv_running = place.kv_running
-        tpot_s = place.tpot_s
-        self.tpot_s = -1.0 if tpot_s is None else tpot_s
+        cadence_s = place.cadence_s
+        self.cadence_s = -1.0 if cadence_s is None else cadence_s
+
+    def granted(self, tokens: int, streamed: bool) -> None:
+        """One more was granted, and has no lease yet."""
+        self.inflight += 1
+        self.waiting += 1
+        self.load += 1
+        self.tokens += tokens
+        if not streamed:
+            self.unseen += 1
+            self.unseen_tokens += tokens
 
 
-def open_to(
-    facts: Facts, classes: list[ClassRules], extra: int, extra_tokens: int, learned: int
-) -> int:
+def open_to(facts: Facts, classes: list[ClassRules], learned: int) -> int:
     """The classes that may send one more there, as bits: 1 << class.
 
-    `extra`, `extra_tokens`: granted since, beyond what the facts say. `learned`: the learned limit
-    of a replica that tells nothing; 0: it tells.
+    `learned`: the learned limit of a replica that tells nothing; 0: it tells.
     """
     found = 0
     for urgency in range(CLASSES):
-        if is_open(facts, classes[urgency], extra, extra_tokens, learned):
+        if is_open(facts, classes[urgency], learned):
             found |= 1 << urgency
     return found
 
 
-def is_open(facts: Facts, rules: ClassRules, extra: int, extra_tokens: int, learned: int) -> bool:
+def is_open(facts: Facts, rules: ClassRules, learned: int) -> bool:
     """The same of one class."""
-    if facts.inflight + extra >= facts.limit:
+    if facts.inflight >= facts.limit:
         return False
-    waiting = facts.waiting + extra
+    waiting = facts.waiting
+    load = facts.load
+    slots = facts.slots
     if learned:
         if waiting - facts.foreign >= learned:
             return False
-        waiting -= facts.whole
-    load = facts.load + extra
+        waiting -= facts.unseen + facts.seen
+    else:
+        if facts.is_guess:
+            slots = max(slots, 2.0 * (load - waiting))
+        if facts.unseen and facts.unseen_tokens < facts.reach_tokens:
+            whole = facts.unseen + facts.seen
+            beyond = int(load - slots)
+            waiting -= whole - max(facts.seen, min(whole, beyond))
     if waiting >= rules.waiting:
         batch = rules.prefill_tokens
-        if batch <= 0.0 or load >= facts.slots:
+        if batch <= 0.0 or load >= slots:
             return False
-        tokens = float(facts.tokens + extra_tokens) + facts.foreign * batch / rules.waiting
+        polled = facts.foreign + facts.seen
+        tokens = float(facts.tokens) + polled * batch / rules.waiting
         if tokens >= batch or waiting * LEAST >= batch:
             return False
     if load <= 0:
         return True
-    if rules.idle or facts.tpot_s >= rules.tpot_s:
+    if rules.idle or facts.cadence_s >= rules.tpot_s:
         return False
     kv_usage = facts.kv_usage
     if kv_usage < rules.kv_usage:

@@ -18,14 +18,19 @@ class Place(Protocol):
     load: int  # the batch: our attempts + foreign ones, running and waiting
     pending_tokens: int  # uncached prompt tokens of our attempts that wait
     foreign_waiting: int
-    whole_fresh: int  # of `waiting`: our attempts that show nothing until they are whole ...
+    # Of `waiting`: our attempts that are not streamed, as far as no poll has taken them over, ...
+    whole_fresh: int
+    whole_fresh_tokens: int
     whole_older: int
+    whole_older_tokens: int
+    whole_seen: int  # ... and those that the last poll saw waiting
+    polled_tokens: int  # prompt tokens that the engine was seen to take between two polls
     limit: int  # attempts at once
-    polls: int  # begun so far
+    polls_heard: int  # that came back, or failed
     kv_usage: float | None  # share of the KV cache in use, when it was last told ...
     kv_running: int  # ... and how many requests ran then; 0: not known
     kv_tokens: int | None  # tokens that fit into it
-    tpot_s: float | None  # seconds per output token, lately
+    cadence_s: float | None  # seconds per output token of the streams that run there now
 
 
 class Pool(Protocol):
@@ -40,6 +45,10 @@ class Pool(Protocol):
     def slots(self, place: Place) -> float | None:
         """Requests its engine runs at once, told or learned; None: nobody knows. Asked again after
         every poll."""
+
+    def guess(self, place: Place) -> float:
+        """Where nobody knows: requests that it may be sent before a poll shows what it does with
+        them. Asked again after every poll."""
 
     def is_blind(self, place: Place) -> bool:
         """Whether its engine tells nothing, or nothing that is new enough to be believed. Asked

@@ -12,7 +12,7 @@ from typing import Final
 from policies.queueing.contract import OrderPolicy, make_order
 from policies.queueing.ticket import CLASSES, ENDED, NEW, SENT, WAITING, Ticket
 from router.admission.choice import Choice, cost
-from router.admission.clockwork import Clockwork, Expired, Ticked
+from router.admission.clockwork import EARLY_S, Clockwork, Expired, Ticked
 from router.admission.counts import EVICTED, LEFT, QueueCounts
 from router.admission.door import Door, Doors
 from router.admission.drain import Drain
@@ -209,7 +209,7 @@ class Queue:
     def _wait(self, ticket: Ticket, now: float) -> None:
         self._predict(ticket)
         # The first that waits may be waiting for a poll; the tick says what comes after.
-        soon_s = _SOON_S if self._room.count else self._rules.poll_early_s
+        soon_s = _SOON_S if self._room.count else _FIRST_S
         self.next_at = min(self.next_at, now + soon_s, max(now, ticket.deadline))
         self._room.enter(ticket, now)
 
@@ -325,10 +325,10 @@ class Queue:
                 self.counts.inverted[ticket.urgency] += 1
                 break
         door.poll_s = 0.0  # something came of it
-        door.poll_at = min(door.poll_at, now + self._rules.poll_early_s)
+        door.poll_at = min(door.poll_at, now + EARLY_S)
         if self._room.count:  # or the next one would wait for a poll that was put off before
             self.next_at = min(self.next_at, door.poll_at)
-        self._doors.grant(door, 1, self._uncached(ticket))
+        self._doors.grant(door, self._uncached(ticket), ticket.streamed)
         return ticket
 
     def _uncached(self, ticket: Ticket) -> int:
@@ -577,6 +577,7 @@ class Queue:
 
 _SOON_S: Final = 0.1
 _GIVE_WAY: Final = 64  # tickets that give way to one newcomer at most
+_FIRST_S: Final = 0.02  # until an early poll is asked for the first that waits
 _LOOK_S: Final = 1.0  # between two looks at what reservations allow
 _FULL: Final = {
     Reason.QUEUE_FULL: "as many requests wait as may",

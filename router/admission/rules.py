@@ -47,7 +47,8 @@ class ClassRules:
         tokens = gates.prefill_tokens if own.prefill_tokens is None else own.prefill_tokens
         self.prefill_tokens = float(tokens)
         self.kv_usage = gates.kv_usage if own.kv_usage is None else own.kv_usage
-        self.tpot_s = gates.tpot_s if gates.tpot_s > 0.0 else inf
+        tpot_s = gates.tpot_s if own.tpot_s is None else own.tpot_s
+        self.tpot_s = tpot_s if tpot_s > 0.0 else inf
         self.idle = own.idle
         self.share = own.share
 
@@ -66,7 +67,6 @@ class Rules:
         "classes",
         "flow_depth",
         "mode",
-        "poll_early_s",
         "preempt_after_s",
         "preempt_budget",
         "preempt_gap",
@@ -95,7 +95,6 @@ class Rules:
         self.flow_depth = limits.flow
         self.bytes = limits.bytes
         self.absent_s = config.absent_s
-        self.poll_early_s = config.gates.poll_early_s
         self.reservations = config.reservations.enabled
         self.reserved_strictly = config.reservations.strict
         preemption = config.preemption
@@ -105,6 +104,11 @@ class Rules:
         self.preempt_budget = preemption.budget
         self.preempt_most = preemption.times
         self.preempt_whole_s = preemption.whole_s
+
+    @property
+    def bounds_pace(self) -> bool:
+        """Whether the pace of running streams closes a replica to any class."""
+        return any(own.tpot_s < inf for own in self.classes)
 
     def aged(self, level: float, age_s: float) -> float:
         """A level after so long a wait; age makes nobody more urgent than high."""

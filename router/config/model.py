@@ -243,6 +243,7 @@ class QueueClass(Frozen, frozen=True):
     waiting: Count | None = None  # `gates.waiting` of this class
     prefill_tokens: CountOrNone | None = None  # ... `gates.prefill_tokens`
     kv_usage: Share | None = None  # ... `gates.kv_usage`
+    tpot_s: SecondsOrOff | None = None  # ... `gates.tpot_s`
     idle: bool = False  # goes only where nothing runs
     share: Share = 0.4  # of the pool's tokens, where `reservations` are on
 
@@ -298,8 +299,7 @@ class QueueGates(Frozen, frozen=True):
     waiting: Count = 3  # requests without a first content event
     prefill_tokens: CountOrNone = 8192  # uncached prompt tokens: one batch; 0: only `waiting`
     kv_usage: Share = 0.95  # of a replica that takes no more
-    tpot_s: SecondsOrOff = 0.0  # seconds per output token, such as 0.15; 0: off
-    poll_early_s: Seconds = 0.02  # between two polls of a replica that somebody waits for
+    tpot_s: SecondsOrOff = 0.0  # seconds per output token of running streams, such as 0.15; 0: off
 
 
 class QueueLimits(Frozen, frozen=True):

@@ -4,43 +4,63 @@ A lease is the right to a slot at a replica: taken when the choice is made, give
 Counting at the choice, not when the request is sent, is what keeps a burst from going to one place;
 `release` may be called from every path on which an attempt can end, and only the first one counts.
 
-Rules of what waits at a replica:
-1. An own attempt waits from its choice until its first content event (`begun`).
-2. One that is not streamed shows nothing until it is whole: it waits until then, or until a poll
-   that began after it was sent, because that poll's own figures include it.
-3. Foreign load is what a poll counted beyond our own attempts of that moment. It stays until the
-   next poll, or until the signals are too old to be believed.
-4. Nothing here is ever negative, and with no lease and no foreign load everything is 0.
+An engine's gauges lag: vLLM 0.32 shows what was sent 0.5 to 1 s ago, so a poll that is later than a
+send does not include it. What is known of an own attempt therefore has two sources. A stream tells
+by itself when it begins. An attempt that is not streamed ("whole") shows nothing until it ends, and
+is left to the gauges only when they can include it.
 
-Must never: import anything of ours, or know what a replica is.
+Rules of what waits at a replica:
+1. An own stream waits from its choice until its first content event (`begun`).
+2. A whole attempt is unseen, and waits, until it ends or until a poll takes it over. A poll takes
+   over the attempts that were sent at least `SETTLE_S` before it began.
+3. Of the attempts that were taken over, so many wait as the gauges say: the requests that wait at
+   the engine beyond the own ones that are known to wait, and the own ones that the gauges miss.
+4. An attempt that ends after it ran frees a place in the engine's batch: one that waits by rule 3
+   begins. So the count falls between two polls.
+5. Foreign load is what a poll counted beyond our own attempts, now or at the poll before: requests
+   that have just ended stand in lagging gauges. It stays until the next poll, or until the signals
+   are too old to be believed. What waits of it is no more than what is there of it.
+6. Nothing here is ever negative, and with no lease and no foreign load everything is 0.
+
+Every step is O(1). Must never: import anything of ours, know what a replica is, or look at a clock.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
+
+SETTLE_S: Final = 1.0  # until vLLM 0.32's gauges show what was sent, at the latest
 
 
 class Slots(Protocol):
     """What is counted per replica. The first four are what policies see."""
 
     inflight: int  # own attempts under way
-    waiting: int  # own ones that wait (rules 1 and 2) + foreign ones that wait
+    waiting: int  # own ones that wait (rules 1 to 3) + foreign ones that wait
     load: int  # own attempts under way + foreign ones, running and waiting
-    pending_tokens: int  # uncached prompt tokens of own attempts that wait
+    pending_tokens: int  # uncached prompt tokens of own attempts that wait by rule 1 or are unseen
     foreign_waiting: int
     foreign_load: int
     polls: int  # polls begun so far
-    polls_seen: int  # the number of the last poll that came back
-    whole_fresh: int  # whole (not streamed) attempts waiting, sent since the last poll began ...
+    polls_heard: int  # polls that came back, or failed
+    polled_inflight: int  # own attempts under way when the last poll was counted
+    polled_tokens: int  # prompt tokens of whole attempts that the engine was seen to take at once
+    # Whole attempts that are unseen, in two generations: sent since `whole_marked_at` ...
+    whole_fresh: int
     whole_fresh_tokens: int
-    whole_older: int  # ... and before it began
+    whole_older: int  # ... and before it
     whole_older_tokens: int
+    whole_turn: int  # number of the fresh generation
+    whole_marked_at: float  # seconds
+    whole_settled: bool  # the poll under way began `SETTLE_S` or more after that
+    whole_taken: int  # whole attempts under way that a poll has taken over ...
+    whole_seen: int  # ... and those of them that wait
 
 
 class Lease:
     """One slot. Making it takes the slot."""
 
-    __slots__ = ("_holder", "_poll", "_streamed", "_tokens", "_waits")
+    __slots__ = ("_holder", "_streamed", "_tokens", "_turn", "_waits")
 
     def __init__(self, holder: Slots, tokens: int = 0, streamed: bool = True) -> None:
         """`tokens`: the prompt's, without those that the replica holds in its cache."""
@@ -48,12 +68,13 @@ class Lease:
         self._tokens = tokens
         self._streamed = streamed
         self._waits = True
-        self._poll = holder.polls
+        self._turn = 0
         holder.inflight += 1
         holder.waiting += 1
         holder.load += 1
         holder.pending_tokens += tokens
         if not streamed:
+            self._turn = holder.whole_turn
             holder.whole_fresh += 1
             holder.whole_fresh_tokens += tokens
 
@@ -68,55 +89,105 @@ class Lease:
             return
         self._waits = False
         if not self._streamed:
-            if self._poll == holder.polls:
+            age = holder.whole_turn - self._turn
+            if age == 0:
                 holder.whole_fresh -= 1
                 holder.whole_fresh_tokens -= self._tokens
-            elif self._poll >= holder.polls_seen:
+            elif age == 1:
                 holder.whole_older -= 1
                 holder.whole_older_tokens -= self._tokens
             else:
-                return  # a poll has taken it over already
+                holder.whole_taken -= 1
+                _one_begins(holder)
+                return
+            _one_begins(holder)
         holder.waiting -= 1
         holder.pending_tokens -= self._tokens
 
     def release(self) -> None:
-        if self._holder is None:
+        holder = self._holder
+        if holder is None:
             return
-        self.begun()
-        holder, self._holder = self._holder, None
+        if self._waits:
+            self.begun()
+        elif self._streamed and holder.whole_seen:
+            _one_begins(holder)
+        self._holder = None
         holder.inflight -= 1
         holder.load -= 1
 
 
-def poll_begins(slots: Slots) -> int:
+def _one_begins(slots: Slots) -> None:
+    """A place in the engine's batch is free (rule 4)."""
+    if slots.whole_seen:
+        slots.whole_seen -= 1
+        slots.waiting -= 1
+
+
+def poll_begins(slots: Slots, now: float) -> int:
     """A poll is being sent; the number to give back with its answer."""
     slots.polls += 1
-    slots.whole_older += slots.whole_fresh
-    slots.whole_older_tokens += slots.whole_fresh_tokens
-    slots.whole_fresh = slots.whole_fresh_tokens = 0
+    slots.whole_settled = now - slots.whole_marked_at >= SETTLE_S
     return slots.polls
 
 
-def poll_counted(slots: Slots, number: int, running: int | None, waiting: int | None) -> None:
+def poll_failed(slots: Slots) -> None:
+    """A poll told nothing."""
+    slots.polls_heard += 1
+
+
+def poll_counted(
+    slots: Slots, number: int, running: int | None, waiting: int | None, now: float
+) -> None:
     """A poll came back: `running` and `waiting` at the engine, everybody's (None: it did not say).
 
-    Polls of one replica must not overlap.
+    Polls of one replica must not overlap; the answer to an earlier one takes nothing over.
     """
-    if waiting is not None or running is not None:
-        slots.polls_seen = number
-        slots.waiting -= slots.whole_older
-        slots.pending_tokens -= slots.whole_older_tokens
-        slots.whole_older = slots.whole_older_tokens = 0
-    own_waiting = slots.waiting - slots.foreign_waiting
-    foreign_waiting = max(0, (waiting or 0) - own_waiting)
-    # Whole attempts that wait at the engine are in `foreign_waiting` now and in `inflight`: once.
-    foreign_load = max(0, (running or 0) + (waiting or 0) - slots.inflight)
+    slots.polls_heard += 1
+    if waiting is None and running is None:
+        _foreign(slots, 0, 0)
+        return
+    there = (running or 0) + (waiting or 0)
+    if slots.whole_settled and number == slots.polls:
+        _take_over(slots, waiting or 0, now)
+    # Own attempts that are known to wait, or unseen.
+    own_waiting = slots.waiting - slots.foreign_waiting - slots.whole_seen
+    more_waiting = max(0, (waiting or 0) - own_waiting)
+    missing = 0
+    if waiting is not None and running is not None:
+        missing = max(0, slots.inflight - own_waiting - there)
+    seen = min(slots.whole_taken, more_waiting + missing)
+    foreign_load = max(0, there - max(slots.inflight, slots.polled_inflight))
+    foreign_waiting = max(0, more_waiting - seen)
+    if running is not None:
+        foreign_waiting = min(foreign_waiting, foreign_load)
+    slots.waiting += seen - slots.whole_seen
+    slots.whole_seen = seen
+    slots.polled_inflight = slots.inflight
     _foreign(slots, foreign_waiting, foreign_load)
 
 
 def signals_lost(slots: Slots) -> None:
     """The last poll is too old to be believed: only what we have sent ourselves counts."""
     _foreign(slots, 0, 0)
+
+
+def _take_over(slots: Slots, waiting: int, now: float) -> None:
+    """Whole attempts of the older generation are what the gauges say; the fresh one becomes it."""
+    tokens = slots.whole_older_tokens
+    slots.waiting -= slots.whole_older
+    slots.pending_tokens -= tokens
+    slots.whole_taken += slots.whole_older
+    # As much as this was prefilled in the meantime, unless the engine still has a queue.
+    slots.polled_tokens //= 2
+    if not waiting:
+        slots.polled_tokens = max(slots.polled_tokens, tokens)
+    slots.whole_older = slots.whole_fresh
+    slots.whole_older_tokens = slots.whole_fresh_tokens
+    slots.whole_fresh = slots.whole_fresh_tokens = 0
+    slots.whole_turn += 1
+    slots.whole_marked_at = now
+    slots.whole_settled = False
 
 
 def _foreign(slots: Slots, waiting: int, load: int) -> None:

@@ -30,6 +30,7 @@ from router.dispatch.race import Race
 from router.dispatch.reply import Reply
 from router.dispatch.tenants import Entry
 from router.dispatch.usage import UNKNOWN, UsageTap
+from router.fleet.cadence import Cadence
 from router.fleet.owners import response_id
 from router.fleet.replica import Replica
 from router.fleet.tokens.provider import Question
@@ -55,6 +56,7 @@ class Exchange:
 
     __slots__ = (
         "_broke_at",
+        "_cadence",
         "_client",
         "_commit_due",
         "_d",
@@ -146,6 +148,7 @@ class Exchange:
         self._waits_since = 0.0  # in the queue, now; 0: it does not
         self._waited_s = 0.0  # there, before now
         self._broke_at = 0.0  # its last content, while another replica is asked for the rest
+        self._cadence: Cadence | None = None  # of the replica whose stream is relayed now
         self.common = b""
         self.first_at = 0.0
         self.answered_by: Replica | None = None  # whose content went to the client
@@ -267,12 +270,12 @@ class Exchange:
             self._tell_inside_stream(reader)
             return None
         if head.is_sse and not leg.is_encoded:
-            self._watch(leg, before)
+            self._watch(leg, before, now)
         if not has_begun:
             self._begin_reply(reader, leg.replica)
         return reply
 
-    def _watch(self, leg: Leg, before: Replica | None) -> None:
+    def _watch(self, leg: Leg, before: Replica | None, now: float) -> None:
         """A leg's stream of events goes to the client, behind what `before` said of it."""
         d, reply = self._d, self.reply
         stream = reply.continuation
@@ -289,7 +292,12 @@ class Exchange:
             whole=begins or stream is not None,
             engine=replica.engine,
             quiet=leg.quiet_events,
+            meter=replica.cadence,
         )
+        if self._stall_due == NEVER:
+            self._cadence = replica.cadence
+            # The first content, and what comes before it and behind the last.
+            self._cadence.begins(now, leg.quiet_events + 2)
         if stream is not None and before is not None:
             d.metrics.continuation(Outcome.CONTINUED)
             d.chooser.finished(self.view, before, stream.tokens)
@@ -302,6 +310,7 @@ class Exchange:
 
     def awaits_rest(self, now: float) -> None:
         """The stream broke, and another replica was asked for its rest."""
+        self._stop_cadence(now)
         self._broke_at = self.said_at()
         self.reply.wait_due = now + self.timeouts.first_token_s
         self.deadline = min(self.reply.wait_due, self._total_due, self.race.due())
@@ -453,8 +462,16 @@ class Exchange:
             self._cancel(reason)
             self._finish(reason, monotonic())
 
+    def _stop_cadence(self, now: float) -> None:
+        """The stream ends, or its client no longer lets it go on."""
+        cadence, self._cadence = self._cadence, None
+        if cadence is not None:
+            cadence.ends(now)
+
     def client_paused(self) -> None:
-        self._stall_due = monotonic() + self._d.config.timeouts.write_stall_s
+        now = monotonic()
+        self._stop_cadence(now)
+        self._stall_due = now + self._d.config.timeouts.write_stall_s
         self.deadline = min(self.deadline, self._stall_due)
         for leg in self.race.legs:
             if leg.conn is not None:
@@ -462,8 +479,13 @@ class Exchange:
 
     def client_resumed(self) -> None:
         self._stall_due = NEVER
-        reply = self.reply
-        reply.wait_due = max(reply.wait_due, monotonic() + reply.gap_s)
+        now = monotonic()
+        reply, replica = self.reply, self.answered_by
+        reply.wait_due = max(reply.wait_due, now + reply.gap_s)
+        is_relayed = reply.is_counted and not self._broke_at
+        if replica is not None and is_relayed and self._cadence is None:
+            self._cadence = replica.cadence
+            self._cadence.begins(now)
         for leg in self.race.legs:
             if leg.conn is not None:
                 leg.conn.resume(PAUSE_CLIENT)
@@ -518,6 +540,7 @@ class Exchange:
         if self._done:
             return
         self._done = True
+        self._stop_cadence(now)
         if self.route.inference:
             self.usage = self.reply.usage(is_whole)
         if self.reply.continuation is not None:

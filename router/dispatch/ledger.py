@@ -67,6 +67,8 @@ class Ledger:
         winner = exchange.life.winner
         replica = exchange.answered_by
         if replica is not None:
+            if winner is not None and winner.held and reason is Reason.OK:
+                replica.expected_hits += 1
             self._count_tokens(exchange, replica, urgency, now)
         if urgency:
             self._count_usage(exchange, urgency, reason)
@@ -210,4 +212,7 @@ class Ledger:
                 self.metrics.paced(urgency, tpot_s)
                 if exchange.life.continuations == 0:  # of two, the seam is no pace of either
                     replica.paced(tpot_s)
+                    events = exchange.reply.content_events
+                    if is_exact and events > 0:
+                        replica.cadence.learn(output, events)
         self._chooser.finished(view, replica, usage.output_tokens)

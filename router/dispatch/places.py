@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from router.admission.place import Place
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
-from router.fleet.utilisation import capacity
+from router.fleet.utilisation import slots_of
 
 _PIN = "\x00"  # no model's name begins with it
 _LANES = 1024  # remembered at once
@@ -52,7 +52,11 @@ class Places:
 
     def slots(self, place: Place) -> float | None:
         assert isinstance(place, Replica)
-        return capacity(place)
+        return slots_of(place)
+
+    def guess(self, place: Place) -> float:
+        assert isinstance(place, Replica)
+        return place.learned.guess
 
     def is_blind(self, place: Place) -> bool:
         assert isinstance(place, Replica)

@@ -217,6 +217,16 @@ class Reply:
         return False
 
     @property
+    def is_counted(self) -> bool:
+        """Whether it is a stream of events that can be read."""
+        return self._tap is not None
+
+    @property
+    def content_events(self) -> int:
+        """Of a stream; 0: it is none, or it is opaque."""
+        return 0 if self._tap is None else self._tap.content_events
+
+    @property
     def has_failed(self) -> bool:
         """The stream told an error of the engine's."""
         return self._tap is not None and self._tap.errors.has_seen

@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from router.dispatch.usage_shapes import Told
+from router.fleet.cadence import Cadence
 from router.wire.sse import ERROR_MARKS, ErrorWatch
 
 
@@ -152,6 +153,7 @@ class UsageTap:
         "_is_withheld",
         "_last",
         "_last_at",
+        "_meter",
         "_needle",
         "_quiet",
         "_takes_out",
@@ -166,8 +168,11 @@ class UsageTap:
         whole: bool = False,
         engine: str | None = None,
         quiet: int = 0,
+        meter: Cadence | None = None,
     ) -> None:
-        """`quiet`: events of this stream that are known to come before any content."""
+        """`quiet`: events of this stream that are known to come before any content. `meter`: told
+        of every event."""
+        self._meter = Cadence() if meter is None else meter
         self.errors = ErrorWatch()
         self._takes_out = takes_out
         self._whole = whole
@@ -192,6 +197,7 @@ class UsageTap:
             and self._needle not in data
         ):
             self._events += 1
+            self._meter.events += 1
             return data
         return self._look(data)
 
@@ -202,6 +208,11 @@ class UsageTap:
         if self._needle in rest:
             self._note(rest)
         return self._without_usage(rest) if self._is_withheld else b""
+
+    @property
+    def content_events(self) -> int:
+        """Events with content, of a whole stream that told its usage in an event of its own."""
+        return self._events - self._quiet - 2
 
     @property
     def takes_out(self) -> bool:
@@ -246,6 +257,7 @@ class UsageTap:
                 and self._needle not in data
             ):
                 self._events += 1
+                self._meter.events += 1
                 return data
         if self._drops_lf:
             self._drops_lf = False
@@ -262,7 +274,9 @@ class UsageTap:
             return b"" if self._is_withheld and len(event) <= _HELD else self._release(data)
         done = data[:end] if is_cut else data
         whole = bytes(event) + done if event else done
-        self._events += _count(whole)
+        count = _count(whole)
+        self._events += count
+        self._meter.events += count
         was_withheld = self._is_withheld
         out = whole if was_withheld else done
         if self._needle in whole:

@@ -94,6 +94,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of silence before a stream gets a comment (default: as the persona does it)",
     )
     add("--no-metrics", action="store_true", help="as started without the flag for metrics")
+    add(
+        "--gauge-lag",
+        type=_lag,
+        default=_DEFAULTS.gauge_lag_s,
+        metavar="SECONDS",
+        help="vLLM only: age of the gauges in /metrics, up to 1 in vLLM 0.32 (default: 0)",
+    )
     add("--kv-events", action="store_true", help="publish KV events over ZMQ (needs pyzmq)")
     add(
         "--kv-events-topic",
@@ -143,6 +150,7 @@ def settings_from(args: argparse.Namespace) -> list[EngineSettings]:
                 prefix_caching=not args.no_prefix_caching,
                 wait_first_token=args.wait_first_token,
                 keep_alive_s=args.sse_keep_alive_interval,
+                gauge_lag_s=args.gauge_lag,
                 metrics=not args.no_metrics,
                 kv_events=args.kv_events,
                 kv_events_topic=args.kv_events_topic,
@@ -186,6 +194,13 @@ def _factor(value: str) -> float:
     number = float(value)
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError("must be more than 0")
+    return number
+
+
+def _lag(value: str) -> float:
+    number = float(value)
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError("must be 0 or more")
     return number
 
 

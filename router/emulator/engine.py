@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from router.emulator.core import FINISHED, FIRST_TOKEN, EngineCore, Request
 from router.emulator.faults import FaultPlan, Faults
+from router.emulator.gauges import Gauges, LaggingGauges
 from router.emulator.kv_events import KvEvent
 from router.emulator.settings import EngineSettings
 from router.emulator.statistics import Statistics
@@ -86,6 +87,8 @@ class Engine:
         self.stats = Statistics()
         # What the last requests said of their priority, as they said it; None: nothing.
         self.priorities: deque[Any] = deque(maxlen=PRIORITIES_KEPT)
+        self.scrapes = 0  # pages of metrics that were asked for
+        self._lagging = LaggingGauges(settings.gauge_lag_s) if settings.gauge_lag_s else None
         self.sleep_level = 0  # 0: awake; 1: weights offloaded; 2: all discarded
         self.on_step: Callable[[], None] | None = None  # after each step boundary
         self.on_finished: Callable[[Job], None] | None = None
@@ -97,6 +100,7 @@ class Engine:
     def submit(self, job: Job) -> None:
         """Raises ValueError for a job that could never run."""
         self.core.submit(job, monotonic())
+        self._note_gauges()
         if self._timer is None:
             self._arm()
 
@@ -113,6 +117,7 @@ class Engine:
         Not counted as ended by "abort": vLLM does not count these either.
         """
         self.core.abort(job.id, monotonic())
+        self._note_gauges()
 
     def kill(self, job: Job, error: Exception | None = None) -> bool:
         """Somebody else ends it: its client gets what there is, or this error. False: it ended."""
@@ -126,6 +131,18 @@ class Engine:
                 job.finish_reason = "abort"
                 job.done.set_result(True)
         return True
+
+    def gauges(self) -> Gauges:
+        """What a page of metrics shows of what runs and waits."""
+        core = self.core
+        state = Gauges(core.running, core.waiting, core.kv_usage)
+        return state if self._lagging is None else self._lagging.read(state, monotonic())
+
+    def _note_gauges(self) -> None:
+        if self._lagging is not None:
+            core = self.core
+            state = Gauges(core.running, core.waiting, core.kv_usage)
+            self._lagging.note(state, monotonic())
 
     def set_faults(self, faults: Faults) -> bool:
         """Replace the faults of all requests and of the engine. False: meant for another one."""
@@ -231,6 +248,7 @@ class Engine:
             stats.between_tokens(core.clock - before, tokens)
         if core.kv_log:
             self._tell_kv()
+        self._note_gauges()
         if self.on_step is not None:
             self.on_step()
         if self._timer is None:

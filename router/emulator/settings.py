@@ -38,6 +38,7 @@ class EngineSettings:
     prefix_caching: bool = True
     wait_first_token: bool = False  # stream heads come with the first token, as SGLang's do
     keep_alive_s: float | None = None  # silence before an SSE comment; None: as the persona does
+    gauge_lag_s: float = 0.0  # vLLM only: age of the gauges that /metrics shows
     metrics: bool = True  # False: as an engine started without the flag for them
     kv_events: bool = False  # publish what the prefix cache holds over ZMQ
     kv_events_topic: str = ""  # {address}, {url}, {name} and {model} are filled in
@@ -55,6 +56,10 @@ class EngineSettings:
             raise ValueError("speed must be more than 0")
         if self.keep_alive_s is not None and not 0 < self.keep_alive_s < float("inf"):
             raise ValueError("the keep-alive interval must be more than 0")
+        if not 0 <= self.gauge_lag_s < float("inf"):
+            raise ValueError("the lag of the gauges is 0 or more seconds")
+        if self.gauge_lag_s and self.persona != "vllm":
+            raise ValueError(f"the gauges of {self.persona} cannot lag")
         if self.scheduling_policy not in ("fcfs", "priority"):
             raise ValueError("the scheduling policy is fcfs or priority")
         if self.kv_events and not self.prefix_caching:

@@ -15,6 +15,7 @@ from router.config.address import parse_replica_url
 from router.config.model import Health as HealthRules
 from router.config.model import Replica as Config
 from router.core.progress import SMOOTHING, Progress
+from router.fleet.cadence import Cadence
 from router.fleet.engines.detect import ENGINES
 from router.fleet.health import Health
 from router.fleet.signals import NO_SIGNALS
@@ -23,21 +24,26 @@ from router.wire.pool import Pool
 from router.wire.sweep import NEVER
 
 UNLIMITED = sys.maxsize
+MISSES = 3  # requests; one may find its blocks evicted
 
 
 class Replica(Candidate):
     """A replica of the fleet."""
 
     __slots__ = (
+        "_doubted_hits",
         "address",
         "apart",
         "asked_at",
         "base_path",
         "before_trial",
         "by_priority",
+        "cadence",
+        "cadence_s",
         "checks_keys",
         "config",
         "engine",
+        "expected_hits",
         "foreign_load",
         "foreign_waiting",
         "health",
@@ -49,8 +55,10 @@ class Replica(Candidate):
         "max_inflight",
         "models",
         "objects",
+        "polled_inflight",
+        "polled_tokens",
         "polls",
-        "polls_seen",
+        "polls_heard",
         "pool",
         "progress",
         "refuses_priority",
@@ -61,8 +69,13 @@ class Replica(Candidate):
         "told",
         "whole_fresh",
         "whole_fresh_tokens",
+        "whole_marked_at",
         "whole_older",
         "whole_older_tokens",
+        "whole_seen",
+        "whole_settled",
+        "whole_taken",
+        "whole_turn",
     )
 
     def __init__(self, config: Config, rules: HealthRules, pool: Pool) -> None:
@@ -86,9 +99,13 @@ class Replica(Candidate):
         self.served = 0  # attempts that went well
         # Counted by `core/lease.py`.
         self.foreign_load = self.foreign_waiting = 0
-        self.polls = self.polls_seen = 0
+        self.polls = self.polls_heard = 0
+        self.polled_inflight = self.polled_tokens = 0
         self.whole_fresh = self.whole_fresh_tokens = 0
         self.whole_older = self.whole_older_tokens = 0
+        self.whole_turn = self.whole_taken = self.whole_seen = 0
+        self.whole_marked_at = 0.0
+        self.whole_settled = False
         # What the engine said last, and when (monotonic seconds).
         self.engine: str | None = config.engine  # None: not detected yet
         self.signals = NO_SIGNALS
@@ -102,7 +119,12 @@ class Replica(Candidate):
         self.low_first: bool | None = None  # ... lower numbers first
         self.refuses_priority = False  # it has said that it knows none
         self.told = NO_SIGNALS  # the same, kept when it is too old to be believed
+        # Requests that ended since the last hit in the prefix cache, and should have hit it.
+        self.expected_hits = 0
+        self._doubted_hits = 0  # ... as of the poll before
         self.learned = LearnedCapacity()
+        self.cadence = Cadence()  # counted by the streams that are relayed from it, ...
+        self.cadence_s: float | None = None  # ... as of the last poll; None: none runs
 
     def adopt(self, config: Config, rules: HealthRules) -> None:
         """The same replica with other settings; what is known of it stays."""
@@ -143,6 +165,22 @@ class Replica(Candidate):
         """A stream took `tpot_s` per output token after the first."""
         usual = self.tpot_s
         self.tpot_s = tpot_s if usual is None else usual + (tpot_s - usual) * SMOOTHING
+
+    def misses_cache(self, before: int | None, now: int | None) -> bool:
+        """Whether the prefix cache must have been reset: `MISSES` requests that should have hit it
+        have ended, a poll has passed so that lagging counters show them, and none of them did.
+
+        `before`, `now`: the engine's totals of hits; one that never had a hit may have no cache. No
+        engine tells of a reset by a counter.
+        """
+        if not before or now != before:
+            self.expected_hits = self._doubted_hits = 0
+            return False
+        if self._doubted_hits < MISSES:
+            self._doubted_hits = self.expected_hits
+            return False
+        self.expected_hits = self._doubted_hits = 0
+        return True
 
     # -- how long is too long -----------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from router.config.model import Health as HealthRules
 from router.core.errors import Reason, RouterError
-from router.core.lease import poll_counted, signals_lost
+from router.core.lease import poll_counted, poll_failed, signals_lost
 from router.fleet.engines.vllm import read_load_header
 from router.fleet.health import BLAMED, RACES, SILENT
 from router.fleet.knowledge import Knowledge
@@ -382,8 +382,15 @@ class Fleet:
         replica.kv_running = signals.running or 0
         replica.slots = signals.slots
         self._twins.observed(replica, told)
-        poll_counted(replica, poll, signals.running, signals.waiting)
-        replica.learned.observed(signals.running, signals.waiting, signals.kv_usage)
+        poll_counted(replica, poll, signals.running, signals.waiting, now)
+        replica.learned.observed(
+            signals.running,
+            signals.waiting,
+            signals.kv_usage,
+            signals.preemptions,
+            replica.pending_tokens,
+        )
+        replica.cadence_s = replica.cadence.look(now)
         if has_worked(told, signals):
             replica.progress.at = now
             if self._look(replica, now):
@@ -398,7 +405,12 @@ class Fleet:
             replica.health.begins_slowly(now)
             replica.refuses_priority = False  # it may be another version
             self._on_event("restarted", replica)
+        elif replica.misses_cache(told.cache_hits, signals.cache_hits):
+            self.knowledge.restarted(replica)
+            self._on_event("cache_reset", replica)
         if signals.asleep != before.asleep:
+            if signals.asleep:  # vLLM and SGLang give the KV cache's memory away
+                self.knowledge.restarted(replica)
             self._on_event("asleep" if signals.asleep else "awake", replica)
             self.rebuild()
         self._room(replica)
@@ -413,6 +425,8 @@ class Fleet:
     def unobserved(self, replica: Replica, problem: str, now: float) -> None:
         """A poll that told nothing. What was told before counts until it is too old."""
         self.polls_failed[problem] = self.polls_failed.get(problem, 0) + 1
+        poll_failed(replica)
+        replica.cadence_s = replica.cadence.look(now)
         if replica.signals is not NO_SIGNALS and now - replica.signals_at > self.stale_s:
             was_asleep = replica.signals.asleep
             replica.signals = NO_SIGNALS

@@ -2,11 +2,19 @@
 all: who hedges, who admits, who shows it.
 
 The capacity of a replica is what it was configured to take, or what its engine says, whichever is
-less; without either it is learned, from two things that polls show. What runs takes a share of the
-KV cache: so many times as much would fit. And an engine that goes on queueing is full with what it
-runs, whatever its cache has room for; but a prompt waits for the step under way, too, and an engine
-with room in its cache is believed to be full only after a long time of it. One that runs more than
-it was thought to hold was not full. Until something is learned nothing is said: `None`, never 0.
+less; without either it is learned, from what polls show:
+
+1. What runs holds a share of the KV cache: so many times as much would fit.
+2. An engine with a queue whose running count does not grow from one poll to the next is full with
+   what it runs. One poll is enough where its KV cache is full or where it has preempted a request.
+   A queue may also be prompts on their way into the batch: where more than a batch of prompt tokens
+   waits there and the cache has room, more polls are needed.
+3. An engine that runs more than it was thought to hold was not full. Without a queue at that moment
+   its slots are unknown again.
+
+Until something is learned nothing is said: `None`, never 0. For admission there is a guess instead
+(`guess`): `FIRST` requests, `GROWTH` times what ran at a poll that showed no queue, or exactly what
+ran at one that did.
 
 Must never: do I/O, or take what is unknown for idle or for full.
 """
@@ -16,22 +24,34 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-POLLS: Final = 3  # in a row with a queue at a full cache (or one of which nothing is known) ...
-POLLS_ROOM: Final = 10  # ... and at one with room; less are prompts on their way into the batch
+POLLS: Final = 2  # in a row with a queue and no growth ...
+POLLS_PREFILL: Final = 5  # ... where the queue may be prompts on their way into the batch
+PREFILL_TOKENS: Final = 8192  # vLLM 0.32's batch; what waits beyond it may wait for its prefill
+STEADY: Final = 0.9  # of the most in these polls: an engine that runs less is emptying
 KV_FULL: Final = 0.8  # share of the cache that is held; from here on what waits waits for room
 KV_LEAST: Final = 0.02  # below it the share says too little of what would fit
 SMOOTHING: Final = 0.25  # of a poll, in what is learned
+FIRST: Final = 8.0  # twice the slots of the smallest engines; doubling fills 256 in five steps
+GROWTH: Final = 4.0  # a poll may be a second old: three of them fill an engine of 256 slots
 
 
 class LearnedCapacity:
     """The requests an engine runs at once, by what its polls show."""
 
-    __slots__ = ("_fit", "_full", "_queued")
+    __slots__ = ("_fit", "_full", "_is_sure", "_peak", "_preemptions", "_queued", "guess")
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """The engine was started anew, maybe with other settings."""
         self._full: float | None = None  # what it ran while it queued; None: it never did
         self._fit: float | None = None  # what would fit into its cache; None: not known
-        self._queued = 0  # polls in a row that showed a queue
+        self._is_sure = False  # nothing has contradicted `_full` since
+        self._queued = 0  # polls in a row that showed a queue and no growth
+        self._peak = 0  # the most that ran in them
+        self._preemptions: int | None = None
+        self.guess = FIRST  # requests that may be there while `slots` is None
 
     @property
     def requests(self) -> float | None:
@@ -40,11 +60,23 @@ class LearnedCapacity:
             return self._fit if self._full is None else self._full
         return min(self._full, self._fit)
 
+    @property
+    def slots(self) -> float | None:
+        """The same, where the engine was seen to be full; None: it was not."""
+        return self.requests if self._is_sure else None
+
     def observed(
-        self, running: int | None, waiting: int | None, kv_usage: float | None = None
+        self,
+        running: int | None,
+        waiting: int | None,
+        kv_usage: float | None = None,
+        preemptions: int | None = None,
+        tokens: int = 0,
     ) -> None:
-        """One poll: everybody's requests at the engine, and the share of its KV cache that they
-        hold. None: it did not say."""
+        """One poll: everybody's requests at the engine, the share of its KV cache that they hold,
+        and its preemptions so far. None: it did not say. `tokens`: of prompts that wait there."""
+        before, self._preemptions = self._preemptions, preemptions
+        has_preempted = before is not None and preemptions is not None and preemptions > before
         if running is None or waiting is None:
             self._queued = 0
             return
@@ -52,15 +84,30 @@ class LearnedCapacity:
             self._fit = _smoothed(self._fit, running / kv_usage)
         if self._full is not None and running > self._full:
             self._full = float(running)
-        self._queued = self._queued + 1 if waiting and running else 0
-        has_room = kv_usage is not None and kv_usage < KV_FULL
-        if self._queued >= (POLLS_ROOM if has_room else POLLS):
+            self._is_sure = self._is_sure and waiting > 0
+        if not waiting:
+            self.guess = max(self.guess, GROWTH * running)
+            self._queued = 0
+            return
+        if not running:
+            self._queued = 0  # it hangs
+            return
+        self.guess = float(running)
+        is_steady = self._queued > 0 and STEADY * self._peak <= running <= self._peak
+        if is_steady:
+            self._queued += 1
+        else:
+            self._queued = 1
+            self._peak = running
+        has_room = kv_usage is None or kv_usage < KV_FULL
+        needed = POLLS
+        if not has_room or has_preempted:
+            needed = 1
+        elif tokens >= PREFILL_TOKENS:
+            needed = POLLS_PREFILL
+        if self._queued >= needed:
             self._full = _smoothed(self._full, running)
-
-    def forget(self) -> None:
-        """The engine was started anew, maybe with other settings."""
-        self._full = self._fit = None
-        self._queued = 0
+            self._is_sure = True
 
 
 def _smoothed(known: float | None, seen: float) -> float:
@@ -80,13 +127,20 @@ class Measured(Protocol):
 
 
 def capacity(replica: Measured) -> float | None:
-    """Requests that run at once; None: nobody knows."""
+    """Requests that run at once, as far as anything tells; None: nobody knows."""
     configured, slots = replica.configured_slots, replica.slots
     if configured is not None and slots is not None:
         return min(configured, slots)
     if configured is not None:
         return configured
     return slots if slots is not None else replica.learned.requests
+
+
+def slots_of(replica: Measured) -> float | None:
+    """Requests that the engine runs at once, told or seen; None: it was never seen to be full.
+
+    `max_inflight` is no answer to this: it may be far above what the engine runs."""
+    return replica.learned.slots if replica.slots is None else replica.slots
 
 
 def utilisation(replicas: Iterable[Measured]) -> float | None:

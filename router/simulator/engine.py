@@ -20,6 +20,7 @@ from router.simulator.clock import Clock
 from router.simulator.scenario import Fault, Straggling
 
 if TYPE_CHECKING:
+    from router.fleet.replica import Replica
     from router.simulator.exchange import Leg
 
 
@@ -119,6 +120,16 @@ class SimulatedEngine:
             return leg.made  # it has not arrived, or died with another life
         self.core.settle(self._clock.now)
         return self.core.generated(leg)
+
+    def count_tokens(self, replica: Replica) -> None:
+        """The tokens that a router's streams have made since they were last counted."""
+        core = self.core
+        core.settle(self._clock.now)
+        for leg in core.rows():
+            if leg.replica is replica and leg.relayed:
+                made = core.generated(leg)
+                replica.cadence.events += made - leg.relayed
+                leg.relayed = made
 
     def totals(self) -> EngineTotals:
         """Up to now."""

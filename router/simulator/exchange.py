@@ -43,6 +43,7 @@ class Leg(Request):
         "is_overdue",
         "made",
         "overdue_due",
+        "relayed",
         "replica",
         "streamed",
     )
@@ -74,6 +75,7 @@ class Leg(Request):
         self.overdue_due = inf  # when the fleet is asked whether its first token is too late
         self.is_overdue = False  # it is, and that counts against the replica
         self.made = 0  # tokens it had when it was lost
+        self.relayed = 0  # tokens of a stream that goes to the client, as far as they were counted
 
     def connected(self) -> None:
         """It is on its way in."""
@@ -382,6 +384,9 @@ class SimulatedExchange:
         self.outcome.first = now
         self._set_timer(now + router.token_gap_s)
         ttft_s = now - attempt.began if self.streamed else None
+        if self.streamed:
+            replica.cadence.begins(now)
+            leg.relayed = 1
         router.fleet.showed_content(
             replica, now, attempt.began, ttft_s, attempt.tokens, leg.is_alone
         )
@@ -537,6 +542,11 @@ class SimulatedExchange:
             router.budget.give()
         if router.line is not None:
             self._leave(router.line, reason, now, answered)
+        if answered is not None and answered.relayed:
+            made = arrival.output_tokens if reason is Reason.OK else answered.made
+            cadence = answered.replica.cadence
+            cadence.events += max(0, made - answered.relayed)
+            cadence.ends(now)
         metrics = router.metrics
         outcome.ended = now
         outcome.reason = reason
@@ -554,6 +564,8 @@ class SimulatedExchange:
         if answered is not None:
             output: int | None = answered.made or None
             if reason is Reason.OK:
+                if answered.attempt.held:
+                    answered.replica.expected_hits += 1
                 output = arrival.output_tokens
                 outcome.cached_tokens = cached = answered.cached_tokens
                 metrics.counted_tokens(model, arrival.prompt_tokens, output, cached)

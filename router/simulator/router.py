@@ -202,6 +202,8 @@ class SimulatedRouter:
                 replica.pending_tokens,
                 replica.whole_fresh,
                 replica.whole_older,
+                replica.whole_taken,
+                replica.whole_seen,
             )
             if any(own):
                 found.append(f"router {self.number}: leases of {replica.id} are out: {own}")

@@ -14,7 +14,7 @@ from math import inf
 from random import Random
 
 from router.core.lease import poll_begins
-from router.fleet.poller import HURRY_S
+from router.fleet.poller import gap_s
 from router.fleet.replica import Replica
 from router.fleet.signals import Signals
 from router.fleet.table import Fleet
@@ -33,7 +33,11 @@ class SimulatedPoller:
         engines: Mapping[Replica, SimulatedEngine],
         rules: Polls,
         rng: Random,
+        *,
+        counts_tokens: bool,
     ) -> None:
+        """`counts_tokens`: the pace of running streams is needed, which costs a look at each."""
+        self.counts_tokens = counts_tokens
         self.polls = 0  # that have begun
         self.clock = clock
         self.fleet = fleet
@@ -88,7 +92,9 @@ class _Turn:
         """Ask the engine then."""
         if self._is_hurried:
             self._is_hurried = False
-            until = min(until, max(self._poller.clock.now, self._began + HURRY_S))
+            poller = self._poller
+            soonest = self._began + gap_s(poller.rules.interval_s)
+            until = min(until, max(poller.clock.now, soonest))
         self._due = until
         self._poller.clock.at(until, self.begins)
 
@@ -123,7 +129,7 @@ class _Turn:
             poller.fleet.knowledge.tend()
             self.rests(self._next)
             return
-        self._number = poll_begins(replica)
+        self._number = poll_begins(replica, now)
         self._signals = signals
         poller.clock.at(heard, self._is_heard)
 
@@ -134,5 +140,7 @@ class _Turn:
             poller.fleet.unobserved(self._replica, problem, now)
         else:
             self._signals = None
+            if poller.counts_tokens:
+                self._engine.count_tokens(self._replica)
             poller.fleet.observed(self._replica, signals, self._number, now)
         self.rests(self._next)

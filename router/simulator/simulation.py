@@ -17,6 +17,7 @@ from functools import partial
 from math import inf
 from random import Random
 
+from router.admission.rules import Rules
 from router.core.errors import Reason
 from router.simulator.clock import Clock
 from router.simulator.engine import EngineTotals, SimulatedEngine
@@ -122,6 +123,7 @@ class Simulation:
                 router.engines,
                 scenario.polls,
                 Random(f"polls {router.number} of {scenario.seed}"),
+                counts_tokens=scenario.queue.enabled and Rules(scenario.queue).bounds_pace,
             )
             for router in self.routers
         )

@@ -77,6 +77,9 @@ class Fleet:
     def slots(self, place: Place) -> float | None:
         return None
 
+    def guess(self, place: Place) -> float:
+        return 8.0
+
     def is_blind(self, place: Place) -> bool:
         return False
 

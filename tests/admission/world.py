@@ -21,7 +21,9 @@ from router.admission.place import Place
 from router.admission.queue import CANCELLED, Queue
 from router.config.model import Queue as Config
 from router.core.errors import RouterError
-from router.core.lease import Lease, poll_begins, poll_counted
+from router.core.lease import Lease, poll_begins, poll_counted, poll_failed
+from router.emulator.gauges import Gauges, LaggingGauges
+from router.fleet.utilisation import LearnedCapacity
 from tests.harness.slots import Counted
 
 
@@ -41,16 +43,24 @@ class Spot(Counted):
         prefill_rate: float = 10_000.0,
         tpot_s: float = 0.02,
         limit: int = 10**9,
+        engine_slots: int | None = None,
+        lag_s: float = 0.0,
+        together: bool = False,
     ) -> None:
+        """`slots`: as the queue is told. `lag_s`: age of what a poll says. `together`: prefills do
+        not wait for each other."""
         super().__init__()
+        self.gauges = LaggingGauges(lag_s)
+        self.together = together
         self.id = name
         self.limit = limit
         self.slots: int | None = slots
         self.kv_usage: float | None = None
         self.kv_running = 0
         self.kv_tokens: int | None = None
-        self.tpot_s: float | None = None
-        self.engine_slots = slots or 64
+        self.cadence_s: float | None = None
+        self.learned = LearnedCapacity()
+        self.engine_slots = engine_slots or slots or 64
         self.prefill_rate = prefill_rate
         self.engine_tpot_s = tpot_s
         self.running = 0
@@ -89,7 +99,11 @@ class Stand:
 
     def slots(self, place: Place) -> float | None:
         assert isinstance(place, Spot)
-        return place.slots
+        return place.learned.slots if place.slots is None else place.slots
+
+    def guess(self, place: Place) -> float:
+        assert isinstance(place, Spot)
+        return place.learned.guess
 
     def is_blind(self, place: Place) -> bool:
         return place in self.blind
@@ -273,11 +287,14 @@ class World:
         while spot.fifo and spot.fifo[0].gone:
             spot.fifo.popleft()
         if spot.prefills or not spot.fifo or spot.running >= spot.engine_slots:
+            self.gauged(spot)
             return
         job = spot.fifo.popleft()
         job.runs = True
         spot.running += 1
-        spot.prefills = True
+        spot.prefills = not spot.together
+        if spot.together:
+            self._serve(spot)
         self.after(0.001 + job.ticket.tokens / spot.prefill_rate, partial(self._prefilled, job))
 
     def _prefilled(self, job: Job) -> None:
@@ -319,15 +336,21 @@ class World:
     # -- polls --------------------------------------------------------------------------------
 
     def poll(self, spot: Spot) -> None:
-        number = poll_begins(spot)
-        waiting = sum(1 for job in spot.fifo if not job.gone)
-        poll_counted(spot, number, spot.running, waiting)
+        number = poll_begins(spot, self.now)
+        running, waiting, _ = self.gauged(spot)
+        poll_counted(spot, number, running, waiting, self.now)
+        spot.learned.observed(running, waiting, tokens=spot.pending_tokens)
         self.free(spot)
+
+    def gauged(self, spot: Spot) -> Gauges:
+        """What its page of metrics says now."""
+        waiting = sum(1 for job in spot.fifo if not job.gone)
+        return spot.gauges.read(Gauges(spot.running, waiting, 0.0), self.now)
 
     def blinded(self, spot: Spot) -> None:
         """From now on polls of it fail."""
         self.pool.blind.add(spot)
-        poll_begins(spot)
+        poll_failed(spot)
         self.free(spot)
 
     def poll_every(self, seconds: float) -> None:

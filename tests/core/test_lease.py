@@ -1,4 +1,4 @@
-"""A lease is taken when it is made and given back once; what waits follows the four rules."""
+"""A lease is taken when it is made and given back once; what waits follows the rules."""
 
 from __future__ import annotations
 
@@ -6,12 +6,41 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from router.core.lease import Lease, poll_begins, poll_counted, signals_lost
+from router.core.lease import (
+    SETTLE_S,
+    Lease,
+    poll_begins,
+    poll_counted,
+    poll_failed,
+    signals_lost,
+)
 from tests.harness.slots import Counted
 
 
 def seen(holder: Counted) -> tuple[int, int, int, int]:
     return holder.inflight, holder.waiting, holder.load, holder.pending_tokens
+
+
+class Polled(Counted):
+    """A holder with a clock, polled at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1000.0
+
+    def poll(self, running: int | None, waiting: int | None, after_s: float = 0.0) -> None:
+        self.now += after_s
+        number = poll_begins(self, self.now)
+        poll_counted(self, number, running, waiting, self.now)
+
+    def settle(self, running: int, waiting: int) -> None:
+        """Everything that was sent before is what the gauges say."""
+        for _ in range(3):
+            self.poll(running, waiting, SETTLE_S)
+
+
+def whole(holder: Counted, count: int, tokens: int = 0) -> list[Lease]:
+    return [Lease(holder, tokens, streamed=False) for _ in range(count)]
 
 
 def test_making_a_lease_takes_the_slot() -> None:
@@ -52,50 +81,153 @@ def test_a_stream_waits_until_its_first_content() -> None:
 
 def test_a_stream_waits_through_polls() -> None:
     """The engine has begun its prefill, so nothing waits there; its first token is still due."""
-    holder = Counted()
+    holder = Polled()
     Lease(holder, tokens=50)
-    poll_counted(holder, poll_begins(holder), running=1, waiting=0)
+    holder.settle(running=1, waiting=0)
     assert seen(holder) == (1, 1, 1, 50)
 
 
-def test_a_whole_answer_waits_until_a_poll_includes_it() -> None:
-    holder = Counted()
-    lease = Lease(holder, tokens=50, streamed=False)
-    number = poll_begins(holder)
-    late = Lease(holder, tokens=7, streamed=False)  # that poll may not have seen this one
-    assert holder.waiting == 2
-    poll_counted(holder, number, running=1, waiting=0)
-    assert seen(holder) == (2, 1, 2, 7)
-    lease.begun()
-    lease.release()
-    late.release()
+def test_a_poll_takes_over_only_what_was_sent_a_settling_time_before_it() -> None:
+    holder = Polled()
+    holder.poll(0, 0)
+    leases = whole(holder, 2, tokens=50)
+    for _ in range(2):
+        holder.poll(2, 0, SETTLE_S / 2)  # a later poll need not include them
+    assert seen(holder) == (2, 2, 2, 100)
+    late = whole(holder, 1, tokens=7)
+    holder.poll(2, 0, SETTLE_S)
+    assert seen(holder) == (3, 1, 3, 7)
+    for lease in leases + late:
+        lease.begun()
+        lease.release()
     assert seen(holder) == (0, 0, 0, 0)
 
 
+def test_what_the_gauges_miss_goes_on_waiting() -> None:
+    """As when an API server is busy with reading them."""
+    holder = Polled()
+    leases = whole(holder, 50)
+    holder.settle(running=4, waiting=6)
+    assert (holder.waiting, holder.foreign_waiting) == (46, 0)
+    holder.poll(4, 46, 1.0)
+    assert (holder.waiting, holder.foreign_waiting) == (46, 0)
+    for lease in leases:
+        lease.release()
+    assert seen(holder) == (0, 0, 0, 0)
+
+
+def test_an_attempt_that_ends_lets_one_begin_that_waits() -> None:
+    holder = Polled()
+    leases = whole(holder, 6)
+    stream = Lease(holder)
+    stream.begun()
+    holder.settle(running=4, waiting=3)
+    assert holder.waiting == 3
+    leases[0].release()
+    assert holder.waiting == 2
+    stream.release()
+    assert holder.waiting == 1
+    fresh = whole(holder, 1)
+    assert holder.waiting == 2
+    fresh[0].release()  # it ran, so what was there before it has begun
+    assert holder.waiting == 0
+    for lease in leases:
+        lease.release()
+    assert seen(holder) == (0, 0, 0, 0)
+
+
+def test_an_unfinished_wait_of_a_stream_frees_no_place() -> None:
+    holder = Polled()
+    leases = whole(holder, 6)
+    holder.settle(running=4, waiting=2)
+    stream = Lease(holder)
+    stream.release()
+    assert holder.waiting == 2
+    for lease in leases:
+        lease.release()
+
+
 def test_a_poll_that_says_nothing_includes_nothing() -> None:
-    holder = Counted()
-    lease = Lease(holder, streamed=False)
-    poll_counted(holder, poll_begins(holder), running=None, waiting=None)
+    holder = Polled()
+    (lease,) = whole(holder, 1)
+    for _ in range(5):
+        holder.poll(None, None, SETTLE_S)
     assert holder.waiting == 1
     lease.release()
     assert holder.waiting == 0
 
 
+def test_the_answer_to_an_earlier_poll_takes_nothing_over() -> None:
+    holder = Polled()
+    holder.poll(0, 0)
+    whole(holder, 1)
+    holder.poll(1, 0, SETTLE_S)
+    holder.now += SETTLE_S
+    number = poll_begins(holder, holder.now)
+    poll_begins(holder, holder.now)
+    poll_counted(holder, number, 1, 0, holder.now)
+    assert holder.waiting == 1
+
+
+def test_every_answer_is_heard_of_and_every_failure() -> None:
+    holder = Polled()
+    holder.poll(1, 0)
+    poll_begins(holder, holder.now)
+    assert (holder.polls, holder.polls_heard) == (2, 1)
+    poll_failed(holder)
+    assert holder.polls_heard == 2
+
+
 def test_others_load_is_what_a_poll_counts_beyond_ours() -> None:
-    holder = Counted()
+    holder = Polled()
     Lease(holder)
-    poll_counted(holder, poll_begins(holder), running=5, waiting=3)
+    holder.poll(5, 3)
     assert (holder.waiting, holder.load) == (3, 8)
-    poll_counted(holder, poll_begins(holder), running=1, waiting=0)
+    holder.poll(1, 0)
     assert (holder.waiting, holder.load) == (1, 1)
+
+
+def test_what_has_just_ended_and_stands_in_the_gauges_is_not_others() -> None:
+    holder = Polled()
+    leases = [Lease(holder) for _ in range(4)]
+    for lease in leases:
+        lease.begun()
+    holder.poll(4, 0)
+    for lease in leases:
+        lease.release()
+    holder.poll(4, 0, 0.5)
+    assert seen(holder) == (0, 0, 0, 0)
+    holder.poll(4, 0, 0.5)  # still there: they are somebody else's
+    assert (holder.load, holder.foreign_load) == (4, 4)
+
+
+def test_a_stream_that_has_begun_since_the_gauges_is_not_one_of_others_that_waits() -> None:
+    holder = Polled()
+    lease = Lease(holder)
+    lease.begun()
+    holder.poll(0, 1)
+    assert (holder.waiting, holder.load) == (0, 1)
 
 
 def test_old_signals_leave_our_own_load() -> None:
-    holder = Counted()
+    holder = Polled()
     Lease(holder)
-    poll_counted(holder, poll_begins(holder), running=9, waiting=9)
+    holder.poll(9, 9)
     signals_lost(holder)
     assert (holder.waiting, holder.load) == (1, 1)
+
+
+def test_the_tokens_that_an_engine_takes_between_two_polls_are_remembered() -> None:
+    holder = Polled()
+    holder.poll(0, 0)
+    leases = whole(holder, 10, tokens=1000)
+    holder.poll(10, 0, SETTLE_S)
+    holder.poll(10, 0, SETTLE_S)
+    assert holder.polled_tokens == 10_000
+    whole(holder, 10, tokens=1000)
+    holder.poll(10, 5, SETTLE_S)  # a queue: that was too much
+    assert holder.polled_tokens == 5000
+    assert len(leases) == 10
 
 
 class Counting(RuleBasedStateMachine):
@@ -106,6 +238,7 @@ class Counting(RuleBasedStateMachine):
         self.holder = Counted()
         self.leases: list[Lease] = []
         self.poll: int | None = None
+        self.now = 0.0
 
     @rule(tokens=st.integers(0, 1000), streamed=st.booleans())
     def dispatch(self, tokens: int, streamed: bool) -> None:
@@ -121,9 +254,13 @@ class Counting(RuleBasedStateMachine):
     def end(self, data: st.DataObject) -> None:
         data.draw(st.sampled_from(self.leases)).release()
 
+    @rule(seconds=st.sampled_from((0.1, 0.5, 1.0, 5.0)))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
     @rule()
     def send_poll(self) -> None:
-        self.poll = poll_begins(self.holder)
+        self.poll = poll_begins(self.holder, self.now)
 
     counts = st.none() | st.integers(0, 50)
 
@@ -131,7 +268,7 @@ class Counting(RuleBasedStateMachine):
     @rule(running=counts, waiting=counts)
     def hear_poll(self, running: int | None, waiting: int | None) -> None:
         assert self.poll is not None
-        poll_counted(self.holder, self.poll, running, waiting)
+        poll_counted(self.holder, self.poll, running, waiting, self.now)
         self.poll = None
 
     @rule()
@@ -140,15 +277,20 @@ class Counting(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_negative(self) -> None:
-        assert all(value >= 0 for value in vars(self.holder).values()), vars(self.holder)
-        assert self.holder.inflight == sum(lease.held for lease in self.leases)
-        assert self.holder.load >= self.holder.inflight
+        holder = self.holder
+        assert all(value >= 0 for value in vars(holder).values()), vars(holder)
+        assert holder.inflight == sum(lease.held for lease in self.leases)
+        assert holder.load >= holder.inflight
+        assert holder.whole_seen <= holder.whole_taken
+        own = holder.whole_fresh + holder.whole_older + holder.whole_seen
+        assert own + holder.foreign_waiting <= holder.waiting
 
     def teardown(self) -> None:
         for lease in self.leases:
             lease.release()
         signals_lost(self.holder)
-        left = {name: v for name, v in vars(self.holder).items() if not name.startswith("polls")}
+        book = ("poll", "whole_turn", "whole_marked_at", "whole_settled")
+        left = {name: v for name, v in vars(self.holder).items() if not name.startswith(book)}
         assert not any(left.values()), left
 
 

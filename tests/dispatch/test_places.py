@@ -52,7 +52,7 @@ async def test_who_tells_nothing_is_blind() -> None:
     replica = table.add("a")
     places = Places(table.fleet)
     assert places.is_blind(replica)
-    poll = poll_begins(replica)
+    poll = poll_begins(replica, 100.0)
     table.fleet.observed(replica, Signals(running=1, waiting=0), poll, 100.0)
     assert not places.is_blind(replica)
     table.fleet.unobserved(replica, "timeout", 1000.0)
@@ -68,7 +68,7 @@ async def test_slots_that_no_engine_tells_are_learned() -> None:
     places = Places(table.fleet)
     assert places.slots(replica) is None
     for number in range(12):
-        poll = poll_begins(replica)
+        poll = poll_begins(replica, 100.0)
         table.fleet.observed(replica, Signals(running=8, waiting=3), poll, 100.0 + number)
     assert places.slots(replica) == 8
     table.close()
@@ -82,7 +82,7 @@ async def test_pools_are_driven_over_a_real_fleet() -> None:
     pools = Pools(config(gates={"waiting": 1, "prefill_tokens": 0}), places)
     pools.regroup(places.served(), 0.0)
     for replica in (a, b):
-        poll = poll_begins(replica)
+        poll = poll_begins(replica, 100.0)
         table.fleet.observed(replica, Signals(running=0, waiting=0), poll, 0.0)
         assert pools.freed(replica, 0.0) == []
     assert len(pools.queues) == 2

@@ -152,7 +152,7 @@ async def test_polls_are_numbered_as_the_accounting_has_it() -> None:
         await fixture.signals(4)
         numbers = [poll for _, _, poll in fixture.told.signals]
         assert numbers == sorted(set(numbers))
-        assert fixture.replica.polls_seen == numbers[-1]
+        assert fixture.replica.polls_heard == numbers[-1]
         assert fixture.told.times == sorted(fixture.told.times)
 
 

@@ -7,7 +7,17 @@ import pytest
 from router.core.lease import Lease
 from router.fleet.replica import Replica
 from router.fleet.signals import Signals
-from router.fleet.utilisation import POLLS, POLLS_ROOM, LearnedCapacity, capacity, utilisation
+from router.fleet.utilisation import (
+    FIRST,
+    GROWTH,
+    POLLS,
+    POLLS_PREFILL,
+    PREFILL_TOKENS,
+    LearnedCapacity,
+    capacity,
+    slots_of,
+    utilisation,
+)
 from tests.fleet.helpers import Table
 from tests.harness.running import scenario
 
@@ -32,9 +42,10 @@ def test_an_engine_that_goes_on_queueing_is_full() -> None:
 
 def test_a_request_on_its_way_in_is_no_queue() -> None:
     learned = LearnedCapacity()
-    assert polls(learned, *[(3, 1), (3, 1), (3, 0)] * 10) is None
+    assert polls(learned, *[(3, 1), (3, 0)] * 10) is None
     assert polls(learned, *[(3, 1), (None, None)] * 10) is None
     assert polls(learned, *[(0, 5)] * 10) is None  # it runs nothing: it hangs
+    assert polls(learned, *[(n, 5) for n in range(1, 100)]) is None  # its batch grows
 
 
 def test_what_runs_tells_what_would_fit_into_the_cache() -> None:
@@ -49,13 +60,52 @@ def test_what_runs_tells_what_would_fit_into_the_cache() -> None:
     assert learned.requests == pytest.approx(25.0, rel=0.01)
 
 
-def test_a_queue_at_a_cache_with_room_is_prompts_on_their_way_in_unless_it_stays() -> None:
+def test_a_queue_of_long_prompts_is_on_its_way_in_unless_it_stays() -> None:
     learned = LearnedCapacity()
-    for _ in range(POLLS_ROOM - 1):
-        learned.observed(8, 1, 0.16)
-    assert learned.requests == pytest.approx(50.0)
-    learned.observed(8, 1, 0.16)  # it has other limits than its cache
-    assert learned.requests == 8.0
+    for _ in range(POLLS_PREFILL - 1):
+        learned.observed(8, 1, 0.16, tokens=PREFILL_TOKENS)
+    assert (learned.requests, learned.slots) == (pytest.approx(50.0), None)
+    learned.observed(8, 1, 0.16, tokens=PREFILL_TOKENS)  # it has other limits than its cache
+    assert learned.requests == learned.slots == 8.0
+
+
+def test_a_full_cache_or_a_preemption_needs_one_poll() -> None:
+    full, preempting = LearnedCapacity(), LearnedCapacity()
+    full.observed(8, 1, 0.9)
+    assert full.slots == 8.0
+    preempting.observed(8, 0, 0.7, 3)
+    preempting.observed(6, 2, 0.7, 4)
+    assert preempting.slots == 6.0
+    unknown = LearnedCapacity()
+    unknown.observed(6, 2, 0.7, 4)  # since when nobody knows
+    assert unknown.slots is None
+
+
+def test_what_is_not_known_is_guessed_from_what_ran() -> None:
+    learned = LearnedCapacity()
+    assert (learned.slots, learned.guess) == (None, FIRST)
+    learned.observed(FIRST, 0)  # type: ignore[arg-type]
+    assert learned.guess == GROWTH * FIRST
+    learned.observed(2, 0)
+    assert learned.guess == GROWTH * FIRST
+    learned.observed(12, 20)  # that was too much
+    assert (learned.slots, learned.guess) == (None, 12.0)
+    learned.observed(12, 20)
+    assert learned.slots == 12.0
+    learned.observed(20, 0)  # it was not full
+    assert (learned.slots, learned.guess) == (None, GROWTH * 20)
+
+
+@scenario
+async def test_what_may_be_sent_is_not_what_was_configured() -> None:
+    table = Table()
+    a = table.add("a", max_inflight=500)
+    assert (capacity(a), slots_of(a)) == (500, None)
+    polls(a.learned, *queue(6))
+    assert slots_of(a) == 6.0
+    a.slots = 4
+    assert slots_of(a) == 4
+    table.close()
 
 
 def test_one_that_runs_more_was_not_full() -> None:
@@ -75,7 +125,9 @@ def test_a_restart_forgets() -> None:
     learned = LearnedCapacity()
     polls(learned, *queue(8))
     learned.forget()
-    assert polls(learned, (8, 1), (8, 1)) is None
+    assert (polls(learned, (8, 1)), learned.slots) == (None, None)
+    learned.forget()
+    assert learned.guess == FIRST
 
 
 def busy(replica: Replica, count: int) -> list[Lease]:

@@ -22,6 +22,7 @@ from router.config.model import (
     QueueLimits,
 )
 from router.core.errors import Reason
+from router.fleet.utilisation import FIRST
 from router.simulator.report.group import Slo
 from router.simulator.report.summary import Summary
 from router.simulator.scenario import Fault, Polls, Scenario
@@ -275,12 +276,15 @@ def test_the_report_has_waits_and_ends_by_class() -> None:
 
 
 def test_an_early_poll_comes_when_somebody_waits_for_it() -> None:
-    """An answer that shows nothing before it is whole closes a door that only a poll opens."""
-    scenario = world(queue=queued(), polls=Polls(interval_s=60.0, jitter=0.0, delay_s=0.001))
+    """Answers that show nothing before they are whole, more of them than an engine of unknown size
+    is taken to run, close a gate that only a poll opens."""
+    polls = Polls(interval_s=60.0, jitter=0.0, delay_s=0.001)
+    scenario = world(queue=queued(), polls=polls, core=replace(CORE, max_num_seqs=64))
     arrivals = [
-        Arrival(0, 59.0, 100, 200, stream=False),  # four seconds of decoding
-        Arrival(1, 60.1, 100, 3),
+        Arrival(number, 59.0, 100, 200, stream=False)  # four seconds of decoding
+        for number in range(int(FIRST) + 1)
     ]
+    arrivals.append(Arrival(9, 60.1, 100, 3))
     kept, totals = play(scenario, *arrivals)
-    assert kept[1].first < kept[0].ended
-    assert kept[1].queued_s < 0.05 and totals.polls == 2
+    assert kept[9].first < kept[0].ended
+    assert 0.0 < kept[9].queued_s < 0.05 and totals.polls == 2

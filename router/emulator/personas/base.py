@@ -156,6 +156,7 @@ class Persona:
         raise NotImplementedError
 
     async def answer_metrics(self, _: web.Request) -> web.Response:
+        self.engine.scrapes += 1
         return text_response(self.exposed(), EXPOSITION)
 
 

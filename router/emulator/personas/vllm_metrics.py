@@ -9,12 +9,11 @@ from router.emulator.personas.exposition import Exposition
 def render(engine: Engine) -> str:
     """Everything at this moment, in the text format."""
     core, settings, stats = engine.core, engine.settings, engine.stats
+    running, waiting, kv_usage = engine.gauges()
     model = settings.models[0]
     out = Exposition("vllm:", {"engine": "0", "model_name": model})
-    out.gauge(
-        "num_requests_running", core.running, "Number of requests in model execution batches."
-    )
-    out.gauge("num_requests_waiting", core.waiting, "Number of requests waiting to be processed.")
+    out.gauge("num_requests_running", running, "Number of requests in model execution batches.")
+    out.gauge("num_requests_waiting", waiting, "Number of requests waiting to be processed.")
     out.family(
         "num_requests_waiting_by_reason",
         "gauge",
@@ -22,7 +21,7 @@ def render(engine: Engine) -> str:
         "capacity; 'deferred' = deferred by transient constraints (LoRA budget, KV transfer, "
         "blocked status). Sum of all reasons equals vllm:num_requests_waiting.",
     )
-    out.sample("num_requests_waiting_by_reason", core.waiting, reason="capacity")
+    out.sample("num_requests_waiting_by_reason", waiting, reason="capacity")
     out.sample("num_requests_waiting_by_reason", 0, reason="deferred")
     out.family(
         "engine_sleep_state",
@@ -32,7 +31,7 @@ def render(engine: Engine) -> str:
     )
     for level, state in enumerate(("awake", "weights_offloaded", "discard_all")):
         out.sample("engine_sleep_state", engine.sleep_level == level, sleep_state=state)
-    out.gauge("kv_cache_usage_perc", core.kv_usage, "KV-cache usage. 1 means 100 percent usage.")
+    out.gauge("kv_cache_usage_perc", kv_usage, "KV-cache usage. 1 means 100 percent usage.")
     out.counter(
         "prefix_cache_queries_total",
         core.prefix_queries,

@@ -42,7 +42,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     """What was known of a replica before this answer."""
 
     facts: Facts = NO_FACTS
-    last: Signals = NO_SIGNALS
+    last: Signals = NO_SIGNALS  # of the same source
     empty: int = 0  # answers in a row, before this one, that held nothing new
 
 

@@ -192,7 +192,7 @@ def read_server_info(document: Any) -> Facts:
     by_priority = info.get("enable_priority_scheduling")
     low_first = info.get("schedule_low_priority_values_first")
     return Facts(
-        slots=count(info.get("max_running_requests"), "slots", odd) or None,
+        slots=_slots(info, odd),
         kv_tokens=count(info.get("max_total_num_tokens"), "kv_tokens", odd) or None,
         block_tokens=count(info.get("page_size"), "page_size", odd) or None,
         context_tokens=count(info.get("context_length"), "context_length", odd) or None,
@@ -200,6 +200,18 @@ def read_server_info(document: Any) -> Facts:
         by_priority=by_priority if isinstance(by_priority, bool) else None,
         low_first=low_first if isinstance(low_first, bool) else None,
     )
+
+
+def _slots(info: dict[str, Any], odd: Odd) -> int | None:
+    """What its schedulers run at once, one a data-parallel rank, else the argument that asks for
+    it, which is usually not given."""
+    states = info.get("internal_states")
+    if isinstance(states, list):
+        name = "effective_max_running_requests_per_dp"
+        slots = _sum([mapping(state) for state in states], name, odd)
+        if slots:
+            return slots
+    return count(info.get("max_running_requests"), "slots", odd) or None
 
 
 def _is_server_info(document: Any) -> bool:

@@ -1,4 +1,4 @@
-"""trtllm-serve (TensorRT-LLM): Prometheus where switched on, else a list that reading empties.
+"""trtllm-serve (TensorRT-LLM): a list of iterations that reading empties, else Prometheus.
 
 `/metrics` is JSON: statistics per iteration since the last look, gone once read, and nobody else
 must read them. It waits up to two seconds for one when it has none and then says `[]`; what it said
@@ -7,7 +7,9 @@ busy time tells of requests that ended with it: after three such answers, six se
 iteration, nothing runs and nothing waits.
 
 `/prometheus/metrics` is there with `return_perf_metrics` only, and its gauges move when a request
-ends. Servers up to 1.1 name no gauges at all there. A server that keeps a task per pooled
+ends. So a page on which no request has ended since the page before says nothing of what runs or
+waits now: believed, a queue of before would keep everything from a server on which nothing is left
+that could end. Servers up to 1.1 name no gauges at all there. A server that keeps a task per pooled
 connection leaks until it dies (fixed late), so it is asked on a new connection each time.
 """
 
@@ -55,15 +57,18 @@ def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
     block_tokens = samples.total(BLOCK_TOKENS) or None
     reused = samples.total(REUSED)
     usage_name, usage = samples.series(USAGE)
+    prompt_tokens = samples.total(PROMPT_TOKENS)
+    # Counted when a request ends, as the gauges are set.
+    is_old = prompt_tokens is not None and prompt_tokens == known.last.prompt_tokens
     return Signals(
-        running=samples.total(RUNNING),
-        waiting=samples.total(WAITING),
-        kv_usage=samples.largest_share(usage_name, usage),
+        running=None if is_old else samples.total(RUNNING),
+        waiting=None if is_old else samples.total(WAITING),
+        kv_usage=None if is_old else samples.largest_share(usage_name, usage),
         kv_tokens=times(samples.total(BLOCKS) or None, block_tokens),
         block_tokens=block_tokens,
         slots=samples.total(SLOTS) or None,
         started_at=samples.moment(START_TIME),
-        prompt_tokens=samples.total(PROMPT_TOKENS),
+        prompt_tokens=prompt_tokens,
         cache_queries=times(plus(reused, samples.total(MISSED)), block_tokens),
         cache_hits=times(reused, block_tokens),
     )
@@ -115,8 +120,8 @@ TRTLLM = Engine(
         answers={"/metrics": _is_iterations},
     ),
     sources=(
-        TextSource("/prometheus/metrics", NAMES, read),
         JsonSource("/metrics", read_iterations, timeout_s=3.0),
+        TextSource("/prometheus/metrics", NAMES, read),
     ),
     keeps_alive=False,
 )

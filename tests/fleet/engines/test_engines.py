@@ -15,7 +15,7 @@ from tests.fleet.engines.pages import page
 
 VLLM = ENGINES["vllm"].sources[0]
 SGLANG, LOADS = ENGINES["sglang"].sources
-TRTLLM, ITERATIONS = ENGINES["trtllm"].sources
+ITERATIONS, TRTLLM = ENGINES["trtllm"].sources
 LLAMACPP, SLOTS = ENGINES["llamacpp"].sources
 
 

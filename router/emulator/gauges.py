@@ -1,0 +1,45 @@
+"""An engine's gauges as a page of metrics shows them: as they were some time ago.
+
+vLLM 0.32's gauges show what was sent 0.5 to 1 s ago (measured). Counters are not delayed here.
+
+Must never: keep more than the states of one lag, and one before.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+
+class Gauges(NamedTuple):
+    """The state of one engine at one moment."""
+
+    running: int
+    waiting: int
+    kv_usage: float
+
+
+class LaggingGauges:
+    """States by the time they began. Times are seconds, and never go back."""
+
+    def __init__(self, lag_s: float) -> None:
+        self._lag_s = lag_s
+        self._states: deque[tuple[float, Gauges]] = deque()
+
+    def note(self, state: Gauges, now: float) -> None:
+        """The engine is in this state from now on."""
+        states = self._states
+        if not states or states[-1][1] != state:
+            states.append((now, state))
+        self._forget(now)
+
+    def read(self, state: Gauges, now: float) -> Gauges:
+        """What the page shows; `state`: the present one."""
+        self.note(state, now)
+        begun, shown = self._states[0]
+        return shown if begun <= now - self._lag_s else Gauges(0, 0, 0.0)
+
+    def _forget(self, now: float) -> None:
+        states = self._states
+        while len(states) > 1 and states[1][0] <= now - self._lag_s:
+            states.popleft()

@@ -1,0 +1,78 @@
+"""Gauges that show what was a second ago, as vLLM's: a burst is spread, and engines are not asked
+all the time."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+
+import pytest
+
+from tests.harness.emulated import Emulated, emulated
+from tests.harness.messages import chat
+from tests.harness.running import Router, running, scenario
+
+LAGGING = {"max_num_seqs": 4, "gauge_lag_s": 1.0, "profile": "fast", "speed": 1.0}
+SHIPPED = {"polling": {"interval_s": 1.0}, "policy": "least_tokens"}
+
+
+async def ask(router: Router, **body: object) -> int:
+    client = await router.client()
+    await client.send(chat(**{"max_tokens": 20, "ignore_eos": True, **body}))
+    status = (await client.recv_response()).status
+    client.close()
+    return status
+
+
+def peak(engine: Emulated) -> int:
+    return engine.engine.core.peak_waiting
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("priority", ["normal", "batch"])
+@scenario
+async def test_sixty_at_once_are_shared_by_two_engines(stream: bool, priority: str) -> None:
+    """And wait at the router, not at an engine whose gauges do not show them yet."""
+    async with (
+        emulated("vllm", **LAGGING) as one,
+        emulated("vllm", **LAGGING) as two,
+        running(one.url, two.url, **SHIPPED) as router,
+    ):
+        await asyncio.sleep(1.5)  # idle polls: nothing is known of them
+        found = await asyncio.gather(
+            *(ask(router, stream=stream, priority=priority) for _ in range(60))
+        )
+        assert set(found) == {200}
+        shares = sorted(engine.engine.stats.asked for engine in (one, two))
+        assert sum(shares) == 60
+        assert shares[1] <= 36, shares
+        assert max(peak(one), peak(two)) <= 8, "most of them waited at the router"
+
+
+@pytest.mark.parametrize("priority", ["normal", "batch"])
+@scenario
+async def test_a_full_queue_of_whole_answers_asks_an_engine_twice_a_second(priority: str) -> None:
+    """Each page costs vLLM 5 ms of its API server."""
+    async with (
+        emulated("vllm", **LAGGING) as one,
+        emulated("vllm", **LAGGING) as two,
+        running(one.url, two.url, **SHIPPED) as router,
+    ):
+        engines = (one.engine, two.engine)
+        over = asyncio.Event()
+
+        async def loop() -> None:
+            while not over.is_set():
+                assert await ask(router, priority=priority) == 200
+
+        clients = [asyncio.ensure_future(loop()) for _ in range(30)]
+        await asyncio.sleep(2.0)
+        before, began = [engine.scrapes for engine in engines], monotonic()
+        await asyncio.sleep(4.0)
+        took_s = monotonic() - began
+        asked = [engine.scrapes - past for engine, past in zip(engines, before, strict=True)]
+        running_then = [engine.core.running for engine in engines]
+        over.set()
+        await asyncio.gather(*clients)
+        assert max(asked) <= 2.5 * took_s + 1, asked
+        assert sum(running_then) >= 7, "and they are kept full"
