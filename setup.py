@@ -24,6 +24,7 @@ from setuptools.command.build_ext import build_ext
 HOT = (
     "router/core/lease.py",
     "router/core/progress.py",
+    "router/core/ranking.py",
     "router/core/urgency.py",
     "router/wire/*.py",
     "router/intake/*.py",

@@ -10,9 +10,8 @@ the newest request of its largest member. Three rules limit this:
 - A newcomer displaces only a larger party: its account takes from an account that holds more, else
   its member takes from a member of the same account that holds more. Otherwise it is refused.
 
-Parties are kept in buckets by how much they hold, so that a change costs the same for ten parties
-and for ten thousand, and the largest is found without a search. Bytes are counted in steps of
-1/4096 of the limit.
+The largest party is found without a search (`core/ranking.py`). Bytes are ranked in steps of 1/4096
+of the limit.
 
 Must never: choose who is served next, or answer anybody.
 """
@@ -20,10 +19,11 @@ Must never: choose who is served next, or answer anybody.
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
+from typing import Final, cast
 
 from policies.queueing.ticket import CLASSES, WAITING, Ticket
 from router.core.errors import Reason
+from router.core.ranking import Ranked, Ranking
 
 _KEPT: Final = 256  # members that are kept though nothing of them waits, to save making them again
 _UNKNOWN_PART: Final = 10  # of a full queue, 1 / this is left to accounts without a known key
@@ -31,58 +31,21 @@ _STEPS: Final = 4096  # of the byte limit
 _DEAD: Final = 64  # entries of requests that wait no longer, before a list is cleaned
 
 
-class Holder:
+class Holder(Ranked):
     """What one party holds of one thing."""
 
-    __slots__ = ("fresh", "level", "party", "slot", "total")
+    __slots__ = ("fresh", "party", "total")
 
     def __init__(self, party: Party) -> None:
+        super().__init__()
         self.party = party
         self.total = 0  # requests, or bytes
         self.fresh = 0  # requests that may give way; a party without any is in no ranking
-        self.level = 0  # in its ranking; 0: it is not there
-        self.slot = 0
 
 
-class Ranking:
-    """Holders by level."""
-
-    __slots__ = ("_levels", "_top")
-
-    def __init__(self) -> None:
-        self._levels: dict[int, list[Holder]] = {}
-        self._top = 0  # no level above has a holder
-
-    def move(self, holder: Holder, level: int) -> None:
-        """Put a holder on a level; 0 takes it out."""
-        before = holder.level
-        if level == before:
-            return
-        if before:
-            bucket = self._levels[before]
-            last = bucket.pop()
-            if last is not holder:
-                bucket[holder.slot] = last
-                last.slot = holder.slot
-            if not bucket:
-                del self._levels[before]
-        if level:
-            found = self._levels.get(level)
-            if found is None:
-                found = self._levels[level] = []
-            holder.slot = len(found)
-            found.append(holder)
-            if level > self._top:
-                self._top = level
-        holder.level = level
-
-    def largest(self) -> Holder | None:
-        while self._top:
-            bucket = self._levels.get(self._top)
-            if bucket is not None:
-                return bucket[-1]
-            self._top -= 1
-        return None
+def _largest(ranking: Ranking) -> Holder | None:
+    found = ranking.largest()
+    return None if found is None else cast(Holder, found)
 
 
 class Group:
@@ -320,14 +283,14 @@ class Holders:
         urgency = newcomer.urgency
         least = account.holder(urgency).total + 1  # with the newcomer
         unknown = self._unknown.depth[urgency] + (0 if newcomer.known_key else 1)
-        found = self._unknown.ranking(urgency).largest()
+        found = _largest(self._unknown.ranking(urgency))
         if unknown * _UNKNOWN_PART <= depth or (found is None and newcomer.known_key):
-            found = _larger(found, self._known.ranking(urgency).largest())
+            found = _larger(found, _largest(self._known.ranking(urgency)))
         elif newcomer.known_key:
             least = 0
         if found is None or found.total <= least:
             # Its own account is the largest: is there a larger member in it?
-            found = member.group.ranking(urgency).largest()
+            found = _largest(member.group.ranking(urgency))
             if found is None or found.total <= member.holder(urgency).total + 1:
                 return None
         return _newest(found.party, urgency)
@@ -336,13 +299,13 @@ class Holders:
         size = newcomer.body_bytes
         least = account.bytes.total + size
         unknown = self._unknown.held + (0 if newcomer.known_key else size)
-        found = self._unknown.bytes.largest()
+        found = _largest(self._unknown.bytes)
         if unknown * _UNKNOWN_PART <= self._limit or (found is None and newcomer.known_key):
-            found = _larger(found, self._known.bytes.largest())
+            found = _larger(found, _largest(self._known.bytes))
         elif newcomer.known_key:
             least = 0
         if found is None or found.total <= least:
-            found = member.group.bytes.largest()
+            found = _largest(member.group.bytes)
             if found is None or found.total <= member.bytes.total + size:
                 return None
         for urgency in range(CLASSES - 1, -1, -1):
@@ -370,7 +333,7 @@ def _larger(unknown: Holder | None, known: Holder | None) -> Holder | None:
 def _newest(party: Party, urgency: int) -> Ticket | None:
     """The newest request of a member, or of an account's largest member, that may give way."""
     if party.members is not None:
-        largest = party.members.ranking(urgency).largest()
+        largest = _largest(party.members.ranking(urgency))
         if largest is None:
             return None
         party = largest.party

@@ -192,6 +192,24 @@ class Queue:
         self.counts.queued[urgency] += 1
         self._wait(ticket, now)
 
+    def relieve(self, newcomer: Ticket, reason: Reason, now: float) -> int:
+        """Something besides the queue is full: one that waits gives way to a request that does not
+        wait yet, by the same rules. Returns the bytes of its body; below 0: none gives way.
+
+        `reason`: QUEUE_FULL if places are short, QUEUE_BYTES_FULL if bytes are. `newcomer` is not
+        offered; it is told by its flow and its size.
+        """
+        room = self._room
+        if reason is Reason.QUEUE_FULL:
+            newcomer.urgency = max(range(CLASSES), key=room.depth.__getitem__)
+        member = room.holders.join(newcomer)
+        victim = room.holders.victim(newcomer, reason, room.depth[newcomer.urgency])
+        room.holders.tidy(member)
+        if victim is None:
+            return -1
+        self._evict(victim, now)
+        return victim.body_bytes
+
     def _evict(self, ticket: Ticket, now: float) -> None:
         """One that waits gives way to a newcomer."""
         urgency = ticket.urgency

@@ -150,6 +150,13 @@ class Dispatcher:
                 raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
             head.passes = True
 
+    def relieve(self, client: ClientConnection, head: RequestHead, body_bytes: int) -> bool:
+        line, tenants = self.line, self.tenants
+        key = tenants.known(head)
+        flow = tenants.flow(key, head, client.peer)
+        is_freed = line is not None and line.relieve(flow, body_bytes)
+        return is_freed or (key is not None and not body_bytes)
+
     def _has_door(self) -> bool:
         return self.door is not None
 

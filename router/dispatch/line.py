@@ -43,6 +43,7 @@ from router.dispatch.places import Places, pinned
 from router.fleet.knowledge import Knowledge
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
+from router.intake.flow import Flow
 from router.observe.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 LEAST_S: Final = 0.001  # timers are no finer
 _CHOICES: Final = 1024  # of one request, as far as they are believed
+_GIVE_WAY: Final = 64  # requests that give way to one body at most
 _OUTPUT: Final = 256  # tokens of each of several choices, where the client sets no limit
 
 
@@ -76,7 +78,8 @@ class Line:
         self.pools = Pools(config, places)
         self._news = News(fleet, places, self.pools)
         self.hurry: Callable[[Replica], None] | None = None  # polls a replica at once
-        self._evicted: list[Expired] = []  # they gave way, and are answered in a moment
+        self._evicted: list[Expired] = []  # they gave way, and are answered in a moment ...
+        self._freeing = 0  # ... which frees so many bytes of bodies
         self._timer: asyncio.TimerHandle | None = None
         self._due = inf  # when it rings
         fleet.on_room = self.changed
@@ -115,11 +118,7 @@ class Line:
         try:
             found = self.pools.offer(ticket, now)
         finally:
-            queue: Queue = ticket.queue
-            if queue.evicted:
-                self._evicted += queue.evicted
-                queue.evicted = []
-                self._loop.call_soon(self._answer_evicted)
+            self._take_evicted(ticket.queue)
         x.ticket = ticket
         if not found:
             x.queued(now)
@@ -127,9 +126,47 @@ class Line:
             return None
         return self._chooser.choose(x.view, cast(Sequence[Replica], found))
 
+    def relieve(self, flow: Flow, body_bytes: int) -> bool:
+        """Let waiting requests of larger flows give way, because connections are short, or so many
+        bytes of memory. Whether they free as much as is needed, in a moment."""
+        now = monotonic()
+        newcomer = Ticket(
+            key=flow.account,
+            user=flow.member,
+            known_key=flow.is_known,
+            names_user=flow.user != "",
+            body_bytes=body_bytes,
+        )
+        if not body_bytes:
+            queue = max(self.pools.queues, key=_waiting)
+            is_freed = queue.relieve(newcomer, Reason.QUEUE_FULL, now) >= 0
+            self._take_evicted(queue)
+            return is_freed
+        missing = body_bytes - self._freeing
+        for _ in range(_GIVE_WAY):
+            if missing <= 0:
+                return True
+            queue = max(self.pools.queues, key=_body_bytes)
+            freed = queue.relieve(newcomer, Reason.QUEUE_BYTES_FULL, now)
+            if freed < 0:
+                break
+            missing -= freed
+            self._take_evicted(queue)
+        return missing <= 0
+
+    def _take_evicted(self, queue: Queue) -> None:
+        """Those that gave way are answered at the end of this turn of the event loop."""
+        if queue.evicted:
+            if not self._evicted:
+                self._loop.call_soon(self._answer_evicted)
+            for gone in queue.evicted:
+                self._freeing += gone.ticket.body_bytes
+                self._evicted.append(gone)
+            queue.evicted = []
+
     def _answer_evicted(self) -> None:
-        """Answer those that gave way to a newcomer, at the end of its turn of the event loop."""
         evicted, self._evicted = self._evicted, []
+        self._freeing = 0
         for gone in evicted:
             request = gone.ticket.request
             if request is not None:
@@ -294,3 +331,11 @@ class Line:
         if self.pools.requeue(ticket, now):
             x.queued(now)
             self.changed(place)  # there may be room for both
+
+
+def _waiting(queue: Queue) -> int:
+    return queue.waiting
+
+
+def _body_bytes(queue: Queue) -> int:
+    return queue.body_bytes

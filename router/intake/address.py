@@ -4,23 +4,20 @@ Only a trusted proxy's X-Forwarded-For counts. It is read from the right, becaus
 the address of its own peer: the first address that is no trusted proxy is the client. Whatever
 stands left of it was written by the client and is ignored.
 
-An IPv6 client owns a whole /64 and may change its address within it at any time, so IPv6 addresses
-count by /64. An IPv4 address that is written as IPv6 (::ffff:a.b.c.d) counts as IPv4.
-
 Memory is bounded: what was read is remembered for a limited number of short values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 from typing import Final
 
-INSIDE: Final = "-"  # the peer of a connection from within this process, or of one already reset
+from router.core.client_address import counted, counted_peer, parsed
+
 _MEMO: Final = 4096  # values remembered in each table; a full table is cleared
 _LONGEST: Final = 256  # bytes of a field that is remembered
 _HOPS: Final = 32  # addresses of one field that are read
-_NETWORK: Final = 64  # bits of an IPv6 address that name its client
 
 
 class Addresses:
@@ -46,7 +43,7 @@ class Addresses:
             return False
         found = self._trusted.get(peer)
         if found is None:
-            address = _parsed(peer)
+            address = parsed(peer)
             found = address is not None and self._is_proxy(address)
             if len(self._trusted) >= _MEMO:
                 self._trusted.clear()
@@ -67,8 +64,7 @@ class Addresses:
                 return found
         own = self._by_peer.get(peer)
         if own is None:
-            address = _parsed(peer)
-            own = peer if address is None else _counted(address)
+            own = counted_peer(peer)
             if len(self._by_peer) >= _MEMO:
                 self._by_peer.clear()
             self._by_peer[peer] = own
@@ -79,10 +75,10 @@ class Addresses:
         found = ""
         entries = forwarded_for.rsplit(b",", _HOPS)[-_HOPS:]
         for entry in reversed(entries):
-            address = _parsed(_host(entry.decode("ascii", "replace").strip()))
+            address = parsed(_host(entry.decode("ascii", "replace").strip()))
             if address is None:
                 break  # nothing left of it can be believed
-            found = _counted(address)
+            found = counted(address)
             if not self._is_proxy(address):
                 break
         return found
@@ -98,19 +94,3 @@ def _host(entry: str) -> str:
     if entry.count(":") == 1:
         return entry.partition(":")[0]
     return entry
-
-
-def _parsed(text: str) -> IPv4Address | IPv6Address | None:
-    try:
-        address = ip_address(text)
-    except ValueError:
-        return None
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        return address.ipv4_mapped
-    return address
-
-
-def _counted(address: IPv4Address | IPv6Address) -> str:
-    if isinstance(address, IPv6Address):
-        return str(IPv6Network((int(address), _NETWORK), strict=False))
-    return str(address)

@@ -22,6 +22,7 @@ from router.config.model import Limits, Timeouts
 from router.core.errors import Reason, RouterError
 from router.wire import answers
 from router.wire.heads import RequestHead
+from router.wire.origins import INSIDE, Origin, Origins
 from router.wire.outbox import Outbox
 from router.wire.plans import Plans
 from router.wire.request_reader import COMPLETE, HEAD, PASSES, RequestReader
@@ -31,6 +32,8 @@ from router.wire.sweep import NEVER, Sweeper
 # answer it is about to read (nginx lingering_close; Envoy delayed_close_timeout 1 s).
 LINGER_S: Final = 1.0
 LINGER_BYTES: Final = 1024 * 1024
+QUIET_S: Final = 1.0  # without a request, before a connection may be closed to make room
+_RESERVE: Final = 16  # 1 / this of the connections is for requests whose head decides
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -57,6 +60,10 @@ class Handler(Protocol):
     def hand_over(self, client: ClientConnection, head: RequestHead, early: bytes) -> None:
         """`check_head` said that this request passes by: take the transport; `early` came too."""
 
+    def relieve(self, client: ClientConnection, head: RequestHead, body_bytes: int) -> bool:
+        """Connections are short (`body_bytes` 0), or so many bytes of memory: let requests of
+        larger flows give way. Whether this request may go on."""
+
     def refused(self, client: ClientConnection, head: RequestHead | None, err: RouterError) -> str:
         """A request ended before it began: for the log and the counters. Returns its id."""
 
@@ -74,15 +81,17 @@ class Front:
     """What all client connections share."""
 
     __slots__ = (
+        "_max_clients",
         "allow_half_close",
         "clients",
         "draining",
         "handler",
         "held_bytes",
         "limits",
-        "max_clients",
+        "origins",
         "outbox",
         "plans",
+        "soft_clients",
         "sweeper",
         "tally",
         "timeouts",
@@ -110,11 +119,31 @@ class Front:
         self.max_clients = max_clients
         self.allow_half_close = allow_half_close
         self.clients: set[ClientConnection] = set()
+        self.origins = Origins()
         self.plans: Plans[RequestHead] = Plans()
         self.held_bytes = 0  # request bodies in memory
         self.draining = False
         self.tally = tally
         self.outbox = Outbox(asyncio.get_running_loop()) if outbox is None else outbox
+
+    @property
+    def max_clients(self) -> int:
+        """Connections at once."""
+        return self._max_clients
+
+    @max_clients.setter
+    def max_clients(self, most: int) -> None:
+        self._max_clients = most
+        # Above this, connections are short.
+        self.soft_clients = most - most // _RESERVE
+
+    def takes(self, client: ClientConnection, now: float) -> bool:
+        """Whether a new connection that is one too many may stay: another is closed for it, or it
+        is one of the reserve, where the head of its request decides."""
+        quiet = self.origins.quiet(client, now)
+        if quiet is not None:
+            quiet.shed()
+        return len(self.clients) <= self._max_clients
 
 
 class ClientConnection(asyncio.Protocol):
@@ -133,8 +162,10 @@ class ClientConnection(asyncio.Protocol):
         "deadline",
         "exchange",
         "half_closed",
+        "origin",
         "paused",
         "peer",
+        "place",
         "transport",
         "write",
     )
@@ -146,7 +177,9 @@ class ClientConnection(asyncio.Protocol):
         self._front = front
         self._reader = RequestReader(front.limits, front.via, self._on_head, front.plans)
         self.exchange: Exchange | None = None
-        self.peer = "-"
+        self.peer = INSIDE
+        self.origin: Origin | None = None  # with the other connections of its address ...
+        self.place = 0  # ... and where it is among them
         self.deadline = NEVER
         self.half_closed = False
         self.paused = False  # the client takes less than we write
@@ -172,10 +205,12 @@ class ClientConnection(asyncio.Protocol):
         if front.tally is not None:
             front.tally.client_connections += 1
         front.clients.add(self)
-        self.deadline = monotonic() + front.timeouts.head_s
+        front.origins.join(self)
+        now = monotonic()
+        self.deadline = now + front.timeouts.head_s
         front.sweeper.add(self)
-        if len(front.clients) > front.max_clients:
-            self._refuse(RouterError(Reason.NO_FILES, "too many connections", retry_after_s=1))
+        if len(front.clients) > front.soft_clients and not front.takes(self, now):
+            self._refuse(_too_many())
 
     def data_received(self, data: bytes) -> None:
         if self._closing:
@@ -215,6 +250,7 @@ class ClientConnection(asyncio.Protocol):
         self._closing = True
         self.deadline = NEVER
         front.clients.discard(self)
+        front.origins.leave(self)
         front.sweeper.discard(self)
         self._end_exchange(Reason.CLIENT_GONE)
         self.release_body()
@@ -257,6 +293,7 @@ class ClientConnection(asyncio.Protocol):
         return (
             self._reader.head.keep_alive
             and not self._front.draining
+            and len(self._front.clients) <= self._front.soft_clients
             and not (self.half_closed and not self._reader.early)
             and not self._closing
         )
@@ -354,6 +391,10 @@ class ClientConnection(asyncio.Protocol):
         """Called by the reader between a head and its body."""
         front = self._front
         front.handler.check_head(head)
+        if len(front.clients) > front.soft_clients and not self._is_inside():
+            may_go_on = front.handler.relieve(self, head, 0)
+            if not may_go_on and front.origins.is_largest(self):
+                raise _too_many()
         if head.has_body and not head.passes:
             if (head.content_length or 0) > front.limits.body:
                 return  # refused in a moment
@@ -386,7 +427,8 @@ class ClientConnection(asyncio.Protocol):
         front = self._front
         front.held_bytes += body_bytes - self._held
         self._held = body_bytes
-        if front.held_bytes > front.limits.bodies_total:
+        missing = front.held_bytes - front.limits.bodies_total
+        if missing > 0 and not front.handler.relieve(self, self._reader.head, missing):
             raise RouterError(
                 Reason.MEMORY_LIMIT, "too many request bodies in memory", retry_after_s=1
             )
@@ -417,7 +459,7 @@ class ClientConnection(asyncio.Protocol):
         self._closing = True
         self.deadline = monotonic() + LINGER_S
         front.outbox.flush()
-        if self.transport.can_write_eof():
+        if len(front.clients) <= front.soft_clients and self.transport.can_write_eof():
             self._linger_left = LINGER_BYTES
             self.transport.write_eof()
         else:
@@ -431,7 +473,37 @@ class ClientConnection(asyncio.Protocol):
             self._front.outbox.flush()
             self.transport.close()
 
+    def _is_inside(self) -> bool:
+        return self.peer == INSIDE
+
+    def is_quiet(self, now: float, *, is_own: bool) -> bool:
+        """Whether it has waited for a request for a while; not `is_own`: or has never sent one."""
+        reader = self._reader
+        if self.exchange is not None or self._closing or self.paused or reader.state != HEAD:
+            return False
+        if not self._requests and not is_own:
+            return True
+        timeouts = self._front.timeouts
+        is_idle = self._requests and not reader.started
+        since = self.deadline - (timeouts.keep_alive_s if is_idle else timeouts.head_s)
+        return since + QUIET_S <= now
+
+    def shed(self) -> None:
+        """Close it while it waits for a request, to make room for another connection."""
+        front, reader = self._front, self._reader
+        if reader.started:
+            head = reader.head if reader.head.method else None
+            front.handler.refused(self, head, _too_many())
+        self._closing = True
+        front.clients.discard(self)
+        front.origins.leave(self)
+        self.transport.abort()
+
     def shut(self) -> None:
         """Draining: an idle connection closes, a busy one after its response."""
         if self.exchange is None and not self._reader.started:
             self._close(monotonic())
+
+
+def _too_many() -> RouterError:
+    return RouterError(Reason.NO_FILES, "too many connections", retry_after_s=1)

@@ -1,0 +1,103 @@
+"""Client connections by the address they come from, and which of them is closed to make room.
+
+When connections are short, the address with the most of them gives way: a connection that waits for
+a request is closed there, a new one included that never sent any. So an address that holds
+thousands of idle connections, or sends heads byte by byte, locks no other address out. A connection
+that has just served a request stays open for a second, because its client may be about to use it.
+
+A look for such a connection goes on where the last one ended and looks at a few, so that it costs
+the same for any number.
+
+Must never: close a connection with a request under way.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast
+
+from router.core.client_address import counted_peer
+from router.core.ranking import Ranked, Ranking
+
+if TYPE_CHECKING:
+    from router.wire.client import ClientConnection
+
+INSIDE: Final = "-"  # the peer of a connection from within this process, or of one already reset
+_LOOKS: Final = 64  # connections that one look sees
+
+
+class Origin(Ranked):
+    """The connections of one address."""
+
+    __slots__ = ("connections", "hand", "name")
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.connections: list[ClientConnection] = []
+        self.hand = 0  # where the next look begins
+
+    def quiet(self, now: float, *, is_own: bool) -> ClientConnection | None:
+        """A connection that may be closed. `is_own`: for a new one of the same address."""
+        connections = self.connections
+        for _ in range(min(_LOOKS, len(connections))):
+            if self.hand >= len(connections):
+                self.hand = 0
+            found = connections[self.hand]
+            self.hand += 1
+            if found.is_quiet(now, is_own=is_own):
+                return found
+        return None
+
+
+class Origins:
+    """All addresses with connections."""
+
+    __slots__ = ("_by_name", "_ranking")
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Origin] = {}
+        self._ranking = Ranking()
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def join(self, client: ClientConnection) -> None:
+        peer = client.peer
+        name = counted_peer(peer) if ":" in peer else peer  # of IPv4 there is one spelling
+        origin = self._by_name.get(name)
+        if origin is None:
+            origin = self._by_name[name] = Origin(name)
+        client.origin = origin
+        client.place = len(origin.connections)
+        origin.connections.append(client)
+        if peer != INSIDE:
+            self._ranking.move(origin, len(origin.connections))
+
+    def leave(self, client: ClientConnection) -> None:
+        origin = client.origin
+        if origin is None:
+            return
+        client.origin = None
+        connections = origin.connections
+        last = connections.pop()
+        if last is not client:
+            connections[client.place] = last
+            last.place = client.place
+        if origin.name != INSIDE:
+            self._ranking.move(origin, len(connections))
+        if not connections:
+            del self._by_name[origin.name]
+
+    def is_largest(self, client: ClientConnection) -> bool:
+        """Whether no other address has more connections than the client's."""
+        largest, own = self._ranking.largest(), client.origin
+        return largest is None or own is None or largest.level <= len(own.connections)
+
+    def quiet(self, client: ClientConnection, now: float) -> ClientConnection | None:
+        """The connection that is closed to make room for a client's; None: none is."""
+        largest, own = self._ranking.largest(), client.origin
+        if largest is None or own is None:
+            return None
+        if largest.level <= len(own.connections):
+            return own.quiet(now, is_own=True)
+        return cast(Origin, largest).quiet(now, is_own=False)
