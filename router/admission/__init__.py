@@ -8,7 +8,11 @@ How it is driven
 ----------------
 1. A request comes: `offer(ticket, now)`. It gives replicas: the driver's routing policy chooses one
    of them, takes its lease and says `sent(ticket, replica, now)`. Or it gives none, and the ticket
-   waits. Or it raises RouterError (429 with Retry-After), and the ticket has ended.
+   waits. Or it raises RouterError (429 with Retry-After), and the ticket has ended. Where the queue
+   is full, others may give way to it: they have ended and stand in `evicted`, each with what to
+   tell its client. The driver takes them after the call, also after one that raised, and answers
+   them. An early 200 may be sent to a client that waits if `commits` says so. `relieve` lets a
+   request give way where connections or memory are short.
    Where `is_passable`, the driver may choose first, among all fit replicas, and ask whether its
    choice `passes`: then there is no ticket at all, and at the end it says `passed`.
 2. A replica's facts change (a lease is released or taken, the first content came, a poll came back
@@ -25,9 +29,9 @@ How it is driven
    that was offered replicas and is not sent after all leaves, too.
 6. A replica leaves the fleet: `gone(replica)`. A reload: `adopt(config)`.
 
-Every ticket comes to exactly one end: refused, expired, left while it waited, or settled. The state
-of a ticket moves in the queue alone, so that a dispatch, an expiry and a departure in one turn of
-the event loop cannot both win; what comes second is told so and does nothing.
+Every ticket comes to exactly one end: refused, evicted, expired, left while it waited, or settled.
+The state of a ticket moves in the queue alone, so that a dispatch, an expiry and a departure in one
+turn of the event loop cannot both win; what comes second is told so and does nothing.
 
 What holds at all times
 -----------------------
@@ -53,6 +57,7 @@ The parts, from what decides least to what decides most
     affinity       of the first few, whose prefix does this replica hold?
     choice         all of these: who gets this place
     preemption     who gives way to somebody more urgent
+    holders        who holds how much of it, and who gives way when it is full
     room           who waits, where, and how many may
     clockwork      what time alone changes
     drain          when will there be room (Retry-After)

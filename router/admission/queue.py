@@ -373,7 +373,10 @@ class Queue:
     def commits(self, ticket: Ticket) -> bool:
         """Whether its client may be sent an early 200 while it waits; it gives way to no newcomer
         after that. False: not now."""
-        return ticket.state != WAITING or self._room.commits(ticket)
+        if ticket.state == WAITING:
+            return self._room.commits(ticket)
+        ticket.committed = True  # should it be put back
+        return True
 
     def shown(self, ticket: Ticket) -> None:
         """Its first content is with the client: nobody takes it back."""

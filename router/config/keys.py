@@ -40,6 +40,7 @@ class KeyLine(
     tier: str = ""  # one of `priority.tiers`: the class of its requests
     ceiling: ClassName | None = None  # the most urgent class; None: its tier's
     models: tuple[str, ...] | None = None  # it may ask for; None: any
+    # Of all but batch, which gets what they leave (`admission/limits.py`).
     concurrency: Count | None = None  # requests under way at once
     requests_per_minute: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
     tokens_per_minute: Annotated[float, msgspec.Meta(gt=0, le=1e12)] | None = None

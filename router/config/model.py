@@ -94,7 +94,7 @@ class Prefix(Frozen, frozen=True):
     blocks: Count = 512  # leading blocks of a prompt that are looked at
     entries: Count = 1_000_000  # (block, replica) pairs in all; about 150 bytes each
     kv_tokens: Count = 500_000  # KV cache of a replica that does not tell its size
-    isolate_tenants: bool = False  # a prefix is shared within one Authorization only
+    isolate_tenants: bool = False  # shared within one credential, else one client address, only
     exact: bool = False  # KV events and token ids; needs hedgerow[kv-events]
     tokenizers: dict[str, str] = {}  # model -> folder or file of its tokenizer, for `exact`
     tokens_wait_s: SecondsOrOff = 0.02  # how long a request may wait for its token ids
@@ -303,9 +303,9 @@ class QueueGates(Frozen, frozen=True):
 
 
 class QueueLimits(Frozen, frozen=True):
-    """Beyond them -> 429. How many of a class: `classes`."""
+    """Beyond them -> 429, to the largest flow or the newcomer. How many of a class: `classes`."""
 
-    flow: Count = 10_000  # requests of one user of one key that wait
+    flow: Count = 10_000  # requests of one flow that wait: a key or its user, or a client address
     bytes: Bytes = 256 * MiB  # of the bodies of all that wait
 
 

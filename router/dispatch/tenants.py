@@ -33,6 +33,7 @@ from router.intake.flow import Flow, Flows, Pending, header_of, user_of
 from router.intake.keys import Key, Keyring
 from router.intake.urgency import Judge
 from router.wire.heads import RequestHead
+from router.wire.origins import INSIDE
 
 _NAMED: Final = b"key:"  # begins the name of an owner whose key is in the file; others are hashes
 _REASONS = {
@@ -203,7 +204,7 @@ class Tenants:
         if fields is not None and (self._names_users if key is None else key.names_users):
             user = user_of(header_of(head.joined, self._header), fields.user)
         authorization = head.authorization
-        if authorization is None and key is None:
+        if authorization is None and peer == INSIDE:
             authorization = head.owner  # a line of a batch, whose owner sent a credential once
         return self.flows.of(key, authorization, head.api_key, peer, head.forwarded_for, user)
 

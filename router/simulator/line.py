@@ -4,7 +4,8 @@ The queue (router/admission) is the proxy's own, and so is what it sees of the f
 `SimulatedExchange`s. What changes a replica's facts is told to the queue at the end of the same
 instant, behind all that was asked for before; the leases of all that one call granted are taken
 before anything else happens; and one timer, that of time alone. Whoever changes what the other one
-tells the queue, or when, changes it here, too: a test plays the same stories through both.
+tells the queue, or when, changes it here, too: a test plays the same stories through both. Clients
+get no early 200 here, so each request that waits may give way.
 
 Must never: choose among requests (the queue does), or keep a ticket of a request that is over.
 """
