@@ -199,7 +199,7 @@ class Replica(Candidate):
         rules = self.health.rules
         return max(rules.suspect_min_s, rules.suspect_factor * usual)
 
-    def silence_s(self) -> float:
+    def silence_s(self, now: float) -> float:
         """Seconds without a sign of work after which a replica that has requests is suspect.
 
         Some work shows no sign until it is done: answers that are not streamed, and requests of
@@ -208,9 +208,14 @@ class Replica(Candidate):
         """
         rules = self.health.rules
         engine = ENGINES.get(self.engine or "")
-        if engine is not None and engine.counts_live and self.signals.generated_tokens is not None:
-            return rules.suspect_min_s
-        wholes = self.whole_fresh + self.whole_older
+        counts_live = engine is not None and engine.counts_live
+        if (
+            counts_live
+            and self.signals.generated_tokens is not None
+            and now - self.signals_at <= rules.suspect_min_s / 2
+        ):
+            return rules.suspect_min_s  # metrics that were read just now would show any work
+        wholes = self.whole_fresh + self.whole_older + self.whole_taken
         slots = self.slots
         is_full = wholes > 0 if slots is None else wholes + self.foreign_load >= slots
         if not is_full:

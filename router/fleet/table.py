@@ -86,6 +86,9 @@ class Fleet:
     # -- membership ---------------------------------------------------------------------------
 
     def add(self, replica: Replica) -> None:
+        models = replica.models
+        if models is not None:
+            replica.models = self._pools.same(models)
         self.replicas[replica.id] = replica
         self.knowledge.add(replica)
         self._membership_changed()
@@ -268,7 +271,7 @@ class Fleet:
         if replica.removed:
             return NEVER
         silent_since = max(replica.progress.at, dispatched)
-        again = silent_since + replica.silence_s()
+        again = silent_since + replica.silence_s(now)
         if again > now:
             return again
         health = replica.health
@@ -337,7 +340,7 @@ class Fleet:
         now = self._clock()
         if reason in SILENT:
             worked_at = replica.progress.at
-            if worked_at > shown + _SAME_S and now - worked_at < replica.silence_s():
+            if worked_at > shown + _SAME_S and now - worked_at < replica.silence_s(now):
                 return  # it works for others
         health = replica.health
         may_eject = self._may_eject(replica, now)

@@ -1,4 +1,4 @@
-"""Engines whose slots are full let requests wait, and emit tokens for others: none is ejected.
+"""Engines whose slots are full let requests wait while they work for others: none is ejected.
 
 Each stream of the second round waits many times as long as a first token usually takes.
 """
@@ -10,14 +10,16 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from router.config.model import Queue
 from tests.harness.emulated import emulated
 from tests.harness.messages import chat
+from tests.harness.replica import eventually
 from tests.harness.running import Router, running, scenario
 
-# A round of 100 tokens takes about a second, four times the time after which a wait is suspicious.
-ENGINE = {"profile": "realistic", "speed": 4.0, "max_num_seqs": 4}
-HEALTH = {"suspect_min_s": 0.25, "suspect_factor": 2.0, "eject_base_s": 0.5, "slow_start_s": 0.0}
-ROUNDS, SLOTS = 3, 4
+# A round of 100 tokens takes about two seconds, four times as long as makes a wait suspicious.
+ENGINE = {"profile": "realistic", "speed": 2.0, "max_num_seqs": 4}
+HEALTH = {"suspect_min_s": 0.5, "suspect_factor": 2.0, "eject_base_s": 0.5, "slow_start_s": 0.0}
+COUNT, ROUNDS, SLOTS = 2, 2, 4
 
 
 def body(tokens: int, user: str) -> bytes:
@@ -28,20 +30,45 @@ async def ask(router: Router, tokens: int, user: str) -> int:
     return (await router.ask(body(tokens, user))).status
 
 
-@pytest.mark.parametrize("count", [2, 6])
 @pytest.mark.parametrize("interval_s", [0.0, 0.1], ids=["not polled", "polled"])
 @scenario
-async def test_streams_that_wait_for_a_slot(count: int, interval_s: float) -> None:
+async def test_streams_that_wait_for_a_slot(interval_s: float) -> None:
     async with AsyncExitStack() as stack:
         urls = [
-            (await stack.enter_async_context(emulated("vllm", **ENGINE))).url for _ in range(count)
+            (await stack.enter_async_context(emulated("vllm", **ENGINE))).url for _ in range(COUNT)
         ]
         router = await stack.enter_async_context(
             running(*urls, health=HEALTH, polling={"interval_s": interval_s}, policy="kv_aware")
         )
-        for number in range(6 * count):  # light load: what a first token usually takes
+        for number in range(6 * COUNT):  # light load: what a first token usually takes
             assert await ask(router, 2, f"short {number}") == 200
-        asks = [ask(router, 100, f"long {n}") for n in range(ROUNDS * SLOTS * count)]
+        asks = [ask(router, 100, f"long {n}") for n in range(ROUNDS * SLOTS * COUNT)]
         assert set(await asyncio.gather(*asks)) == {200}
         replicas = router.app.parts.fleet.replicas.values()
         assert {r.id: r.health.ejections for r in replicas if r.health.ejections} == {}
+
+
+@scenario
+async def test_streams_that_wait_for_answers_of_which_nothing_is_seen() -> None:
+    """Answers that are not streamed show no work until they are whole, nor does this engine."""
+    async with AsyncExitStack() as stack:
+        urls = [
+            (await stack.enter_async_context(emulated("llamacpp", metrics=False, **ENGINE))).url
+            for _ in range(COUNT)
+        ]
+        health = {**HEALTH, "suspect_factor": 10.0}
+        router = await stack.enter_async_context(
+            running(*urls, health=health, queue=Queue(enabled=False), policy="round_robin")
+        )
+        for number in range(8):
+            assert await ask(router, 1, f"short {number}") == 200
+        wholes = [
+            asyncio.ensure_future(router.ask(chat(max_tokens=100, ignore_eos=True, user=f"{n}")))
+            for n in range(COUNT * SLOTS)
+        ]
+        replicas = router.app.parts.fleet.replicas.values()
+        await eventually(lambda: all(r.inflight == SLOTS for r in replicas), "the slots are full")
+        asks = [ask(router, 2, f"behind {n}") for n in range(COUNT * SLOTS)]
+        assert set(await asyncio.gather(*asks)) == {200}
+        assert {(await whole).status for whole in wholes} == {200}
+        assert [(r.health.ejections, r.health.why) for r in replicas] == [(0, "")] * 2
