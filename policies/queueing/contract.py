@@ -78,6 +78,8 @@ class OrderPolicy:
     by_class: ClassVar[bool] = True
     # Whether it shares by flow: then a flow's further requests need not step back by themselves.
     is_fair: ClassVar[bool] = False
+    # Whether a line goes by arrival alone, so that its length is how many go before the next.
+    by_arrival: ClassVar[bool] = False
     # Whether it may pass somebody over for ever: the queue then looks after each ticket. If not, it
     # looks only after classes, and what is fair within one is the policy's.
     starves: ClassVar[bool] = True

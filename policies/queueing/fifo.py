@@ -21,6 +21,7 @@ class Fifo(OrderPolicy):
     """By arrival. Any of the first few may go first where its prefix is held."""
 
     by_class: ClassVar[bool] = False
+    by_arrival: ClassVar[bool] = True
     starves: ClassVar[bool] = False
 
     def line(self, urgency: int) -> Line:

@@ -26,6 +26,7 @@ from router.core.urgency import HIGH
 _AT_ONCE: Final = 1024  # promotions or expiries of one row in one tick: the rest comes in the next
 _SOON_S: Final = 0.1
 _MOMENT_S: Final = 1e-3  # beyond a boundary, on which nobody can stand exactly
+_BACK_S: Final = 10  # until a replica may be back: a probe's interval and a start, at the least
 # Between two early polls of a replica: a page of metrics costs vLLM 0.32 about 5 ms, and what it
 # says changes no faster than its gauges, which lag by up to a second.
 EARLY_S: Final = 0.5
@@ -108,18 +109,13 @@ class Clockwork:
         places = self._pool.eligible(lane.name)
         for place in places:
             self._doors.of(place)
-        is_absent = not places
-        if not is_absent:
-            lane.absent_since = -1.0
-        elif lane.absent_since < 0.0:
-            lane.absent_since = now
-        gone = is_absent and now >= lane.absent_since + rules.absent_s
-        if is_absent and not gone:
-            ticked.next_at = min(ticked.next_at, lane.absent_since + rules.absent_s)
+        absent_since = inf if places else self._pool.absent_since(lane.name)
         for row in lane.rows:
             if row is None or not row.count:
                 continue
             own = rules.classes[row.urgency]
+            gone_at = absent_since + own.absent_s
+            gone = now >= gone_at
             many = _AT_ONCE
             eldest = row.eldest()
             while eldest is not None and many and (gone or now >= eldest.arrival + own.timeout_s):
@@ -132,7 +128,7 @@ class Clockwork:
             promoted = row.promote(now, own.promote_s, _AT_ONCE)
             self._counts.promoted[row.urgency] += promoted
             due = now if not many or promoted == _AT_ONCE else self._due(row, eldest, now)
-            ticked.next_at = min(ticked.next_at, due)
+            ticked.next_at = min(ticked.next_at, due, gone_at)
 
     def _due(self, row: Row, eldest: Ticket, now: float) -> float:
         """When time alone changes something for a row."""
@@ -157,10 +153,13 @@ class Clockwork:
         ahead = self._room.depth[urgency]
         self._room.drop(ticket, ENDED)
         self._counts.dropped[reason][urgency] += 1
+        retry_after_s = _BACK_S
+        if reason is not Reason.NO_REPLICA:
+            retry_after_s = self._drain.retry_after_s(urgency, ahead, now)
         error = RouterError(
             reason,
             f"{_OVER[reason]} (class {NAMES[urgency]}, {now - ticket.arrival:.1f} s)",
-            retry_after_s=self._drain.retry_after_s(urgency, ahead, now),
+            retry_after_s=retry_after_s,
         )
         ticked.expired.append(Expired(ticket, error))
 

@@ -15,6 +15,7 @@ REFUSALS: Final[tuple[str, ...]] = (  # it has not waited: too much did already
     Reason.QUEUE_FULL,
     Reason.QUEUE_FLOW_FULL,
     Reason.QUEUE_BYTES_FULL,
+    Reason.QUEUE_TOO_LONG,
 )
 EXPIRIES: Final[tuple[str, ...]] = (  # it has waited, and its time was over
     Reason.QUEUE_TIMEOUT,

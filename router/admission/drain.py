@@ -1,57 +1,89 @@
-"""How fast a class leaves the queue by being served: what Retry-After is reckoned from.
+"""How fast a queue is served: what Retry-After is computed from, and when a wait is hopeless.
 
-Dispatches are counted in parts of a window, and a rate is over the time they span; a class that is
-not served at all has none.
+Only time in which something waits counts, and only what is sent in that time: requests that find
+room at once show how many came, not how many could be served. Both are averaged with a time
+constant of two minutes, of each class and of all classes together. A class that waits and is not
+served (more urgent classes take everything) has a rate near 0, not an unknown one.
 
-Must never: promise more than `MOST_S` or less than a second.
+Must never: give a Retry-After above `MOST_S` or below a second, or call a wait hopeless while the
+rate is unknown.
 """
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, exp
 from typing import Final
 
 from policies.queueing.ticket import CLASSES
 
-_PART_S: Final = 5.0
-_PARTS: Final = 6
+# An engine's requests may begin and end in step, a minute or two apart: a shorter average would
+# call it stopped between two such moments.
+_AVERAGE_S: Final = 120.0
+_FORGET_S: Final = 120.0  # without anything that waits, after which an old rate says nothing
 MOST_S: Final = 600
 _UNKNOWN_S: Final = 5
+_YOUNG_S: Final = 10.0  # of waiting: before that a rate is not known, ...
+_FEW: Final = 5.0  # ... unless so many were served
+_MANY: Final = 20.0  # requests served, before a wait is called hopeless
+_ALL: Final = CLASSES
 
 
 class Drain:
-    """Rates of one queue."""
+    """Rates of one queue. Urgencies count from 0; all classes together are one more."""
 
-    __slots__ = ("_counts", "_numbers")
+    __slots__ = ("_mark", "_served", "_waited_s")
 
     def __init__(self) -> None:
-        self._counts = [[0] * _PARTS for _ in range(CLASSES)]
-        self._numbers = [[-1] * _PARTS for _ in range(CLASSES)]  # which part of time each counts
+        self._served = [0.0] * (CLASSES + 1)  # averaged, while something waited ...
+        self._waited_s = [0.0] * (CLASSES + 1)  # ... for so long, averaged
+        self._mark = [-_FORGET_S] * (CLASSES + 1)  # up to when that is counted
 
-    def served(self, urgency: int, now: float) -> None:
-        number = int(now / _PART_S)
-        slot = number % _PARTS
-        numbers, counts = self._numbers[urgency], self._counts[urgency]
-        if numbers[slot] != number:
-            numbers[slot] = number
-            counts[slot] = 0
-        counts[slot] += 1
+    def began(self, urgency: int, now: float, *, is_first: bool) -> None:
+        """A request begins to wait, and no other one of its class does. `is_first`: nor of any."""
+        self._begin(urgency, now)
+        if is_first:
+            self._begin(_ALL, now)
 
-    def rate(self, urgency: int, now: float) -> float:
-        """Requests a second, lately; 0: none."""
-        number = int(now / _PART_S)
-        numbers, counts = self._numbers[urgency], self._counts[urgency]
-        count = 0
-        first = number
-        for slot in range(_PARTS):
-            if number - _PARTS < numbers[slot] <= number:
-                count += counts[slot]
-                first = min(first, numbers[slot])
-        return count / max(now - first * _PART_S, 1.0)
+    def _begin(self, row: int, now: float) -> None:
+        if now - self._mark[row] >= _FORGET_S:
+            self._served[row] = self._waited_s[row] = 0.0
+        self._mark[row] = now
 
-    def retry_after_s(self, urgency: int, ahead: int, now: float) -> int:
-        """When so many of the class will have been served."""
-        rate = self.rate(urgency, now)
-        if rate <= 0.0:
+    def served(self, urgency: int, now: float, *, waited: bool) -> None:
+        """A request is sent while something waits. `waited`: some of its class does, or did."""
+        if waited:
+            self._count(urgency, now)
+        self._count(_ALL, now)
+
+    def _count(self, row: int, now: float) -> None:
+        self._served[row], self._waited_s[row] = self._at(row, now)
+        self._served[row] += 1.0
+        self._mark[row] = now
+
+    def _at(self, row: int, now: float) -> tuple[float, float]:
+        """Requests served and seconds of waiting, as averaged until now; something waits."""
+        passed_s = max(0.0, now - self._mark[row])
+        kept = exp(-passed_s / _AVERAGE_S)
+        return self._served[row] * kept, self._waited_s[row] * kept + _AVERAGE_S * (1.0 - kept)
+
+    def retry_after_s(self, urgency: int | None, ahead: int, now: float) -> int:
+        """Whole seconds in which so many of a class that waits now will have been served; None: so
+        many of any class."""
+        served, waited_s = self._at(_ALL if urgency is None else urgency, now)
+        if waited_s < _YOUNG_S and served < _FEW:
             return _UNKNOWN_S
-        return max(1, min(MOST_S, ceil(ahead / rate)))
+        return _whole_s(ahead * waited_s / max(served, 1.0))
+
+    def least_wait_s(self, ahead: int, now: float) -> float:
+        """The time in which so many are served if the queue serves nothing else; 0: not known.
+
+        It is a lower bound: classes that take places now may take none soon.
+        """
+        served, waited_s = self._at(_ALL, now)
+        if waited_s < _YOUNG_S or served < _MANY:
+            return 0.0
+        return ahead * waited_s / served
+
+
+def _whole_s(seconds: float) -> int:
+    return max(1, min(MOST_S, ceil(min(seconds, MOST_S))))

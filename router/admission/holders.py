@@ -165,6 +165,11 @@ class Holders:
         assert account is not None
         return account.waiting
 
+    def waiting_in(self, ticket: Ticket) -> int:
+        """How many requests of the member and class of a request, which has joined, wait."""
+        member: Party = ticket.flow
+        return member.holder(ticket.urgency).total
+
     def by_flow(self) -> dict[tuple[str, str], int]:
         """How many wait, by account and member."""
         found: dict[tuple[str, str], int] = {}

@@ -39,6 +39,9 @@ class Pool(Protocol):
     def eligible(self, lane: str) -> Sequence[Place]:
         """Those that are fit for this lane now, whether or not they have room; may be empty."""
 
+    def absent_since(self, lane: str) -> float:
+        """Since when none is fit for this lane; infinity: one is."""
+
     def serves(self, place: Place, lane: str) -> bool:
         """Whether the place is among them. Asked for every lane that waits: quick."""
 

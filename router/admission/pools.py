@@ -141,6 +141,11 @@ class Pools:
         if queue is not None:
             queue.passed(place, flow, tokens, output, sent_at, now, end)
 
+    def rebuilt(self, now: float) -> None:
+        """Which replicas are fit has changed."""
+        for queue in self.queues:
+            queue.rebuilt(now)
+
     def gone(self, place: Place) -> None:
         queue = self._by_place.pop(place, None)
         if queue is not None:

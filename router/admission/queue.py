@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from math import inf
-from typing import Final
+from typing import Final, NoReturn
 
 from policies.queueing.contract import OrderPolicy, make_order
 from policies.queueing.ticket import CLASSES, ENDED, NEW, SENT, WAITING, Ticket
@@ -102,6 +102,10 @@ class Queue:
         """Whether the order shares by flow: a user's further requests need not step back then."""
         return self._order.is_fair
 
+    def absent_s(self, urgency: int) -> float:
+        """How long a class waits for a fit replica where there is none."""
+        return self._rules.classes[urgency].absent_s
+
     @property
     def waiting(self) -> int:
         """How many wait."""
@@ -149,7 +153,6 @@ class Queue:
         if not self._doors.admits(place, urgency):
             return False
         self.counts.passed[urgency] += 1
-        self._drain.served(urgency, now)
         return True
 
     @property
@@ -172,6 +175,10 @@ class Queue:
         urgency = ticket.urgency
         room = self._room
         member = room.holders.join(ticket)
+        if self._is_hopeless(ticket, now):
+            ahead = room.ahead_at_least(ticket)
+            room.holders.tidy(member)
+            self._refuse(ticket, Reason.QUEUE_TOO_LONG, ahead, now)
         reason = room.refuses(ticket)
         most = _GIVE_WAY
         while reason is not None:
@@ -179,18 +186,33 @@ class Queue:
             if victim is None:
                 ahead = room.ahead(ticket, reason) + 1
                 room.holders.tidy(member)
-                ticket.state = ENDED
-                self.counts.dropped[reason][urgency] += 1
-                raise RouterError(
-                    reason,
-                    f"{_FULL[reason]} (class {NAMES[urgency]})",
-                    retry_after_s=self._drain.retry_after_s(urgency, ahead, now),
-                )
+                self._refuse(ticket, reason, ahead, now)
             self._evict(victim, now)
             most -= 1
             reason = room.refuses(ticket)
         self.counts.queued[urgency] += 1
         self._wait(ticket, now)
+
+    def _is_hopeless(self, ticket: Ticket, now: float) -> bool:
+        """Whether a newcomer cannot be served before its time is over, at the known rate."""
+        until = min(ticket.deadline, ticket.arrival + self._rules.classes[ticket.urgency].timeout_s)
+        if until == inf:
+            return False
+        least_s = self._drain.least_wait_s(self._room.ahead_at_least(ticket), now)
+        return least_s > _HOPELESS * max(0.0, until - now)
+
+    def _refuse(self, ticket: Ticket, reason: Reason, ahead: int, now: float) -> NoReturn:
+        """Raises RouterError."""
+        urgency = ticket.urgency
+        ticket.state = ENDED
+        self.counts.dropped[reason][urgency] += 1
+        raise RouterError(
+            reason,
+            f"{_REFUSED[reason]} (class {NAMES[urgency]})",
+            retry_after_s=self._drain.retry_after_s(
+                urgency if self._room.depth[urgency] else None, ahead, now
+            ),
+        )
 
     def relieve(self, newcomer: Ticket, reason: Reason, now: float) -> int:
         """Something besides the queue is full: one that waits gives way to a request that does not
@@ -226,6 +248,8 @@ class Queue:
 
     def _wait(self, ticket: Ticket, now: float) -> None:
         self._predict(ticket)
+        if not self._room.depth[ticket.urgency]:
+            self._drain.began(ticket.urgency, now, is_first=not self._room.count)
         # The first that waits may be waiting for a poll; the tick says what comes after.
         soon_s = _SOON_S if self._room.count else _FIRST_S
         self.next_at = min(self.next_at, now + soon_s, max(now, ticket.deadline))
@@ -243,6 +267,8 @@ class Queue:
             self._order.passed(ticket, now)
             ticket.priced = True
             self._choice.turns.serves(ticket.urgency, cost(ticket), float(ticket.urgency))
+            waits = self._room.depth[ticket.urgency] > 0
+            self._drain.served(ticket.urgency, now, waited=waits)
         door = self._doors.of(place)
         self._begin(ticket, door, now)
         self._doors.look(door)
@@ -254,7 +280,6 @@ class Queue:
         ticket.shown = False
         self._running[ticket] = None
         rules = self._rules
-        self._drain.served(ticket.urgency, now)
         if rules.preemption:
             self._preemption.sent(ticket)
         if rules.reservations:
@@ -335,6 +360,7 @@ class Queue:
             self.counts.skipped += 1
         row.line.take(ticket, now)
         ticket.priced = True
+        self._drain.served(ticket.urgency, now, waited=True)
         self._room.left(ticket, SENT)
         self._begin(ticket, door, now)
         self.counts.granted[ticket.urgency] += 1
@@ -372,9 +398,17 @@ class Queue:
 
     def commits(self, ticket: Ticket) -> bool:
         """Whether its client may be sent an early 200 while it waits; it gives way to no newcomer
-        after that. False: not now."""
+        after that. False: not now.
+
+        Never while a limit of time may end the wait, or while there is no replica to wait for: an
+        early 429, 503 or 408 may still be right, and only a status that is not sent yet tells it.
+        """
+        is_limited = ticket.deadline < inf or self._rules.classes[ticket.urgency].timeout_s < inf
         if ticket.state == WAITING:
-            return self._room.commits(ticket)
+            has_place = bool(self._pool.eligible(ticket.lane))
+            return has_place and not is_limited and self._room.commits(ticket)
+        if is_limited:
+            self.shown(ticket)  # it does not give way: it must not wait under its limit again
         ticket.committed = True  # should it be put back
         return True
 
@@ -473,6 +507,11 @@ class Queue:
         return self._rules.aged(ticket.level, now - ticket.arrival)
 
     # -- time ---------------------------------------------------------------------------------
+
+    def rebuilt(self, now: float) -> None:
+        """Which replicas are fit has changed: those that wait may have none. `tick` comes next."""
+        if self._room.count:
+            self.next_at = min(self.next_at, now)
 
     def tick(self, now: float) -> Ticked:
         """Time has gone on: to be called at `next_at`, which any call may bring forward, or
@@ -600,10 +639,14 @@ _SOON_S: Final = 0.1
 _GIVE_WAY: Final = 64  # tickets that give way to one newcomer at most
 _FIRST_S: Final = 0.02  # until an early poll is asked for the first that waits
 _LOOK_S: Final = 1.0  # between two looks at what reservations allow
-_FULL: Final = {
+# How often the time that it has a wait must take for a request to be refused at once: requests that
+# begin and end in step, two minutes apart, make the rate look three times as low as it is.
+_HOPELESS: Final = 3.0
+_REFUSED: Final = {
     Reason.QUEUE_FULL: "as many requests wait as may",
     Reason.QUEUE_FLOW_FULL: "as many of your requests wait as may",
     Reason.QUEUE_BYTES_FULL: "what waits takes as much memory as it may",
+    Reason.QUEUE_TOO_LONG: "the queue is longer than this request can wait",
 }
 
 

@@ -6,6 +6,7 @@ Must never: decide who goes next, or tell anybody.
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
+from math import inf
 from typing import Any, Final
 
 from policies.queueing.contract import OrderPolicy
@@ -131,7 +132,6 @@ class Room:
             row = lane.rows[urgency] = Row(urgency, self._order.line(urgency))
         if not lane.count:
             self.active[ticket.lane] = lane
-            lane.absent_since = -1.0
         lane.count += 1
         self.count += 1
         self.depth[urgency] += 1
@@ -141,7 +141,7 @@ class Room:
         ticket.reserved = ticket.prompt + ticket.output
         if self._rules.reservations:
             self._reservations.waits(urgency, ticket.reserved, now)
-        if ticket.deadline < ticket.arrival + self._rules.classes[urgency].timeout_s:
+        if ticket.deadline < inf:  # whatever its class allows, a reload may change that
             heappush(self._deadlines, (ticket.deadline, ticket.order, ticket))
         row.enter(ticket, now)
 
@@ -195,6 +195,18 @@ class Room:
         if reason is Reason.QUEUE_FLOW_FULL:
             return self.holders.waiting_of(ticket)
         return self.depth[ticket.urgency]
+
+    def ahead_at_least(self, ticket: Ticket) -> int:
+        """How many will be sent before one that comes now, as far as the order policy is known to
+        keep to that; 0: nothing is known."""
+        order = self._order
+        if order.by_arrival:
+            lane = self.active.get(ticket.lane)
+            row = None if lane is None else lane.rows[ticket.urgency]
+            return 0 if row is None else row.count
+        if order.is_fair:
+            return self.holders.waiting_in(ticket)
+        return 0
 
     def waiting_by_flow(self) -> dict[tuple[str, str], int]:
         return self.holders.by_flow()

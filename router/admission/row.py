@@ -128,10 +128,9 @@ class Row:
 class Lane:
     """The rows of tickets that may go to the same replicas."""
 
-    __slots__ = ("absent_since", "count", "name", "rows")
+    __slots__ = ("count", "name", "rows")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.count = 0
         self.rows: list[Row | None] = [None, None, None, None, None]
-        self.absent_since = -1.0  # when the last fit replica had gone; below 0: there are some

@@ -22,6 +22,7 @@ class ClassRules:
     """What holds for one class."""
 
     __slots__ = (
+        "absent_s",
         "bound_s",
         "depth",
         "idle",
@@ -39,7 +40,8 @@ class ClassRules:
         gates = config.gates
         self.weight = own.weight
         self.depth = own.depth
-        self.timeout_s = own.timeout_s
+        self.timeout_s = own.timeout_s if own.timeout_s > 0.0 else inf
+        self.absent_s = own.absent_s
         self.bound_s = own.starvation_s
         # Promoted before its bound, so that the rest of it is left for whoever stands before it.
         self.promote_s = PROMOTED * own.starvation_s
@@ -60,7 +62,6 @@ class Rules:
     """What holds for one queue."""
 
     __slots__ = (
-        "absent_s",
         "affinity",
         "aging",
         "bytes",
@@ -94,7 +95,6 @@ class Rules:
         limits = config.limits
         self.flow_depth = limits.flow
         self.bytes = limits.bytes
-        self.absent_s = config.absent_s
         self.reservations = config.reservations.enabled
         self.reserved_strictly = config.reservations.strict
         preemption = config.preemption

@@ -176,10 +176,11 @@ def _check_queue(config: Config, problems: Problems) -> None:
             return
         rules = getattr(queue.classes, name)
         shares += rules.share
-        if rules.starvation_s > rules.timeout_s:
+        if 0.0 < rules.timeout_s < rules.starvation_s:
             problems.add(
                 f"{path}.starvation_s",
-                f"must be at most timeout_s ({rules.timeout_s:.15g}): who starves must be there",
+                f"must be at most timeout_s ({rules.timeout_s:.15g}): "
+                "a request is promoted before it expires",
             )
         if queue.reservations.enabled and rules.share <= 0.0:
             problems.add(

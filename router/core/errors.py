@@ -88,7 +88,9 @@ class Reason(StrEnum):
     QUEUE_FLOW_FULL = "queue_flow_full"  # ... of its own user
     QUEUE_BYTES_FULL = "queue_bytes_full"  # ... as many bytes of bodies
     QUEUE_EVICTED = "queue_evicted"  # it waited, and gave way: its flow held most of a full queue
+    QUEUE_TOO_LONG = "queue_too_long"  # it could not be served before its deadline
     QUEUE_TIMEOUT = "queue_timeout"  # it has waited as long as its class may
+    WHOLE_TIMEOUT = "whole_timeout"  # an answer that is not streamed took longer than it may
     NO_FILES = "no_files"  # out of file descriptors
     NO_PORTS = "no_ports"  # out of ephemeral ports
     MEMORY_LIMIT = "memory_limit"  # too many bytes of bodies held at once
@@ -152,7 +154,9 @@ STATUS: dict[Reason, int] = {
     Reason.QUEUE_FLOW_FULL: 429,
     Reason.QUEUE_BYTES_FULL: 429,
     Reason.QUEUE_EVICTED: 429,
+    Reason.QUEUE_TOO_LONG: 429,
     Reason.QUEUE_TIMEOUT: 503,
+    Reason.WHOLE_TIMEOUT: 504,
     Reason.NO_FILES: 503,
     Reason.NO_PORTS: 503,
     Reason.MEMORY_LIMIT: 503,
@@ -186,7 +190,9 @@ _ROUTER = frozenset(
         Reason.FLEET_FULL,
         Reason.QUEUE_FULL,
         Reason.QUEUE_BYTES_FULL,
+        Reason.QUEUE_TOO_LONG,
         Reason.QUEUE_TIMEOUT,
+        Reason.WHOLE_TIMEOUT,
         Reason.NO_FILES,
         Reason.NO_PORTS,
         Reason.MEMORY_LIMIT,

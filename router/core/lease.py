@@ -60,16 +60,22 @@ class Slots(Protocol):
 class Lease:
     """One slot. Making it takes the slot."""
 
-    __slots__ = ("_holder", "_streamed", "_tokens", "_turn", "_waits")
+    __slots__ = ("_holder", "_light", "_streamed", "_tokens", "_turn", "_waits")
 
-    def __init__(self, holder: Slots, tokens: int = 0, streamed: bool = True) -> None:
-        """`tokens`: the prompt's, without those that the replica holds in its cache."""
+    def __init__(
+        self, holder: Slots, tokens: int = 0, streamed: bool = True, light: bool = False
+    ) -> None:
+        """`tokens`: the prompt's, without those that the replica holds in its cache. `light`: it
+        uses no GPU, so that only `inflight` counts it."""
         self._holder: Slots | None = holder
         self._tokens = tokens
         self._streamed = streamed
-        self._waits = True
+        self._waits = not light
+        self._light = light
         self._turn = 0
         holder.inflight += 1
+        if light:
+            return
         holder.waiting += 1
         holder.load += 1
         holder.pending_tokens += tokens
@@ -110,11 +116,12 @@ class Lease:
             return
         if self._waits:
             self.begun()
-        elif self._streamed and holder.whole_seen:
+        elif self._streamed and holder.whole_seen and not self._light:
             _one_begins(holder)
         self._holder = None
         holder.inflight -= 1
-        holder.load -= 1
+        if not self._light:
+            holder.load -= 1
 
 
 def _one_begins(slots: Slots) -> None:

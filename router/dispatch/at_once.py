@@ -30,6 +30,6 @@ def at_once(
         replica = chooser.choose(view, fit)
         if queue.passes(replica, rank, now):
             return replica
-    if not fit and queue.config.absent_s <= 0.0:
+    if not fit and now >= fleet.absent_since(model) + queue.absent_s(rank):
         fleet.eligible(model)  # says why there is none
     return None

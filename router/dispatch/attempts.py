@@ -172,14 +172,15 @@ class Life:
         *,
         hedge: bool = False,
         continues: bool = False,
+        light: bool = False,
     ) -> Attempt:
-        """A new attempt; takes its lease. `tokens` and `held` as in `Attempt`."""
+        """A new attempt; takes its lease. `tokens`, `held`: see `Attempt`; `light`: see `Lease`."""
         kind = Kind.RETRY if self.attempts else Kind.PRIMARY
         if hedge:
             kind = Kind.HEDGE
         elif continues:
             kind = Kind.CONTINUATION
-        lease = Lease(slots, tokens, streamed)
+        lease = Lease(slots, tokens, streamed, light)
         attempt = Attempt(len(self.attempts), kind, replica_id, slots, lease, now, tokens, held)
         self.attempts.append(attempt)
         return attempt

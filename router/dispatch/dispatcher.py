@@ -283,12 +283,15 @@ class Dispatcher:
         replica: Replica | None
         try:
             owner = self._owner(exchange, exchange.path)
-            if line is not None and exchange.route.inference and exchange.head.method == b"POST":
+            route = exchange.route
+            if owner is not None and (line is None or not route.inference):
+                replica = owner
+            elif route.light:
+                replica = self._least_loaded(exchange)
+            elif line is not None and route.inference and exchange.head.method == b"POST":
                 replica = line.enter(exchange, owner)
                 if replica is None:
                     return  # the line sends it when it is its turn
-            elif owner is not None:
-                replica = owner
             else:
                 replica = self.chooser.choose(exchange.view, self.candidates(exchange))
         except RouterError as err:
@@ -321,6 +324,8 @@ class Dispatcher:
                 body_bytes,
             )
             self.fleet.knowledge.measure(view, blocks, prompt_bytes)
+            if exchange.route.light:
+                view.blocks = ()  # its prompt is not prefilled, so no replica will hold it
         if head.session is not None:
             view.session = head.session.decode("utf-8", "replace")[:MAX_SESSION]
         else:
@@ -336,7 +341,7 @@ class Dispatcher:
             return ""
         config = self.config
         rules = config.hedging
-        if asked == b"off" or not exchange.route.repeatable:
+        if asked == b"off" or not exchange.route.repeatable or exchange.route.light:
             return ""
         if body_bytes > config.limits.retry_body:
             return ""  # it is not kept
@@ -366,7 +371,7 @@ class Dispatcher:
     def finished(self, exchange: Exchange, reason: Reason, now: float) -> None:
         """A request is over: forget it."""
         line = self.line
-        if line is not None and exchange.route.inference:
+        if line is not None and exchange.route.inference and not exchange.route.light:
             line.over(exchange, reason, now)
         replica = exchange.answered_by
         entry = exchange.entry
@@ -418,6 +423,17 @@ class Dispatcher:
         anyone = model is None and exchange.head.method != b"POST"
         return self.fleet.eligible(model, tried, anyone=anyone)
 
+    def _least_loaded(self, exchange: Exchange) -> Replica:
+        """Where a request goes that uses no GPU: at once, however full the fleet is. Raises
+        RouterError if no replica is fit."""
+        model = exchange.fields.model
+        if exchange.head.method == b"POST":
+            self.fleet.check(model)
+        fit = self.fleet.serving(model)
+        if not fit:
+            fit = tuple(self.candidates(exchange))  # says why there is none
+        return min(fit, key=_load)
+
     # -- /v1/models ---------------------------------------------------------------------------
 
     def _answer_models(self, exchange: Exchange, client: ClientConnection, path: bytes) -> bool:
@@ -458,6 +474,10 @@ class Dispatcher:
         exchange.end()
         client.done(keep_alive)
         return True
+
+
+def _load(replica: Replica) -> tuple[int, int]:
+    return replica.load, replica.inflight  # light requests count in the second only
 
 
 def timeouts_of(usual: Timeouts, own: ClassTimeouts) -> Timeouts:

@@ -61,6 +61,8 @@ class Exchange:
         "_commit_due",
         "_d",
         "_done",
+        "_first_s",
+        "_is_whole",
         "_stall_due",
         "_total_due",
         "_waited_s",
@@ -164,7 +166,11 @@ class Exchange:
         self.stream_options = None if options is None else bytes(options)
         self._done = False
         timeouts = self.timeouts
-        wait_due = arrived + timeouts.first_token_s
+        # From its dispatch to its first content, which is the whole answer where it is no stream.
+        is_whole = route.inference and not fields.stream and not route.light
+        self._first_s = timeouts.whole_s if is_whole else timeouts.first_token_s
+        self._is_whole = is_whole
+        wait_due = arrived + self._first_s
         self.reply = Reply(
             client,
             request_id,
@@ -183,8 +189,15 @@ class Exchange:
     def limit(self, until: float) -> None:
         """Its client says until when it wants an answer to have begun. Before the first attempt."""
         self.wanted_until = until
-        self.reply.wait_due = min(self.reply.wait_due, until)
-        self.deadline = min(self.deadline, until)
+        self.reply.wait_due = self._first_due(self.arrived)
+        self.deadline = min(self.reply.wait_due, self._total_due, self._commit_due)
+
+    def _first_due(self, since: float) -> float:
+        """When the first content is due of an attempt that was sent at `since`. A client that says
+        how long it waits for a whole answer is not cut off before."""
+        if self._is_whole and self.wanted_until != inf:
+            return self.wanted_until
+        return min(since + self._first_s, self.wanted_until)
 
     def queued(self, now: float) -> None:
         """It waits for a replica: patience with one begins when it is sent there."""
@@ -196,8 +209,11 @@ class Exchange:
         """It has waited, and is about to be sent."""
         self._waited_s = self.waited_s(now)
         self._waits_since = 0.0
-        self.reply.wait_due = min(now + self.timeouts.first_token_s, self.wanted_until)
-        self.deadline = min(self.deadline, self.reply.wait_due)
+        self.reply.wait_due = self._first_due(now)
+        if self._commit_due != NEVER and self.life.commit == Commit.NOTHING:
+            # It may have been put off while the wait could have ended in a refusal.
+            self._commit_due = self.arrived + self.timeouts.commit_after_s
+        self.deadline = min(self.deadline, self.reply.wait_due, self._commit_due)
 
     def waited_s(self, now: float) -> float:
         """How long it has waited in the queue, all together."""
@@ -255,7 +271,7 @@ class Exchange:
         self.deadline = min(reply.wait_due, self._total_due, self._stall_due)
         head = reader.head
         assert head is not None
-        if self.route.inference:
+        if self.route.inference and not self.route.light:
             self._shown(leg, head, now)
         if self.route.kind == "responses" and head.status == 200 and reader.parts:
             made = response_id(b"".join(reader.parts))
@@ -363,7 +379,8 @@ class Exchange:
         if reason is Reason.SERVER_ERROR or blames_replica:
             fleet.failed(leg.replica, reason, leg.attempt.began)
         elif reason is Reason.OK:
-            fleet.succeeded(leg.replica, leg.attempt.began, content=self.route.inference)
+            generates = self.route.inference and not self.route.light
+            fleet.succeeded(leg.replica, leg.attempt.began, content=generates)
         client = self._client
         self._finish(reason, now, is_whole=True)
         client.done(reply.keep_alive and client.keeps_alive)
@@ -445,11 +462,19 @@ class Exchange:
         self._finish(reason, monotonic())
         client.close_after_writing()
 
+    def _may_commit(self) -> bool:
+        """Whether a 200 that only keeps the client waiting cannot be followed by a refusal."""
+        ticket, line = self.ticket, self._d.line
+        if ticket is None or line is None:
+            return True
+        if self._waits_since and (self._client.is_draining or self._total_due != NEVER):
+            return False
+        return line.commits(ticket)
+
     def _commit_status(self) -> None:
         if self.life.commit == Commit.NOTHING:
-            ticket, line = self.ticket, self._d.line
-            if ticket is not None and line is not None and not line.commits(ticket):
-                return  # it may have to give way: the next look asks again
+            if not self._may_commit():
+                return  # the next look asks again
             self.life.committed_status()
             self._d.metrics.streams_committed_early += 1
         self.reply.comment()
@@ -503,13 +528,14 @@ class Exchange:
             elif self.wanted_until <= now:
                 self.outlived()  # no replica is to blame, as when its client leaves
             else:
-                self.race.timed_out(Reason.TTFT_TIMEOUT)
+                reason = Reason.WHOLE_TIMEOUT if self._is_whole else Reason.TTFT_TIMEOUT
+                self.race.timed_out(reason)
         else:
             self.race.look(now)
             if self._done:
                 return
             if self._commit_due <= now:
-                self._commit_due = now + self._d.config.timeouts.commit_after_s
+                self._commit_due = now + self.timeouts.commit_after_s
                 self._commit_status()
             wait = wait_due if self._stall_due == NEVER else NEVER
             self.deadline = min(

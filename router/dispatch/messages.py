@@ -12,6 +12,7 @@ MESSAGES: dict[Reason, str] = {
     Reason.DEADLINE_PASSED: "the deadline that the request came with has passed",
     Reason.TTFT_TIMEOUT: "the replica did not begin to answer in time",
     Reason.TOKEN_GAP_TIMEOUT: "the replica stopped in the middle of its response",
+    Reason.WHOLE_TIMEOUT: "the replica did not finish its answer in time",
     Reason.TOTAL_TIMEOUT: "the request took longer than it may",
     Reason.EMPTY_STREAM: "the replica ended its stream without content",
     Reason.REPLICA_BUSY: "every replica is busy",

@@ -54,6 +54,7 @@ class News:
         if served != self._served:
             self._served = served
             self._pools.regroup(served, now)
+        self._pools.rebuilt(now)
         return list(self._fleet.replicas.values())
 
     def catch_up(self, now: float) -> None:

@@ -39,6 +39,11 @@ class Places:
             return () if replica is None else (replica,)
         return self._fleet.serving(lane or None)
 
+    def absent_since(self, lane: str) -> float:
+        if lane.startswith(_PIN):
+            return self._fleet.replica_absent_since(lane[1:])
+        return self._fleet.absent_since(lane or None)
+
     def serves(self, place: Place, lane: str) -> bool:
         if lane.startswith(_PIN):
             return self._fleet.ready_ids.get(lane[1:]) is place

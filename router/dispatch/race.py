@@ -97,7 +97,7 @@ class Race:
         attempt, replica = leg.attempt, leg.replica
         due = NEVER
         x = self._x
-        if not attempt.index and x.route.inference:
+        if not attempt.index and x.route.inference and not x.route.light:
             due = self._d.hedger.dispatched(
                 x.view,
                 attempt,
@@ -117,7 +117,15 @@ class Race:
         streamed = bool(x.fields.stream)
         tokens, held = self._d.chooser.dispatched(x.view, replica)
         attempt = self.life.begin(
-            replica.id, replica, now, tokens, held, streamed, hedge=hedge, continues=continues
+            replica.id,
+            replica,
+            now,
+            tokens,
+            held,
+            streamed,
+            hedge=hedge,
+            continues=continues,
+            light=x.route.light,
         )
         x.view.attempts = attempt.index + 1
         line = self._d.line

@@ -47,6 +47,7 @@ BLAMED: frozenset[Reason] = frozenset(
         Reason.REPLICA_RESET,
         Reason.BAD_RESPONSE,
         Reason.TTFT_TIMEOUT,
+        Reason.WHOLE_TIMEOUT,
         Reason.TOKEN_GAP_TIMEOUT,
         Reason.EMPTY_STREAM,
         Reason.STREAM_ERROR,
@@ -55,7 +56,9 @@ BLAMED: frozenset[Reason] = frozenset(
 )
 
 # Of those, ends that only say that the replica was silent: a busy one is not blamed for them.
-SILENT: frozenset[Reason] = frozenset({Reason.TTFT_TIMEOUT, Reason.TOKEN_GAP_TIMEOUT})
+SILENT: frozenset[Reason] = frozenset(
+    {Reason.TTFT_TIMEOUT, Reason.WHOLE_TIMEOUT, Reason.TOKEN_GAP_TIMEOUT}
+)
 
 # After this many failures in a row a replica is taken for dead: what fails there may be sent again
 # without asking the retry budget, because it is not overload that makes it fail.

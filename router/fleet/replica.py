@@ -148,6 +148,10 @@ class Replica(Candidate):
         """Connections that nobody uses may be stale."""
         self.pool.close_idle()
 
+    def give_up(self) -> None:
+        """It is not fit any more: who waits for a connection to it goes elsewhere."""
+        self.pool.give_up()
+
     def close(self) -> None:
         """It has left the fleet: connections close as they become free."""
         self.pool.close()

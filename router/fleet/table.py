@@ -23,6 +23,7 @@ from typing import Any
 from router.config.model import Health as HealthRules
 from router.core.errors import Reason, RouterError
 from router.core.lease import poll_counted, poll_failed, signals_lost
+from router.fleet.absences import Absences
 from router.fleet.engines.vllm import read_load_header
 from router.fleet.health import BLAMED, RACES, SILENT
 from router.fleet.knowledge import Knowledge
@@ -73,6 +74,9 @@ class Fleet:
         # Fit and passed over, for when everybody else was tried; None: of the whole fleet.
         self._passed_over: dict[str | None, tuple[Replica, ...]] = {}
         self._known_models: dict[str, None] = {}
+        self._absent_models = Absences()
+        self._absent_replicas = Absences()
+        self._absent_since = clock()  # when the fleet became empty last: here, or in `rebuild`
         self._one_pool = True
         self._has_limits = False
         self._sweeper = sweeper
@@ -170,6 +174,20 @@ class Fleet:
         if model is None:
             return self.ready
         return self._by_model.get(model) or self._any_model
+
+    def absent_since(self, model: str | None) -> float:
+        """Since when no fit replica serves a model (None: any); infinity: one does."""
+        if self.serving(model):
+            return NEVER
+        since = None if model is None else self._absent_models.since(model)
+        return self._absent_since if since is None else since
+
+    def replica_absent_since(self, replica_id: str) -> float:
+        """Since when one replica is not fit; infinity: it is. One that has left never was."""
+        if replica_id in self.ready_ids:
+            return NEVER
+        since = self._absent_replicas.since(replica_id)
+        return -NEVER if since is None else since
 
     def _none_for(self, model: str | None) -> RouterError:
         if not self.ready:
@@ -308,7 +326,7 @@ class Fleet:
         """The replica is suspect, or ejected, from now on."""
         self._on_event("ejected" if is_ejected else "suspect", replica)
         if is_ejected:
-            replica.close_idle()
+            replica.give_up()
         self.rebuild()
 
     def busy(self, replica: Replica, retry_after: bytes | None, now: float) -> None:
@@ -359,7 +377,10 @@ class Fleet:
         if replica.removed or not replica.health.probed(good, self._clock()):
             return
         # Connections from before the change may be stale: Envoy closes them, too.
-        replica.close_idle()
+        if replica.health.up:
+            replica.close_idle()
+        else:
+            replica.give_up()
         self._on_event("up" if replica.health.up else "down", replica)
         self.rebuild()
 
@@ -499,6 +520,8 @@ class Fleet:
                     self._passed_over[name] = others
         self._any_model = tuple(_preferred(pools.any.candidates, now))
         ready = [r for r in self.replicas.values() if r in candidates]
+        if not ready and self.ready_ids:
+            self._absent_since = now
         self.ready_ids = {r.id: r for r in ready}
         self.ready = tuple(_preferred(ready, now))
         if len(self.ready) < len(ready):
@@ -507,6 +530,10 @@ class Fleet:
         # Replicas whose models are not known yet are taken to be like the others.
         self._one_pool = len(pools.all) - bool(pools.any.members) <= 1
         self._remember(is_untold)
+        known = self._known_models
+        served = known if self._any_model else {m for m, found in self._by_model.items() if found}
+        self._absent_models.update(known, served, now)
+        self._absent_replicas.update(self.replicas, self.ready_ids, now)
         self._arm(now)
         self._room(None)
 

@@ -28,6 +28,7 @@ class Route(NamedTuple):
     inference: bool  # nothing is relayed before the first content event
     body: str  # JSON, MULTIPART or ANY
     repeatable: bool  # may be sent again after it may have been executed (dispatch/retry)
+    light: bool = False  # uses no GPU: it never waits in the queue, and counts as no load
 
 
 KINDS: Final = (
@@ -48,8 +49,10 @@ KINDS: Final = (
 )
 
 
-def _inference(kind: str, *paths: bytes, body: str = JSON) -> dict[bytes, Route]:
-    return {path: Route(kind, True, body, True) for path in paths}
+def _inference(
+    kind: str, *paths: bytes, body: str = JSON, light: bool = False
+) -> dict[bytes, Route]:
+    return {path: Route(kind, True, body, True, light) for path in paths}
 
 
 # POST to these, exactly as spelled, is inference.
@@ -70,6 +73,7 @@ POSTS: Final[dict[bytes, Route]] = {
         b"/detokenize",
         b"/v1/detokenize",
         b"/v1/messages/count_tokens",
+        light=True,
     ),
     **_inference(
         "generate",
@@ -83,10 +87,10 @@ POSTS: Final[dict[bytes, Route]] = {
     **_inference("audio", b"/v1/audio/speech"),
 }
 
-MODELS: Final = Route("models", False, ANY, True)
+MODELS: Final = Route("models", False, ANY, True, light=True)
 OTHER: Final = Route("other", False, ANY, False)
-OTHER_SAFE: Final = Route("other", False, ANY, True)  # GET, HEAD, OPTIONS
-STORED: Final = Route("responses", False, ANY, True)  # GET /v1/responses/{id}
+OTHER_SAFE: Final = Route("other", False, ANY, True, light=True)  # GET, HEAD, OPTIONS
+STORED: Final = Route("responses", False, ANY, True, light=True)  # GET /v1/responses/{id}
 STORED_CHANGE: Final = Route("responses", False, ANY, False)  # DELETE, POST …/cancel
 
 BATCHES: Final = Route("batches", False, ANY, False)  # files and batches of OpenAI's API

@@ -109,6 +109,7 @@ class SimulatedExchange:
     __slots__ = (
         "_budgeted",
         "_cause",
+        "_first_s",
         "_hedge_due",
         "_legs",
         "_retry_due",
@@ -152,7 +153,9 @@ class SimulatedExchange:
         self._waits_since = now  # in the queue, while it does
         self._legs: list[Leg] = []  # that live: two while a copy races the first, else one
         self._budgeted = False  # one retry of the budget is ours
-        self._wait_due = now + router.first_token_s
+        # From its dispatch to its first content, which is the whole answer where it is no stream.
+        self._first_s = router.first_token_s if arrival.stream else router.whole_s
+        self._wait_due = now + self._first_s
         self._hedge_due = inf  # then the hedger is asked whether a second copy goes
         self._retry_due = inf  # then it is sent again ...
         self._cause = Reason.OK  # ... because of this
@@ -185,7 +188,7 @@ class SimulatedExchange:
 
     def granted(self, now: float) -> None:
         """It has waited, and is about to be sent."""
-        self._wait_due = now + self._router.first_token_s
+        self._wait_due = now + self._first_s
         self.outcome.queued_s = max(0.0, self.outcome.queued_s) + now - self._waits_since
 
     def expired(self, reason: Reason, now: float) -> None:
@@ -487,10 +490,11 @@ class SimulatedExchange:
             else:
                 self._set_timer(due)
         elif self._wait_due <= now:
+            reason = Reason.TTFT_TIMEOUT if self.arrival.stream else Reason.WHOLE_TIMEOUT
             if not self._legs:  # it was about to be sent again
-                self._finish(Reason.TTFT_TIMEOUT, now)
+                self._finish(reason, now)
             for leg in [*self._legs]:
-                self._times_out(leg, Reason.TTFT_TIMEOUT, now)
+                self._times_out(leg, reason, now)
         else:
             for leg in self._legs:
                 if leg.overdue_due <= now:

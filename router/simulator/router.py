@@ -56,6 +56,7 @@ class SimulatedRouter:
         self.number = number
         self.most_attempts = scenario.attempts
         self.first_token_s = scenario.first_token_s
+        self.whole_s = scenario.whole_s
         self.token_gap_s = scenario.token_gap_s
         self.exchanges: dict[int, SimulatedExchange] = {}  # under way, by number
         self.arrived = 0
@@ -221,6 +222,9 @@ class _NoPool:
     __slots__ = ()
 
     def close(self) -> None:
+        pass
+
+    def give_up(self) -> None:
         pass
 
     def close_idle(self) -> None:

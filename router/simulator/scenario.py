@@ -119,6 +119,7 @@ class Scenario:
     health: Health = field(default_factory=Health)  # when a replica is suspect, ejected, warm again
     attempts: int = 3  # per request, as `retry.attempts`
     first_token_s: float = 300.0  # as `timeouts.first_token_s`; inf: however long it takes
+    whole_s: float = 1800.0  # as `timeouts.whole_s`, of what is not streamed; or inf
     token_gap_s: float = 60.0  # as `timeouts.token_gap_s`; only a frozen replica makes a gap
     prefix_entries: int = 1_000_000  # (block, replica) pairs that a router remembers
     prefix_blocks: int = 512  # leading blocks a router looks at, as `prefix.blocks`
@@ -135,7 +136,7 @@ class Scenario:
             raise ValueError("attempts, prefix_entries, prefix_blocks and sample are 1 or more")
         if not 0.0 <= self.network_s < float("inf"):
             raise ValueError("the network takes 0 or more seconds")
-        if not (self.first_token_s > 0.0 and self.token_gap_s > 0.0 and self.sample_s >= 0.0):
+        if not min(self.first_token_s, self.whole_s, self.token_gap_s) > 0.0 <= self.sample_s:
             raise ValueError("timeouts are above 0 seconds, sample_s is 0 or more")
         if any(not 0 <= fault.replica < self.replicas for fault in self.faults):
             raise ValueError("a fault names a replica that does not exist")

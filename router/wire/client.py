@@ -298,6 +298,11 @@ class ClientConnection(asyncio.Protocol):
             and not self._closing
         )
 
+    @property
+    def is_draining(self) -> bool:
+        """Whether the router accepts nothing new, and will stop."""
+        return self._front.draining
+
     def done(self, keep_alive: bool) -> None:
         """The response is written; the next request may come."""
         self.exchange = None

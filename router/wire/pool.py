@@ -5,6 +5,10 @@ close), or puts the owner in a queue and opens one. A connection that becomes fr
 before it idles. Each failure to connect fails exactly one waiting owner, so a dead replica's whole
 queue moves on as fast as connections are refused, and never more than `limits.connecting` at once.
 
+An owner waits `timeouts.connect_s` at most, from when it asked, also while all openings that are
+allowed are others': a replica that drops packets must not hold its queue for one timeout after the
+other. When the fleet takes the replica out (`give_up`), all that wait are released at once.
+
 Idle connections are kept 3 s by default: the servers behind us close theirs after 5 s (uvicorn),
 and a request sent into that close has to be sent again.
 
@@ -17,7 +21,6 @@ import asyncio
 import errno
 import random
 import ssl
-from collections import deque
 from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Protocol
@@ -28,7 +31,7 @@ from router.wire.heads import ResponseHead
 from router.wire.outbox import Outbox
 from router.wire.plans import Plans
 from router.wire.replica import Owner, ReplicaConnection
-from router.wire.sweep import Sweeper
+from router.wire.sweep import NEVER, Sweeper
 
 
 class Waiter(Owner, Protocol):
@@ -81,6 +84,7 @@ class Pool:
         "_waiters",
         "address",
         "all",
+        "deadline",
         "limits",
         "opened",
         "outbox",
@@ -106,8 +110,9 @@ class Pool:
         self._sweeper = sweeper
         self._loop = loop
         self._idle: list[ReplicaConnection] = []
-        self._waiters: deque[Waiter] = deque()
+        self._waiters: dict[Waiter, float] = {}  # until when each waits, the first to come first
         self._fresh: set[Waiter] = set()  # of them, those that want a new connection
+        self.deadline = NEVER  # when the first of them has waited for too long
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self.all: set[ReplicaConnection] = set()
@@ -149,7 +154,12 @@ class Pool:
                 owner.on_connect_failed, Reason.CONNECT_FAILED, "the pool is closed"
             )
             return None
-        self._waiters.append(owner)
+        if not self._waiters:
+            self.deadline = monotonic() + self._timeouts.connect_s
+            self._sweeper.add(self)
+            self._waiters[owner] = self.deadline
+        else:
+            self._waiters[owner] = monotonic() + self._timeouts.connect_s
         if fresh:
             self._fresh.add(owner)
         self._open_more()
@@ -157,13 +167,10 @@ class Pool:
 
     def cancel(self, owner: Waiter) -> None:
         """The owner no longer waits; an opening that nobody waits for any more is given up."""
-        try:
-            self._waiters.remove(owner)
-        except ValueError:
+        if owner not in self._waiters:
             return
-        self._fresh.discard(owner)
-        if len(self._tasks) > len(self._waiters):
-            next(iter(self._tasks)).cancel()
+        self._forget_waiter(owner)
+        self._open_fewer()
 
     def put_back(self, conn: ReplicaConnection) -> None:
         """A connection whose response is complete."""
@@ -173,7 +180,7 @@ class Pool:
             for waiter in self._waiters:
                 if waiter not in self._fresh:
                     self._count_reuse()
-                    self._waiters.remove(waiter)
+                    self._forget_waiter(waiter)
                     waiter.on_connected(conn)
                     return
             self._rest(conn)
@@ -191,9 +198,16 @@ class Pool:
             self._tally.connections_reused += 1
 
     def _next_waiter(self) -> Waiter:
-        waiter = self._waiters.popleft()
-        self._fresh.discard(waiter)
+        waiter = next(iter(self._waiters))
+        self._forget_waiter(waiter)
         return waiter
+
+    def _forget_waiter(self, waiter: Waiter) -> None:
+        del self._waiters[waiter]
+        self._fresh.discard(waiter)
+        if not self._waiters:
+            self.deadline = NEVER
+            self._sweeper.discard(self)
 
     def forget(self, conn: ReplicaConnection) -> None:
         """The connection is gone."""
@@ -206,6 +220,36 @@ class Pool:
         """The replica was lost or returned: what was open to it may be stale."""
         for conn in list(self._idle):
             conn.cancel()
+
+    def give_up(self) -> None:
+        """The replica is not fit any more: who waits for a connection is told so, in this turn of
+        the event loop and after its caller, who may be one of them."""
+        self.close_idle()
+        if self._waiters:
+            self._loop.call_soon(self._release, list(self._waiters))
+
+    def _release(self, waiters: list[Waiter]) -> None:
+        for waiter in waiters:
+            if waiter in self._waiters:  # it may have left, or got its connection, meanwhile
+                self._forget_waiter(waiter)
+                waiter.on_connect_failed(Reason.CONNECT_FAILED, "the replica is not fit any more")
+        self._open_fewer()
+
+    def on_deadline(self, now: float) -> None:
+        """Owners have waited for as long as a connection may take."""
+        while self._waiters:
+            due = next(iter(self._waiters.values()))
+            if due > now:
+                self.deadline = due
+                break
+            self._failed(Reason.CONNECT_TIMEOUT, "the replica did not accept in time")
+        self._open_fewer()
+
+    def _open_fewer(self) -> None:
+        """Openings that nothing waits for any more are given up."""
+        spare = len(self._tasks) - len(self._waiters)
+        for task in list(self._tasks)[: max(0, spare)]:
+            task.cancel()
 
     def close(self) -> None:
         """No more connections; those that carry a response are left to finish it."""

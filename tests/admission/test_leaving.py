@@ -13,9 +13,9 @@ from policies.queueing.contract import order_names
 from policies.queueing.ticket import ENDED, SENT, Ticket
 from router.admission.clockwork import _OVER
 from router.admission.counts import EVICTED, EXPIRIES, LEFT, REFUSALS
-from router.admission.queue import _FULL, REFUSED
+from router.admission.queue import _REFUSED, REFUSED
 from router.core.errors import Reason, RouterError
-from tests.admission.world import Spot, World, config
+from tests.admission.world import Spot, World, config, every_class
 
 
 def full(**limits: object) -> World:
@@ -158,7 +158,7 @@ def test_ends_race_to_exactly_one() -> None:
 
 def test_nobody_waits_for_a_replica_that_does_not_come() -> None:
     """A fleet that is gone for a moment costs nothing; one that stays away is told of."""
-    world = full(absent_s=10.0)
+    world = full(classes=every_class(absent_s=10.0))
     spot = world.pool.spots[0]
     ticket = world.come(tokens=10, output=10)
     world.pool.spots.clear()
@@ -256,7 +256,7 @@ def test_a_refusal_of_a_replica_teaches_its_limit() -> None:
 def test_every_ticket_comes_to_one_end_whatever_happens(name: str, seed: int) -> None:
     rng = Random(seed)
     classes = {
-        "normal": {"timeout_s": 5.0, "starvation_s": 2.0, "depth": 30},
+        "normal": {"timeout_s": 5.0, "starvation_s": 2.0, "depth": 30, "absent_s": 1.0},
         "batch": {"timeout_s": 20.0, "starvation_s": 4.0},
     }
     rules = config(
@@ -265,7 +265,6 @@ def test_every_ticket_comes_to_one_end_whatever_happens(name: str, seed: int) ->
         limits={"flow": 10, "bytes": 10_000},
         reservations={"enabled": rng.random() < 0.5},
         preemption={"enabled": rng.random() < 0.5, "budget": 1.0, "gap": 1},
-        absent_s=1.0,
     )
     spots = [Spot("a", slots=3), Spot("b", slots=5, limit=4)]
     for spot in spots:
@@ -308,4 +307,4 @@ def test_every_ticket_comes_to_one_end_whatever_happens(name: str, seed: int) ->
 
 
 def test_every_reason_to_drop_one_has_a_count() -> None:
-    assert (set(_FULL), set(_OVER)) == (set(REFUSALS), set(EXPIRIES))
+    assert (set(_REFUSED), set(_OVER)) == (set(REFUSALS), set(EXPIRIES))

@@ -7,7 +7,6 @@ from math import inf
 import pytest
 
 from policies.queueing.ticket import CLASSES, Ticket
-from router.admission.drain import MOST_S, Drain
 from router.admission.learned import FIRST, LEAST, MOST, LearnedLimit
 from router.admission.outputs import FLOWS_MAX, Outputs
 from router.admission.rules import Rules
@@ -83,27 +82,6 @@ def test_odd_answers_break_nothing(work: float, took_s: float) -> None:
     for _ in range(50):
         limit.answered(10.0, 10.0 + took_s, work, 10**9)
     assert LEAST <= limit.allowed() <= MOST
-
-
-# Drain rates.
-
-
-def test_the_rate_is_what_was_served_lately() -> None:
-    drain = Drain()
-    for number in range(100):
-        drain.served(2, 1000.0 + 0.1 * number)
-    assert drain.rate(2, 1010.0) == pytest.approx(10.0, rel=0.1)
-    assert drain.retry_after_s(2, 100, 1010.0) == pytest.approx(10, abs=1)
-    assert drain.rate(1, 1010.0) == 0.0
-    assert drain.rate(2, 1100.0) == 0.0
-
-
-def test_retry_after_is_at_least_a_second_and_never_absurd() -> None:
-    drain = Drain()
-    assert 1 <= drain.retry_after_s(0, 10**9, 0.0) <= MOST_S
-    drain.served(0, 0.0)
-    assert drain.retry_after_s(0, 10**9, 0.0) == MOST_S
-    assert drain.retry_after_s(0, 0, 0.0) == 1
 
 
 # Predicted outputs.

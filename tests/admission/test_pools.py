@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import inf
 
 import pytest
 from hypothesis import given
@@ -68,6 +69,9 @@ class Fleet:
 
     def eligible(self, lane: str) -> Sequence[Place]:
         return [spot for spot in self.served if self.serves(spot, lane)]
+
+    def absent_since(self, lane: str) -> float:
+        return inf if self.eligible(lane) else 1.0
 
     def serves(self, place: Place, lane: str) -> bool:
         assert isinstance(place, Spot)
@@ -185,7 +189,7 @@ def test_the_same_fleet_again_moves_nobody() -> None:
 
 
 def test_a_model_that_nobody_serves_waits_somewhere_and_its_time_is_limited() -> None:
-    desk = Desk(Fleet(one="a"), absent_s=5.0)
+    desk = Desk(Fleet(one="a"), classes={"normal": {"absent_s": 5.0}})
     ticket = desk.come("unknown")
     assert ticket.state == WAITING
     desk.pools.tick(1.0)

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from heapq import heappop, heappush
+from math import inf
 from typing import Any
 
 import msgspec
@@ -30,6 +31,11 @@ from tests.harness.slots import Counted
 def config(**fields: Any) -> Config:
     """The section `queue` as it would stand in a file."""
     return msgspec.convert(fields, Config)
+
+
+def every_class(**rules: Any) -> dict[str, Any]:
+    """The section `queue.classes` with the same rules for each."""
+    return dict.fromkeys(("critical", "high", "normal", "low", "batch"), rules)
 
 
 class Spot(Counted):
@@ -90,9 +96,17 @@ class Stand:
         self.spots = list(spots)
         self.lanes: dict[str, list[Spot]] = {}
         self.blind: set[Spot] = set()
+        self.clock: Callable[[], float] = float
+        self._gone_at: dict[str, float] = {}  # when a lane was first seen without a spot
 
     def eligible(self, lane: str) -> Sequence[Place]:
         return self.lanes.get(lane, self.spots)
+
+    def absent_since(self, lane: str) -> float:
+        if self.eligible(lane):
+            self._gone_at.pop(lane, None)
+            return inf
+        return self._gone_at.setdefault(lane, self.clock())
 
     def serves(self, place: Place, lane: str) -> bool:
         return place in self.eligible(lane)
@@ -122,6 +136,7 @@ class World:
         """`tick_s`: tick so often, and not when the queue wants it."""
         self.now = 1000.0
         self.pool = Stand(spots)
+        self.pool.clock = lambda: self.now
         self.queue = Queue(rules or config(), self.pool)
         self.jobs: dict[Ticket, Job] = {}
         self.started: dict[Ticket, float] = {}  # when each was sent for the first time

@@ -44,7 +44,11 @@ def test_every_order_can_be_asked_for(name: str) -> None:
         ("{order: sideways}", "queue.order"),
         ("{gates: {waiting: 0}}", "queue.gates.waiting"),
         ("{classes: {urgent: {}}}", "queue.classes.urgent"),
-        ("{classes: {low: {starvation_s: 601}}}", "queue.classes.low.starvation_s"),
+        (
+            "{classes: {low: {timeout_s: 600, starvation_s: 601}}}",
+            "queue.classes.low.starvation_s",
+        ),
+        ("{absent_s: 10}", "queue.absent_s"),
         (
             "{reservations: {enabled: true}, classes: {batch: {share: 0}}}",
             "queue.classes.batch.share",

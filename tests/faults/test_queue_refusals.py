@@ -6,7 +6,7 @@ import pytest
 
 from router.config.model import Keys, Queue, QueueLimits
 from router.core.errors import Reason
-from tests.dispatch.test_line import ONE, Turnstile, of_normal, queue, send, waiting
+from tests.dispatch.test_line import ONE, Turnstile, of_each, of_normal, queue, send, waiting
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
 from tests.harness.reading import Response
@@ -95,7 +95,9 @@ async def test_what_is_longer_than_its_client_waits_is_408() -> None:
 @scenario
 async def test_no_replica_in_time_is_503_for_those_who_wait_and_for_those_who_come() -> None:
     turnstile = Turnstile()
-    async with running(turnstile, replica=ONE, queue=queue(absent_s=0.3)) as router:
+    async with running(
+        turnstile, replica=ONE, queue=queue(classes=of_each(absent_s=0.3))
+    ) as router:
         first = await send(router, "first", queued=False)
         waits = await send(router, "waits")
         fleet = router.app.parts.fleet
@@ -113,7 +115,7 @@ async def test_no_replica_in_time_is_503_for_those_who_wait_and_for_those_who_co
 
 @scenario
 async def test_a_fleet_that_is_back_in_time_serves_who_waited() -> None:
-    async with running(json_ok, queue=queue(absent_s=10.0)) as router:
+    async with running(json_ok, queue=queue()) as router:
         fleet = router.app.parts.fleet
         (replica,) = fleet.replicas.values()
         replica.health.up = False

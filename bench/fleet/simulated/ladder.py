@@ -96,6 +96,7 @@ def _world(seed: int, block_tokens: int) -> Scenario:
         timing=PROFILES[PROFILE],
         health=_PATIENT,
         first_token_s=float("inf"),
+        whole_s=float("inf"),
         seed=seed,
     )
 

@@ -45,6 +45,7 @@ def scenario(spec: Spec, policy: str, seed: int) -> Scenario:
         polls=Polls(interval_s=polling.interval_s, stale_s=polling.stale_s),
         attempts=Retry().attempts,
         first_token_s=Timeouts().first_token_s,
+        whole_s=Timeouts().whole_s,
         token_gap_s=Timeouts().token_gap_s,
         queue=Queue(),
         prefix_entries=int(prefix.entries * finer),

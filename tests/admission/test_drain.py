@@ -1,0 +1,130 @@
+"""Service rates: what Retry-After says, and which wait is called hopeless."""
+
+from __future__ import annotations
+
+import pytest
+
+from policies.queueing.ticket import WAITING, Ticket
+from router.admission.drain import MOST_S, Drain
+from router.admission.queue import _HOPELESS
+from router.core.errors import Reason, RouterError
+from tests.admission.world import Spot, World, config, every_class
+
+NORMAL, BATCH = 2, 4
+ONE_WAITS = {"waiting": 1, "prefill_tokens": 0}
+
+
+def served(
+    drain: Drain, per_s: float, seconds: float, *, of: int = NORMAL, at: float = 0.0
+) -> None:
+    """So many a second of a class that waits all the time."""
+    drain.began(of, at, is_first=True)
+    for number in range(1, int(per_s * seconds) + 1):
+        drain.served(of, at + number / per_s, waited=True)
+
+
+def test_retry_after_follows_the_rate_of_the_class() -> None:
+    drain = Drain()
+    served(drain, 10.0, 30.0)
+    assert drain.retry_after_s(NORMAL, 100, 30.0) == pytest.approx(10, abs=1)
+    assert drain.retry_after_s(NORMAL, 1, 30.0) == 1
+    assert drain.retry_after_s(NORMAL, 10**9, 30.0) == MOST_S
+
+
+def test_a_class_that_is_not_served_is_not_told_to_come_back_soon() -> None:
+    drain = Drain()
+    drain.began(BATCH, 0.0, is_first=True)
+    served(drain, 10.0, 100.0)  # more urgent requests take every place
+    assert drain.retry_after_s(BATCH, 1, 100.0) >= 60
+    assert drain.retry_after_s(BATCH, 100, 100.0) == MOST_S
+    assert drain.retry_after_s(NORMAL, 100, 100.0) == pytest.approx(10, abs=1)
+
+
+def test_a_rate_that_is_not_known_promises_little_and_refuses_nothing() -> None:
+    drain = Drain()
+    assert 1 <= drain.retry_after_s(NORMAL, 10**9, 0.0) <= MOST_S
+    drain.began(NORMAL, 0.0, is_first=True)
+    assert drain.retry_after_s(NORMAL, 1000, 0.1) == 5
+    assert drain.least_wait_s(10**9, 0.1) == 0.0
+    drain.served(NORMAL, 9.0, waited=True)
+    assert drain.least_wait_s(10**9, 9.5) == 0.0, "one is not many"
+
+
+def test_what_found_room_at_once_says_nothing_of_how_many_could_be_served() -> None:
+    """One request a second, each served at once, and then a burst: no rate of one a second."""
+    world = World([Spot("a", prefill_rate=1e9, tpot_s=1e-6)], config())
+    for _ in range(120):
+        world.come(tokens=1, output=1)
+        world.run(1.0)
+    assert world.queue._drain.least_wait_s(10**6, world.now) == 0.0
+
+
+def test_an_old_rate_is_forgotten() -> None:
+    drain = Drain()
+    served(drain, 10.0, 60.0)
+    drain.began(NORMAL, 1000.0, is_first=True)
+    assert drain.retry_after_s(NORMAL, 100, 1001.0) == 5
+    assert drain.least_wait_s(10**6, 1001.0) == 0.0
+
+
+@pytest.mark.parametrize("service_s", [1.0, 10.0, 60.0, 120.0])
+def test_requests_that_end_in_step_do_not_make_a_wait_hopeless(service_s: float) -> None:
+    """Sixty-four at once, and then nothing until all of them end: what is in fact served in the
+    time a request has is never called hopeless."""
+    drain = Drain()
+    drain.began(NORMAL, 0.0, is_first=True)
+    now = 0.0
+    for _ in range(20):
+        now += service_s
+        for _ in range(64):
+            drain.served(NORMAL, now, waited=True)
+        for part in (0.01, 0.5, 0.99):
+            ahead = 640
+            takes_s = ahead / 64 * service_s
+            assert drain.least_wait_s(ahead, now + part * service_s) <= _HOPELESS * takes_s
+
+
+def crowded(policy: str = "fair", **rules: object) -> World:
+    """A replica that takes ten a second, and twenty seconds of requests that wait."""
+    spot = Spot("a", slots=1, prefill_rate=1e9, tpot_s=0.1, limit=1)
+    world = World([spot], config(policy=policy, **rules))
+    for _ in range(1000):
+        world.come(tokens=1, output=1)
+    world.run(20.0)
+    return world
+
+
+@pytest.mark.parametrize("policy", ["fair", "fifo"])
+def test_a_deadline_that_cannot_be_met_is_refused_at_once(policy: str) -> None:
+    world = crowded(policy)
+    waits = world.queue.waiting
+    with pytest.raises(RouterError) as caught:
+        world.queue.offer(Ticket(tokens=1, arrival=world.now, deadline=world.now + 10.0), world.now)
+    error = caught.value
+    assert (error.reason, error.status) == (Reason.QUEUE_TOO_LONG, 429)
+    rate = (1000 - waits) / 20.0
+    assert error.retry_after_s == pytest.approx(waits / rate, rel=0.3)
+    assert world.queue.counts.dropped[Reason.QUEUE_TOO_LONG][NORMAL] == 1
+    assert world.queue.waiting == waits
+
+
+def test_a_deadline_that_may_be_met_waits() -> None:
+    world = crowded()
+    ticket = world.come(tokens=1, output=1, deadline=world.now + 75.0)
+    assert ticket.state == WAITING
+    other = world.come(tokens=1, output=1, key="other", deadline=world.now + 10.0)
+    assert other.state == WAITING, "a fair order does not let it wait behind another key's"
+
+
+def test_a_class_with_a_timeout_refuses_what_it_could_not_serve() -> None:
+    world = crowded(classes=every_class(timeout_s=1000.0, starvation_s=1000.0))
+    world.queue.adopt(config(classes=every_class(timeout_s=10.0, starvation_s=10.0)))
+    ticket = Ticket(tokens=1, arrival=world.now)
+    with pytest.raises(RouterError) as caught:
+        world.queue.offer(ticket, world.now)
+    assert caught.value.reason is Reason.QUEUE_TOO_LONG
+
+
+def test_an_order_that_may_put_it_first_refuses_nothing() -> None:
+    world = crowded("edf")
+    assert world.come(tokens=1, output=1, deadline=world.now + 10.0).state == WAITING
