@@ -43,6 +43,7 @@ from tests.harness.reading import Response
 from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import Router, assert_error, running, scenario
 
+BY_HAND = "the test says which replica is fit"
 ONE = {"max_inflight": 1}  # at each replica
 
 
@@ -267,7 +268,7 @@ def test_what_is_too_much_is_refused(rules: Queue, reason: Reason) -> None:
 @scenario
 async def test_a_replica_that_never_comes_is_waited_for_a_while() -> None:
     rules = queue(classes=of_each(absent_s=0.2))
-    async with running(json_ok, queue=rules) as router:
+    async with running(json_ok, queue=rules, quiet_control_plane=BY_HAND) as router:
         unknown = await router.ask(chat(model="other"), "POST")
         assert_error(unknown, Reason.MODEL_NOT_FOUND)
         fleet = router.app.parts.fleet

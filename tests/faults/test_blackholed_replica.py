@@ -3,96 +3,100 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 from router.config.model import Queue
 from router.core.errors import Reason
+from router.fleet.replica import Replica
 from tests.harness.behaviours import json_ok
 from tests.harness.listeners import blackhole
 from tests.harness.messages import chat
-from tests.harness.replica import eventually
+from tests.harness.reading import Response
+from tests.harness.replica import HostileReplica, eventually
 from tests.harness.running import Router, assert_error, running, scenario
 
 CROWD = 24
-NO_QUEUE = Queue(enabled=False)  # its gates would hold back the crowd
+QUIET = "probes are told of by hand, when all that are to wait do"
 
 
-async def crowd(router: Router) -> list[asyncio.Task[object]]:
-    """So many requests, once all of them wait for a connection to the first replica, or are with
-    the second."""
+def first(router: Router) -> Replica:
+    return next(iter(router.app.parts.fleet.replicas.values()))
+
+
+@asynccontextmanager
+async def lost(replicas: int, **rules: Any) -> AsyncIterator[Router]:
+    """So many replicas; the first was well when it was probed, and drops packets now."""
+    hostile = HostileReplica(json_ok)
+    hostile.start()
+    async with running(
+        hostile,
+        *[json_ok] * (replicas - 1),
+        policy="round_robin",
+        queue=Queue(enabled=False),  # its gates would hold back the crowd
+        quiet_control_plane=QUIET,
+        **rules,
+    ) as router:
+        await hostile.stop_listening()
+        with blackhole(hostile.port):
+            yield router
+
+
+async def crowd(router: Router, waiting: int) -> list[asyncio.Task[Response]]:
+    """Many requests, once so many of them wait for a connection to the first replica."""
     asked = [asyncio.ensure_future(router.ask(chat(), "POST")) for _ in range(CROWD)]
-    await asyncio.sleep(0)
+    pool = first(router).pool
+    await eventually(lambda: pool.waiting == waiting, f"{waiting} wait for a connection")
     return asked
-
-
-def connecting(router: Router) -> int:
-    (first, *_) = router.app.parts.fleet.replicas.values()
-    return first.pool.waiting
 
 
 @scenario
 async def test_all_of_a_crowd_fail_when_the_first_of_them_do() -> None:
     """One connection is opened at a time: twenty-four in turn would take more than the limit."""
-    with blackhole() as url:
-        timeouts, limits = {"connect_s": 1.5}, {"connecting": 1}
-        async with running(url, timeouts=timeouts, limits=limits, queue=NO_QUEUE) as router:
-            asked = await crowd(router)
-            await eventually(lambda: connecting(router) == CROWD, "all wait for a connection")
-            for answer in await asyncio.gather(*asked):
-                assert_error(answer, Reason.CONNECT_TIMEOUT)
-            assert connecting(router) == 0
+    async with lost(1, timeouts={"connect_s": 1.5}, limits={"connecting": 1}) as router:
+        for answer in await asyncio.gather(*await crowd(router, CROWD)):
+            assert_error(answer, Reason.CONNECT_TIMEOUT)
+        assert first(router).pool.waiting == 0
 
 
 @scenario
 async def test_an_ejection_releases_all_that_wait() -> None:
-    with blackhole() as url:
-        timeouts, limits = {"connect_s": 3600.0}, {"connecting": 2}
-        async with running(
-            url, json_ok, timeouts=timeouts, limits=limits, queue=NO_QUEUE
-        ) as router:
-            asked = await crowd(router)
-            await eventually(lambda: connecting(router) == CROWD // 2, "half of them wait")
-            fleet = router.app.parts.fleet
-            (first, _) = fleet.replicas.values()
-            for _ in range(fleet.rules.eject_after):
-                fleet.failed(first, Reason.CONNECT_TIMEOUT)
-            assert first.health.is_ejected(fleet._clock())
-            for answer in await asyncio.gather(*asked):
-                assert answer.status == 200
-            assert connecting(router) == 0
-            tried = [line["attempts"] for line in await router.log(CROWD)]
-            assert sorted(tried) == [1] * (CROWD // 2) + [2] * (CROWD // 2)
+    async with lost(2, timeouts={"connect_s": 600.0}, limits={"connecting": 2}) as router:
+        asked = await crowd(router, CROWD // 2)
+        fleet = router.app.parts.fleet
+        for _ in range(fleet.rules.eject_after):
+            fleet.failed(first(router), Reason.CONNECT_TIMEOUT)
+        assert first(router).health.is_ejected(fleet._clock())
+        for answer in await asyncio.gather(*asked):
+            assert answer.status == 200
+        assert first(router).pool.waiting == 0
+        tried = [line["attempts"] for line in await router.log(CROWD)]
+        assert sorted(tried) == [1] * (CROWD // 2) + [2] * (CROWD // 2)
 
 
 @scenario
 async def test_probes_that_fail_release_all_that_wait() -> None:
-    """The prober finds it out by itself, long before a connection would be given up."""
-    with blackhole() as url:
-        async with running(
-            url,
-            json_ok,
-            timeouts={"connect_s": 3600.0},
-            limits={"connecting": 2},
-            health={"interval_s": 0.05, "timeout_s": 0.3, "fall": 3},
-            queue=NO_QUEUE,
-        ) as router:
-            for answer in await asyncio.gather(*(await crowd(router))):
-                assert answer.status == 200
-            assert len(router.app.parts.fleet.ready) == 1
+    async with lost(2, timeouts={"connect_s": 600.0}, limits={"connecting": 2}) as router:
+        asked = await crowd(router, CROWD // 2)
+        fleet = router.app.parts.fleet
+        for _ in range(fleet.rules.fall):
+            fleet.probed(first(router), False)
+        assert len(fleet.ready) == 1
+        for answer in await asyncio.gather(*asked):
+            assert answer.status == 200
 
 
 @scenario
-async def test_one_that_leaves_while_it_waits_is_released_once() -> None:
-    with blackhole() as url:
-        timeouts = {"connect_s": 3600.0}
-        async with running(url, json_ok, timeouts=timeouts, queue=NO_QUEUE) as router:
-            fleet = router.app.parts.fleet
-            (first, second) = fleet.replicas.values()
-            clients = [await router.client() for _ in range(4)]
-            for client in clients:
-                await client.send(chat())
-            await eventually(lambda: connecting(router) == 2, "two wait")
-            first.give_up()
-            for client in clients:
-                client.close()
-            await eventually(lambda: not router.busy(), "all are gone")
-            assert (first.pool.waiting, first.pool.connecting, second.inflight) == (0, 0, 0)
+async def test_one_that_leaves_while_it_is_released_is_released_once() -> None:
+    async with lost(2, timeouts={"connect_s": 600.0}) as router:
+        clients = [await router.client() for _ in range(4)]
+        for client in clients:
+            await client.send(chat())
+        pool = first(router).pool
+        await eventually(lambda: pool.waiting == 2, "two wait")
+        first(router).give_up()
+        for client in clients:
+            client.rst()
+        await eventually(lambda: not router.busy(), "all are gone")
+        assert (pool.waiting, pool.connecting) == (0, 0)

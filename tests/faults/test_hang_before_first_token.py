@@ -13,7 +13,7 @@ from tests.harness.messages import chat, event, post_json, role
 from tests.harness.replica import Behaviour, ReplicaConnection, eventually
 from tests.harness.running import assert_error, running, scenario
 
-FAST = {"first_token_s": 0.2}
+FAST = {"first_token_s": 0.2, "whole_s": 0.2}
 CREATED = event({"type": "response.created", "response": {"id": "resp_1"}})
 MESSAGE_START = event({"type": "message_start", "message": {"id": "msg_1"}})
 
@@ -21,15 +21,16 @@ MESSAGE_START = event({"type": "message_start", "message": {"id": "msg_1"}})
 @pytest.mark.parametrize("stream", [False, True])
 @scenario
 async def test_no_byte_at_all(stream: bool) -> None:
+    reason = Reason.TTFT_TIMEOUT if stream else Reason.WHOLE_TIMEOUT
     async with running(hang, timeouts=FAST, replica={"max_inflight": 1}) as router:
         for _ in range(2):  # twice: the only slot must have come back
-            assert_error(await router.ask(chat(stream=stream)), Reason.TTFT_TIMEOUT)
+            assert_error(await router.ask(chat(stream=stream)), reason)
         await router.quiet()
         await eventually(
             lambda: all(connection.ended for connection in router.replica.sessions),
             "both connections to the replica closed",
         )
-        assert {line["reason"] for line in await router.log(2)} == {"ttft_timeout"}
+        assert {line["reason"] for line in await router.log(2)} == {reason.value}
         assert {line["attempts"] for line in router.lines()} == {1}
 
 
@@ -69,11 +70,11 @@ async def test_half_a_json_answer() -> None:
         await connection.send(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{")
         await connection.expect_close()
 
-    async with running(behave, timeouts={"first_token_s": 0.2, "token_gap_s": 0.2}) as router:
+    async with running(behave, timeouts={"whole_s": 0.2, "token_gap_s": 0.2}) as router:
         answer = await router.ask(chat())
         assert answer.status in (200, 504)
         assert answer.status == 504 or not answer.complete
-        assert await router.reason() in ("ttft_timeout", "token_gap_timeout")
+        assert await router.reason() in ("whole_timeout", "token_gap_timeout")
 
 
 @scenario

@@ -27,6 +27,8 @@ from tests.harness.messages import chat
 from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import assert_error, running, scenario
 
+BY_HAND = "the test says which replica is fit"
+
 NORMAL, BATCH = 2, 4
 EARLY = {"commit_after_s": 0.1}
 
@@ -126,7 +128,9 @@ async def test_a_stream_with_an_early_200_does_not_wait_under_its_limit_again() 
 async def test_while_the_fleet_is_gone_no_stream_is_promised_anything() -> None:
     turnstile = Turnstile()
     rules = queue(classes=of_each(absent_s=0.8))
-    async with running(turnstile, replica=ONE, queue=rules, timeouts=EARLY) as router:
+    async with running(
+        turnstile, replica=ONE, queue=rules, timeouts=EARLY, quiet_control_plane=BY_HAND
+    ) as router:
         first = await send(router, "first", queued=False)
         waits = await send(router, "waits", stream=True)
         fleet = router.app.parts.fleet

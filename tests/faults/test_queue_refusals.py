@@ -13,6 +13,8 @@ from tests.harness.reading import Response
 from tests.harness.replica import eventually
 from tests.harness.running import assert_error, running, scenario
 
+BY_HAND = "the test says which replica is fit"
+
 TYPES = {408: "invalid_request_error", 429: "rate_limit_error", 503: "server_error"}
 
 
@@ -96,7 +98,10 @@ async def test_what_is_longer_than_its_client_waits_is_408() -> None:
 async def test_no_replica_in_time_is_503_for_those_who_wait_and_for_those_who_come() -> None:
     turnstile = Turnstile()
     async with running(
-        turnstile, replica=ONE, queue=queue(classes=of_each(absent_s=0.3))
+        turnstile,
+        replica=ONE,
+        queue=queue(classes=of_each(absent_s=0.3)),
+        quiet_control_plane=BY_HAND,
     ) as router:
         first = await send(router, "first", queued=False)
         waits = await send(router, "waits")
@@ -115,7 +120,7 @@ async def test_no_replica_in_time_is_503_for_those_who_wait_and_for_those_who_co
 
 @scenario
 async def test_a_fleet_that_is_back_in_time_serves_who_waited() -> None:
-    async with running(json_ok, queue=queue()) as router:
+    async with running(json_ok, queue=queue(), quiet_control_plane=BY_HAND) as router:
         fleet = router.app.parts.fleet
         (replica,) = fleet.replicas.values()
         replica.health.up = False

@@ -12,6 +12,8 @@ from tests.harness.messages import completion, post_json, request
 from tests.harness.replica import ReplicaConnection
 from tests.harness.running import assert_error, running, scenario
 
+BY_HAND = "the test says which replica is fit"
+
 PATHS = ("/tokenize", "/detokenize", "/v1/messages/count_tokens")
 
 
@@ -33,7 +35,9 @@ def test_it_passes_a_full_queue(path: str) -> None:
     @scenario
     async def story() -> None:
         engine = Engine()
-        async with running(engine, replica=ONE, queue=queue()) as router:
+        async with running(
+            engine, replica=ONE, queue=queue(), quiet_control_plane="polls count as well"
+        ) as router:
             clients = [await send(router, "first", queued=False), await send(router, "second")]
             (replica,) = router.app.parts.fleet.replicas.values()
             before = (replica.waiting, replica.load, replica.pending_tokens)
@@ -86,7 +90,7 @@ async def test_the_least_loaded_replica_answers() -> None:
 
 @scenario
 async def test_it_still_names_a_model_that_exists_and_a_replica_that_is_fit() -> None:
-    async with running(Engine(), queue=queue()) as router:
+    async with running(Engine(), queue=queue(), quiet_control_plane=BY_HAND) as router:
         unknown = await router.ask(post_json("/tokenize", {"model": "other"}), "POST")
         assert_error(unknown, Reason.MODEL_NOT_FOUND, 404)
         fleet = router.app.parts.fleet
@@ -100,11 +104,11 @@ async def test_it_still_names_a_model_that_exists_and_a_replica_that_is_fit() ->
 
 @scenario
 async def test_it_proves_nothing_of_generation_and_promises_no_prefix() -> None:
-    async with running(Engine(), queue=queue()) as router:
+    async with running(Engine(), queue=queue(), quiet_control_plane=BY_HAND) as router:
         fleet = router.app.parts.fleet
         (replica,) = fleet.replicas.values()
         replica.health.suspected_at = 0.0
         long = {"model": "m", "prompt": "word " * 4000}
         assert (await router.ask(post_json("/tokenize", long), "POST")).status == 200
         assert replica.health.suspected_at == 0.0
-        assert router.app.parts.knowledge.prefixes.stats().entries == 0
+        assert router.app.parts.knowledge.prefixes.stats.entries == 0

@@ -15,12 +15,16 @@ def dead_url() -> str:
 
 
 @contextmanager
-def blackhole() -> Iterator[str]:
-    """A URL whose connects neither succeed nor fail: the listener's queue is full for good."""
+def blackhole(port: int = 0) -> Iterator[str]:
+    """A URL whose connects neither succeed nor fail: the listener's queue is full for good.
+
+    `port`: where something listened that does not any more.
+    """
     listener = socket.socket()
     fillers = []
     try:
-        listener.bind(("127.0.0.1", 0))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
         listener.listen(0)
         for _ in range(4):
             filler = socket.socket()
