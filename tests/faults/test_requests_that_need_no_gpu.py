@@ -9,7 +9,7 @@ import pytest
 from router.core.errors import Reason
 from tests.dispatch.test_line import ONE, Turnstile, queue, send, waiting
 from tests.harness.messages import completion, post_json, request
-from tests.harness.replica import ReplicaConnection
+from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import assert_error, running, scenario
 
 BY_HAND = "the test says which replica is fit"
@@ -79,6 +79,7 @@ async def test_the_least_loaded_replica_answers() -> None:
     engines = [Engine(), Engine()]
     async with running(*engines, queue=queue(), policy="round_robin") as router:
         first = await send(router, "first", queued=False)
+        await eventually(lambda: any(engine.tags for engine in engines), "it is with an engine")
         busy = engines[0] if engines[0].tags else engines[1]
         idle = engines[1] if busy is engines[0] else engines[0]
         for _ in range(4):
