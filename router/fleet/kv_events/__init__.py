@@ -8,5 +8,5 @@ Who binds: a publisher whose endpoint has a wildcard host (`tcp://*:5557`) binds
 connects to it. With any other host (`tcp://router:5557`) the engine itself connects, and a
 subscriber that connects hears nothing: give engines a wildcard.
 
-Opt-in: `prefix.exact`, with the packages of `hedgerow[kv-events]` (see `extra`).
+Opt-in: `prefix.exact`, with the packages of the extra `kv-events` (see `extra`).
 """

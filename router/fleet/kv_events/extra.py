@@ -7,7 +7,7 @@ from typing import Any
 
 from router.core.errors import ConfigError
 
-EXTRA = "hedgerow[kv-events]"
+EXTRA = ".[kv-events]"  # as pip takes it in a checkout
 
 
 def load(module: str, package: str, wanted_by: str) -> Any:

@@ -52,7 +52,7 @@ class KvWatcher:
         unsettled_s: float = _UNSETTLED_S,
         replay_timeout_s: float = 2.0,
     ) -> None:
-        """Raises ConfigError where a package of hedgerow[kv-events] is missing."""
+        """Raises ConfigError where a package of the extra kv-events is missing."""
         self._zmq = load("zmq", "pyzmq", "prefix.exact")
         self.index = ExactIndex(config.prefix.entries)
         self.counters = Counters()

@@ -135,6 +135,6 @@ def _numeric() -> tuple[Any, Any]:
         from scipy.optimize import nnls  # type: ignore[import-untyped,unused-ignore]
     except ImportError as err:
         raise MissingExtra(
-            f"a fit needs {err.name or 'numpy and scipy'}: pip install 'hedgerow[replay]'"
+            f"a fit needs {err.name or 'numpy and scipy'}: pip install '.[replay]'"
         ) from None
     return numpy, nnls

@@ -15,7 +15,7 @@ from router.simulator.report.css import CSS
 from router.simulator.report.plots import Plot
 from router.simulator.report.table import Cell, Column, Table
 
-_NEEDED = "pip install 'hedgerow[replay]'"
+_NEEDED = "pip install '.[replay]'"
 
 
 def document(title: str, lead: str, parts: Iterable[str]) -> str:

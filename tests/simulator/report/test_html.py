@@ -139,7 +139,7 @@ def test_without_matplotlib_there_are_tables_and_a_hint(monkeypatch: pytest.Monk
     checker = checked(replay(*several()))
     assert "svg" not in checker.tags
     assert "table" in checker.tags
-    assert "pip install 'hedgerow[replay]'" in "".join(checker.text)
+    assert "pip install '.[replay]'" in "".join(checker.text)
 
 
 @pytest.mark.parametrize(
