@@ -1,6 +1,6 @@
 """Compiles the hot path to C with mypyc when a wheel is built; all else is in pyproject.toml.
 
-The same sources run uncompiled, at several times the CPU per request: in a checkout
+The same sources run uncompiled, with much more CPU per request: in a checkout
 (`pip install -e .`), without a working C compiler, or with HEDGEROW_COMPILE=0.
 The build must not depend on installed packages: mypyc ignores missing imports, and it reports type
 errors only in the modules that it compiles. `make check` type-checks everything, strictly.
