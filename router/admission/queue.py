@@ -502,10 +502,6 @@ class Queue:
             into.receive(ticket, now)
         return True
 
-    def told(self, ticket: Ticket, now: float) -> float:
-        """The number an engine is told: its level, aged by its wait."""
-        return self._rules.aged(ticket.level, now - ticket.arrival)
-
     # -- time ---------------------------------------------------------------------------------
 
     def rebuilt(self, now: float) -> None:

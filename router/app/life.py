@@ -85,6 +85,7 @@ class App:
             replicas=len(parts.fleet.replicas),
             up=len(parts.fleet.ready),
             policy=config.routing.policy,
+            classes=report.classes(parts),
             open_files=open_files,
         )
 

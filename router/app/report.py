@@ -92,6 +92,15 @@ def replicas(parts: Parts) -> list[dict[str, Any]]:
     ]
 
 
+def classes(parts: Parts) -> str:
+    """For the start-up event: the classes of urgency that a client may claim."""
+    tenants = parts.dispatcher.tenants
+    most = tenants.judge.open_ceiling
+    if tenants.has_keys:
+        return f"by API key; without a known key at most {most}"
+    return f"unauthenticated: any client may claim {most}"
+
+
 # Prompts, in uncached tokens, whose time to first content GET /hedging predicts.
 _PREDICTED = (100, 1_000, 10_000, 100_000)
 
@@ -208,6 +217,9 @@ def _readings(parts: Parts) -> Iterator[Reading | Grid]:
     help_text = "Attempts whose replica was not told that they are more or less urgent."
     dropped = {r: float(n) for r, n in parts.metrics.priority_dropped_by_replica.items()}
     yield Reading("priority_dropped", help_text, "replica", dropped, is_counter=True)
+    help_text = "Priority numbers in bodies without a meaning in their pool, by its dialect."
+    ignored = {why: float(n) for why, n in parts.dispatcher.tenants.judge.ignored.items()}
+    yield Reading("priority_ignored", help_text, "dialect", ignored, is_counter=True)
     yield Grid(
         "priority_clamped",
         "Requests that said more than their ceiling, by where they did and the class they have.",

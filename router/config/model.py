@@ -39,7 +39,8 @@ Engine = Literal["vllm", "sglang", "trtllm", "tgi", "llamacpp", "other"]
 # How a replica is told a priority; sglang-low-first: with --schedule-low-priority-values-first.
 EnginePriority = Literal["vllm", "sglang", "sglang-low-first", "trtllm", "none"]
 ClassName = Literal["critical", "high", "normal", "low", "batch"]  # from the most urgent on
-Dialect = Literal["hedgerow", "vllm", "sglang", "trtllm"]
+# What a number in a body means: `engine` is the dialect of the engines that serve the model.
+Dialect = Literal["engine", "hedgerow", "vllm", "sglang", "sglang-low-first", "trtllm"]
 
 
 class KvEvents(Frozen, frozen=True):
@@ -207,8 +208,8 @@ class Priority(Frozen, frozen=True):
     """How urgent a request is that does not say so, and how that is read that does."""
 
     default: ClassName = "normal"
-    ceiling: ClassName = "critical"  # the most urgent class, where no key has its own
-    dialect: Dialect = "hedgerow"  # what a number in a body means: ours, or an engine's
+    ceiling: ClassName = "high"  # the most urgent class, unless a key or its tier sets another
+    dialect: Dialect = "engine"  # what a number in a body means
     dialects: dict[str, Dialect] = {}  # the same, for the pool of one model
     rules: tuple[PriorityRule, ...] = ()  # the first that fits
     tiers: dict[str, ClassName] = msgspec.field(default_factory=_tiers)  # of API keys

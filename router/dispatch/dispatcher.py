@@ -23,12 +23,14 @@ import msgspec
 from router.config.keys import KeyLine
 from router.config.model import ClassTimeouts, Config, Timeouts
 from router.core.errors import Reason, RouterError
-from router.core.urgency import BATCH
+from router.core.urgency import BATCH, Urgency
 from router.dispatch.abort import Aborter
 from router.dispatch.chooser import Chooser
 from router.dispatch.continuation.store import Store
+from router.dispatch.engine_numbers import level_s
 from router.dispatch.exchange import Exchange
 from router.dispatch.hedger import ASKED, Hedger
+from router.dispatch.ignored_numbers import IgnoredNumbers
 from router.dispatch.ledger import Ledger
 from router.dispatch.line import Line
 from router.dispatch.messages import MESSAGES
@@ -36,12 +38,14 @@ from router.dispatch.retry import Budget
 from router.dispatch.tenants import Tenants, check_model, may_hedge, models_of
 from router.dispatch.token_ids import TokenIds
 from router.dispatch.upstream_head import common_lines
+from router.fleet.dialects import UNKNOWN
 from router.fleet.kv_events.chains import TokenChains
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.intake.body import read_fields
 from router.intake.fields import MAX_SESSION, Fields
 from router.intake.flow import with_steps
+from router.intake.keys import Key
 from router.intake.prompt import prompt_blocks
 from router.intake.routes import BATCHES, MODELS, MODELS_PATH, STORED_PREFIX, classify
 from router.intake.urgency import UNSAID, door_of
@@ -94,6 +98,7 @@ class Dispatcher:
             self.line = Line(config.queue, fleet, fleet.knowledge, chooser, metrics, loop)
         self.door: Door | None = None  # where files and batches go; None: to replicas, as any path
         self.tunnels: set[Tunnel] = set()
+        self._ignored_numbers = IgnoredNumbers()
         self._sweeper = sweeper
         self._id_prefix = os.urandom(4).hex().encode("ascii")
         self._id_count = 0
@@ -110,6 +115,7 @@ class Dispatcher:
         if self.line is not None:
             self.line.adopt(config.queue)
         self._believes_sdks = config.queue.sdk_timeouts
+        self.level_s = level_s(config.queue.aging)
         self._authorization = authorization
         self._via = config.via.encode("ascii")
         self._proto = b"https" if config.tls is not None else b"http"
@@ -199,7 +205,10 @@ class Dispatcher:
         is_inference = route.inference and head.method == b"POST"
         urgency = UNSAID
         if is_inference:
-            urgency = tenants.urgency(fields, head, client.peer, key)
+            if fields.priority is None:
+                urgency = tenants.urgency(fields, head, client.peer, key, UNKNOWN)
+            else:
+                urgency = self._stated_urgency(fields, head, client.peer, key)
         if key is not None and (is_inference or (route.kind == "other" and head.has_body)):
             check_model(key, fields.model)
         exchange = Exchange(
@@ -259,6 +268,18 @@ class Dispatcher:
         if size > _SMALL:
             fields.drop()  # views into the body, which must not outlive its sending
         self._place(exchange)
+
+    def _stated_urgency(
+        self, fields: Fields, head: RequestHead, peer: str, key: Key | None
+    ) -> Urgency:
+        """The urgency of a request whose body has a priority. Raises RouterError (BAD_PRIORITY)."""
+        fleet, ignored = self.fleet, self.tenants.judge.ignored
+        dialect = fleet.dialects.of(fields.model)
+        before = ignored.get(dialect, 0)
+        urgency = self.tenants.urgency(fields, head, peer, key, dialect)
+        if ignored.get(dialect, 0) != before:
+            self._ignored_numbers.ignored(fields.model, fleet.known_models, dialect, monotonic())
+        return urgency
 
     def _limit(self, exchange: Exchange, head: RequestHead, arrived: float) -> None:
         """Until when does its client want an answer? Raises RouterError (DEADLINE_PASSED)."""

@@ -1,25 +1,21 @@
-"""What a replica's engine is told of a request's urgency: in its own words, and where they stand.
+"""How an engine is told a request's urgency: in which field, and what happens to the client's own.
 
-    dialect           number                                          an absent one is
-    vllm              whole, lower first; normal 0, a class 1000      0: normal is not written
-    sglang            whole, higher first; normal 0, a class 100      the worst: always written
-    sglang-low-first  the same, negated                               the worst: always written
-    trtllm            0 to 1, higher first; normal 0.5, a class 0.2   0.5: normal is not written
-    none              -                                               -
+The number is `engine_numbers`'. It is written
 
-Two rules hold in each. More urgent here is never less urgent there. And SGLang, where a newcomer
-displaces a running request that is more than 10 worse (its default threshold), keeps a class
-together: numbers of one class differ by 8 at most, those of two classes by 92 at least.
+- to vLLM and SGLang always. An absent number is 0 for vLLM, which is more urgent than every virtual
+  deadline, and the worst possible one for SGLang. vLLM does not report whether it schedules by
+  priority, and ignores the number if it does not; `replicas[].priority: none` leaves it out;
+- to TensorRT-LLM where it is not 0.5, because servers before 1.3 reject the field.
 
-A client's own `priority` never passes as it came: it is replaced where the dialect has the field,
-and taken out where not. Members are appended, which costs a few bytes; only where the field is
-there already, the top level is written anew from its raw members, so that of several members with
-one name none is left. A body too large to have been looked at gets the appended one in any case: of
-two the last counts. A compressed body stays as it is; no engine here reads one.
+A client's own `priority` never passes: it is replaced where the dialect has the field, and removed
+elsewhere. The router appends members, which costs a few bytes. Only a body that contains
+`priority` is written anew from its raw top-level members, so that no duplicate remains. A body too
+large to decode gets the appended member in any case: of duplicates, the last counts. A compressed
+body stays as it is; no engine here reads one.
 
-An engine that refuses the field is found out by its words (`refuses`) and asked again without. If
-that goes well it is spared it from then on; if not, it was something else (a client can make an
-engine say anything).
+An engine that rejects the field is recognised by its words (`refuses`) and asked again without. If
+that succeeds, the replica gets no more numbers. If it fails, something else was wrong: a client can
+make an engine say anything.
 
 Pure: bytes in, bytes out.
 """
@@ -31,14 +27,10 @@ from typing import Final
 
 import msgspec
 
-from router.core.urgency import CLASSES, NORMAL, Urgency, class_of
-from router.dispatch.body_edit import append
+from router.core.urgency import NORMAL, Urgency
+from router.dispatch.engine_numbers import number_for
+from router.fleet.dialects import NONE, UNKNOWN, spoken
 from router.fleet.replica import Replica
-
-NONE: Final = "none"
-# Where nothing is configured: what the engine understands. vLLM and SGLang take no notice of the
-# field unless they schedule by it; TensorRT-LLM servers before 1.3 refuse it, and are learned.
-BY_ENGINE: Final[dict[str | None, str]] = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm"}
 
 _CHAT: Final = (b"/v1/chat/completions", b"/v1/completions")
 # The paths whose bodies have the field.
@@ -71,37 +63,7 @@ PATHS: Final[dict[str, frozenset[bytes]]] = {
 HEADER: Final = b"x-vllm-priority"
 _HEADER_PATHS: Final = frozenset({b"/v1/messages"})
 
-_VLLM: Final = 1000
-_SGLANG: Final = 100
-_SGLANG_WITHIN: Final = 9  # of half a class; the threshold is 10 for the whole of it
-_TRTLLM: Final = 0.2
-
-
-def written(dialect: str, number: float) -> bytes | None:
-    """An urgency as the dialect writes it; None: it has no word for it."""
-    if dialect == "vllm":
-        return b"%d" % round((number - NORMAL) * _VLLM)
-    if dialect == "sglang":
-        return b"%d" % -_sglang(number)
-    if dialect == "sglang-low-first":
-        return b"%d" % _sglang(number)
-    if dialect == "trtllm":
-        share = 0.5 + (NORMAL - number) * _TRTLLM
-        return b"%.4f" % min(1.0, max(0.0, share))
-    return None
-
-
-def _sglang(number: float) -> int:
-    """Lower first."""
-    rank = class_of(number)
-    return (rank - NORMAL) * _SGLANG + round((number - rank) * _SGLANG_WITHIN)
-
-
 _REFUSAL: Final = {"vllm": 400, "sglang": 503, "sglang-low-first": 503, "trtllm": 400}
-# The usual ones: dialect -> by class.
-_USUAL: Final = {
-    dialect: [written(dialect, float(rank)) for rank in range(len(CLASSES))] for dialect in PATHS
-}
 
 
 class Told:
@@ -110,7 +72,7 @@ class Told:
     __slots__ = ("drops", "header", "member", "refusal")
 
     def __init__(self, member: bytes, header: bytes, drops: bool, refusal: int) -> None:
-        self.member = member  # `"priority":-1000`; b"": nothing goes into the body
+        self.member = member  # `"priority":7`; b"": nothing goes into the body
         self.header = header  # a line with its CRLF before it; b"": none
         self.drops = drops  # it is not normal, and the replica is not told
         self.refusal = refusal  # the status of an engine's answer that may refuse it; 0: none
@@ -121,19 +83,21 @@ _DROPPED: Final = Told(b"", b"", True, 0)
 
 
 def dialect_of(replica: Replica) -> str:
-    """How a replica is told a priority: as configured, else as its engine has it."""
-    if replica.refuses_priority:
-        return NONE
+    """The dialect in which a replica is told a priority; NONE: it is told nothing."""
     configured = replica.config.priority
-    if configured is not None:
-        return configured
-    dialect = BY_ENGINE.get(replica.engine, NONE)
-    if dialect == "sglang":
-        if replica.by_priority is False:
-            return NONE
-        if replica.low_first:
-            return "sglang-low-first"
+    if replica.refuses_priority or configured == NONE:
+        return NONE
+    dialect = spoken(replica)
+    if dialect == UNKNOWN or (
+        configured is None and replica.by_priority is False and replica.engine == "sglang"
+    ):
+        return NONE
     return dialect
+
+
+def keeps_numbers(replica: Replica) -> bool:
+    """Whether an SGLang keeps every number that it is told. False: its metrics are off."""
+    return replica.metrics_on is not False
 
 
 def is_honoured(replica: Replica) -> bool | None:
@@ -143,39 +107,30 @@ def is_honoured(replica: Replica) -> bool | None:
     return True if replica.config.priority is not None else replica.by_priority
 
 
-def tell(dialect: str, path: bytes, urgency: Urgency, must: bool) -> Told:
+def tell(
+    dialect: str,
+    is_bounded: bool,
+    path: bytes,
+    urgency: Urgency,
+    arrived: float,
+    level_s: float,
+    must: bool,
+) -> Told:
     """What a replica of this dialect is told of a request to `path`, one of an engine's own.
 
-    `must`: even what goes without saying, because the request may say something else itself.
+    `arrived` is in seconds since 1970. `must`: write even what the engine takes for granted,
+    because the body may contain another number.
     """
     number = urgency.number
     if path not in PATHS[dialect]:
         if dialect == "vllm" and path in _HEADER_PATHS:
-            if number == NORMAL:
-                return NOTHING  # a client's own header does not pass
-            word = written(dialect, number)
-            assert word is not None
+            word = number_for(dialect, False, number, arrived, level_s)
             return Told(b"", b"\r\n%b: %b" % (HEADER, word), False, 0)
         return NOTHING if number == NORMAL else _DROPPED
-    if number == NORMAL and not must and dialect in ("vllm", "trtllm"):
+    if number == NORMAL and not must and dialect == "trtllm":
         return NOTHING
-    rank = urgency.rank
-    usual = _USUAL[dialect][rank] if rank == number else written(dialect, number)
-    assert usual is not None
-    return Told(b'"priority":' + usual, b"", False, _REFUSAL[dialect])
-
-
-def write(body: list[bytes], member: bytes, is_there: bool) -> list[bytes] | None:
-    """The body with `member` as its only priority; b"": without any. None: it stays as it is.
-
-    `is_there`: it has a `priority` of its own.
-    """
-    if not is_there:
-        return append(body, member) if member else None
-    clean = without(body)
-    if clean is None:
-        return append(body, member) if member else None
-    return append(clean, member) if member else clean
+    word = number_for(dialect, is_bounded, number, arrived, level_s)
+    return Told(b'"priority":' + word, b"", False, _REFUSAL[dialect])
 
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

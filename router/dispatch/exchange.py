@@ -11,7 +11,7 @@ What the client is sent, byte by byte, is its `Reply`'s; the exchange says what 
 from __future__ import annotations
 
 from math import inf
-from time import monotonic
+from time import monotonic, time
 from typing import TYPE_CHECKING
 
 from policies.contract import RequestView
@@ -70,6 +70,7 @@ class Exchange:
         "aborter",
         "answered_by",
         "arrived",
+        "arrived_wall",
         "asks_for_usage",
         "body",
         "body_bytes",
@@ -83,6 +84,7 @@ class Exchange:
         "head",
         "hedges_as",
         "key",
+        "level_s",
         "life",
         "limits",
         "metrics",
@@ -128,6 +130,8 @@ class Exchange:
         self.fields = fields
         self.request_id = request_id
         self.arrived = arrived
+        self.arrived_wall = time()  # seconds since 1970
+        self.level_s: float = dispatcher.level_s  # of the numbers that engines are told
         self.limits: Limits = dispatcher.config.limits
         self.metrics: Metrics = dispatcher.metrics
         self.view = RequestView(route.kind, fields.model, bool(fields.stream), body_bytes)

@@ -34,7 +34,6 @@ from router.admission.pools import Pools
 from router.admission.queue import Queue
 from router.config.model import Queue as Config
 from router.core.errors import Reason
-from router.core.urgency import Urgency
 from router.dispatch.at_once import at_once
 from router.dispatch.chooser import Chooser
 from router.dispatch.ends import end_of
@@ -216,7 +215,6 @@ class Line:
             self.pools.sent(ticket, replica, now)
         elif ticket.state == SENT and ticket.place is not replica:
             self.pools.moved(ticket, replica, now)
-            self._tell(x, ticket, now)
         if x.body_bytes > x.limits.retry_body or not x.route.repeatable:
             self.pools.stays(ticket)
 
@@ -272,7 +270,6 @@ class Line:
         """Take the leases of all of them; nothing else happens meanwhile."""
         for ticket in granted:
             x = cast("Exchange", ticket.request)
-            self._tell(x, ticket, now)
             x.granted(now)
             self._metrics.waited(x.priority, now - ticket.arrival)
             begun.append((x, x.race.prepare(cast(Replica, ticket.place))))
@@ -280,12 +277,6 @@ class Line:
     def _go(self, begun: list[tuple[Exchange, Leg]]) -> None:
         for x, leg in begun:
             x.race.go(leg)
-
-    def _tell(self, x: Exchange, ticket: Ticket, now: float) -> None:
-        """What its engine is told: its wait has made it more urgent."""
-        number: float = ticket.queue.told(ticket, now)
-        if number != x.urgency.number:
-            x.urgency = Urgency(number, x.urgency.source)
 
     def _arm(self) -> None:
         """Set the timer to when time alone changes something."""

@@ -11,11 +11,18 @@ import logging
 from typing import TYPE_CHECKING
 
 from router.dispatch.body_edit import append, size_of, with_length
-from router.dispatch.engine_priority import NONE, NOTHING, Told, dialect_of, tell, write
+from router.dispatch.engine_priority import (
+    NOTHING,
+    Told,
+    dialect_of,
+    keeps_numbers,
+    tell,
+    without,
+)
 from router.dispatch.leg import Leg
 from router.dispatch.upstream_head import attempt_head
-from router.dispatch.usage_ask import PATHS, inject
-from router.fleet.replica import Replica
+from router.dispatch.usage_ask import MEMBERS, PATHS, replaced
+from router.fleet.dialects import NONE
 from router.intake.body import SCAN_ABOVE
 from router.observe.events import log_event
 from router.wire.replica import ReplicaConnection
@@ -27,25 +34,46 @@ if TYPE_CHECKING:
 def send(exchange: Exchange, leg: Leg, conn: ReplicaConnection) -> None:
     """Send an attempt over its connection."""
     replica = leg.replica
-    body = exchange.body or []
+    client_body = exchange.body or []
     common = exchange.common
-    edited = leg.rest  # the body of a continuation, or as the client wrote it
-    told = _tell_priority(exchange, leg) if body and exchange.route.inference else NOTHING
-    if told.member or exchange.has_priority:
-        edited = write(edited or body, told.member, exchange.has_priority) or edited
-    asking = _asking_for_usage(exchange, edited or body, replica)
-    edited = asking or edited
+    edited = leg.rest  # a continuation's body; else None: as the client wrote it
+    told = NOTHING
+    if client_body and exchange.route.inference:
+        told = _tell_priority(exchange, leg)
+    if exchange.has_priority:
+        edited = without(edited or client_body) or edited
+    members = told.member
+    asks = False
+    if _may_ask_for_usage(exchange):
+        asked = exchange.stream_options
+        if asked is None:
+            member = MEMBERS.get(replica.engine or "")
+            if member is not None:
+                asks = True
+                members = b"%b,%b" % (members, member) if members else member
+        else:
+            asking = replaced(edited or client_body, asked, replica.engine)
+            asks = asking is not None
+            edited = asking or edited
     rid = exchange.aborter.name(replica) if exchange.aborter is not None else b""
-    named = append(edited or body, b'"rid":"%b"' % rid) if rid else None
-    edited = named or edited
+    if rid:
+        members = b'%b,"rid":"%b"' % (members, rid) if members else b'"rid":"%b"' % rid
+    if members:
+        appended = append(edited or client_body, members)
+        if appended is None:  # it is no JSON object: nothing of ours goes with it
+            rid = b""
+            asks = asks and exchange.stream_options is not None
+        else:
+            edited = appended
+    body = client_body
     if edited is not None:
         lines = with_length(common, exchange.body_bytes, size_of(edited))
         assert lines is not None or leg.rest is None, "a whole body would say everything again"
         if lines is not None:
             common, body = lines, edited
-            leg.asks_for_usage = asking is not None
+            leg.asks_for_usage = asks
             leg.refusal = told.refusal
-            leg.attempt.rid = rid if named is not None else b""
+            leg.attempt.rid = rid
     common += told.header
     head = attempt_head(
         exchange.head,
@@ -63,7 +91,15 @@ def _tell_priority(exchange: Exchange, leg: Leg) -> Told:
     replica = leg.replica
     dialect = NONE if exchange.race.untold is replica else dialect_of(replica)
     must = exchange.body_bytes > SCAN_ABOVE  # not decoded: it may say something itself
-    told = tell(dialect, exchange.path, exchange.urgency, must)
+    told = tell(
+        dialect,
+        keeps_numbers(replica),
+        exchange.path,
+        exchange.urgency,
+        exchange.arrived_wall,
+        exchange.level_s,
+        must,
+    )
     if told.drops and exchange.metrics.priority_dropped(replica.id):
         log_event(
             logging.WARNING,
@@ -76,15 +112,11 @@ def _tell_priority(exchange: Exchange, leg: Leg) -> Told:
     return told
 
 
-def _asking_for_usage(
-    exchange: Exchange, body: list[bytes], replica: Replica
-) -> list[bytes] | None:
-    """The body, made to ask for the stream's usage; None: as it is."""
-    if (
-        not exchange.fields.stream
-        or exchange.path not in PATHS
-        or exchange.body_bytes > SCAN_ABOVE  # not decoded: it may ask already
-        or not exchange.asks_for_usage
-    ):
-        return None
-    return inject(body, exchange.stream_options, replica.engine)
+def _may_ask_for_usage(exchange: Exchange) -> bool:
+    """Whether the router may ask for the stream's token counts in the client's place."""
+    return (
+        bool(exchange.fields.stream)
+        and exchange.asks_for_usage
+        and exchange.path in PATHS
+        and exchange.body_bytes <= SCAN_ABOVE  # decoded: the client does not ask already
+    )

@@ -128,7 +128,7 @@ class Tenants:
         self._header = b"\r\n%b:" % rules.user_header.lower().encode("ascii")
         self._steps = config.priority.steps
         self.forwards = rules.forward or not len(self._keys)  # the client's key goes on
-        self.judge.adopt(config.priority)
+        self.judge.adopt(config.priority, {key.tier for key in self._keys.by_name.values()})
         accounts: dict[str, Account] = {}
         for name, key in self._keys.by_name.items():
             limits = (key.concurrency, key.requests_per_minute, key.tokens_per_minute)
@@ -139,6 +139,10 @@ class Tenants:
             elif key.is_limited:
                 accounts[name] = Account(*limits, now)
         self._accounts = accounts
+
+    @property
+    def has_keys(self) -> bool:
+        return len(self._keys) > 0
 
     @property
     def under_way(self) -> int:
@@ -192,9 +196,14 @@ class Tenants:
                 lines += b"\r\n" + head.api_key
         return lines
 
-    def urgency(self, fields: Fields, head: RequestHead, peer: str, key: Key | None) -> Urgency:
-        """How urgent an inference request is. Raises RouterError (BAD_PRIORITY)."""
-        return self.judge.urgency(fields, head.priority, head.door, head.joined, peer, key)
+    def urgency(
+        self, fields: Fields, head: RequestHead, peer: str, key: Key | None, pool: str
+    ) -> Urgency:
+        """How urgent an inference request is; `pool`: the dialect of the engines for its model.
+
+        Raises RouterError (BAD_PRIORITY).
+        """
+        return self.judge.urgency(fields, head.priority, head.door, head.joined, peer, key, pool)
 
     def flow(
         self, key: Key | None, head: RequestHead, peer: str, fields: Fields | None = None

@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from router.dispatch.body_edit import append
 from router.dispatch.usage_shapes import Asked
 
 
@@ -41,6 +40,11 @@ DIALECTS: Final = {
 }
 PATHS: Final = frozenset({b"/v1/chat/completions", b"/v1/completions"})
 
+# What asks an engine where the client's body has no `stream_options`.
+MEMBERS: Final = {
+    engine: b'"stream_options":' + dialect.options for engine, dialect in DIALECTS.items()
+}
+
 _KEY: Final = re.compile(rb'"stream_options"[ \t\r\n]*:[ \t\r\n]*')
 _NO: Final = (None, b"false", b"null")
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -49,18 +53,16 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _body = msgspec.json.Decoder(Asked).decode
 
 
-def inject(body: list[bytes], asked: bytes | None, engine: str | None) -> list[bytes] | None:
+def replaced(body: list[bytes], asked: bytes, engine: str | None) -> list[bytes] | None:
     """The body of a streaming request in pieces, made to ask `engine` for its usage.
 
-    `body` is a JSON object; `asked` is its `stream_options` as written, None where there is none.
-    None: it stays as it is, because the engine is not known to know the field, the client asks
-    itself, or what it wrote is the engine's to judge.
+    `body` is a JSON object; `asked` is its `stream_options` as written. A body without the field
+    gets one of MEMBERS appended instead. None: the body stays as it is, because the engine is not
+    known to know the field, the client asks itself, or the engine must judge what it wrote.
     """
     dialect = DIALECTS.get(engine or "")
     if dialect is None or not body:
         return None
-    if asked is None:
-        return append(body, b'"stream_options":' + dialect.options)
     options = _merge(asked, dialect)
     return None if options is None else _replace(b"".join(body), asked, options)
 

@@ -323,6 +323,7 @@ class Poller:
             turn.facts = facts
             turn.replica.by_priority = facts.by_priority
             turn.replica.low_first = facts.low_first
+            turn.replica.metrics_on = facts.metrics_on
 
 
 class _Turn:

@@ -53,6 +53,7 @@ class Replica(Candidate):
         "limit",
         "low_first",
         "max_inflight",
+        "metrics_on",
         "models",
         "objects",
         "polled_inflight",
@@ -117,6 +118,7 @@ class Replica(Candidate):
         # Of its engine's scheduling; None: it does not tell.
         self.by_priority: bool | None = None  # it goes by priorities, ...
         self.low_first: bool | None = None  # ... lower numbers first
+        self.metrics_on: bool | None = None  # it has Prometheus metrics (SGLang)
         self.refuses_priority = False  # it has said that it knows none
         self.told = NO_SIGNALS  # the same, kept when it is too old to be believed
         # Requests that ended since the last hit in the prefix cache, and should have hit it.

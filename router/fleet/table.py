@@ -24,6 +24,7 @@ from router.config.model import Health as HealthRules
 from router.core.errors import Reason, RouterError
 from router.core.lease import poll_counted, poll_failed, signals_lost
 from router.fleet.absences import Absences
+from router.fleet.dialects import Dialects
 from router.fleet.engines.vllm import read_load_header
 from router.fleet.health import BLAMED, RACES, SILENT
 from router.fleet.knowledge import Knowledge
@@ -63,6 +64,7 @@ class Fleet:
         self.polls_failed: dict[str, int] = {}  # by what was wrong
         self.rules = rules
         self.replicas: dict[str, Replica] = {}
+        self.dialects = Dialects(self.replicas)  # what a number in a client's body means
         self.leaving: set[Replica] = set()  # removed, with leases still out
         self.owners = Owners()
         self._twins = Twins()
@@ -390,6 +392,7 @@ class Fleet:
         if configured is not None:
             objects = {name: entry for name, entry in objects.items() if name in configured}
         replica.objects = objects
+        self.dialects.noticed(replica)
         models = self._pools.same(frozenset(objects))
         if replica.config.models is None and models != replica.models:
             replica.models = models
@@ -405,6 +408,7 @@ class Fleet:
         replica.kv_usage = signals.kv_usage
         replica.kv_running = signals.running or 0
         replica.slots = signals.slots
+        self.dialects.noticed(replica)
         self._twins.observed(replica, told)
         poll_counted(replica, poll, signals.running, signals.waiting, now)
         replica.learned.observed(
@@ -449,6 +453,7 @@ class Fleet:
     def unobserved(self, replica: Replica, problem: str, now: float) -> None:
         """A poll that told nothing. What was told before counts until it is too old."""
         self.polls_failed[problem] = self.polls_failed.get(problem, 0) + 1
+        self.dialects.noticed(replica)
         poll_failed(replica)
         replica.cadence_s = replica.cadence.look(now)
         if replica.signals is not NO_SIGNALS and now - replica.signals_at > self.stale_s:
@@ -491,6 +496,7 @@ class Fleet:
     def rebuild(self) -> None:
         """Prepare what requests read."""
         now = self._clock()
+        self.dialects.changed()
         away: set[Replica] = set()
         ejected: set[Replica] = set()
         is_untold = False

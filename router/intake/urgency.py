@@ -1,23 +1,44 @@
-"""How urgent a request is: who says so, in which words, and how far he is believed.
+"""The urgency of a request: which statement decides, what a number means, and the ceiling.
 
-The first of these that says something decides, and is held to the ceiling of whoever asks:
+The first of these that states something decides. The result is held to the ceiling of the client's
+key.
 
-1. the body's `priority`: a name (critical, high, normal, low, batch) or a number. What a number
-   means is the pool's dialect: the router's own scale (0 the most urgent, 4 the least), or that of
-   the engine whose clients come here (`DIALECTS`);
-2. the header `x-priority`: the same names, and numbers of the router's scale;
+1. the body's `priority`: a name (critical, high, normal, low, batch), or a number in the dialect of
+   the pool (see below);
+2. the header `x-priority`: the same names, and numbers of the router's own scale;
 3. the body's `service_tier`, where the configuration gives its words a meaning;
 4. the rules of the configuration: a header, a model, a client's network;
-5. the endpoint: `/v1/batch/...` and `/v1/priority/...`, whose second part is taken off;
+5. the endpoint: `/v1/batch/...` and `/v1/priority/...`, whose second part is removed;
 6. the tier of its API key;
 7. the default.
 
-Must never: keep a view into a body, or believe a number that is none.
+Existing clients send numbers that they wrote for their engine, so by default a number in a body
+means what the engine of the pool makes of it. `priority.dialect` and `priority.dialects` set it.
+
+    dialect           normal    critical   high   low   batch    order and range
+    hedgerow          2         0          1      3     4        lower first, 0 to 4
+    vllm              0         < -30      -10    10    >= 30    lower first, any number
+    sglang            0         > 30       10     -10   <= -30   higher first, any number
+    sglang-low-first  0         < -30      -10    10    >= 30    lower first, any number
+    trtllm            0.5       1          0.75   0.25  0        higher first, 0 to 1
+
+Numbers between these belong to the nearest class and stand between the others of it. The number
+that an engine takes for granted (vLLM and SGLang 0, TensorRT-LLM 0.5) is always normal. A number is
+ignored, as if it were absent, in a pool of engines with different dialects, of engines without
+priorities, and before an engine is detected. Numbers ignored are counted in `ignored`.
+
+The ceiling is the most urgent class that a request may have:
+
+- with a known key: the key's own ceiling, else the class of its tier, else `priority.ceiling`;
+- without one: `priority.ceiling`; if a key of the file has a tier, no more than the least urgent
+  tier in use. So a client gains nothing by leaving its key away.
+
+Must never: keep a view into a body, or accept a number that is not one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
 from math import isfinite
@@ -57,10 +78,9 @@ SOURCES: Final = ("body", "header", "service_tier", "rule", "endpoint", "key", "
 
 # -- what a number of an existing client means ----------------------------------------------------
 
-# vLLM's and SGLang's numbers have no ends, and 0 is the one that nobody asked for: it is normal,
-# and so far from it is half of the way to the end of our scale. 10 is what examples use for "later"
-# and what SGLang takes for a difference (its preemption threshold); it comes out as low, -10 as
-# high, from 30 on it is batch.
+# vLLM's and SGLang's numbers have no ends, and 0 is what a client gets that states nothing. 10 is
+# what examples use for "later", and SGLang's preemption threshold: one class. Beyond 30 a number
+# is in the last class.
 _HALFWAY: Final = 10.0
 
 
@@ -78,14 +98,17 @@ def _higher_first(number: float) -> float:
 
 
 def _share_higher_first(number: float) -> float:
-    """TensorRT-LLM: 1 is the most urgent, 0 the least, 0.5 what nobody asked for."""
+    """TensorRT-LLM: 1 is the most urgent, 0 the least, 0.5 the default."""
     return NORMAL + (0.5 - number) * 4.0
 
 
+BY_ENGINE: Final = "engine"  # in the configuration: the dialect of the pool's engine
+IGNORED: Final = -1.0  # instead of a number on the scale: nothing was stated
 DIALECTS: Final[dict[str, Callable[[float], float]]] = {
     "hedgerow": _as_ours,
     "vllm": _lower_first,
     "sglang": _higher_first,
+    "sglang-low-first": _lower_first,
     "trtllm": _share_higher_first,
 }
 
@@ -110,7 +133,10 @@ def door_of(target: bytes) -> tuple[int, bytes]:
 
 
 def read_field(field: msgspec.Raw, dialect: str) -> float:
-    """The body's `priority`, which is there and not null. Raises RouterError (BAD_PRIORITY)."""
+    """The body's `priority`, which is there and not null. Raises RouterError (BAD_PRIORITY).
+
+    IGNORED: it is a number, and `dialect` is not one of DIALECTS.
+    """
     if len(field) <= _LONGEST:
         written = bytes(field)
         usual = _NAMES.get(written)
@@ -123,10 +149,8 @@ def read_field(field: msgspec.Raw, dialect: str) -> float:
                 return float(named)
         elif isinstance(value, bool):
             pass
-        elif isinstance(value, int):
-            return number_in(dialect, float(value))
-        elif isinstance(value, float) and isfinite(value):
-            return number_in(dialect, value)
+        elif isinstance(value, int) or (isinstance(value, float) and isfinite(value)):
+            return number_in(dialect, float(value)) if dialect in DIALECTS else IGNORED
     _refuse("`priority`", "priority")
 
 
@@ -217,7 +241,8 @@ def _network(text: str) -> Callable[[str], bool]:
 class Judge:
     """Says how urgent requests are.
 
-    `clamped`: how many said more than their ceiling, by where, and by the class they have instead.
+    `clamped`: how many stated more than their ceiling, by source, and by the class they have
+    instead. `ignored`: numbers without a meaning, by the dialect of their pool.
     """
 
     __slots__ = (
@@ -226,15 +251,19 @@ class Judge:
         "_dialect",
         "_dialects",
         "_is_plain",
+        "_open_ceiling",
+        "_open_default",
         "_rules",
         "_service_tiers",
         "_shared",
         "_tiers",
         "clamped",
+        "ignored",
     )
 
     def __init__(self, rules: Rules) -> None:
         self.clamped = {source: [0] * len(CLASSES) for source in SOURCES}
+        self.ignored: dict[str, int] = {}
         # The usual ones are made once: [source][class].
         self._shared = {
             source: [Urgency(float(number), source) for number in range(len(CLASSES))]
@@ -242,22 +271,30 @@ class Judge:
         }
         self.adopt(rules)
 
-    def adopt(self, rules: Rules) -> None:
-        """Other rules from now on."""
+    def adopt(self, rules: Rules, tiers: Iterable[str] = ()) -> None:
+        """Other rules from now on. `tiers`: those of the known keys."""
         self._dialect: str = rules.dialect
         self._dialects: dict[str, str] = {**rules.dialects}
         self._rules = [_Rule(rule) for rule in rules.rules]
         self._service_tiers = {word: NUMBERS[name] for word, name in rules.service_tier.items()}
         self._tiers = {tier: NUMBERS[name] for tier, name in rules.tiers.items()}
         self._ceiling = NUMBERS[rules.ceiling]
+        in_use = [self._tiers[tier] for tier in tiers if tier in self._tiers]
+        self._open_ceiling = max([self._ceiling, *in_use])
         default = NUMBERS[rules.default]
         self._default = self._shared["default"][max(default, self._ceiling)]
+        self._open_default = self._shared["default"][max(default, self._open_ceiling)]
         self._is_plain = not self._rules and not self._service_tiers
 
+    @property
+    def open_ceiling(self) -> str:
+        """The most urgent class of requests without a known key."""
+        return CLASSES[self._open_ceiling]
+
     def ceiling_of(self, key: Key | None) -> int:
-        """The most urgent class of a key's requests: its own, else its tier's, else anybody's."""
+        """The most urgent class of a key's requests; `None`: of requests without a known key."""
         if key is None:
-            return self._ceiling
+            return self._open_ceiling
         if key.ceiling >= 0:
             return key.ceiling
         return self._tiers.get(key.tier, self._ceiling)
@@ -270,26 +307,33 @@ class Judge:
         lines: bytes,
         peer: str,
         key: Key | None,
+        pool: str,
     ) -> Urgency:
         """How urgent a request is. Raises RouterError (BAD_PRIORITY).
 
         `header` is its x-priority, `door` what `door_of` said, `lines` its header fields as they
-        pass on, each with a CRLF before it, `peer` its client's address.
+        pass on, each with a CRLF before it, `peer` its client's address, `pool` the dialect of the
+        engines that serve its model.
         """
         field = fields.priority
         if field is None and header is None and door < 0 and key is None and self._is_plain:
-            return self._default
+            return self._open_default
         number = -1.0
         source = "default"
         if field is not None and field != NULL:
             dialect = self._dialect
             if self._dialects and fields.model is not None:
                 dialect = self._dialects.get(fields.model, dialect)
+            if dialect == BY_ENGINE:
+                dialect = pool
             number, source = read_field(field, dialect), "body"
-        elif header:
-            number, source = read_header(header), "header"
-        elif self._service_tiers:
-            number, source = self._by_service_tier(fields), "service_tier"
+            if number < 0.0:
+                self.ignored[dialect] = self.ignored.get(dialect, 0) + 1
+        if number < 0.0:
+            if header:
+                number, source = read_header(header), "header"
+            elif self._service_tiers:
+                number, source = self._by_service_tier(fields), "service_tier"
         if number < 0.0 and self._rules:
             number, source = self._by_rules(fields.model, lines, peer), "rule"
         if number < 0.0:
@@ -298,7 +342,8 @@ class Judge:
             elif key is not None and key.tier in self._tiers:
                 number, source = float(self._tiers[key.tier]), "key"
             else:
-                number, source = self._default.number, "default"
+                usual = self._open_default if key is None else self._default
+                number, source = usual.number, "default"
         ceiling = self.ceiling_of(key)
         if number < ceiling:
             number = clamped(number, ceiling)

@@ -124,6 +124,7 @@ class SimulatedExchange:
         "outcome",
         "streamed",
         "ticket",
+        "told",
         "urgency",
         "view",
     )
@@ -146,9 +147,8 @@ class SimulatedExchange:
         self.view = router.view(arrival)
         # What generates nothing shows nothing before it is whole.
         self.streamed = arrival.stream and arrival.output_tokens > 0
-        self.urgency = router.urgency(
-            arrival, steps
-        )  # what engines are told; its wait may change it
+        self.urgency = router.urgency(arrival, steps)
+        self.told = router.told(self.urgency, arrival.at)  # its number at the engines
         self.ticket: Ticket | None = None  # in the queue, or of it
         self._waits_since = now  # in the queue, while it does
         self._legs: list[Leg] = []  # that live: two while a copy races the first, else one
@@ -250,7 +250,7 @@ class SimulatedExchange:
             replica,
             engine,
             self.streamed,
-            router.told(self.urgency),
+            self.told,
         )
         if self.streamed:
             leg.is_alone = replica.waiting <= 1

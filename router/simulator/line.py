@@ -141,7 +141,6 @@ class SimulatedLine:
             self.pools.sent(ticket, replica, now)
         elif ticket.state == SENT and ticket.place is not replica:
             self.pools.moved(ticket, replica, now)
-            self._tell(x, ticket, now)
         if x.arrival.kind not in REPEATABLE:
             self.pools.stays(ticket)
 
@@ -198,7 +197,6 @@ class SimulatedLine:
         """Take the leases of all of them; nothing else happens meanwhile."""
         for ticket in granted:
             x = cast(SimulatedExchange, ticket.request)
-            self._tell(x, ticket, now)
             x.granted(now)
             self._metrics.waited(NAMES[class_of(x.urgency)], now - ticket.arrival)
             begun.append((x, x.prepare(cast(Replica, ticket.place), now)))
@@ -206,10 +204,6 @@ class SimulatedLine:
     def _go(self, begun: _Begun, now: float) -> None:
         for x, leg in begun:
             x.go(leg, now)
-
-    def _tell(self, x: SimulatedExchange, ticket: Ticket, now: float) -> None:
-        """What its engine is told: its wait has made it more urgent."""
-        x.urgency = ticket.queue.told(ticket, now)
 
     def _arm(self) -> None:
         """Set the timer to when time alone changes something."""

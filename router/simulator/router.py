@@ -18,7 +18,7 @@ from router.config.model import Prefix, Retry, Routing
 from router.config.model import Replica as ReplicaConfig
 from router.core.urgency import NORMAL, NUMBERS, stepped
 from router.dispatch.chooser import Chooser, Policies
-from router.dispatch.engine_priority import written
+from router.dispatch.engine_numbers import EPOCH, deadline_number, level_s
 from router.dispatch.hedger import Hedger
 from router.dispatch.retry import Budget
 from router.fleet.knowledge import Knowledge
@@ -102,6 +102,7 @@ class SimulatedRouter:
         self._pending = Pending()  # requests of each flow
         self._steps = scenario.steps
         self._tells_priority = core.priority_scheduling
+        self._level_s = level_s(scenario.queue.aging)
         self.line: SimulatedLine | None = None  # of those that wait for a replica
         if scenario.queue.enabled:
             self.line = SimulatedLine(
@@ -141,9 +142,11 @@ class SimulatedRouter:
             return False
         return self.line is None or not self.line.is_fair
 
-    def told(self, urgency: float) -> int:
-        """What an engine is told of it: of vLLM's kind, as all that are simulated; lower first."""
-        return int(written("vllm", urgency) or 0) if self._tells_priority else 0
+    def told(self, urgency: float, arrived: float) -> int:
+        """The number that an engine gets: vLLM's, as all simulated engines take it; lower first."""
+        if not self._tells_priority:
+            return 0
+        return deadline_number(urgency, EPOCH + arrived, self._level_s)
 
     def backoff_s(self, attempts: int) -> float:
         """The pause before another attempt, as `Dispatcher.backoff_s`."""

@@ -81,12 +81,12 @@ async def test_one_that_waits_in_the_queue_is_silent_too() -> None:
         def under_way() -> int:
             return len(router.app.parts.dispatcher.exchanges)
 
-        for count, priority in enumerate(("low", "critical"), 1):
+        for count, priority in enumerate(("low", "high"), 1):
             client = await router.client()
             await client.send(chat(stream=True, priority=priority))
             await eventually(lambda n=count: under_way() == n, "it is there")  # type: ignore[misc]
         assert router.app.census()["queued"] == 1
-        assert silences(router, AHEAD_S)["critical"] > AHEAD_S
+        assert silences(router, AHEAD_S)["high"] > AHEAD_S
 
 
 @scenario

@@ -168,7 +168,7 @@ allow_paths: [metrics]
         ),
         (
             "priority: {dialects: {m: llama}}",
-            "priority.dialects.m: must be one of hedgerow, vllm, sglang, trtllm",
+            "priority.dialects.m: must be one of engine, hedgerow",
         ),
         ("priority: {rules: [{header: x-a}]}", "priority.rules[0].priority: is missing"),
         (

@@ -1,4 +1,4 @@
-"""Each engine is told in its own words, more urgent stays more urgent, and no client tells it."""
+"""In which field each engine is told, what becomes of a client's own, and who is told nothing."""
 
 from __future__ import annotations
 
@@ -12,89 +12,33 @@ from hypothesis import strategies as st
 
 from router.config.model import Health
 from router.config.model import Replica as ReplicaConfig
-from router.core.urgency import Urgency, class_of, stepped
+from router.core.urgency import Urgency
+from router.dispatch.body_edit import append
+from router.dispatch.engine_numbers import EPOCH, number_for
 from router.dispatch.engine_priority import (
-    NONE,
     PATHS,
+    Told,
     dialect_of,
     is_honoured,
     refuses,
     tell,
-    write,
-    written,
+    without,
 )
+from router.fleet.dialects import NONE
 from router.fleet.replica import Replica
 
-DIALECTS = [dialect for dialect in PATHS if dialect != NONE]
 CHAT = b"/v1/chat/completions"
-SGLANG_THRESHOLD = 10  # --priority-scheduling-preemption-threshold: displaced beyond it
-ON_SCALE = st.floats(0, 4)
-NUMBERS = st.builds(stepped, ON_SCALE, st.integers(0, 10_000))
+ARRIVED, LEVEL_S = EPOCH + 1e7, 300.0
 
 
-def said(dialect: str, number: float) -> float:
-    word = written(dialect, number)
-    assert word is not None
-    return float(word)
+def told_to(dialect: str, path: bytes, number: float, must: bool = False) -> Told:
+    return tell(dialect, False, path, Urgency(number, "body"), ARRIVED, LEVEL_S, must)
 
 
-def urgency_there(dialect: str, number: float) -> float:
-    """As the engine sees it: lower is sooner."""
-    value = said(dialect, number)
-    return -value if dialect in ("sglang", "trtllm") else value
-
-
-@pytest.mark.parametrize(
-    ("dialect", "words"),
-    [
-        ("vllm", ["-2000", "-1000", "0", "1000", "2000"]),
-        ("sglang", ["200", "100", "0", "-100", "-200"]),
-        ("sglang-low-first", ["-200", "-100", "0", "100", "200"]),
-        ("trtllm", ["0.9000", "0.7000", "0.5000", "0.3000", "0.1000"]),
-    ],
-)
-def test_the_classes_in_each_dialect(dialect: str, words: list[str]) -> None:
-    assert [written(dialect, float(n)) for n in range(5)] == [word.encode() for word in words]
-
-
-def test_where_there_is_no_word() -> None:
-    assert written(NONE, 2.0) is None
-
-
-@pytest.mark.parametrize("dialect", DIALECTS)
-@given(a=NUMBERS, b=NUMBERS)
-def test_more_urgent_is_never_less_urgent_there(dialect: str, a: float, b: float) -> None:
-    if a <= b:
-        assert urgency_there(dialect, a) <= urgency_there(dialect, b)
-    if class_of(a) < class_of(b):
-        assert urgency_there(dialect, a) < urgency_there(dialect, b), "classes never meet"
-
-
-@pytest.mark.parametrize("dialect", DIALECTS)
-@given(number=NUMBERS)
-def test_what_is_said_is_what_the_engine_takes(dialect: str, number: float) -> None:
-    value = msgspec.json.decode(written(dialect, number) or b"")
-    if dialect == "trtllm":
-        assert 0.0 <= value <= 1.0
-    else:
-        assert isinstance(value, int) and -(2**63) <= value < 2**63
-
-
-@given(a=NUMBERS, b=NUMBERS)
-def test_sglang_displaces_for_another_class_only(a: float, b: float) -> None:
-    advantage = abs(said("sglang", a) - said("sglang", b))
-    if class_of(a) == class_of(b):
-        assert advantage < SGLANG_THRESHOLD
-    else:
-        assert advantage > SGLANG_THRESHOLD
-    assert said("sglang-low-first", a) == -said("sglang", a)
-
-
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_the_first_steps_of_a_flow_can_be_told_apart(dialect: str) -> None:
-    for rank in range(5):
-        told = [urgency_there(dialect, stepped(float(rank), step)) for step in range(3)]
-        assert told == sorted(set(told))
+def write(body: list[bytes], member: bytes, is_there: bool) -> list[bytes] | None:
+    """As an attempt's body is made: without the client's own, then ours at the end."""
+    clean = without(body) if is_there else None
+    return append(clean or body, member) if member else clean
 
 
 # What is told.
@@ -104,25 +48,27 @@ def test_the_first_steps_of_a_flow_can_be_told_apart(dialect: str) -> None:
 @pytest.mark.parametrize("path", [CHAT, b"/v1/completions", b"/v1/embeddings", b"/v1/messages"])
 @pytest.mark.parametrize("rank", range(5))
 def test_a_replica_is_told_or_it_is_counted(dialect: str, path: bytes, rank: int) -> None:
-    told = tell(dialect, path, Urgency(float(rank), "body"), False)
+    told = told_to(dialect, path, float(rank))
     is_told = bool(told.member or told.header)
-    if path in PATHS[dialect] and dialect.startswith("sglang"):
-        assert is_told, "an absent one is the worst there is"
+    if path in PATHS[dialect] and dialect != "trtllm":
+        assert is_told, "an absent one is the worst there is, or the best"
     if rank == 2:
         assert not told.drops
-        assert not is_told or dialect.startswith("sglang")
     else:
         assert told.drops != is_told
 
 
 def test_vllm_takes_it_from_a_header_where_the_body_has_no_place() -> None:
-    told = tell("vllm", b"/v1/messages", Urgency(1.0, "body"), False)
-    assert (told.member, told.header, told.drops) == (b"", b"\r\nx-vllm-priority: -1000", False)
+    for number in (1.0, 2.0):
+        told = told_to("vllm", b"/v1/messages", number)
+        word = number_for("vllm", False, number, ARRIVED, LEVEL_S)
+        assert (told.member, told.drops) == (b"", False)
+        assert told.header == b"\r\nx-vllm-priority: " + word
 
 
 def test_what_was_not_read_is_told_even_what_goes_without_saying() -> None:
-    assert tell("vllm", CHAT, Urgency(2.0, "default"), True).member == b'"priority":0'
-    assert tell("trtllm", CHAT, Urgency(2.0, "default"), True).member == b'"priority":0.5000'
+    assert told_to("trtllm", CHAT, 2.0).member == b""
+    assert told_to("trtllm", CHAT, 2.0, must=True).member == b'"priority":0.5000'
 
 
 # Writing.

@@ -24,6 +24,7 @@ from router.config.model import (
 from router.config.model import Preemption as PreemptionRules
 from router.core.errors import ConfigError, Reason
 from router.core.urgency import BATCH, NORMAL
+from router.dispatch.engine_numbers import EPOCH
 from tests.harness.behaviours import chat_either, in_turn, json_ok, until_closed
 from tests.harness.client import RawClient
 from tests.harness.emulated import emulated
@@ -137,7 +138,8 @@ async def admin(router: Router, path: str) -> Response:
 @scenario
 async def test_the_most_urgent_goes_first_and_nobody_is_lost() -> None:
     turnstile = Turnstile()
-    async with running(turnstile, replica=ONE, queue=queue()) as router:
+    rules = Priority(ceiling="critical")
+    async with running(turnstile, replica=ONE, queue=queue(), priority=rules) as router:
         clients = [await send(router, "first", queued=False)]
         names = ("batch", "low", "normal", "high", "critical")
         clients += [await send(router, name, priority=name) for name in names]
@@ -418,18 +420,24 @@ async def test_one_that_gave_way_may_leave() -> None:
 
 
 @scenario
-async def test_an_engine_is_told_how_long_it_has_waited() -> None:
+async def test_an_engine_is_told_when_a_request_arrived_not_when_it_was_sent() -> None:
     turnstile = Turnstile()
     replica = {**ONE, "engine": "vllm"}
-    async with running(turnstile, replica=replica, queue=queue(aging=20.0)) as router:
+    async with running(turnstile, replica=replica, queue=queue()) as router:
         first = await send(router, "first", queued=False)
-        second = await send(router, "second", priority="batch")
-        await asyncio.sleep(0.2)  # three levels and more, and never beyond high
-        turnstile.open(2)
-        for client in (first, second):
+        second = await send(router, "second", priority="low")
+        third = await send(router, "third", priority="low")
+        await asyncio.sleep(0.3)  # three of vLLM's units
+        turnstile.open(3)
+        for client in (first, second, third):
             assert (await client.recv_response()).status == 200
-        assert "priority" not in turnstile.bodies[0]
-        assert turnstile.bodies[1]["priority"] == -1000
+        numbers = [body["priority"] for body in turnstile.bodies]
+        assert turnstile.tags == ["first", "second", "third"]
+        (log_first, log_second, log_third) = await router.log(3)
+        for line, number, behind in zip(
+            (log_first, log_second, log_third), numbers, (0.0, 300.0, 300.0), strict=True
+        ):
+            assert number == pytest.approx(10.0 * (line["ts"] - EPOCH + behind), abs=1.0)
 
 
 @scenario

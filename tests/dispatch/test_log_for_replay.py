@@ -60,5 +60,5 @@ async def test_another_prompt_begins_as_this_one_does() -> None:
 
 @scenario
 async def test_the_bodys_class_comes_first() -> None:
-    first, _ = await logged("hi", priority=1)
+    first, _ = await logged("hi", priority="high")
     assert first["class"] == "high"

@@ -6,12 +6,14 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import AsyncExitStack
+from time import time
 from typing import Any
 
 import msgspec
 import pytest
 
 from router.config.model import Keys, Priority, PriorityRule, Queue
+from router.dispatch.engine_numbers import EPOCH
 from router.emulator.personas.trtllm import TrtLlm
 from router.intake.body import SCAN_ABOVE
 from tests.core.under import serving
@@ -24,6 +26,9 @@ from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
 from tests.harness.running import Router, running, scenario
 
 CLASSES = ("critical", "high", "normal", "low", "batch")
+NO_CEILING = Priority(ceiling="critical")
+# Seconds that a class is behind normal in the numbers that follow the time.
+BEHIND_S = {"critical": -4200.0, "high": -300.0, "normal": 0.0, "low": 300.0, "batch": 600.0}
 WORST = 2**63  # SGLang, for a request without a priority
 NOT_TOLD = object()
 
@@ -34,6 +39,16 @@ async def ask(
     return await router.ask(post_json(path, chat_body(max_tokens=1, **body), *headers), "POST")
 
 
+def class_in(dialect: str, number: Any) -> Any:
+    """The class of a request that has just arrived, by its number; None: no number."""
+    if number is None:
+        return None
+    seconds = number / 10.0 if dialect == "vllm" else -15.0 * number
+    behind_s = seconds + EPOCH - time()
+    (name,) = (name for name, s in BEHIND_S.items() if abs(s - behind_s) < 60.0)
+    return name
+
+
 def asked(router: Router) -> list[Request]:
     """What the first replica was asked, less what the router wants to know of it."""
     return [request for request in router.replica.requests if request.method == "POST"]
@@ -42,14 +57,9 @@ def asked(router: Router) -> list[Request]:
 @pytest.mark.parametrize(
     ("persona", "settings", "priority", "expected"),
     [
-        ("vllm", {}, None, [-2000, -1000, None, 1000, 2000]),
-        ("sglang", {}, None, [200, 100, 0, -100, -200]),
-        (
-            "sglang",
-            {"low_priority_values_first": True},
-            "sglang-low-first",
-            [-200, -100, 0, 100, 200],
-        ),
+        ("vllm", {}, None, [*CLASSES]),
+        ("sglang", {}, None, [280, 20, 0, -20, -40]),
+        ("sglang", {"low_priority_values_first": True}, "sglang-low-first", [-280, -20, 0, 20, 40]),
         ("trtllm", {}, None, [0.9, 0.7, None, 0.3, 0.1]),
         ("tgi", {}, None, [None] * 5),
         ("llamacpp", {}, None, [None] * 5),
@@ -63,16 +73,22 @@ def test_each_class_in_each_dialect(
     async def story() -> None:
         async with emulated(persona, **settings) as engine:
             replica = {"engine": persona, "priority": priority}
-            async with running(engine.url, replica=replica) as router:
+            async with running(engine.url, replica=replica, priority=NO_CEILING) as router:
+
+                def told() -> list[Any]:
+                    if persona == "vllm":
+                        return [class_in(persona, number) for number in engine.told]
+                    return engine.told
+
                 for name in CLASSES:
                     assert (await ask(router, priority=name)).status == 200
-                assert engine.told == expected
+                assert told() == expected
                 for name in CLASSES:
                     assert (await ask(router, f"x-priority: {name}")).status == 200
-                assert engine.told == expected * 2
+                assert told() == expected * 2
                 stream = await ask(router, priority="high", stream=True)
                 assert stream.events()[-1] == "[DONE]"
-                assert engine.told[-1] == expected[1]
+                assert told()[-1] == expected[1]
                 drops = sum(router.app.metrics.priority_dropped_by_replica.values())
                 assert drops == (9 if expected == [None] * 5 else 0)
 
@@ -92,8 +108,24 @@ async def test_replicas_of_one_pool_are_each_told_their_own() -> None:
             ):
                 replica.engine = engine.engine.settings.persona
             for _ in engines:
-                assert (await ask(router, priority=1.0)).status == 200
-            assert [e.told for e in engines] == [[-1000], [100], [0.7], [None]]
+                assert (await ask(router, priority="high")).status == 200
+            vllm, *others = engines
+            assert [class_in("vllm", number) for number in vllm.told] == ["high"]
+            assert [e.told for e in others] == [[20], [0.7], [None]]
+
+
+@scenario
+async def test_an_sglang_without_metrics_gets_numbers_that_follow_the_time() -> None:
+    """With metrics it keeps every number for ever."""
+    async with (
+        emulated("sglang", metrics=False) as engine,
+        running(engine.url, polling={"interval_s": 0.02}) as router,
+    ):
+        (replica,) = router.app.parts.fleet.replicas.values()
+        await eventually(lambda: replica.metrics_on is False, "it is known")
+        for name in ("high", "normal", "batch"):
+            assert (await ask(router, priority=name)).status == 200
+        assert [class_in("sglang", number) for number in engine.told] == ["high", "normal", "batch"]
 
 
 @scenario
@@ -107,23 +139,48 @@ async def test_sglang_without_a_word_would_be_worst_so_it_is_always_told() -> No
 
 
 @scenario
-async def test_a_retry_is_told_anew() -> None:
+async def test_a_retry_is_told_in_its_replicas_dialect() -> None:
     async def busy(connection: ReplicaConnection) -> None:
         while await connection.recv_request():
             await connection.send(json_response({"error": {}}, 503))
 
     async with (
         emulated("sglang") as engine,
-        running(busy, engine.url, retry={"backoff_s": 0.0}, policy="round_robin") as router,
+        running(
+            busy,
+            engine.url,
+            retry={"backoff_s": 0.0},
+            policy="round_robin",
+            priority=NO_CEILING,
+        ) as router,
     ):
         first, second = router.app.parts.fleet.replicas.values()
         first.engine, second.engine = "vllm", "sglang"
         for _ in range(2):
             assert (await ask(router, priority="critical")).status == 200
-        assert engine.told == [200, 200]
+        assert engine.told == [280, 280]
         assert asked(router), "the busy one was asked first at least once"
         for request in asked(router):
-            assert json.loads(request.body)["priority"] == -2000
+            assert class_in("vllm", json.loads(request.body)["priority"]) == "critical"
+
+
+@scenario
+async def test_a_retry_has_the_number_of_its_arrival() -> None:
+    async def busy(connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            await connection.send(json_response({"error": {}}, 503))
+
+    replica = {"engine": "vllm"}
+    retry = {"backoff_s": 0.3, "backoff_max_s": 0.3}
+    async with running(busy, busy, replica=replica, retry=retry) as router:
+        assert (await ask(router)).status == 503
+        numbers = [
+            json.loads(request.body)["priority"]
+            for replica in router.replicas
+            for request in replica.requests
+            if request.method == "POST"
+        ]
+        assert len(numbers) == 2 and len(set(numbers)) == 1
 
 
 # A server that does not know the field.
@@ -223,16 +280,17 @@ def test_no_number_of_a_clients_own_arrives(engine: str) -> None:
 
     @scenario
     async def story() -> None:
-        rules = Priority(ceiling="low")
+        rules = Priority(ceiling="low", dialect="hedgerow")
         async with running(echo, replica={"engine": engine}, priority=rules) as router:
             for body in bodies:
                 data = post_json("/v1/chat/completions", body, *headers)
                 assert (await router.ask(data, "POST")).status == 200
-            expected = {"vllm": 1000, "sglang": -100, "trtllm": 0.3}.get(engine, NOT_TOLD)
+            expected = {"vllm": "low", "sglang": -20, "trtllm": 0.3}.get(engine, NOT_TOLD)
             for request in asked(router):
                 top = msgspec.json.decode(bytes(request.body), type=dict[str, msgspec.Raw])
                 assert bytes(request.body).count(b"riority") == (expected is not NOT_TOLD)
-                assert json.loads(request.body).get("priority", NOT_TOLD) == expected
+                number = json.loads(request.body).get("priority", NOT_TOLD)
+                assert (class_in("vllm", number) if engine == "vllm" else number) == expected
                 assert {"model", "messages"} <= top.keys()
                 for name in ("x-vllm-priority", "x-override-priority", "x-priority"):
                     assert request.all(name) == []
@@ -250,32 +308,35 @@ async def test_a_body_too_large_to_be_read_is_told_all_the_same() -> None:
         data = post_json("/v1/chat/completions", body)
         await router.ask(data, "POST")
         (request,) = asked(router)
-        assert bytes(request.body).endswith(b',"priority":1000}')
-        assert json.loads(request.body)["priority"] == 1000, "the last one counts"
+        number = json.loads(request.body)["priority"]
+        assert bytes(request.body).endswith(b',"priority":%d}' % number), "the last one counts"
+        assert class_in("vllm", number) == "low"
 
 
 @scenario
 async def test_messages_are_told_in_a_header() -> None:
     async with running(echo, replica={"engine": "vllm"}) as router:
         await ask(router, "X-Vllm-Priority: -9", path="/v1/messages", priority="high")
-        (request,) = asked(router)
-        assert request.header("x-vllm-priority") == "-1000"
-        assert "priority" not in json.loads(request.body)
+        await ask(router, "X-Vllm-Priority: -9", path="/v1/messages")
+        for request, name in zip(asked(router), ("high", "normal"), strict=True):
+            (number,) = request.all("x-vllm-priority")
+            assert class_in("vllm", int(number)) == name
+            assert "priority" not in json.loads(request.body)
 
 
 # Endpoints, and what the replica sees of them.
 
 
 @pytest.mark.parametrize(
-    ("path", "forwarded", "number"),
+    ("path", "forwarded", "name"),
     [
-        ("/v1/batch/chat/completions", "/v1/chat/completions", 2000),
-        ("/v1/priority/chat/completions?a=b", "/v1/chat/completions?a=b", -1000),
-        ("/v1/chat/completions", "/v1/chat/completions", None),
+        ("/v1/batch/chat/completions", "/v1/chat/completions", "batch"),
+        ("/v1/priority/chat/completions?a=b", "/v1/chat/completions?a=b", "high"),
+        ("/v1/chat/completions", "/v1/chat/completions", "normal"),
         ("/v1/batches", "/v1/batches", None),
     ],
 )
-def test_the_endpoints_prefix_is_taken_off(path: str, forwarded: str, number: int | None) -> None:
+def test_the_endpoints_prefix_is_taken_off(path: str, forwarded: str, name: str | None) -> None:
     @scenario
     async def story() -> None:
         async with running(echo, replica={"engine": "vllm"}) as router:
@@ -285,7 +346,7 @@ def test_the_endpoints_prefix_is_taken_off(path: str, forwarded: str, number: in
                 assert (await client.recv_response("POST")).status == 200
             for request in asked(router):
                 assert request.target == forwarded
-                assert json.loads(request.body).get("priority") == number
+                assert class_in("vllm", json.loads(request.body).get("priority")) == name
 
     story()
 
@@ -320,7 +381,9 @@ async def test_a_burst_of_one_user_is_told_step_by_step() -> None:
         await clients[4].send(chat(user="bob", max_tokens=1))
         for client in clients:
             assert (await client.recv_response("POST")).status == 200
-        assert engine.told == [None, 125, 200, 250, None]
+        behind_s = [(number - engine.told[0]) / 10.0 for number in engine.told]
+        for found, expected in zip(behind_s, [0.0, 37.5, 60.0, 75.0, 0.0], strict=True):
+            assert found == pytest.approx(expected, abs=5.0)
         assert len(router.app.parts.dispatcher.tenants.pending) == 0
 
 
@@ -340,7 +403,8 @@ async def test_steps_can_be_switched_off() -> None:
             await client.send(chat("x-user-id: ann", max_tokens=10, stream=True))
         for client in clients:
             assert (await client.recv_response("POST")).status == 200
-        assert engine.told == [None] * 3
+        assert [class_in("vllm", number) for number in engine.told] == ["normal"] * 3
+        assert max(engine.told) - min(engine.told) < 100
 
 
 # What is said of it.
@@ -361,8 +425,8 @@ async def test_the_fleet_says_who_is_told_what() -> None:
 
 def test_an_sglang_that_says_how_it_schedules_is_taken_at_its_word() -> None:
     for settings, told, shown in (
-        ({"low_priority_values_first": True}, [-100], "sglang-low-first"),
-        ({}, [100], "sglang"),
+        ({"low_priority_values_first": True}, [-20], "sglang-low-first"),
+        ({}, [20], "sglang"),
         ({"scheduling_policy": "fcfs"}, [None], "none"),
     ):
         learned(settings, told, shown)
@@ -402,7 +466,7 @@ async def test_drops_and_ceilings_stand_in_the_metrics() -> None:
 @scenario
 async def test_classes_stand_in_the_log_and_ceilings_are_counted() -> None:
     rules = Priority(
-        ceiling="high", rules=(PriorityRule(priority="low", header="x-app", value="crawler"),)
+        dialect="hedgerow", rules=(PriorityRule(priority="low", header="x-app", value="crawler"),)
     )
     async with running(echo, priority=rules) as router:
         await ask(router, priority=0)

@@ -1,4 +1,4 @@
-"""inject: an engine is asked for its usage in the client's place, and nothing else is changed.
+"""An engine is asked for its usage in the client's place, and nothing else is changed.
 
 What each engine makes of `stream_options` is written down once more in `meaning`, from the engines'
 own definitions; whatever is injected is judged by it.
@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.dispatch.usage_ask import DIALECTS, inject
+from router.dispatch.body_edit import append
+from router.dispatch.usage_ask import DIALECTS, MEMBERS, replaced
 
 ENGINES = sorted(DIALECTS)
 ABSENT = object()
@@ -39,6 +40,14 @@ def meaning(engine: str, options: Any) -> tuple[bool, bool]:
     at_end = bool(options.get("include_usage", at_end))
     always = bool(options.get("continuous_usage_stats", always))
     return at_end, always if engine == "sglang" else at_end and always
+
+
+def inject(pieces: list[bytes], asked: bytes | None, engine: str | None) -> list[bytes] | None:
+    """The two ways of asking: a member more, or another value."""
+    if asked is not None:
+        return replaced(pieces, asked, engine)
+    member = MEMBERS.get(engine or "")
+    return None if member is None else append(pieces, member)
 
 
 def injected(options: Any, engine: str) -> dict[str, Any] | None:

@@ -1,43 +1,48 @@
-"""The number an engine is told, to the unit, by the order in which it then serves.
+"""The number an engine is told, to some seconds, by the order in which it then serves.
 
-One slot of the engine is free at a time. Requests that the engine gets directly, with a number one
-lower and one higher than what the router is to tell, stand around each of the router's.
+One slot of the engine is free at a time. Requests that the engine gets directly, with a number
+somewhat lower and somewhat higher than what the router is to tell, stand around each of the
+router's. vLLM's number is a virtual deadline in tenths of a second.
 """
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from time import time
 from typing import Any
 
 import httpx
 
-from router.core.urgency import NORMAL, NUMBERS, stepped
+from router.core.urgency import NORMAL, stepped
+from router.dispatch.engine_numbers import CRITICAL_AHEAD_S, EPOCH
 from tests.engine import bodies
 from tests.engine.fleet import SLOTS, Engine, Hedgerow, configured
 from tests.engine.load import CHAT
 
 Engines = tuple[Engine, Engine]
 
-CLASS = 1000  # between the numbers of two classes; normal is 0, vLLM's own default
+CLASS_S = 300.0  # between the deadlines of two classes
+PER_S = 10  # units of a number in a second
+EARLIER_S, LATER_S = 1.0, 15.0  # of the requests around; the router's arrive within the latter
 LONG, SHORT = 600, 6  # tokens: of those that hold the slots, of those that wait for one
-FIRST = -100 * CLASS  # whoever holds a slot is not to be put back
+FIRST = -(2**31)  # a request that holds a slot is not to be put back
 WITHIN_S = 60.0
 
-# What a client sends beside a plain request -> the number.
+# What a client sends beside a plain request -> seconds by which its deadline is later than normal.
 ROUTED: dict[str, tuple[dict[str, str], dict[str, Any], float]] = {
-    **{
-        f"header {name}": ({"x-priority": name}, {}, (rank - NORMAL) * CLASS)
-        for name, rank in NUMBERS.items()
-    },
-    "nothing": ({}, {}, 0),
-    "the engine's own header": ({"x-vllm-priority": str(FIRST)}, {}, 0),
-    "a number": ({}, {"priority": 1.4}, -0.6 * CLASS),
-    "a user's first": ({"x-priority": "low", "x-user-id": "one"}, {}, CLASS),
+    "header critical": ({"x-priority": "critical"}, {}, -2 * CLASS_S - CRITICAL_AHEAD_S),
+    "header high": ({"x-priority": "high"}, {}, -CLASS_S),
+    "header batch": ({"x-priority": "batch"}, {}, 2 * CLASS_S),
+    "nothing": ({}, {}, 0.0),
+    "vLLM's neutral number": ({}, {"priority": 0}, 0.0),
+    "vLLM's number for later": ({}, {"priority": 10}, CLASS_S),
+    "the engine's own header": ({"x-vllm-priority": str(FIRST)}, {}, 0.0),
+    "a user's first": ({"x-priority": "low", "x-user-id": "one"}, {}, CLASS_S),
     "the same user's second": (
         {"x-priority": "low", "x-user-id": "one"},
         {},
-        (stepped(3.0, 1) - NORMAL) * CLASS,
+        (stepped(3.0, 1) - NORMAL) * CLASS_S,
     ),
 }
 
@@ -47,13 +52,14 @@ def test_each_class_has_its_number(engines: Engines, tmp_path: Path) -> None:
     config = {
         "replicas": [{"url": engine.url, "id": engine.name}],
         "keys": {"names_users": True},
+        "priority": {"ceiling": "critical"},
         "queue": {"enabled": False},  # the order looked for is the engine's own
     }
     with configured(config, tmp_path) as router:
         order = asyncio.run(served(engine, router))
-    for what, (_, _, number) in ROUTED.items():
-        before, after = order.index(f"{number - 1:.0f}"), order.index(f"{number + 1:.0f}")
-        assert before < order.index(what) < after, f"{what}: {number} in {order}"
+    for what, (_, _, later_s) in ROUTED.items():
+        before, after = order.index(f"{later_s} earlier"), order.index(f"{later_s} later")
+        assert before < order.index(what) < after, f"{what}: {later_s} in {order}"
 
 
 async def served(engine: Engine, router: Hedgerow) -> list[str]:
@@ -75,11 +81,14 @@ async def served(engine: Engine, router: Hedgerow) -> list[str]:
         ]
         await until(engine, running=SLOTS, waiting=0)
         async with asyncio.TaskGroup() as group:
-            numbers = {number for _, _, number in ROUTED.values()}
-            beside = {n for number in numbers for n in (number - 1, number + 1)}
-            for number in beside:
-                body = bodies.chat(f"{number}", SHORT, priority=round(number))
-                group.create_task(ask(engine.url, f"{number:.0f}", {}, body))
+            beside: dict[str, float] = {}
+            for _, _, later_s in ROUTED.values():
+                beside[f"{later_s} earlier"] = later_s - EARLIER_S
+                beside[f"{later_s} later"] = later_s + LATER_S
+            now = time() - EPOCH
+            for name, seconds in beside.items():
+                body = bodies.chat(name, SHORT, priority=round(PER_S * (now + seconds)))
+                group.create_task(ask(engine.url, name, {}, body))
             for count, (name, (headers, more, _)) in enumerate(ROUTED.items(), 1):
                 body = bodies.chat(name, SHORT, **more)
                 group.create_task(ask(router.url, name, headers, body))

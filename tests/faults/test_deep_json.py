@@ -6,7 +6,7 @@ import pytest
 
 from tests.harness.behaviours import echo
 from tests.harness.messages import chat, post_json
-from tests.harness.running import running, scenario
+from tests.harness.running import TOLD_NOTHING, running, scenario
 
 DEPTH = 100_000
 BODIES = {
@@ -23,7 +23,7 @@ BODIES = {
 @scenario
 async def test_it_is_answered(name: str) -> None:
     """Refused, or passed on untouched for the engine to judge; never a crash, never a 500."""
-    async with running(echo) as router:
+    async with running(echo, replica=TOLD_NOTHING) as router:
         answer = await router.ask(post_json("/v1/chat/completions", BODIES[name]))
         assert answer.status in (200, 400)
         if answer.status == 400:
@@ -37,6 +37,6 @@ async def test_it_is_answered(name: str) -> None:
 @scenario
 async def test_a_sane_depth_passes() -> None:
     body = b'{"model": "m", "tools": ' + b"[" * 60 + b"]" * 60 + b"}"
-    async with running(echo) as router:
+    async with running(echo, replica=TOLD_NOTHING) as router:
         answer = await router.ask(post_json("/v1/chat/completions", body))
         assert answer.json()["body"].encode() == body

@@ -9,7 +9,7 @@ import pytest
 from router.core.errors import Reason
 from tests.harness.behaviours import echo
 from tests.harness.messages import chat_body, post_json, request
-from tests.harness.running import assert_error, running, scenario
+from tests.harness.running import TOLD_NOTHING, assert_error, running, scenario
 
 WHOLE = json.dumps(chat_body()).encode()
 BAD = {
@@ -34,7 +34,7 @@ BAD = {
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings", "/v1/messages"])
 @scenario
 async def test_it_is_refused(name: str, path: str) -> None:
-    async with running(echo) as router:
+    async with running(echo, replica=TOLD_NOTHING) as router:
         answer = await router.ask(post_json(path, BAD[name]))
         assert answer.status == 400
         assert answer.error()["code"] in ("bad_json", "model_required")
@@ -45,7 +45,7 @@ async def test_it_is_refused(name: str, path: str) -> None:
 @pytest.mark.parametrize("body", [b'[{"model": "m"}]', b'"m"', b"1", b"null", b"{}"])
 @scenario
 async def test_json_that_is_no_object_is_refused_or_the_engines_to_judge(body: bytes) -> None:
-    async with running(echo) as router:
+    async with running(echo, replica=TOLD_NOTHING) as router:
         answer = await router.ask(post_json("/v1/chat/completions", body))
         assert answer.status in (200, 400)
         if answer.status == 200:
@@ -54,7 +54,7 @@ async def test_json_that_is_no_object_is_refused_or_the_engines_to_judge(body: b
 
 @scenario
 async def test_the_connection_survives_a_body_that_was_framed_well() -> None:
-    async with running(echo) as router:
+    async with running(echo, replica=TOLD_NOTHING) as router:
         client = await router.client()
         await client.send(post_json("/v1/chat/completions", b"{"))
         assert_error(await client.recv_response(), Reason.BAD_JSON)
@@ -69,6 +69,6 @@ async def test_the_connection_survives_a_body_that_was_framed_well() -> None:
 @pytest.mark.parametrize("name", ["words", "empty", "nul bytes"])
 @scenario
 async def test_other_paths_take_any_body(name: str) -> None:
-    async with running(echo) as router:
+    async with running(echo, replica=TOLD_NOTHING) as router:
         answer = await router.ask(request("/other", method="POST", body=BAD[name]))
         assert answer.json()["body"] == BAD[name].decode("latin-1")

@@ -6,7 +6,7 @@ import pytest
 
 from tests.harness.behaviours import echo
 from tests.harness.messages import post_json
-from tests.harness.running import running, scenario
+from tests.harness.running import TOLD_NOTHING, running, scenario
 
 FIELDS = {
     "10,000 digits": b'"max_tokens": ' + b"9" * 10_000,
@@ -39,7 +39,7 @@ FIELDS = {
 @scenario
 async def test_they_are_forwarded_untouched(name: str, path: str) -> None:
     body = b'{"model": "m", ' + FIELDS[name] + b"}"
-    async with running(echo) as router:
+    async with running(echo, replica=TOLD_NOTHING) as router:
         answer = await router.ask(post_json(path, body))
         assert answer.status == 200, answer
         assert bytes(router.replica.requests[0].body) == body
@@ -50,7 +50,7 @@ async def test_they_are_forwarded_untouched(name: str, path: str) -> None:
 async def test_numbers_that_are_no_json(value: bytes) -> None:
     """Some engines read NaN: passed on untouched or refused, but never a 500."""
     body = b'{"model": "m", "temperature": ' + value + b"}"
-    async with running(echo) as router:
+    async with running(echo, replica=TOLD_NOTHING) as router:
         answer = await router.ask(post_json("/v1/chat/completions", body))
         assert answer.status in (200, 400)
         if answer.status == 200:
@@ -63,7 +63,7 @@ async def test_numbers_that_are_no_json(value: bytes) -> None:
 @scenario
 async def test_bytes_that_are_no_utf8(raw: bytes) -> None:
     body = b'{"model": "m", "prompt": "' + raw + b'"}'
-    async with running(echo) as router:
+    async with running(echo, replica=TOLD_NOTHING) as router:
         answer = await router.ask(post_json("/v1/completions", body))
         assert answer.status in (200, 400)
         if answer.status == 200:

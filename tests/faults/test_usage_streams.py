@@ -35,6 +35,7 @@ from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection, 
 from tests.harness.running import running, scenario
 
 ABSENT = object()
+VLLM = {"engine": "vllm", "priority": "none"}  # nothing else is added to a body
 PROMPT, OUTPUT, CACHED = 28, 5, 16
 EXACT = Usage(PROMPT, OUTPUT, CACHED, True)
 COUNTED = Usage(None, OUTPUT, None, False)
@@ -156,7 +157,7 @@ async def test_who_may_not_know_it_is_not_asked(engine: str | None) -> None:
 @scenario
 async def test_it_can_be_turned_off() -> None:
     async with running(
-        persona("vllm", 100_000), replica={"engine": "vllm"}, usage=UsageSettings(inject=False)
+        persona("vllm", 100_000), replica=VLLM, usage=UsageSettings(inject=False)
     ) as router:
         found = router.usages()
         assert (await router.ask(chat(stream=True))).complete
@@ -171,7 +172,7 @@ async def test_odd_types_go_on_as_they_came(options: Any) -> None:
         while await connection.recv_request():
             await connection.send(head("HTTP/1.1 422 No", ["Content-Length: 2"]) + b"{}")
 
-    async with running(behave, replica={"engine": "vllm"}) as router:
+    async with running(behave, replica=VLLM) as router:
         body = json.dumps(asking(options)).encode()
         answer = await router.ask(post_json("/v1/chat/completions", body))
         assert (answer.status, bytes(answer.body)) == (422, b"{}")
@@ -185,7 +186,7 @@ async def test_what_is_not_streamed_is_not_touched(count: Any) -> None:
         while await connection.recv_request():
             await connection.send(completion())
 
-    async with running(behave, replica={"engine": "vllm"}) as router:
+    async with running(behave, replica=VLLM) as router:
         found = router.usages()
         body = {**chat_body(), "stream": count}
         assert (await router.ask(post_json("/v1/chat/completions", body))).complete
@@ -201,7 +202,7 @@ async def test_an_engine_that_does_not_stream_after_all() -> None:
         while await connection.recv_request():
             await connection.send(completion())
 
-    async with running(behave, replica={"engine": "vllm"}) as router:
+    async with running(behave, replica=VLLM) as router:
         found = router.usages()
         answer = await router.ask(chat(stream=True))
         assert answer.complete
@@ -212,7 +213,7 @@ async def test_an_engine_that_does_not_stream_after_all() -> None:
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
 @scenario
 async def test_the_two_paths_that_know_it(path: str) -> None:
-    async with running(persona("vllm", 100_000), replica={"engine": "vllm"}) as router:
+    async with running(persona("vllm", 100_000), replica=VLLM) as router:
         body = {"model": "m", "prompt": "hi", "stream": True}
         assert (await router.ask(post_json(path, body))).complete
         (request,) = router.replica.requests
@@ -223,7 +224,7 @@ async def test_the_two_paths_that_know_it(path: str) -> None:
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/v1/embeddings", "/generate"])
 @scenario
 async def test_no_other_path_is_asked(path: str) -> None:
-    async with running(persona("vllm", 100_000), replica={"engine": "vllm"}) as router:
+    async with running(persona("vllm", 100_000), replica=VLLM) as router:
         body = {"model": "m", "input": "hi", "stream": True}
         assert (await router.ask(post_json(path, body))).complete
         assert router.replica.requests[0].json() == body
@@ -233,7 +234,7 @@ async def test_no_other_path_is_asked(path: str) -> None:
 @scenario
 async def test_a_body_that_comes_in_pieces(size: int) -> None:
     data = post_json("/v1/chat/completions", b" " * 3 + json.dumps(asking(ABSENT)).encode())
-    async with running(persona("vllm", 100_000), replica={"engine": "vllm"}) as router:
+    async with running(persona("vllm", 100_000), replica=VLLM) as router:
         client = await router.client()
         await client.send_pieces(data[at : at + size] for at in range(0, len(data), size))
         answer = await client.recv_response()
@@ -257,7 +258,7 @@ async def test_more_choices_and_tool_calls() -> None:
         while await connection.recv_request():
             await connection.send(SSE_HEAD, chunk(b"".join(events) + last + DONE), LAST_CHUNK)
 
-    async with running(behave, replica={"engine": "vllm"}) as router:
+    async with running(behave, replica=VLLM) as router:
         found = router.usages()
         answer = await router.ask(chat(stream=True, n=2))
         assert answer.body == b"".join(events) + DONE
@@ -278,7 +279,7 @@ async def test_a_stream_that_is_not_chunked(fields: list[str], version: str) -> 
         await connection.send_pieces([stream[:300], stream[300:]])
         connection.close()
 
-    async with running(behave, replica={"engine": "vllm"}) as router:
+    async with running(behave, replica=VLLM) as router:
         found = router.usages()
         answer = await router.ask(chat(stream=True, version=version))
         assert answer.complete
@@ -296,7 +297,7 @@ async def test_an_end_without_a_blank_line(last: bytes) -> None:
         while await connection.recv_request():
             await connection.send(SSE_HEAD, *(chunk(data) for data in [*events, last]), LAST_CHUNK)
 
-    async with running(behave, replica={"engine": "vllm"}) as router:
+    async with running(behave, replica=VLLM) as router:
         answer = await router.ask(chat(stream=True))
         assert answer.complete
         assert answer.body == role() + token("a") + last
@@ -312,11 +313,10 @@ async def test_a_body_too_large_to_decode_is_not_asked() -> None:
         "pad": "y" * 2 * SCAN_BYTES,
         "stream": True,
     }
-    async with running(persona("vllm", 100_000), replica={"engine": "vllm"}) as router:
+    async with running(persona("vllm", 100_000), replica=VLLM) as router:
         answer = await router.ask(post_json("/v1/chat/completions", body))
         assert answer.body == b"".join(stream_of("vllm", asking({"include_usage": True})))
-        # A priority of its client's own must not pass, so the usual one comes last.
-        assert router.replica.requests[0].json() == {**body, "priority": 0}
+        assert router.replica.requests[0].json() == body
 
 
 @scenario
@@ -328,7 +328,7 @@ async def test_an_error_inside_goes_to_the_client() -> None:
         while await connection.recv_request():
             await connection.send(SSE_HEAD, *(chunk(data) for data in events), LAST_CHUNK)
 
-    async with running(behave, replica={"engine": "vllm"}) as router:
+    async with running(behave, replica=VLLM) as router:
         found = router.usages()
         answer = await router.ask(chat(stream=True))
         assert answer.body == b"".join(events)
@@ -388,7 +388,7 @@ async def test_who_leaves_before_the_first_token_has_used_nothing_known() -> Non
         await connection.send(SSE_HEAD, chunk(role()))
         await connection.expect_close()
 
-    async with running(behave, replica={"engine": "vllm"}) as router:
+    async with running(behave, replica=VLLM) as router:
         found = router.usages()
         client = await router.client()
         await client.send(chat(stream=True))
@@ -410,7 +410,7 @@ async def test_a_cut_stream_ends_with_our_error_and_no_half_event(cut: int) -> N
         await eventually(lambda: b'"a"' in client.received, "the token arrives")
         connection.rst()
 
-    async with running(behave, replica={"engine": "vllm"}) as router:
+    async with running(behave, replica=VLLM) as router:
         found = router.usages()
         client = await router.client()
         await client.send(chat(stream=True))
@@ -435,9 +435,7 @@ async def test_comments_before_the_first_token_stay() -> None:
         stream = b"".join(stream_of("vllm", request.json()))
         await connection.send(SSE_HEAD, chunk(stream), LAST_CHUNK)
 
-    async with running(
-        behave, replica={"engine": "vllm"}, timeouts={"commit_after_s": 0.05}
-    ) as router:
+    async with running(behave, replica=VLLM, timeouts={"commit_after_s": 0.05}) as router:
         found = router.usages()
         client = await router.client()
         await client.send(chat(stream=True))

@@ -44,6 +44,7 @@ from tests.harness.replica import Behaviour, HostileReplica, eventually
 
 P = ParamSpec("P")
 Line = dict[str, Any]
+TOLD_NOTHING = {"priority": "none"}  # a replica whose bodies get no number of the router
 
 
 def scenario(

@@ -35,15 +35,19 @@ def judged(
     key: Key | None = None,
     model: str | None = "m",
     service_tier: Any = ABSENT,
+    pool: str = "unknown",
+    tiers: tuple[str, ...] = (),
     **rules: Any,
 ) -> tuple[float, str, str]:
-    """(number, class, who said so)."""
+    """(number, class, who said so). Unless `rules` differ: our own scale, without a ceiling."""
     fields = Fields(model=model)
     if body is not ABSENT:
         fields.priority = msgspec.Raw(json.dumps(body).encode())
     if service_tier is not ABSENT:
         fields.service_tier = msgspec.Raw(json.dumps(service_tier).encode())
-    found = Judge(Priority(**rules)).urgency(fields, header, door, lines, peer, key)
+    judge = Judge(Priority())
+    judge.adopt(Priority(**{"dialect": "hedgerow", "ceiling": "critical", **rules}), tiers)
+    found = judge.urgency(fields, header, door, lines, peer, key, pool)
     return found.number, found.name, found.source
 
 
@@ -143,10 +147,10 @@ def test_the_first_that_says_something_decides() -> None:
 def test_service_tier_means_what_the_configuration_says() -> None:
     fields = Fields(service_tier=msgspec.Raw(b'"flex"'))
     judge = Judge(Priority(service_tier={"flex": "batch"}, rules=(OFFICE,)))
-    assert judge.urgency(fields, None, -1, b"", "10.0.0.1", None).name == "batch"
+    assert judge.urgency(fields, None, -1, b"", "10.0.0.1", None, "vllm").name == "batch"
     for written in (b'"auto"', b"null", b"5", b'["flex"]'):
         fields.service_tier = msgspec.Raw(written)
-        assert judge.urgency(fields, None, -1, b"", "10.0.0.1", None).source == "rule"
+        assert judge.urgency(fields, None, -1, b"", "10.0.0.1", None, "vllm").source == "rule"
 
 
 @pytest.mark.parametrize(
@@ -215,7 +219,7 @@ def test_an_unknown_tier_gets_the_default() -> None:
 def test_ceilings_that_held_are_counted_by_who_was_held() -> None:
     judge = Judge(Priority(ceiling="high"))
     for header in (b"critical", b"0.5", b"high", b"low", None):
-        judge.urgency(Fields(), header, -1, b"", "::1", None)
+        judge.urgency(Fields(), header, -1, b"", "::1", None, "vllm")
     assert judge.clamped["header"] == [0, 2, 0, 0, 0]
     assert sum(map(sum, judge.clamped.values())) == 2
 
@@ -280,6 +284,82 @@ def test_dialects_keep_the_order(a: float, b: float) -> None:
 def test_vllm_and_sglang_are_each_others_mirror(number: int) -> None:
     assert number_in("vllm", float(number)) == number_in("sglang", -float(number))
     assert class_of(number_in("vllm", float(number))) in range(5)
+
+
+# A number without a configured dialect means what the pool's engine makes of it.
+
+
+@pytest.mark.parametrize(
+    ("pool", "neutral"), [("vllm", 0), ("sglang", 0), ("sglang-low-first", 0), ("trtllm", 0.5)]
+)
+def test_the_neutral_number_of_an_engine_is_normal(pool: str, neutral: float) -> None:
+    assert judged(neutral, pool=pool, dialect="engine") == (2.0, "normal", "body")
+
+
+@pytest.mark.parametrize(
+    ("pool", "high", "low"),
+    [("vllm", -10, 10), ("sglang", 10, -10), ("sglang-low-first", -10, 10), ("trtllm", 0.75, 0.25)],
+)
+def test_a_number_is_read_as_the_pools_engine_reads_it(pool: str, high: float, low: float) -> None:
+    assert judged(high, pool=pool, dialect="engine")[1] == "high"
+    assert judged(low, pool=pool, dialect="engine")[1] == "low"
+
+
+@pytest.mark.parametrize("pool", ["unknown", "mixed", "none"])
+def test_a_number_without_a_meaning_is_ignored_and_counted(pool: str) -> None:
+    judge = Judge(Priority())
+    for number in (b"0", b"4", b"-7.5"):
+        fields = Fields(model="m", priority=msgspec.Raw(number))
+        found = judge.urgency(fields, None, -1, b"", "::1", None, pool)
+        assert (found.name, found.source) == ("normal", "default")
+    fields = Fields(model="m", priority=msgspec.Raw(b"0"))
+    assert judge.urgency(fields, b"low", -1, b"", "::1", None, pool).source == "header"
+    assert judge.urgency(fields, None, BATCH, b"", "::1", None, pool).source == "endpoint"
+    assert judge.ignored == {pool: 5}
+    fields = Fields(model="m", priority=msgspec.Raw(b'"low"'))
+    assert judge.urgency(fields, None, -1, b"", "::1", None, pool).name == "low", "a name is ours"
+    with pytest.raises(RouterError):
+        judge.urgency(
+            Fields(model="m", priority=msgspec.Raw(b"true")), None, -1, b"", "::1", None, pool
+        )
+
+
+def test_a_configured_dialect_goes_before_the_pools() -> None:
+    rules: dict[str, Any] = {"dialect": "vllm", "dialects": {"m": "engine", "n": "hedgerow"}}
+    assert judged(10, model="m", pool="sglang", **rules)[1] == "high"
+    assert judged(0, model="n", pool="sglang", **rules)[1] == "critical"
+    assert judged(10, model="o", pool="sglang", **rules)[1] == "low"
+
+
+# Without a key.
+
+
+def test_nobody_without_a_key_is_critical_by_default() -> None:
+    judge = Judge(Priority())
+    for header in (b"critical", b"0"):
+        assert judge.urgency(Fields(), header, -1, b"", "::1", None, "vllm").name == "high"
+    assert judge.urgency(Fields(), None, HIGH, b"", "::1", None, "vllm").name == "high"
+    assert judge.open_ceiling == "high"
+
+
+@pytest.mark.parametrize(
+    ("tiers", "asks", "gets"),
+    [
+        ((), "critical", "high"),
+        (("enterprise",), "critical", "high"),
+        (("enterprise", "pro"), "high", "normal"),
+        (("enterprise", "free"), "critical", "low"),
+        (("enterprise", "free"), "batch", "batch"),
+        (("unheard-of",), "critical", "high"),
+    ],
+)
+def test_leaving_the_key_away_gains_nothing(tiers: tuple[str, ...], asks: str, gets: str) -> None:
+    assert judged(asks, tiers=tiers, ceiling="high")[1] == gets
+
+
+def test_the_default_class_without_a_key_has_the_ceiling_too() -> None:
+    assert judged(tiers=("free",), ceiling="high") == (3.0, "low", "default")
+    assert judged(tiers=("free",), ceiling="high", key=a_key())[1] == "normal"
 
 
 # Endpoints.

@@ -168,26 +168,31 @@ def test_engines_that_go_by_priority_are_told_it() -> None:
     engine = simulation.engines[0]
     simulation.clock.at(0.1, lambda now: told.extend(leg.priority for leg in engine.core.queued()))
     simulation.run()
-    assert told == [-1000, 2000]
+    assert told == [-3000, 6000]
     assert kept[2].first < kept[1].first
 
 
-def test_a_wait_makes_the_number_that_engines_are_told_more_urgent() -> None:
+def test_a_request_that_waited_is_told_when_it_arrived() -> None:
     core = replace(CORE, priority_scheduling=True)
     rules = queued(aging=10.0, classes=QueueClasses(batch=BatchClass(waiting=1)))
-    seen: list[int] = []
+    seen: list[tuple[int, int]] = []
     simulation = Simulation(
         world(core=core, queue=rules),
         Script([Arrival(0, 0.0, 100, 3), Arrival(1, 0.01, 100, 3, priority="batch")]),
         Kept(),
     )
-    router = simulation.routers[0]
-    simulation.clock.at(
-        0.14,
-        lambda now: seen.extend(router.told(x.urgency) for x in router.exchanges.values()),
-    )
+    router, engine = simulation.routers[0], simulation.engines[0]
+    for at in (0.005, 0.05, 0.14):
+        simulation.clock.at(
+            at, lambda now: seen.extend((x.number, x.told) for x in router.exchanges.values())
+        )
+        simulation.clock.at(
+            at, lambda now: seen.extend((-1, leg.priority) for leg in engine.core.queued())
+        )
     simulation.run()
-    assert seen[0] == 0 and 0 < seen[1] < 2000
+    assert {told for number, told in seen if number == 1} == {0}
+    assert {told for number, told in seen if number == 2} == {20}, "two levels of a second each"
+    assert {told for number, told in seen if number == -1} <= {0, 20}
 
 
 def _crowd(rate: float, seconds: float) -> Mix:

@@ -33,6 +33,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     version: str | None = None
     by_priority: bool | None = None  # SGLang: it goes by priorities, ...
     low_first: bool | None = None  # ... the lower number first
+    metrics_on: bool | None = None  # SGLang: --enable-metrics
 
 
 NO_FACTS = Facts()

@@ -191,6 +191,7 @@ def read_server_info(document: Any) -> Facts:
     odd: Odd = set()
     by_priority = info.get("enable_priority_scheduling")
     low_first = info.get("schedule_low_priority_values_first")
+    metrics_on = info.get("enable_metrics")
     return Facts(
         slots=_slots(info, odd),
         kv_tokens=count(info.get("max_total_num_tokens"), "kv_tokens", odd) or None,
@@ -199,6 +200,7 @@ def read_server_info(document: Any) -> Facts:
         version=text(info.get("version")),
         by_priority=by_priority if isinstance(by_priority, bool) else None,
         low_first=low_first if isinstance(low_first, bool) else None,
+        metrics_on=metrics_on if isinstance(metrics_on, bool) else None,
     )
 
 
