@@ -9,12 +9,11 @@ less; without either it is learned, from what polls show:
    what it runs. One poll is enough where its KV cache is full or where it has preempted a request.
    A queue may also be prompts on their way into the batch: where more than a batch of prompt tokens
    waits there and the cache has room, more polls are needed.
-3. An engine that runs more than it was thought to hold was not full. Without a queue at that moment
-   its slots are unknown again.
+3. An engine that runs more than it was thought to hold was not full. If it runs much more, its
+   slots are unknown again.
 
 Until something is learned nothing is said: `None`, never 0. For admission there is a guess instead
-(`guess`): `FIRST` requests, `GROWTH` times what ran at a poll that showed no queue, or exactly what
-ran at one that did.
+(`guess`): `FIRST` requests, or `GROWTH` times what ran at a poll that showed no queue.
 
 Must never: do I/O, or take what is unknown for idle or for full.
 """
@@ -27,6 +26,7 @@ from typing import Final, Protocol
 POLLS: Final = 2  # in a row with a queue and no growth ...
 POLLS_PREFILL: Final = 5  # ... where the queue may be prompts on their way into the batch
 PREFILL_TOKENS: Final = 8192  # vLLM 0.32's batch; what waits beyond it may wait for its prefill
+MUCH_MORE: Final = 1.1  # times what an engine was thought to hold
 STEADY: Final = 0.9  # of the most in these polls: an engine that runs less is emptying
 KV_FULL: Final = 0.8  # share of the cache that is held; from here on what waits waits for room
 KV_LEAST: Final = 0.02  # below it the share says too little of what would fit
@@ -83,8 +83,8 @@ class LearnedCapacity:
         if kv_usage is not None and kv_usage >= KV_LEAST and running:
             self._fit = _smoothed(self._fit, running / kv_usage)
         if self._full is not None and running > self._full:
+            self._is_sure = self._is_sure and running <= MUCH_MORE * self._full
             self._full = float(running)
-            self._is_sure = self._is_sure and waiting > 0
         if not waiting:
             self.guess = max(self.guess, GROWTH * running)
             self._queued = 0
@@ -92,7 +92,6 @@ class LearnedCapacity:
         if not running:
             self._queued = 0  # it hangs
             return
-        self.guess = float(running)
         is_steady = self._queued > 0 and STEADY * self._peak <= running <= self._peak
         if is_steady:
             self._queued += 1

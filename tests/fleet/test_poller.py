@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from random import Random
+from time import monotonic
 from typing import Any
 
 import msgspec
 import pytest
 
 from router.config.model import Config, Health, Polling
-from router.fleet.poller import GIVE_UP, HURRY_S, Poller
+from router.fleet.poller import GIVE_UP, HURRY_S, Poller, gap_s
 from router.fleet.replica import Replica
 from router.fleet.signals import NO_SIGNALS, Signals
 from tests.fleet.engines.pages import page, read
@@ -426,6 +427,59 @@ async def test_any_hurry_makes_one_more_poll_and_never_two_at_once() -> None:
         await fixture.signals(2)
         await asyncio.sleep(2 * HURRY_S)
         assert (asked, most) == (2, 1)
+
+
+@scenario
+async def test_all_causes_together_ask_one_question_in_a_gap() -> None:
+    """What engine it is, its facts, a source that is missing, and a hurry all the time."""
+    absent = response(404)
+    async with (
+        serving(
+            {
+                "/metrics": absent,
+                "/server_info": response(200, body=b'{"mem_fraction_static": 0.9}'),
+                "/v1/loads?include=core": response(
+                    200, body=b'{"loads": [{"num_running_reqs": 1, "num_waiting_reqs": 0}]}'
+                ),
+            }
+        ) as engine,
+        polling(engine.server.url, interval_s=0.1, refresh_s=0.3) as fixture,
+    ):
+        began = monotonic()
+        while len(fixture.told.signals) < 8:
+            fixture.poller.hurry(fixture.replica)
+            await asyncio.sleep(0.01)
+        took_s = monotonic() - began
+        (turn,) = fixture.poller._turns.values()
+        assert len(engine.asked) <= took_s / gap_s(0.1) + turn.asked + 4
+
+
+def test_a_gap_is_half_a_second_unless_the_operator_asks_for_less() -> None:
+    assert [gap_s(interval_s) for interval_s in (60.0, 1.0, 0.1)] == [HURRY_S, HURRY_S, 0.1]
+
+
+@scenario
+async def test_a_page_that_has_nothing_new_is_asked_for_first_again() -> None:
+    """TensorRT-LLM's iterations are better than its gauges, and an idle engine has none."""
+    asked: list[str] = []
+    page = b'trtllm_num_requests_running{a="b"} 2.0\ntrtllm_num_requests_waiting{a="b"} 1.0\n'
+    iteration = b'[{"numActiveRequests": 7, "numQueuedRequests": 0}]'
+
+    async def behave(connection: ReplicaConnection) -> None:
+        received = await connection.recv_request()
+        path = received.target
+        asked.append(path)
+        body = page if path == "/prometheus/metrics" else b"[]" if len(asked) < 5 else iteration
+        await connection.send(response(200, "Connection: close", body=body))
+
+    async with (
+        serving(behave) as engine,
+        polling(engine.server.url, replica={"engine": "trtllm"}) as fixture,
+    ):
+        found = await fixture.signals(4)
+        assert (found[0].running, found[0].waiting) == (2, 1)
+        assert found[-1].running == 7
+        assert asked[:4] == ["/metrics", "/prometheus/metrics"] * 2
 
 
 @scenario

@@ -89,11 +89,15 @@ def test_what_is_not_known_is_guessed_from_what_ran() -> None:
     learned.observed(2, 0)
     assert learned.guess == GROWTH * FIRST
     learned.observed(12, 20)  # that was too much
-    assert (learned.slots, learned.guess) == (None, 12.0)
+    assert (learned.slots, learned.guess) == (None, GROWTH * FIRST)
     learned.observed(12, 20)
     assert learned.slots == 12.0
-    learned.observed(20, 0)  # it was not full
-    assert (learned.slots, learned.guess) == (None, GROWTH * 20)
+    learned.observed(13, 20)  # a poll may find one ended
+    assert learned.slots == 13.0
+    learned.observed(20, 1)  # it was not full
+    assert learned.slots is None
+    learned.observed(20, 0)
+    assert learned.guess == GROWTH * 20
 
 
 @scenario

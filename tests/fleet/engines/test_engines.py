@@ -12,6 +12,7 @@ from router.fleet.engines.detect import ENGINES
 from router.fleet.engines.exposition import Wanted, read
 from router.fleet.signals import NO_SIGNALS, Signals
 from tests.fleet.engines.pages import page
+from tests.fleet.engines.pages import read as page_bytes
 
 VLLM = ENGINES["vllm"].sources[0]
 SGLANG, LOADS = ENGINES["sglang"].sources
@@ -265,3 +266,23 @@ def test_every_name_is_found_by_its_search(names: tuple[str, ...]) -> None:
     body = "".join(f"{name} {index}\n" for index, name in enumerate(names))
     samples = read(body.encode(), Wanted(*names))
     assert [samples.total(name) for name in names] == list(range(len(names)))
+
+
+def test_a_page_of_trtllm_on_which_no_request_has_ended_says_nothing_of_now() -> None:
+    first = TRTLLM.parse(page_bytes("trtllm.txt"))
+    assert first is not None and first.waiting is not None
+    again = TRTLLM.parse(page_bytes("trtllm.txt"), Known(last=first))
+    assert again is not None
+    if first.prompt_tokens is not None:
+        assert (again.running, again.waiting, again.kv_usage) == (None, None, None)
+        assert again.slots == first.slots
+
+
+def test_sglang_tells_what_its_schedulers_run_at_once() -> None:
+    facts = ENGINES["sglang"].facts
+    assert facts is not None
+    rank = b'{"effective_max_running_requests_per_dp": 52}'
+    told = b'{"max_running_requests": null, "internal_states": %b}'
+    assert facts.parse(told % (b"[%b, %b]" % (rank, rank))).slots == 104
+    assert facts.parse(told % b"[{}]").slots is None
+    assert facts.parse(b'{"max_running_requests": 7, "internal_states": [1]}').slots == 7
