@@ -77,7 +77,7 @@ async def test_idle_connections_make_room_when_they_have_rested() -> None:
 @scenario
 async def test_a_connection_with_a_request_is_never_closed_for_another() -> None:
     turnstile = Turnstile()
-    async with running(turnstile, limits=LIMITS) as router:
+    async with running(turnstile, queue=Queue(enabled=False), limits=LIMITS) as router:
         most = MOST - MOST // 16
         busy = [await client_at(router, GREEDY) for _ in range(most)]
         for client in busy:
