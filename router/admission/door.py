@@ -21,6 +21,9 @@ from router.core.urgency import NORMAL
 
 ALL: Final = (1 << CLASSES) - 1
 _ANY: Final = ""  # the lane of those that name no model: all that are fit
+_SHUT_S: Final = 0.1  # without connections, after one that failed, ...
+_SHUT_MOST_S: Final = 2.0  # ... at most, ...
+_SHUT_FORGOTTEN_S: Final = 10.0  # ... until so long after the last one
 
 
 class Door:
@@ -28,6 +31,7 @@ class Door:
 
     __slots__ = (
         "facts",
+        "is_shut",
         "learned",
         "mask",
         "peak",
@@ -35,6 +39,8 @@ class Door:
         "poll_at",
         "poll_s",
         "polls",
+        "shut_s",
+        "shut_until",
         "used",
     )
 
@@ -43,6 +49,9 @@ class Door:
         self.facts = Facts()
         self.polls = -1  # heard of when it was last asked whether the engine tells anything
         self.mask = ALL  # the classes it is open to, as bits
+        self.is_shut = False  # it could not be connected to: nothing goes there ...
+        self.shut_until = -inf  # ... until then, ...
+        self.shut_s = 0.0  # ... for so long, doubled each time
         self.learned: LearnedLimit | None = None  # of a replica that tells nothing
         self.poll_at = -inf  # not before then another early poll is asked for, ...
         self.poll_s = 0.0  # ... which was so long after the one before; 0: there was none
@@ -99,7 +108,18 @@ class Doors:
         self._read(door)
         learned = door.learned
         limit = 0 if learned is None else learned.allowed()
-        return is_open(door.facts, self._classes[urgency], limit)
+        return not door.is_shut and is_open(door.facts, self._classes[urgency], limit)
+
+    def shut(self, door: Door, now: float) -> None:
+        """The replica could not be connected to: nothing goes there for a moment, which doubles as
+        long as that goes on."""
+        if door.is_shut:
+            return  # all that were under way there fail together
+        is_again = now - door.shut_until < _SHUT_FORGOTTEN_S
+        door.shut_s = min(_SHUT_MOST_S, 2.0 * door.shut_s) if is_again else _SHUT_S
+        door.shut_until = now + door.shut_s
+        door.is_shut = True
+        self.look(door)
 
     def _read(self, door: Door) -> None:
         place = door.place
@@ -127,7 +147,7 @@ class Doors:
         """Which classes it is open to."""
         learned = door.learned
         limit = 0 if learned is None else learned.allowed()
-        mask = open_to(door.facts, self._classes, limit)
+        mask = 0 if door.is_shut else open_to(door.facts, self._classes, limit)
         changed = mask ^ door.mask
         if changed:
             door.mask = mask

@@ -141,6 +141,12 @@ class Pools:
         if queue is not None:
             queue.passed(place, flow, tokens, output, sent_at, now, end)
 
+    def unreached(self, place: Place, now: float) -> None:
+        """A replica that is fit could not be connected to."""
+        queue = self._by_place.get(place)
+        if queue is not None:
+            queue.unreached(place, now)
+
     def rebuilt(self, now: float) -> None:
         """Which replicas are fit has changed."""
         for queue in self.queues:

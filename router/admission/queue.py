@@ -491,6 +491,8 @@ class Queue:
         if ticket.preempting:
             ticket.preempted += 1
             self.counts.preempted[ticket.urgency] += 1
+        else:
+            self.counts.queued[ticket.urgency] += 1
         self._end(ticket)
         if ticket.priced:
             ticket.priced = False
@@ -501,6 +503,13 @@ class Queue:
         else:
             into.receive(ticket, now)
         return True
+
+    def unreached(self, place: Place, now: float) -> None:
+        """A replica that is fit could not be connected to. Nothing is sent there for a moment, so
+        that a queue is not emptied into a port that refuses."""
+        door = self._doors.of(place)
+        self._doors.shut(door, now)
+        self.next_at = min(self.next_at, door.shut_until)
 
     # -- time ---------------------------------------------------------------------------------
 
@@ -521,6 +530,10 @@ class Queue:
             self._weigh(now)
         clockwork.age(ticked, now)
         for door in self._doors.by_place.values():
+            if door.is_shut:
+                door.is_shut = now < door.shut_until
+                if door.is_shut:
+                    ticked.next_at = min(ticked.next_at, door.shut_until)
             self._doors.look(door)
         if len(self._doors.by_place) != self._known:
             self._known = len(self._doors.by_place)

@@ -100,6 +100,7 @@ class Exchange:
         "stream_options",
         "ticket",
         "timeouts",
+        "unreached_since",
         "urgency",
         "usage",
         "view",
@@ -151,6 +152,7 @@ class Exchange:
         self.pinned: Replica | None = None  # state at one replica: no other can answer
         self.question: Question | None = None  # for the token ids that it waits for
         self.ticket: Ticket | None = None  # in the queue, or of it; None: it passes the queue by
+        self.unreached_since = 0.0  # no replica was connected to; 0: one was, or none was tried
         self._waits_since = 0.0  # in the queue, now; 0: it does not
         self._waited_s = 0.0  # there, before now
         self._broke_at = 0.0  # its last content, while another replica is asked for the rest
@@ -218,6 +220,16 @@ class Exchange:
             # It may have been put off while the wait could have ended in a refusal.
             self._commit_due = self.arrived + self.timeouts.commit_after_s
         self.deadline = min(self.deadline, self.reply.wait_due, self._commit_due)
+
+    def wait_again(self, replica: Replica) -> bool:
+        """Its last attempt did not reach `replica`, and there is no other. True: it waits in the
+        queue for one that can be reached."""
+        line = self._d.line
+        if line is None or self._d.closing or self.body is None:
+            return False
+        if not self.route.inference or self.route.light:
+            return False
+        return line.wait_again(self, replica)
 
     def waited_s(self, now: float) -> float:
         """How long it has waited in the queue, all together."""
@@ -471,6 +483,8 @@ class Exchange:
         ticket, line = self.ticket, self._d.line
         if ticket is None or line is None:
             return True
+        if self.unreached_since:
+            return False  # a 503 may follow
         if self._waits_since and (self._client.is_draining or self._total_due != NEVER):
             return False
         return line.commits(ticket)

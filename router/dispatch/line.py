@@ -33,7 +33,7 @@ from router.admission.clockwork import Expired
 from router.admission.pools import Pools
 from router.admission.queue import Queue
 from router.config.model import Queue as Config
-from router.core.errors import Reason
+from router.core.errors import Reason, RouterError
 from router.dispatch.at_once import at_once
 from router.dispatch.chooser import Chooser
 from router.dispatch.ends import end_of
@@ -311,6 +311,32 @@ class Line:
             for place in ticked.polls:
                 hurry(cast(Replica, place))
         self._arm()
+
+    def wait_again(self, x: Exchange, replica: Replica) -> bool:
+        """A request did not reach its replica, and no other one is fit: it waits, as it would if
+        the replica was known to be down. False: it has waited so for as long as its class may."""
+        now = monotonic()
+        ticket = x.ticket
+        model = x.fields.model or "" if ticket is None else ticket.model
+        if not x.unreached_since:
+            x.unreached_since = now
+        rank = x.urgency.rank if ticket is None else ticket.urgency
+        if now >= x.unreached_since + self.pools.of(model).absent_s(rank):
+            return False
+        self.pools.unreached(replica, now)
+        if ticket is None:
+            try:
+                other = self._offer(x, model, None if x.pinned is None else pinned(x.pinned))
+            except RouterError:
+                return False
+            if other is not None:
+                x.race.begin(other)
+            return True
+        if not self.pools.requeue(ticket, now):
+            return False
+        x.queued(now)
+        self.changed(replica)
+        return True
 
     def recall(self, ticket: Ticket, now: float) -> None:
         """It gives way to somebody more urgent: its engine stops, and it waits again."""

@@ -23,6 +23,7 @@ from router.dispatch.continuation.outcome import Outcome
 from router.dispatch.continuation.request import ENGINES
 from router.dispatch.continuation.stream import Continuation
 from router.dispatch.leg import Leg
+from router.dispatch.retry import UNSENT
 from router.dispatch.sending import send
 from router.fleet.replica import Replica
 from router.observe.events import log_event
@@ -147,6 +148,7 @@ class Race:
         leg.connect_due = NEVER
         self.life.sent(leg.attempt)
         x = self._x
+        x.unreached_since = 0.0
         send(x, leg, conn)
         if x.body_bytes > x.limits.retry_body:
             x.release_body()  # too large to keep for another attempt
@@ -312,6 +314,9 @@ class Race:
                 else:
                     self._go_on(others, reason)
                 return
+        if reason in UNSENT and x.wait_again(leg.replica):
+            d.metrics.retries(reason)
+            return
         x.answer_failure(self.life.blame)
 
     def _end_attempt(self, leg: Leg, reason: Reason, *, reused: bool, received: bool) -> Step:

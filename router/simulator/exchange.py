@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from policies.queueing.ticket import Ticket
 from router.core.errors import STATUS, Reason, RouterError
 from router.dispatch.attempts import Attempt, Commit, Kind, Life, Step
+from router.dispatch.retry import UNSENT
 from router.emulator.request import Request
 from router.fleet.replica import Replica
 from router.intake.flow import Flow
@@ -79,6 +80,7 @@ class Leg(Request):
 
     def connected(self) -> None:
         """It is on its way in."""
+        self.exchange.unreached_since = -1.0
         self.exchange.life.sent(self.attempt)
 
     # What the engine says, when it is heard.
@@ -125,6 +127,7 @@ class SimulatedExchange:
         "streamed",
         "ticket",
         "told",
+        "unreached_since",
         "urgency",
         "view",
     )
@@ -150,6 +153,7 @@ class SimulatedExchange:
         self.urgency = router.urgency(arrival, steps)
         self.told = router.told(self.urgency, arrival.at)  # its number at the engines
         self.ticket: Ticket | None = None  # in the queue, or of it
+        self.unreached_since = -1.0  # no replica was connected to; below 0: one was, or none tried
         self._waits_since = now  # in the queue, while it does
         self._legs: list[Leg] = []  # that live: two while a copy races the first, else one
         self._budgeted = False  # one retry of the budget is ours
@@ -179,7 +183,7 @@ class SimulatedExchange:
         except RouterError as err:
             self._finish(err.reason, now)
             return
-        self._begin(replica, now)
+        self.begin(replica, now)
 
     def queued(self, now: float) -> None:
         """It waits for a replica: patience with one begins when it is sent there."""
@@ -208,7 +212,7 @@ class SimulatedExchange:
             router.hedger.failed(self.view, leg.attempt, leg.replica, now)
             router.fleet.released(leg.replica, leg.attempt.began)
 
-    def _begin(self, replica: Replica, now: float) -> None:
+    def begin(self, replica: Replica, now: float) -> None:
         self.go(self.prepare(replica, now), now)
 
     def go(self, leg: Leg, now: float) -> None:
@@ -287,6 +291,7 @@ class SimulatedExchange:
         """An attempt ended without a whole response."""
         if leg not in self._legs:
             return
+        router = self._router
         step = self._end_attempt(leg, reason, now)
         if step == Step.NOTHING:
             return  # the other copy goes on
@@ -304,6 +309,10 @@ class SimulatedExchange:
                 else:
                     self._go_on(others, reason, now)
                 return
+        line = router.line
+        if reason in UNSENT and line is not None and line.wait_again(self, leg.replica, now):
+            router.metrics.retries(reason)
+            return
         self._finish(self.life.blame, now)
 
     def _end_attempt(self, leg: Leg, reason: Reason, now: float) -> Step:
@@ -353,7 +362,7 @@ class SimulatedExchange:
 
     def _go_on(self, others: Sequence[Replica], cause: Reason, now: float) -> None:
         self._router.metrics.retries(cause)
-        self._begin(self._router.chooser.choose(self.view, others), now)
+        self.begin(self._router.chooser.choose(self.view, others), now)
 
     def _forget_prefix(self, leg: Leg) -> None:
         chooser = self._router.chooser

@@ -23,7 +23,7 @@ from router.admission.counts import EVICTED, EXPIRIES, REFUSALS, QueueCounts
 from router.admission.pools import Pools
 from router.admission.queue import Queue
 from router.config.model import Queue as Config
-from router.core.errors import Reason
+from router.core.errors import Reason, RouterError
 from router.core.urgency import CLASSES as NAMES
 from router.core.urgency import class_of
 from router.dispatch.at_once import at_once
@@ -231,6 +231,31 @@ class SimulatedLine:
             for place in ticked.polls:
                 hurry(cast(Replica, place))
         self._arm()
+
+    def wait_again(self, x: SimulatedExchange, replica: Replica, now: float) -> bool:
+        """A request did not reach its replica, and no other one is fit: it waits, as it would if
+        the replica was known to be down. False: it has waited so for as long as its class may."""
+        ticket = x.ticket
+        model = x.view.model or "" if ticket is None else ticket.model
+        if x.unreached_since < 0.0:
+            x.unreached_since = now
+        rank = class_of(x.urgency) if ticket is None else ticket.urgency
+        if now >= x.unreached_since + self.pools.of(model).absent_s(rank):
+            return False
+        self.pools.unreached(replica, now)
+        if ticket is None:
+            try:
+                other = self._offer(x, model, now)
+            except RouterError:
+                return False
+            if other is not None:
+                x.begin(other, now)
+            return True
+        if not self.pools.requeue(ticket, now):
+            return False
+        x.queued(now)
+        self.changed(replica)
+        return True
 
     def recall(self, ticket: Ticket, now: float) -> None:
         """It gives way to somebody more urgent: its engine stops, and it waits again."""
