@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from router.config.model import Upstream
+from router.config.model import Queue, Upstream
 from router.core.errors import Reason
+from tests.dispatch.test_line import of_each
 from tests.faults.over_tls import CERT, NAME, OTHER_CERT, TlsReplica
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
@@ -48,7 +49,8 @@ async def test_alone_it_is_a_503(upstream: Upstream) -> None:
 @DISTRUSTING
 @scenario
 async def test_before_the_probe_knows(upstream: Upstream) -> None:
-    async with running(TlsReplica(json_ok), upstream=upstream) as router:
+    rules = Queue(classes=of_each(absent_s=0.0))
+    async with running(TlsReplica(json_ok), upstream=upstream, queue=rules) as router:
         believe(router)
         before = refused(router)
         answer = await router.ask(chat())
