@@ -22,8 +22,10 @@ rm -rf "$root/hedgerow"
 mkdir "$root/hedgerow"
 tar -cf - --exclude=./.venv --exclude=./build --exclude=./dist --exclude=./.git \
     --exclude=__pycache__ --exclude='*.egg-info' . | tar -xf - -C "$root/hedgerow"
-mount --bind /proc "$root/proc"
-mount --bind /dev "$root/dev"
-trap 'umount "$root/proc" "$root/dev"' EXIT
-chroot "$root" env -u PYENV_VERSION HOME=/root PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin \
-    make -C /hedgerow check-install PYTHON=python3
+# The mounts are seen by these commands only and end with them.
+exec unshare --mount sh -eu -c '
+    mount --bind /proc "$1/proc"
+    mount --bind /dev "$1/dev"
+    exec chroot "$1" env HOME=/root PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin \
+        make -C /hedgerow check-install PYTHON=python3
+' sh "$root"
