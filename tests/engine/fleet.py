@@ -55,14 +55,16 @@ class EngineState:
 class Engine(Service):
     """One real vLLM with the tiny model. Its port stays the same over restarts."""
 
-    def __init__(self, name: str, environment: EngineEnvironment, logs: Path) -> None:
+    def __init__(
+        self, name: str, environment: EngineEnvironment, logs: Path, *, slots: int = SLOTS
+    ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         # Not the `vllm` script: its first line names the folder it was installed under.
         command = [str(environment.python), "-m", "vllm.entrypoints.cli.main", "serve"]
         command += [str(environment.model), "--served-model-name", MODEL]
         command += ["--host", "127.0.0.1", "--port", str(self.port)]
-        command += ["--max-model-len", str(CONTEXT_TOKENS), "--max-num-seqs", str(SLOTS)]
+        command += ["--max-model-len", str(CONTEXT_TOKENS), "--max-num-seqs", str(slots)]
         command += ["--dtype", "bfloat16", "--enforce-eager"]
         command += ["--block-size", str(BLOCK_TOKENS)]
         command += ["--num-gpu-blocks-override", str(KV_BLOCKS)]
