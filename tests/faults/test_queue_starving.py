@@ -30,6 +30,7 @@ async def test_a_waiter_is_promoted_by_the_clock_without_any_release() -> None:
             for tag in ("runs", "waits")
         ]
         await eventually(lambda: replica.signals.waiting == 1, "one waits at the engine")
+        await eventually(lambda: replica.learned.slots == 1, "and it was seen to be full")
         batch = await send(router, "batch", priority="batch")
         await eventually(lambda: engine.engine.stats.asked == 3, "it is sent all the same")
         assert counts(router, "promoted")[BATCH] == 1
