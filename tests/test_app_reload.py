@@ -14,12 +14,13 @@ from policies.contract import make_policy
 from router.config.load import load
 from router.config.model import (
     AccessLog,
+    Health,
     Limits,
     Routing,
     Tls,
 )
 from router.core.errors import ConfigError
-from tests.core.under import CERT, DATA, KEY, replica_at, serving
+from tests.core.under import CERT, DATA, KEY, NEVER_S, replica_at, serving
 from tests.harness.behaviours import chat_either, json_ok
 from tests.harness.listeners import blackhole
 from tests.harness.messages import DONE, LAST_CHUNK, SSE_HEAD, chat, chunk, token
@@ -29,7 +30,8 @@ from tests.harness.running import scenario
 
 @scenario
 async def test_a_reload_changes_the_replicas() -> None:
-    async with serving(json_ok, json_ok) as under:
+    health = Health(interval_s=NEVER_S, slow_start_s=0.0)
+    async with serving(json_ok, json_ok, health=health) as under:
         first, second = under.replicas
         under.change(replicas=(replica_at(first.url),))
         assert await under.app.reload() == under.app.metrics.config_hash
@@ -38,6 +40,7 @@ async def test_a_reload_changes_the_replicas() -> None:
         assert (len(first.requests), len(second.requests)) == (4, 0)
         under.change(replicas=(replica_at(second.url), replica_at(first.url)))
         await under.app.reload()
+        await eventually(lambda: len(under.app.parts.fleet.ready) == 2, "the first probe")
         for _ in range(4):
             await under.ask()
         assert (len(first.requests), len(second.requests)) == (6, 2)
@@ -218,6 +221,8 @@ async def test_requests_that_wait_for_a_connection_survive_a_moved_replica() -> 
             (new,) = under.replicas
             under.change(replicas=(replica_at(hole, id="engine"),))
             await under.app.reload()
+            fleet = under.app.parts.fleet
+            fleet.probed(fleet.replicas["engine"], True)  # as if it had been well until now
             clients = [await under.client() for _ in range(4)]
             for client in clients:
                 await client.send(chat())

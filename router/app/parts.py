@@ -167,7 +167,9 @@ class Parts:
             self.metrics,
             self.outbox,
         )
-        return Replica(config, self.config.health, pool)
+        replica = Replica(config, self.config.health, pool)
+        replica.health.await_probe()
+        return replica
 
     def watch(self, replica: Replica) -> None:
         """Probe and poll a replica from now on."""

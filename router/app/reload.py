@@ -81,6 +81,8 @@ def _diff_fleet(
         if new is None or new.url != replica.config.url or rebuilt:
             parts.unwatch(replica)
             successor = parts.make_replica(new) if new is not None else None
+            if successor is not None and successor.config.url == replica.config.url:
+                successor.continues(replica)
             fleet.remove(replica_id, successor)
             if successor is None:
                 parts.metrics.forget_replica(replica_id)

@@ -23,7 +23,7 @@ _OF_A_REPLICA = (
     ("ttft_s", "ttft_seconds", "Dispatch to first content, smoothed."),
     ("tpot_s", "tpot_seconds", "Seconds per output token, smoothed."),
 )
-STATES = ("ready", "down", "asleep", "ejected", "half_open", "draining")
+STATES = ("ready", "unknown", "down", "asleep", "ejected", "half_open", "draining")
 
 
 def census(parts: Parts) -> dict[str, int]:

@@ -29,6 +29,7 @@ from router.dispatch.chooser import Chooser
 from router.dispatch.continuation.store import Store
 from router.dispatch.engine_numbers import level_s
 from router.dispatch.exchange import Exchange
+from router.dispatch.first_probes import HELPED, FirstProbes
 from router.dispatch.hedger import ASKED, Hedger
 from router.dispatch.ignored_numbers import IgnoredNumbers
 from router.dispatch.ledger import Ledger
@@ -96,6 +97,7 @@ class Dispatcher:
         self.line: Line | None = None  # of those that wait for a replica; None: nobody waits
         if config.queue.enabled:
             self.line = Line(config.queue, fleet, fleet.knowledge, chooser, metrics, loop)
+        self.first_probes = FirstProbes(fleet, loop)
         self.door: Door | None = None  # where files and batches go; None: to replicas, as any path
         self.tunnels: set[Tunnel] = set()
         self._ignored_numbers = IgnoredNumbers()
@@ -311,14 +313,17 @@ class Dispatcher:
                 replica = self._least_loaded(exchange)
             elif line is not None and route.inference and exchange.head.method == b"POST":
                 replica = line.enter(exchange, owner)
-                if replica is None:
-                    return  # the line sends it when it is its turn
             else:
                 replica = self.chooser.choose(exchange.view, self.candidates(exchange))
         except RouterError as err:
-            exchange.answer(err)
+            again, late = partial(self._place, exchange), partial(exchange.answer, err)
+            if err.reason not in HELPED or not self.first_probes.hold(exchange, again, late):
+                exchange.answer(err)
             return
-        exchange.race.begin(replica)
+        if self.first_probes:
+            self.first_probes.forget(exchange)
+        if replica is not None:  # else the line sends it when it is its turn
+            exchange.race.begin(replica)
 
     def _shares_by_flow(self) -> bool:
         """Whether the queue shares by flow: then a flow's further requests need not step back."""
@@ -402,6 +407,8 @@ class Dispatcher:
             status = exchange.reply.status
             if replica.checks_keys or status == 401:
                 self._learn_keys(exchange, replica, status, reason)
+        if self.first_probes:
+            self.first_probes.forget(exchange)
         self.exchanges.discard(exchange)
         self._sweeper.discard(exchange)
         self.budget.requests -= 1

@@ -70,4 +70,5 @@ class Places:
 
     def served(self) -> Mapping[Place, Iterable[str] | None]:
         """What each replica serves, fit or not: for `Pools.regroup`, whenever the fleet changes."""
-        return {replica: replica.models for replica in self._fleet.replicas.values()}
+        fleet = self._fleet
+        return {replica: fleet.models_of(replica) for replica in fleet.replicas.values()}

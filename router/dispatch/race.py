@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -317,6 +318,9 @@ class Race:
         if reason in UNSENT and x.wait_again(leg.replica):
             d.metrics.retries(reason)
             return
+        if step is Step.ELSEWHERE and self._can_send_again() and not self._others():
+            if self._wait_for_probe(self.life.blame):
+                return
         x.answer_failure(self.life.blame)
 
     def _end_attempt(self, leg: Leg, reason: Reason, *, reused: bool, received: bool) -> Step:
@@ -393,9 +397,16 @@ class Race:
         self._alarm = None
         others = self._others() if self._can_send_again() else []
         if others:
+            self._d.first_probes.forget(self._x)
             self._go_on(others, self._cause)
-        else:
+        elif not self._wait_for_probe(self._cause):
             self._x.answer_failure(self._cause)
+
+    def _wait_for_probe(self, cause: Reason) -> bool:
+        """No replica is left to ask. True: one may be after its first probe, which is awaited."""
+        self._cause = cause
+        late = partial(self._x.answer_failure, cause)
+        return self._d.first_probes.hold(self._x, self._retry_now, late)
 
     def _go_on(self, others: Sequence[Replica], cause: Reason) -> None:
         self._d.metrics.retries(cause)

@@ -55,6 +55,11 @@ class Asker:
         self._tls: ssl.SSLContext | bool = tls or True
         self._server_name = config.upstream.server_name
 
+    def prepare(self) -> None:
+        """Load what questions need, so that the first one is not late for it. Needs a loop."""
+        if False not in self._sessions:
+            self._open(False)
+
     async def close(self) -> None:
         for session in self._sessions.values():
             await session.close()
@@ -74,18 +79,18 @@ class Asker:
 
         `keep_alive`: the connection may be used again. Raises NoAnswer.
         """
-        import aiohttp
-
         session = self._sessions.get(keep_alive) or self._open(keep_alive)
         with _in_one_word():
-            async with session.get(
-                replica.config.url.rstrip("/") + path,
-                headers=self._headers,
-                timeout=aiohttp.ClientTimeout(total=timeout_s),
-                allow_redirects=False,
-                ssl=self._tls,
-                server_hostname=self._server_name if replica.address.is_tls else None,
-            ) as response:
+            async with (
+                asyncio.timeout(timeout_s),
+                session.get(
+                    replica.config.url.rstrip("/") + path,
+                    headers=self._headers,
+                    allow_redirects=False,
+                    ssl=self._tls,
+                    server_hostname=self._server_name if replica.address.is_tls else None,
+                ) as response,
+            ):
                 try:
                     if sink is not None and response.status == 200:
                         await _read(response, sink, size)
@@ -106,23 +111,23 @@ class Asker:
 
         `authorization`: a line of a head, where no token is configured. Raises NoAnswer.
         """
-        import aiohttp
-
         session = self._sessions.get(False) or self._open(False)
         headers = {**self._headers, "content-type": "application/json"}
         if authorization is not None:
             _, _, value = authorization.partition(b":")
             headers.setdefault("authorization", value.strip().decode("latin-1"))
         with _in_one_word():
-            async with session.post(
-                replica.config.url.rstrip("/") + path,
-                data=body,
-                headers=headers,
-                timeout=aiohttp.ClientTimeout(total=timeout_s),
-                allow_redirects=False,
-                ssl=self._tls,
-                server_hostname=self._server_name if replica.address.is_tls else None,
-            ) as response:
+            async with (
+                asyncio.timeout(timeout_s),
+                session.post(
+                    replica.config.url.rstrip("/") + path,
+                    data=body,
+                    headers=headers,
+                    allow_redirects=False,
+                    ssl=self._tls,
+                    server_hostname=self._server_name if replica.address.is_tls else None,
+                ) as response,
+            ):
                 return response.status
 
     async def body(self, replica: Replica, path: str, timeout_s: float, size: int) -> bytes | None:
@@ -142,6 +147,8 @@ class Asker:
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
+            # Its own time-outs may swallow a cancellation that comes at the same moment.
+            timeout=aiohttp.ClientTimeout(total=None),
             read_bufsize=_PIECE,
         )
         return session

@@ -1,7 +1,8 @@
 """Is a replica fit to be given requests? Two independent opinions, both pure.
 
 *Active*: a probe now and then; `rise` good ones in a row bring a replica up, `fall` bad ones take
-it down. *Passive*: requests that fail in a row eject it for a while that doubles each time (Envoy's
+it down. A replica that waits for its first probe (`await_probe`) is not up: the first probe decides
+alone. *Passive*: requests that fail in a row eject it for a while that doubles each time (Envoy's
 outlier detection); when the while is over one trial request decides (half-open). A good probe never
 ends an ejection: `/health` answers 200 while generation hangs.
 
@@ -89,6 +90,7 @@ class Health:
         "ended",
         "failures",
         "half_open",
+        "is_new",
         "probe_streak",
         "races_lost",
         "refusals",
@@ -102,7 +104,8 @@ class Health:
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
-        self.up = True  # by the probes; a new replica is trusted until one fails
+        self.up = True  # by the probes; a replica without probes is up
+        self.is_new = False  # no probe has come back yet; see `await_probe`
         self.probe_streak = 0  # > 0: good probes in a row, < 0: bad ones
         self.failures = 0  # attempts in a row that spoke against it
         self.ejections = 0  # without a long time between them, for the doubling
@@ -157,14 +160,22 @@ class Health:
             return 1.0
         return max(COLDEST, elapsed_s / window_s)
 
+    def await_probe(self) -> None:
+        """The replica is added to a running fleet: it is not up before its first good probe."""
+        self.up = False
+        self.is_new = True
+
     def probed(self, good: bool, now: float | None = None) -> bool:
-        """Take a probe's result; True if the replica changed between up and down."""
+        """Take a probe's result; True if the replica is found up or down now and was not before."""
         streak = self.probe_streak
         self.probe_streak = max(streak, 0) + 1 if good else min(streak, 0) - 1
+        was_new, self.is_new = self.is_new, False
+        if was_new and not good:
+            return True
         if self.up and self.probe_streak <= -self.rules.fall:
             self.up = False
             return True
-        if not self.up and self.probe_streak >= self.rules.rise:
+        if not self.up and (was_new or self.probe_streak >= self.rules.rise):
             self.up = True
             self.warm_since = now
             return True

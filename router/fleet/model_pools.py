@@ -69,15 +69,16 @@ class ModelPools:
         for number, models in enumerate(lists):
             for name in models:
                 who.setdefault(name, []).append(number)
-        # A replica whose models are not known may serve any model.
+        # Replicas whose models are not known serve any model; they are alone in their fleet.
         unknown = places.get(None, [])
+        assert not unknown or not lists
         pools: dict[tuple[int, ...], ModelPool] = {}
         self.names: dict[str, ModelPool] = {}
         for name, numbers in who.items():
             key = tuple(numbers)
             pool = pools.get(key)
             if pool is None:
-                found = [*unknown]
+                found: list[int] = []
                 for number in numbers:
                     found += places[lists[number]]
                 pool = pools[key] = ModelPool([members[place] for place in sorted(found)])
@@ -89,7 +90,7 @@ class ModelPools:
         self.any = ModelPool([members[place] for place in unknown])
         if unknown:
             self.all.append(self.any)
-            self._of[None][1].extend(self.all)
+            self._of[None][1].append(self.any)
         none = frozenset[str]()
         if none in places:
             empty = ModelPool([members[place] for place in places[none]])

@@ -1,9 +1,11 @@
 """Asks replicas how they are, and what they serve: one task per replica, over its own connections.
 
 Probes never share the data plane's connections, so a replica that hangs on /health delays nobody.
-The first round runs before the router listens, so that it starts with the truth. Which path tells
-the health, and how long it may take, is the engine's (SGLang's /health generates a token); what a
-replica serves says in most cases which engine it is.
+The first round runs before the router listens, so that it starts with the truth. A replica that is
+not up, new or returning, is told to be well only after its model list was read; where its models
+are configured, and in a fleet of one, a good health probe is enough. Which path tells the health,
+and how long it may take, is the engine's (SGLang's /health generates a token); what a replica
+serves says in most cases which engine it is.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from time import monotonic
 from typing import Final
 
 from router.config.model import Config
-from router.fleet.ask import Asker, NoAnswer
+from router.fleet.ask import Asker, NoAnswer, keep
 from router.fleet.engines.base import Check, Engine
 from router.fleet.engines.detect import ENGINES, detect
 from router.fleet.engines.models import CONTEXT, Entries, context_tokens, owners, read_models
@@ -27,6 +29,9 @@ _MODELS_BYTES: Final = 4 * 1024 * 1024
 _FACTS_BYTES: Final = 1024 * 1024
 # Who has no path for it is alive if it lists its models.
 _MODELS_CHECK: Final = Check("/v1/models")
+# Statuses of a server that may list its models later: it is loading them, or is overloaded.
+_LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+FIRST_ROUND_S: Final = 2.0
 
 
 class Prober:
@@ -47,6 +52,7 @@ class Prober:
         self._rng = rng
         self._on_error = on_error
         self._tasks: dict[Replica, asyncio.Task[None]] = {}
+        self._at_start = False  # the first round is under way
 
     def adopt(self, config: Config, token: str | None, tls: ssl.SSLContext | None) -> None:
         """New settings from a reload, for the probes to come."""
@@ -54,25 +60,30 @@ class Prober:
         self._asker.adopt(config, token, tls)
 
     async def start(self) -> None:
-        """Probe every replica once, at the same time, then keep on probing."""
-        replicas = list(self._fleet.replicas.values())
-        # A replica that does not answer quickly must not delay the start: it is probed again.
-        first = [asyncio.ensure_future(self._once(replica, first=True)) for replica in replicas]
+        """Probe every replica, at the same time, and keep on. Returns after the first round.
+
+        A replica that does not answer quickly must not delay the start: its probe goes on.
+        """
+        self._at_start = True
+        self._asker.prepare()
         try:
+            first = [self._begin(replica) for replica in self._fleet.replicas.values()]
             if first:
-                await asyncio.wait(first, timeout=min(2.0, self._rules.timeout_s))
+                await asyncio.wait(first, timeout=min(FIRST_ROUND_S, self._rules.timeout_s))
         finally:
-            for task in first:
-                task.cancel()
-            await asyncio.gather(*first, return_exceptions=True)
-        for replica in replicas:
-            self.watch(replica)
+            self._at_start = False
 
     def watch(self, replica: Replica) -> None:
-        """Probe a replica from now on."""
-        task = asyncio.ensure_future(self._watch(replica))
+        """Probe a replica now, and from now on."""
+        self._begin(replica)
+
+    def _begin(self, replica: Replica) -> asyncio.Future[None]:
+        """Watch a replica; the future is done when its first probe is over."""
+        first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        task = asyncio.ensure_future(self._watch(replica, first))
         self._tasks[replica] = task
         task.add_done_callback(lambda _: self._tasks.pop(replica, None))
+        return first
 
     def unwatch(self, replica: Replica) -> None:
         task = self._tasks.get(replica)
@@ -90,40 +101,37 @@ class Prober:
     def running(self) -> int:
         return len(self._tasks)
 
-    async def _watch(self, replica: Replica) -> None:
-        next_models = 0.0
-        if replica.objects:
-            next_models = monotonic() + self._rules.models_interval_s
+    async def _watch(self, replica: Replica, first: asyncio.Future[None]) -> None:
+        models_at = 0.0  # when its model list is due
         while True:
-            await asyncio.sleep(self._pause(replica))
             try:
-                was_up = replica.health.up
-                good = await self._is_well(replica)
-                entries: Entries = {}
-                if good and (monotonic() >= next_models or not was_up):
-                    entries = await self._read_models(replica)
-                    next_models = monotonic() + self._rules.models_interval_s
-                self._fleet.probed(replica, good)
-                await self._learn_context(replica, entries)
+                if await self._probe(replica, is_due=monotonic() >= models_at):
+                    models_at = monotonic() + self._rules.models_interval_s
             except Exception as err:
                 self._on_error(err)
+            if not first.done():
+                first.set_result(None)
+            await asyncio.sleep(self._pause(replica))
+
+    async def _probe(self, replica: Replica, *, is_due: bool) -> bool:
+        """One probe, told to the fleet. False: its model list is still to be asked for."""
+        good = await self._is_well(replica)
+        entries: Entries | None = None
+        if good and not replica.health.up and replica.config.models is None:
+            # Another model may be served there than before, so its list comes first.
+            entries = await self._read_models(replica)
+            good = entries is not None or len(self._fleet.replicas) == 1
+            is_due = False
+        self._fleet.probed(replica, good, at_start=self._at_start)
+        if good and is_due:
+            entries = await self._read_models(replica)
+        await self._learn_context(replica, entries or {})
+        return entries is not None or (is_due and replica.models is not None)
 
     def _pause(self, replica: Replica) -> float:
         pause = self._rules.interval_s * self._rng.uniform(0.8, 1.2)
         # One that has just begun to fail is asked sooner.
         return pause if replica.health.probe_streak >= 0 else min(pause, 1.0)
-
-    async def _once(self, replica: Replica, *, first: bool = False) -> None:
-        good = await self._is_well(replica)
-        entries: Entries = {}
-        if good:
-            entries = await self._read_models(replica)
-        elif first:
-            # Nothing speaks for it yet: one failure is enough before the first request.
-            for _ in range(self._rules.fall - 1):
-                self._fleet.probed(replica, False)
-        self._fleet.probed(replica, good)
-        await self._learn_context(replica, entries)
 
     async def _is_well(self, replica: Replica) -> bool:
         rules = self._rules
@@ -143,11 +151,21 @@ class Prober:
         except NoAnswer:
             return 0
 
-    async def _read_models(self, replica: Replica) -> Entries:
-        """Learn /v1/models, and say what was learned; an engine without it may serve anything."""
-        body = await self._body(replica, "/v1/models", _MODELS_BYTES)
-        entries = {} if body is None else read_models(body)
-        if entries:
+    async def _read_models(self, replica: Replica) -> Entries | None:
+        """Learn /v1/models, and say what was learned: nothing from an engine that has no such list.
+
+        None: it was not answered, so what the replica serves is not known now.
+        """
+        pieces: list[bytes] = []
+        path, timeout_s = _MODELS_CHECK.path, self._rules.timeout_s
+        try:
+            status = await self._asker.get(replica, path, timeout_s, keep(pieces), _MODELS_BYTES)
+        except NoAnswer as none:
+            return {} if none.problem in ("garbage", "too_large") else None
+        if status != 200:
+            return None if status in _LATER else {}
+        entries = read_models(b"".join(pieces))
+        if entries and not replica.removed:
             found = detect(owned_by=owners(entries))
             if found is not None and replica.config.engine is None:
                 replica.engine = found  # another engine may have come to this address

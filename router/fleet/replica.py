@@ -48,6 +48,7 @@ class Replica(Candidate):
         "foreign_waiting",
         "health",
         "host_line",
+        "is_unlisted",
         "kv_running",
         "learned",
         "limit",
@@ -91,10 +92,11 @@ class Replica(Candidate):
         self.limit = self.max_inflight  # attempts at once, now
         self.before_trial = 0  # attempts under way that were sent before a half-open trial
         self.progress = Progress()
-        # None: nobody has told yet, so it may serve any model.
+        # None: not known, either because no probe has come back or because it lists none.
         self.models: frozenset[str] | None = (
             None if config.models is None else frozenset(config.models)
         )
+        self.is_unlisted = False  # its models are not known, and those of others are
         self.objects: dict[str, dict[str, Any]] = {}  # model -> its entry of /v1/models
         self.removed = False
         self.served = 0  # attempts that went well
@@ -140,6 +142,16 @@ class Replica(Candidate):
         if config.models is not None:
             self.models = frozenset(config.models)
         self.health.rules = rules
+
+    def continues(self, other: Replica) -> None:
+        """It is the same engine as `other`, spoken to in another way: what `other` serves and
+        whether it is up are known already."""
+        if self.config.models is None:
+            self.models = other.models
+        self.objects = other.objects
+        self.engine = self.engine or other.engine
+        self.health.up = other.health.up
+        self.health.is_new = other.health.is_new
 
     @property
     def configured_slots(self) -> int | None:
@@ -240,8 +252,12 @@ class Replica(Candidate):
         """One word for people and metrics."""
         if self.removed:
             return "draining"
+        if self.health.is_new:
+            return "unknown"
         if not self.health.up:
             return "down"
+        if self.is_unlisted:
+            return "unknown"
         if self.health.is_ejected(now):
             return "ejected"
         if self.signals.asleep:

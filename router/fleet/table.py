@@ -4,6 +4,9 @@ Requests read two prepared structures, `ready` and the lists per model; whatever
 (a probe, a failure, a reload, a model list) rebuilds them. What comes back from requests re-enters
 only here: `succeeded`, `failed`, `outrun`, `busy`, `released`.
 
+What is not known is not eligible. A replica waits for its first good probe and for its model list;
+one that lists no models serves any model only where no replica of the fleet lists its own.
+
 Which replicas are fit and which of them are preferred are two questions, asked for each model: a
 replica that is suspect or busy is passed over as long as one that is neither serves the model.
 
@@ -72,7 +75,7 @@ class Fleet:
         self.ready_ids: dict[str, Replica] = {}
         self._pools = ModelPools()
         self._by_model: dict[str, tuple[Replica, ...]] = {}
-        self._any_model: tuple[Replica, ...] = ()  # ready, and not known to serve only some models
+        self._any_model: tuple[Replica, ...] = ()  # ready, where no replica tells its models
         # Fit and passed over, for when everybody else was tried; None: of the whole fleet.
         self._passed_over: dict[str | None, tuple[Replica, ...]] = {}
         self._known_models: dict[str, None] = {}
@@ -80,6 +83,10 @@ class Fleet:
         self._absent_replicas = Absences()
         self._absent_since = clock()  # when the fleet became empty last: here, or in `rebuild`
         self._one_pool = True
+        self._lists_models = False  # a replica of the fleet tells its models
+        self.awaits_probe = False  # a replica of the fleet waits for its first probe
+        # Told when one has had it, or has left the fleet without.
+        self.on_first_probe: Callable[[], None] | None = None
         self._has_limits = False
         self._sweeper = sweeper
         self._rng = rng
@@ -115,6 +122,8 @@ class Fleet:
             self.knowledge.add(successor)
         self._membership_changed()
         replica.close()
+        if replica.health.is_new:
+            self._decided()
 
     def released(self, replica: Replica, dispatched: float = NEVER) -> None:
         """A lease of a replica was given back, of an attempt that was dispatched then."""
@@ -222,6 +231,11 @@ class Fleet:
                 retry_after_s=RETRY_AFTER_S,
             )
         raise RouterError(Reason.STATE_LOST, "the replica that held this response is gone")
+
+    def models_of(self, replica: Replica) -> frozenset[str] | None:
+        """What a replica serves, fit or not; None: any model."""
+        models = replica.models
+        return frozenset() if models is None and self._lists_models else models
 
     @property
     def known_models(self) -> dict[str, None]:
@@ -374,17 +388,32 @@ class Fleet:
             health.why = f"{health.failures} failures in a row, the last: {reason.value}"
             self._turned_against(replica, True)
 
-    def probed(self, replica: Replica, good: bool) -> None:
-        """An active probe came back."""
-        if replica.removed or not replica.health.probed(good, self._clock()):
+    def probed(self, replica: Replica, good: bool, *, at_start: bool = False) -> None:
+        """An active probe came back. Tell what the replica serves (`learned`) before a good one.
+
+        `at_start`: the router itself has just started, which says nothing of a replica's age.
+        """
+        health = replica.health
+        was_new = health.is_new
+        if replica.removed or not health.probed(good, self._clock()):
             return
         # Connections from before the change may be stale: Envoy closes them, too.
-        if replica.health.up:
+        if health.up:
             replica.close_idle()
         else:
             replica.give_up()
-        self._on_event("up" if replica.health.up else "down", replica)
+        if at_start and health.up:
+            health.warm_since = None
+        else:
+            self._on_event("up" if health.up else "down", replica)
         self.rebuild()
+        if was_new:
+            self._decided()
+
+    def _decided(self) -> None:
+        tell = self.on_first_probe
+        if tell is not None:
+            tell()
 
     def learned(self, replica: Replica, objects: dict[str, dict[str, Any]]) -> None:
         """The replica's /v1/models, read anew. It is remembered while the replica restarts."""
@@ -509,7 +538,11 @@ class Fleet:
                 ejected.add(replica)
             replica.weight = replica.config.weight * health.factor(now)
             replica.limit = replica.limit_now
-        pools = self._pools = ModelPools(self.replicas.values())
+        self._look_at_models()
+        # A replica that lists no models beside others that do is in no pool: it gets no request.
+        lists = self._lists_models
+        pools = ModelPools(r for r in self.replicas.values() if not lists or r.models is not None)
+        self._pools = pools
         self._by_model = {}
         self._passed_over = {}
         candidates: set[Replica] = set()
@@ -533,7 +566,6 @@ class Fleet:
         if len(self.ready) < len(ready):
             self._passed_over[None] = _without(ready, self.ready)
         self._has_limits = any(r.limit != UNLIMITED for r in ready)
-        # Replicas whose models are not known yet are taken to be like the others.
         self._one_pool = len(pools.all) - bool(pools.any.members) <= 1
         self._remember(is_untold)
         known = self._known_models
@@ -557,6 +589,19 @@ class Fleet:
         if len(known) > len(listed) and not is_untold:
             for name in [name for name in known if name not in listed]:
                 del known[name]
+
+    def _look_at_models(self) -> None:
+        """Find the replicas whose models are not known, where those of others are."""
+        self.awaits_probe = False
+        self._lists_models = any(r.models is not None for r in self.replicas.values())
+        for replica in self.replicas.values():
+            health = replica.health
+            if health.is_new:
+                self.awaits_probe = True
+            was_unlisted = replica.is_unlisted
+            replica.is_unlisted = self._lists_models and replica.models is None and health.up
+            if replica.is_unlisted and not was_unlisted:
+                self._on_event("lists no models", replica)
 
     def _arm(self, now: float) -> None:
         """Look again when an ejection, a suspicion or a pause ends, and in a slow start."""

@@ -16,22 +16,25 @@ from tests.harness.running import scenario
 async def test_lanes_are_models_and_pins() -> None:
     table = Table()
     a, b = table.add("a", ("m1",)), table.add("b", ("m1", "m2"))
-    anything = table.add("x", None)
+    unlisted = table.add("x", None)
     places = Places(table.fleet)
-    assert set(places.eligible("m1")) == {a, b, anything}
-    assert set(places.eligible("m2")) == {b, anything}
-    assert set(places.eligible("unknown")) == {anything}
-    assert set(places.eligible("")) == {a, b, anything}
+    assert set(places.eligible("m1")) == {a, b}
+    assert set(places.eligible("m2")) == {b}
+    assert set(places.eligible("unknown")) == set()
+    assert set(places.eligible("")) == {a, b}
     assert places.eligible(pinned(a)) == (a,)
     for lane in ("m1", "m2", "", "unknown", pinned(a)):
-        for replica in (a, b, anything):
+        for replica in (a, b, unlisted):
             assert places.serves(replica, lane) is (replica in places.eligible(lane))
     table.fleet.remove("a")
     assert a not in places.eligible("m1")
     assert not places.serves(a, "m1")
     assert places.eligible(pinned(a)) == ()
     assert not places.serves(a, pinned(a))
-    assert places.served() == {b: {"m1", "m2"}, anything: None}
+    assert places.served() == {b: {"m1", "m2"}, unlisted: frozenset()}
+    table.fleet.remove("b")
+    assert set(places.eligible("m1")) == {unlisted}
+    assert places.served() == {unlisted: None}
     table.close()
 
 

@@ -7,15 +7,26 @@ from tests.harness.behaviours import json_ok
 from tests.harness.listeners import blackhole
 from tests.harness.messages import chat
 from tests.harness.replica import eventually
-from tests.harness.running import assert_error, running, scenario
+from tests.harness.running import Router, assert_error, running, scenario
 
 FAST = {"connect_s": 0.2}
+WARM = {"slow_start_s": 0.0}
+
+
+def once_well(router: Router) -> None:
+    """As if every replica had been well until now: a new one that does not answer gets nothing."""
+    fleet = router.app.parts.fleet
+    for replica in fleet.replicas.values():
+        fleet.learned(replica, {"m": {"id": "m"}})
+        fleet.probed(replica, True)
 
 
 @scenario
 async def test_another_replica_serves() -> None:
     with blackhole() as url:
-        async with running(url, json_ok, timeouts=FAST, policy="round_robin") as router:
+        settings = {"timeouts": FAST, "health": WARM, "policy": "round_robin"}
+        async with running(url, json_ok, **settings) as router:
+            once_well(router)
             for _ in range(2):
                 assert (await router.ask(chat())).status == 200
             assert sorted(line["attempts"] for line in await router.log(2)) == [1, 2]
@@ -24,7 +35,8 @@ async def test_another_replica_serves() -> None:
 @scenario
 async def test_no_other_replica() -> None:
     with blackhole() as url:
-        async with running(url, timeouts=FAST) as router:
+        async with running(url, timeouts=FAST, health=WARM) as router:
+            once_well(router)
             answer = await router.ask(chat())
             assert_error(answer, Reason.CONNECT_TIMEOUT)
             assert await router.reason() == "connect_timeout"
@@ -36,6 +48,7 @@ async def test_a_client_that_leaves_meanwhile_frees_its_slot() -> None:
         async with running(
             first, second, timeouts={"connect_s": 0.5}, policy="round_robin"
         ) as router:
+            once_well(router)
             client = await router.client()
             await client.send(chat())
             await eventually(lambda: router.busy().get("leases", 0) == 1, "an attempt")

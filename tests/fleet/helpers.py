@@ -34,8 +34,15 @@ class Table:
             knowledge=Knowledge(Prefix()),
         )
 
-    def add(self, id: str, models: tuple[str, ...] | None = ("m",), **config: Any) -> Replica:
-        """A replica that nobody connects to, unless `url` says where."""
+    def add(
+        self,
+        id: str,
+        models: tuple[str, ...] | None = ("m",),
+        *,
+        is_new: bool = False,
+        **config: Any,
+    ) -> Replica:
+        """A replica without connections, unless `url` says where. `is_new`: it awaits a probe."""
         settings = ReplicaConfig(
             **{"url": "http://127.0.0.1:9", "id": id, "models": models, **config}
         )
@@ -43,6 +50,8 @@ class Table:
         loop = asyncio.get_running_loop()
         pool = Pool(address, Limits(), Timeouts(), self.sweeper, loop)
         replica = Replica(settings, self.rules, pool)
+        if is_new:
+            replica.health.await_probe()
         self.fleet.add(replica)
         return replica
 

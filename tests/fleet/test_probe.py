@@ -33,7 +33,7 @@ async def probing(
     config = Config(health=table.rules)
     prober = Prober(table.fleet, config, token, None, Random(1), errors.append)
     for index, url in enumerate(urls):
-        table.add(f"r{index}", None, url=url)
+        table.add(f"r{index}", None, is_new=True, url=url)
     try:
         if start:
             await prober.start()
@@ -186,7 +186,10 @@ async def test_a_path_of_ones_own_is_judged_strictly() -> None:
 @scenario
 async def test_garbage_for_models_teaches_nothing_and_harms_nobody(body: bytes) -> None:
     answers: Answers = {"/health": OK, "/v1/models": response(200, "Connection: close", body=body)}
-    async with serving(answers) as engine, probing(engine.server.url) as (table, _, _):
+    async with (
+        serving(answers) as engine,
+        probing(engine.server.url, models_interval_s=0.05) as (table, _, _),
+    ):
         assert first(table).models is None
         assert first(table).health.up
         engine.answers = WELL

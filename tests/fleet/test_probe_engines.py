@@ -64,7 +64,7 @@ async def test_the_configuration_says_it_better() -> None:
         probing(server.server.url, start=False, timeout_s=2.0) as (table, prober, _),
     ):
         table.fleet.remove("r0")
-        table.add("r0", None, url=server.server.url, engine="sglang")
+        table.add("r0", None, is_new=True, url=server.server.url, engine="sglang")
         await prober.start()
         assert first(table).engine == "sglang"
         assert server.asked[:2] == ["/ready", "/v1/models"]
@@ -77,7 +77,7 @@ async def probed(engine: Engine, answers: Answers, **rules: Any) -> tuple[bool, 
         probing("http://127.0.0.1:9", start=False, timeout_s=2.0, **rules) as (table, prober, _),
     ):
         table.fleet.remove("r0")
-        replica = table.add("r0", None, url=server.server.url, engine=engine)
+        replica = table.add("r0", None, is_new=True, url=server.server.url, engine=engine)
         await prober.start()
         await prober.stop()
         return replica.health.up, [path for path in server.asked if path in HEALTH]

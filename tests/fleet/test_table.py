@@ -90,16 +90,56 @@ async def test_nobody_up() -> None:
 
 
 @scenario
-async def test_a_replica_that_has_not_told_may_serve_anything() -> None:
+async def test_a_replica_that_lists_no_models_serves_any_where_none_does() -> None:
     table = Table()
-    table.add("told", ("m",))
-    untold = table.add("untold", None)
-    assert table.ids("m") == ["told", "untold"]
-    assert table.ids("new") == ["untold"]
-    assert table.ids(None) == ["told", "untold"]
-    table.fleet.learned(untold, listing("m"))
-    assert table.ids("m") == ["told", "untold"]
-    assert refusal(lambda: table.ids("new")).reason is Reason.MODEL_NOT_FOUND
+    unlisted = table.add("unlisted", None)
+    table.add("another", None)
+    assert table.ids("anything") == ["another", "unlisted"]
+    assert table.ids(None) == ["another", "unlisted"]
+    assert table.fleet.models_of(unlisted) is None
+    table.add("lists", ("m",))
+    assert table.ids("m") == ["lists"]
+    assert table.ids(None) == ["lists"]
+    assert refusal(lambda: table.ids("anything")).reason is Reason.MODEL_NOT_FOUND
+    assert unlisted.state(0.0) == "unknown"
+    assert table.events == [("lists no models", "unlisted"), ("lists no models", "another")]
+    table.fleet.learned(unlisted, listing("m"))
+    assert table.ids("m") == ["lists", "unlisted"]
+    assert unlisted.state(0.0) == "ready"
+    table.close()
+
+
+@scenario
+async def test_a_new_replica_is_not_eligible_before_its_first_good_probe() -> None:
+    table = Table(rise=3, fall=3)
+    table.add("old")
+    new, dead = table.add("new", is_new=True), table.add("dead", is_new=True)
+    decided: list[bool] = []
+    table.fleet.on_first_probe = lambda: decided.append(table.fleet.awaits_probe)
+    assert table.ids("m") == ["old"]
+    assert new.state(0.0) == "unknown"
+    table.fleet.probed(dead, False)
+    assert dead.state(0.0) == "down"
+    table.fleet.probed(new, True)
+    assert table.ids("m") == ["new", "old"]
+    assert decided == [True, False]
+    assert table.events == [("down", "dead"), ("up", "new")]
+    assert new.weight < 0.2  # a slow start
+    for _ in range(3):
+        table.fleet.probed(dead, True)
+    assert table.ids("m") == ["dead", "new", "old"]
+    assert len(decided) == 2
+    table.close()
+
+
+@scenario
+async def test_the_first_round_starts_nothing_slowly() -> None:
+    table = Table()
+    replicas = [table.add(id, is_new=True) for id in ("a", "b")]
+    for replica in replicas:
+        table.fleet.probed(replica, True, at_start=True)
+    assert [replica.weight for replica in replicas] == [1.0, 1.0]
+    assert table.events == []
     table.close()
 
 
