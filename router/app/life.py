@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Callable
 from random import Random
 from time import monotonic
@@ -15,7 +14,7 @@ from router.app.parts import Parts, config_hash
 from router.config.address import split_host_port
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
-from router.config.tls import FileProblem, listening_context
+from router.config.tls import Certificate, FileProblem
 from router.core.build import build_kind, program_version
 from router.core.errors import ConfigError
 from router.core.limits import raise_open_files
@@ -54,7 +53,7 @@ class App:
         self._server: asyncio.Server | None = None
         self._emulated: EmulatedFleet | None = None
         self._emulated_replicas: tuple[ReplicaConfig, ...] = ()
-        self._tls: ssl.SSLContext | None = None
+        self._certificate: Certificate | None = None
 
     # -- start --------------------------------------------------------------------------------
 
@@ -103,9 +102,10 @@ class App:
         config = self.config
         if config.tls is not None:
             try:
-                self._tls = listening_context(config.tls)
+                self._certificate = Certificate(config.tls)
             except FileProblem as err:
                 raise ConfigError([f"tls.{err.field}: {err}"]) from None
+        tls = None if self._certificate is None else self._certificate.context
         door = self.parts.door
         if door is not None:
             await door.open()
@@ -118,9 +118,9 @@ class App:
             lambda: ClientConnection(front),
             host,
             port,
-            ssl=self._tls,
+            ssl=tls,
             # A handshake is held to what a head is held to.
-            ssl_handshake_timeout=config.timeouts.head_s if self._tls is not None else None,
+            ssl_handshake_timeout=config.timeouts.head_s if tls is not None else None,
             backlog=BACKLOG,
         )
         self.port = self._server.sockets[0].getsockname()[1]
@@ -242,11 +242,12 @@ class App:
         """
         try:
             config = self.read_again() if self.read_again is not None else self.config
-            reload.adopt(self.parts, config, self._tls, self._emulated_replicas)
+            prepared = reload.prepare(self.parts, config)
         except ConfigError as err:
             self.metrics.reloaded(False)
             log_event(logging.ERROR, "reload refused", problems=err.problems)
             raise
+        reload.commit(self.parts, prepared, self._certificate, self._emulated_replicas)
         self.config = config
         self.parts.log.reopen()
         self.metrics.reloaded(True, config_hash(config))

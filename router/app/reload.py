@@ -1,29 +1,44 @@
 """A reload: what differs between the configuration in force and the new one, swapped in.
 
-Everything that can fail comes first; then one swap after the other, none of which can. Must never:
-leave half of each in force.
+`prepare` does everything that can fail, on new objects; `commit` puts them in force, one swap after
+the other, none of which can fail. Must never: leave half of each in force.
 """
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
+from policies.contract import PolicyConfigError
+from policies.hedging.contract import make_policy
+from policies.queueing.contract import make_order
 from router.app.parts import Parts, Upstream, keys_of, open_log
+from router.config.keys import KeyLine
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
-from router.config.tls import FileProblem, listening_context
+from router.config.tls import Certificate, FileProblem, listening_context
 from router.core.errors import ConfigError
 from router.dispatch.chooser import Policies
+from router.observe.access_log import AccessLog
 from router.wire.plans import Plans
 
 _FIXED = ("listen", "admin", "emulate", "prefix", "batches")
 
 
-def adopt(
-    parts: Parts, config: Config, tls: ssl.SSLContext | None, emulated: Iterable[ReplicaConfig]
-) -> None:
-    """Put `config` in force. Raises ConfigError, and then nothing has changed."""
+class Prepared(NamedTuple):
+    """A configuration that can be put in force, and what was made for it."""
+
+    config: Config
+    policies: Policies
+    upstream: Upstream
+    keys: Sequence[KeyLine]
+    tls: ssl.SSLContext | None  # with the certificate, where the data port has one
+    log: AccessLog
+
+
+def prepare(parts: Parts, config: Config) -> Prepared:
+    """Make what `config` needs. Raises ConfigError; nothing in force has changed then."""
     old = parts.config
     fixed = [name for name in _FIXED if getattr(config, name) != getattr(old, name)]
     if (config.tls is None) != (old.tls is None):
@@ -32,19 +47,39 @@ def adopt(
         fixed.append("queue.enabled")
     if fixed:
         raise ConfigError([f"{name}: cannot change without a restart" for name in fixed])
-    policies = old_policies = parts.policies
-    if config.routing != old.routing:
-        policies = Policies.of(config.routing)
+    policies = parts.policies
+    try:
+        if config.routing != old.routing:
+            policies = Policies.of(config.routing)
+        # Made again where they are adopted, from the same words.
+        make_policy(config.hedging.policy, config.hedging.options)
+        make_order(config.queue.policy, config.queue.options)
+    except PolicyConfigError as err:
+        raise ConfigError([str(err)]) from None
     upstream = Upstream(config)
     keys = keys_of(config)
-    if tls is not None and config.tls is not None:
+    tls = None
+    if config.tls is not None:
         try:
-            listening_context(config.tls)
-            tls.load_cert_chain(config.tls.cert, config.tls.key)
+            tls = listening_context(config.tls)
         except FileProblem as err:
             raise ConfigError([f"tls.{err.field}: {err}"]) from None
+    # The last, because it is the only one that would have to be closed again.
     log = parts.log if config.access_log == old.access_log else open_log(config)
+    return Prepared(config, policies, upstream, keys, tls, log)
 
+
+def commit(
+    parts: Parts,
+    prepared: Prepared,
+    certificate: Certificate | None,
+    emulated: Iterable[ReplicaConfig],
+) -> None:
+    """Put it in force. `certificate`: the data port's."""
+    old, old_policies = parts.config, parts.policies
+    config, policies, upstream, keys, tls, log = prepared
+    if certificate is not None and tls is not None:
+        certificate.in_force = tls
     parts.config = config
     parts.policies = policies
     parts.upstream = upstream

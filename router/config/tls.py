@@ -39,6 +39,25 @@ def listening_context(tls: Tls) -> ssl.SSLContext:
     return context
 
 
+class Certificate:
+    """The certificate of the data port, which a reload replaces.
+
+    A listening socket keeps its context for good, and loading other files into a context may fail
+    half-way. So each handshake is handed the context in force, by the callback for the server's
+    name, which OpenSSL calls whether or not the client names one.
+    """
+
+    def __init__(self, tls: Tls) -> None:
+        """Raises FileProblem."""
+        self.context = self.in_force = listening_context(tls)
+        self.context.sni_callback = self._hand_over
+
+    def _hand_over(
+        self, connection: ssl.SSLObject | ssl.SSLSocket, name: str | None, context: ssl.SSLContext
+    ) -> None:
+        connection.context = self.in_force
+
+
 def replica_context(upstream: Upstream) -> ssl.SSLContext:
     """The context for https replicas. Raises FileProblem."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -37,6 +37,7 @@ class TokenIds:
         self._provider = provider
         self._fleet = fleet
         self._server_name = server_name
+        self._turn = 0  # of the replicas that can be asked
 
     def ask(
         self,
@@ -62,7 +63,11 @@ class TokenIds:
             _bytes(fields.tools),
         )
         return self._provider.ask(
-            facts, done, lora=self._adapter(fields.model), salt=salt, target=self._target()
+            facts,
+            done,
+            lora=self._adapter(fields.model),
+            salt=salt,
+            target=self._target(fields.model),
         )
 
     def _adapter(self, model: str | None) -> str:
@@ -73,12 +78,15 @@ class TokenIds:
                     return model if model in adapters(replica.objects) else ""
         return ""
 
-    def _target(self) -> Target | None:
-        for replica in self._fleet.ready:
-            if replica.engine in ENGINES:
-                name = self._server_name if replica.address.is_tls else None
-                return Target(replica.config.url, name)
-        return None
+    def _target(self, model: str | None) -> Target | None:
+        """A fit replica that serves the model, each in turn: one that fails must not fail all."""
+        able = [r for r in self._fleet.serving(model) if r.engine in ENGINES]
+        if not able:
+            return None
+        self._turn += 1
+        replica = able[self._turn % len(able)]
+        name = self._server_name if replica.address.is_tls else None
+        return Target(replica.config.url, name)
 
 
 def _bytes(raw: msgspec.Raw | None) -> bytes | None:
