@@ -241,6 +241,7 @@ class Line:
                 tokens = max(0, usage.prompt_tokens - (usage.cached_tokens or 0))
         if ticket is not None:
             self.pools.settle(ticket, tokens, output, now, end)
+            ticket.place = None  # the queue may keep the ticket for a while, but not a replica
         elif x.life.attempts:
             last = x.life.attempts[-1]
             place = cast(Replica, last.at) if replica is None else replica

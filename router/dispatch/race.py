@@ -318,9 +318,9 @@ class Race:
         if reason in UNSENT and x.wait_again(leg.replica):
             d.metrics.retries(reason)
             return
-        if step is Step.ELSEWHERE and self._can_send_again() and not self._others():
-            if self._wait_for_probe(self.life.blame):
-                return
+        is_last = step is Step.ELSEWHERE and self._can_send_again() and not self._others()
+        if is_last and self._wait_for_probe(self.life.blame):
+            return
         x.answer_failure(self.life.blame)
 
     def _end_attempt(self, leg: Leg, reason: Reason, *, reused: bool, received: bool) -> Step:

@@ -162,7 +162,7 @@ async def test_without_a_list_it_serves_nothing_beside_others() -> None:
 @scenario
 async def test_back_from_an_outage_it_serves_another_model() -> None:
     stays, changes = Engine("a"), Engine("b")
-    async with fleet(stays, changes, fall=1) as router:
+    async with fleet(stays, changes, fall=1, queue=False) as router:
         assert (await ask(router, "b")).status == 200
         changes.control.status = 503
         replica = router.app.parts.fleet.replicas["r1"]
