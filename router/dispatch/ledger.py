@@ -86,7 +86,7 @@ class Ledger:
         waited_s = exchange.waited_s(now)
         log.write(
             Record(
-                exchange.arrived_wall,
+                time() - (now - arrived),
                 exchange.request_id.decode("ascii"),
                 client.peer,
                 head.method.decode("ascii"),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tests.harness.behaviours import echo
 from tests.harness.messages import post_json
-from tests.harness.running import running, scenario
+from tests.harness.running import TOLD_NOTHING, running, scenario
 
 PATH = "/v1/chat/completions"
 
 
 @scenario
 async def test_the_last_one_wins() -> None:
-    async with running(echo) as router:
+    async with running(echo, replica=TOLD_NOTHING) as router:
         good = b'{"model": "nobody", "model": "m"}'
         assert (await router.ask(post_json(PATH, good))).json()["body"].encode() == good
         answer = await router.ask(post_json(PATH, b'{"model": "m", "model": "nobody"}'))
@@ -21,6 +21,6 @@ async def test_the_last_one_wins() -> None:
 
 @scenario
 async def test_so_does_an_escaped_spelling() -> None:
-    async with running(echo) as router:
+    async with running(echo, replica=TOLD_NOTHING) as router:
         answer = await router.ask(post_json(PATH, b'{"model": "m", "mod\\u0065l": "nobody"}'))
         assert answer.status == 404
