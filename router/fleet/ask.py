@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
@@ -29,6 +29,7 @@ Problem = Literal["refused", "timeout", "too_large", "status", "garbage", "nothi
 _PIECE = 16 * 1024  # of an answer between two turns of the event loop
 _IDLE_S = 3.0  # a connection is used again; servers close idle ones after 5 s (uvicorn)
 
+Resolve = Callable[[], Awaitable[list[str]]]
 Sink = Callable[[bytes], bool]  # takes a piece; False: too much
 
 
@@ -45,6 +46,8 @@ class Asker:
 
     def __init__(self, config: Config, token: str | None, tls: ssl.SSLContext | None) -> None:
         self._sessions: dict[bool, aiohttp.ClientSession] = {}  # by whether connections are kept
+        # Host -> what gives its addresses: the data plane's, which keeps them in a DNS outage.
+        self._names: dict[str, Resolve] = {}
         self.adopt(config, token, tls)
 
     def adopt(self, config: Config, token: str | None, tls: ssl.SSLContext | None) -> None:
@@ -79,6 +82,7 @@ class Asker:
 
         `keep_alive`: the connection may be used again. Raises NoAnswer.
         """
+        self._know(replica)
         session = self._sessions.get(keep_alive) or self._open(keep_alive)
         with _in_one_word():
             async with (
@@ -111,6 +115,7 @@ class Asker:
 
         `authorization`: a line of a head, where no token is configured. Raises NoAnswer.
         """
+        self._know(replica)
         session = self._sessions.get(False) or self._open(False)
         headers = {**self._headers, "content-type": "application/json"}
         if authorization is not None:
@@ -136,13 +141,25 @@ class Asker:
         status = await self.get(replica, path, timeout_s, keep(pieces), size)
         return b"".join(pieces) if status == 200 else None
 
+    def _know(self, replica: Replica) -> None:
+        address = replica.pool.address
+        if address.resolve is not None:
+            self._names[address.host] = address.resolve
+
     def _open(self, keep_alive: bool) -> aiohttp.ClientSession:
         import aiohttp
 
+        from router.fleet.names import Names
+
+        names = Names(self._names)
         if keep_alive:
-            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S)
+            connector = aiohttp.TCPConnector(
+                limit=0, keepalive_timeout=_IDLE_S, resolver=names, use_dns_cache=False
+            )
         else:
-            connector = aiohttp.TCPConnector(limit=0, force_close=True)
+            connector = aiohttp.TCPConnector(
+                limit=0, force_close=True, resolver=names, use_dns_cache=False
+            )
         session = self._sessions[keep_alive] = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),

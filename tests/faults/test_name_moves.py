@@ -20,7 +20,7 @@ from tests.harness.messages import (
     role,
     token,
 )
-from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection
+from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection, eventually
 from tests.harness.running import running, scenario
 
 HOST = "replica.test"  # RFC 6761: no name server knows it
@@ -153,3 +153,21 @@ async def json_once(connection: ReplicaConnection) -> None:
 def started(made: Named) -> Named:
     made.start()
     return made
+
+
+@scenario
+async def test_probes_keep_the_last_answer_too() -> None:
+    """In a DNS outage a replica that serves must not be taken down by its probes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resolve, "TTL_S", 0.0)
+        names = Names("127.0.0.1")
+        replica = started(Named("127.0.0.1", json_once))
+        async with running(replica, health={"interval_s": 0.02, "fall": 1}) as router:
+            health = router.app.parts.fleet.replicas["r0"].health
+            names.addresses = None
+            streak = health.probe_streak
+            await eventually(
+                lambda: health.probe_streak < 0 or health.probe_streak > streak + 5, "more probes"
+            )
+            assert health.up
+            assert (await router.ask(chat())).status == 200
