@@ -58,7 +58,7 @@ class Engine:
         self.scrapes += 1
         self.generated += 10 if self.counts else 0
         text = (
-            "vllm:num_requests_running 4.0\nvllm:num_requests_waiting 2.0\n"
+            "vllm:num_requests_running 4.0\nvllm:num_requests_waiting 0.0\n"
             f"vllm:generation_tokens_total {self.generated}.0\n"
         )
         await connection.send(response(body=text.encode(), content_type="text/plain"))
@@ -144,7 +144,7 @@ async def test_a_timeout_counts_only_while_it_is_silent(stream: bool, works: boo
         engine.replica(),
         health=HEALTH,
         polling=POLLED,
-        timeouts={"first_token_s": 0.6},
+        timeouts={"first_token_s": 0.6, "whole_s": 0.6},
     ) as router:
         await eventually(lambda: engine.scrapes > 2, "polls")
         asks = [router.ask(chat(stream=stream)) for _ in range(2)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.harness.messages import completion, request
 from tests.harness.replica import ReplicaConnection
-from tests.harness.running import running, scenario
+from tests.harness.running import TOLD_NOTHING, running, scenario
 
 SIZE = 200_000
 
@@ -17,7 +17,7 @@ async def test_it_is_rejoined() -> None:
 
     body = b'{"model": "m", "prompt": "' + b"x" * SIZE + b'"}'
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
-    async with running(behave) as router:
+    async with running(behave, replica=TOLD_NOTHING) as router:
         asked = request(
             "/v1/completions",
             "Transfer-Encoding: chunked",

@@ -11,7 +11,7 @@ from router.core.errors import Reason
 from tests.harness.behaviours import echo
 from tests.harness.messages import post_json
 from tests.harness.replica import HostileReplica
-from tests.harness.running import assert_error, running, scenario
+from tests.harness.running import TOLD_NOTHING, assert_error, running, scenario
 
 PATH = "/v1/chat/completions"
 
@@ -52,7 +52,7 @@ async def test_unknown_is_openai_shaped() -> None:
 
 @scenario
 async def test_missing_passes_with_one_pool() -> None:
-    async with running(echo, echo) as router:
+    async with running(echo, echo, replica=TOLD_NOTHING) as router:
         answer = await router.ask(post_json(PATH, {"messages": []}))
         assert answer.json()["body"] == '{"messages": []}'
 
