@@ -268,7 +268,7 @@ def test_without_scipy_it_says_what_to_install(
         return real(name, *args, **kwargs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(MissingExtra, match=r"scipy.*hedgerow\[replay\]"):
+    with pytest.raises(MissingExtra, match=r"scipy.*\[replay\]"):
         fitted(tmp_path, records)
 
 
