@@ -25,7 +25,7 @@ def append(body: list[bytes], members: bytes) -> list[bytes] | None:
     """
     if not body:
         return None
-    if _OPENING.match(body[0]) is None:
+    if not body[0].startswith(b"{") and _OPENING.match(body[0]) is None:
         # The brace may stand behind pieces of nothing but space.
         return append([b"".join(body)], members) if len(body) > 1 else None
     piece = body[-1]

@@ -84,15 +84,15 @@ _DROPPED: Final = Told(b"", b"", True, 0)
 
 def dialect_of(replica: Replica) -> str:
     """The dialect in which a replica is told a priority; NONE: it is told nothing."""
+    if replica.refuses_priority:
+        return NONE
     configured = replica.config.priority
-    if replica.refuses_priority or configured == NONE:
+    if configured is not None:
+        return configured
+    if replica.by_priority is False and replica.engine == "sglang":
         return NONE
     dialect = spoken(replica)
-    if dialect == UNKNOWN or (
-        configured is None and replica.by_priority is False and replica.engine == "sglang"
-    ):
-        return NONE
-    return dialect
+    return NONE if dialect == UNKNOWN else dialect
 
 
 def keeps_numbers(replica: Replica) -> bool:
