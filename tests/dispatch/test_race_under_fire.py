@@ -16,13 +16,20 @@ from typing import Any, cast
 import h11
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
 from bench.overhead.internal import Memory
-from policies.queueing.ticket import ENDED
+from policies.queueing.ticket import ENDED, SENT
 from router.config.model import Config, Hedging, Queue, QueueGates, Retry
 from router.config.model import Replica as ReplicaConfig
 from router.core.lease import Lease
+from router.dispatch.attempts import Phase
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.hedger import Hedger
@@ -341,6 +348,14 @@ class Fire(RuleBasedStateMachine):
 
     # -- what must hold -----------------------------------------------------------------------
 
+    @invariant()
+    def the_ticket_is_where_the_answer_comes_from(self) -> None:
+        if not hasattr(self, "aio") or self.ticket is None or self.ticket.state != SENT:
+            return
+        winner = self.exchange.life.winner
+        if winner is not None and winner.phase != Phase.ENDED:
+            assert self.exchange.answered_by in (None, self.ticket.place)
+
     def teardown(self) -> None:
         if not hasattr(self, "aio"):
             return
@@ -352,7 +367,7 @@ class Fire(RuleBasedStateMachine):
         assert self.exchange.ticket is None
         if self.ticket is not None:
             assert self.ticket.state == ENDED
-            assert self.exchange.answered_by in (None, self.ticket.place)
+            assert self.ticket.place is None, "the queue keeps a replica"
         if self.dispatcher.line is not None:
             assert self.dispatcher.line.pools.waiting == 0
         for lease in self.others:
