@@ -86,7 +86,8 @@ def settings(*urls: str, **fields: Any) -> Config:
             "polling": clocks.polling(),
             "access_log": AccessLog(path=""),
             "drain": Drain(lame_duck_s=0.0, grace_s=5.0),
-            **fields, "queue": clocks.queue(fields.get("queue")),
+            **fields,
+            "queue": clocks.queue(fields.get("queue")),
         }
     )
 
