@@ -124,6 +124,11 @@ def test_what_waits_waits_in_the_router(seen: dict[Setting, Seen], setting: Sett
     assert max(seen[NOBODY].waiting) > TARGET + 1, "the engines were not saturated"
 
 
+def milliseconds(values: Sequence[float], q: float) -> str:
+    """A quantile for the table; `-`: on a slow machine no batch stream fits into the window."""
+    return f"{1000 * at(values, q):.0f}" if values else "-"
+
+
 def table(rounds: Rounds) -> str:
     """What urgency brings and costs, and how far that is from the goals."""
     found = {setting: Seen.of_all(several) for setting, several in rounds.items()}
@@ -138,7 +143,7 @@ def table(rounds: Rounds) -> str:
             [
                 setting.name,
                 *(f"{1000 * at(one.urgent_s, q):.0f}" for q in (0.5, 0.99)),
-                *(f"{1000 * at(one.batch_per_token_s, q):.0f}" for q in (0.5, 0.99)),
+                *(milliseconds(one.batch_per_token_s, q) for q in (0.5, 0.99)),
                 f"{one.batch_tokens / one.seconds:.0f}",
                 str(one.preemptions),
                 f"{sum(one.waiting) / len(one.waiting):.1f}",
