@@ -34,8 +34,8 @@ wheel: $(TOOLS)/.installed  ## dist/: an sdist, and the manylinux wheel built fr
 	PATH=$(CURDIR)/$(TOOLS)/bin:$$PATH auditwheel repair --wheel-dir dist build/dist/*.whl
 	mv build/dist/*.tar.gz dist
 
-check-install: wheel  ## every way to install it, each in a fresh environment; asks a question
-	$(PYTHON) -m tests.install $(CURDIR)/$(TOOLS)/bin
+check-install: wheel  ## every way to install it, in fresh environments; PYTHONS=this: one CPython
+	$(PYTHON) -m tests.install $(CURDIR)/$(TOOLS)/bin $(PYTHONS)
 
 check-install-trixie:  ## the same on Debian 13 with Python 3.13, in a new root; needs root
 	sh tests/install/trixie.sh build/trixie

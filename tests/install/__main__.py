@@ -7,7 +7,7 @@ For each CPython found: `pip install .`, compiled. For the one that runs this ch
 - `pipx install .`, which runs `pip install .` in an environment that pipx makes. It is told not to
   compile: the first way has compiled the same sources with the same commands.
 
-Arguments: the folder of the tools (pipx). Exit status 1 if a step failed; the others still run.
+Arguments: the folder of the tools (pipx), and `this` to leave the other CPythons out. Exit status 1 if a step failed; the others still run.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ def _use(environment: Environment, build: str) -> None:
     session.ask(environment.command, VERSION, build)
 
 
-def main(tools: Path) -> int:
+def main(tools: Path, *, only_this: bool) -> int:
     this = this_python()
-    others = other_pythons(this)
+    others = [] if only_this else other_pythons(this)
     versions = ", ".join(python.version for python in (this, *others))
-    print(f"CPython versions found: {versions}", flush=True)
+    print(f"CPython versions tested: {versions}", flush=True)
     steps: list[tuple[str, Python, Callable[[], None]]] = [
         ("pip install .", this, lambda: from_source(this)),
         ("pip install dist/*.whl", this, lambda: from_wheel(this)),
@@ -103,4 +103,4 @@ def main(tools: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), only_this=sys.argv[2:] == ["this"]))
