@@ -7,7 +7,8 @@ For each CPython found: `pip install .`, compiled. For the one that runs this ch
 - `pipx install .`, which runs `pip install .` in an environment that pipx makes. It is told not to
   compile: the first way has compiled the same sources with the same commands.
 
-Arguments: the folder of the tools (pipx), and `this` to leave the other CPythons out. Exit status 1 if a step failed; the others still run.
+Arguments: the folder of the tools (pipx), and `this` to leave the other CPythons out. Exit status 1
+if a step failed; the others still run.
 """
 
 from __future__ import annotations
