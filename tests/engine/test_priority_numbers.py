@@ -24,7 +24,7 @@ Engines = tuple[Engine, Engine]
 
 CLASS_S = 300.0  # between the deadlines of two classes
 PER_S = 10  # units of a number in a second
-EARLIER_S, LATER_S = 1.0, 60.0  # of the requests around; the router's arrive within the latter
+EARLIER_S, LATER_S = 1.0, 30.0  # of the requests around; the router's arrive within the latter
 LONG, SHORT = 600, 6  # tokens: of those that hold the slots, of those that wait for one
 FIRST = -(2**31)  # a request that holds a slot is not to be put back
 WITHIN_S = 60.0
@@ -58,7 +58,7 @@ def test_each_class_has_its_number(engines: Engines, tmp_path: Path) -> None:
     with configured(config, tmp_path) as router:
         order = asyncio.run(served(engine, router))
     for what, (_, _, later_s) in ROUTED.items():
-        before, after = order.index(f"{later_s} earlier"), order.index(f"{later_s} later")
+        before, after = order.index(f"{what} earlier"), order.index(f"{what} later")
         assert before < order.index(what) < after, f"{what}: {later_s} in {order}"
 
 
@@ -81,19 +81,16 @@ async def served(engine: Engine, router: Hedgerow) -> list[str]:
         ]
         await until(engine, running=SLOTS, waiting=0)
         async with asyncio.TaskGroup() as group:
-            beside: dict[str, float] = {}
-            for _, _, later_s in ROUTED.values():
-                beside[f"{later_s} earlier"] = later_s - EARLIER_S
-                beside[f"{later_s} later"] = later_s + LATER_S
-            now = time() - EPOCH
-            for name, seconds in beside.items():
-                body = bodies.chat(name, SHORT, priority=round(PER_S * (now + seconds)))
-                group.create_task(ask(engine.url, name, {}, body))
-            for count, (name, (headers, more, _)) in enumerate(ROUTED.items(), 1):
+            for count, (name, (headers, more, later_s)) in enumerate(ROUTED.items(), 1):
+                now = time() - EPOCH
+                for word, seconds in (("earlier", -EARLIER_S), ("later", LATER_S)):
+                    number = round(PER_S * (now + later_s + seconds))
+                    beside = bodies.chat(f"{name} {word}", SHORT, priority=number)
+                    group.create_task(ask(engine.url, f"{name} {word}", {}, beside))
                 body = bodies.chat(name, SHORT, **more)
                 group.create_task(ask(router.url, name, headers, body))
                 # One after the other: who of a user's is second must be known.
-                await until(engine, running=SLOTS, waiting=len(beside) + count)
+                await until(engine, running=SLOTS, waiting=3 * count)
             holding[0].cancel()
         for task in holding:
             task.cancel()
