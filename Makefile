@@ -5,10 +5,6 @@ BIN := $(VENV)/bin
 COMPILED := build/compiled
 TOOLS := build/tools
 IN_COMPILED := cd $(COMPILED) && PYTHONPATH=$(CURDIR)/$(COMPILED)
-# Ratios of times on shared cores, and the rounding of a CPU engine, vary: a test that fails is
-# printed, and has to pass once more, with fresh engines and the machine to itself.
-ENGINE_TESTS := $(BIN)/python -m pytest tests/engine \
-    -o addopts="--strict-config --strict-markers -q" -s
 SOURCES := $(shell find router policies bench tests -name '*.py')
 
 .PHONY: run test test-compiled check check-install check-install-trixie wheel test-engine \
@@ -41,7 +37,7 @@ check-install-trixie:  ## the same on Debian 13 with Python 3.13, in a new root;
 	sh tests/install/trixie.sh build/trixie
 
 test-engine: $(VENV)/.installed-dev  ## two real vLLM engines on the CPU, behind the router
-	$(ENGINE_TESTS) || $(ENGINE_TESTS) --last-failed
+	$(BIN)/python -m pytest tests/engine -o addopts="--strict-config --strict-markers -q" -s
 
 bench-overhead: $(COMPILED)/.built  ## CPU per request and per token, beside every peer found
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench overhead

@@ -24,7 +24,7 @@ Engines = tuple[Engine, Engine]
 
 CLASS_S = 300.0  # between the deadlines of two classes
 PER_S = 10  # units of a number in a second
-EARLIER_S, LATER_S = 1.0, 30.0  # of the requests around; the router's arrive within the latter
+EARLIER_S, LATER_S = 1.0, 15.0  # of the requests around; the router's arrive within the latter
 LONG, SHORT = 900, 6  # tokens: of those that hold the slots, of those that wait for one
 FIRST = -(2**31)  # a request that holds a slot is not to be put back
 WITHIN_S = 60.0
