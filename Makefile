@@ -5,7 +5,12 @@ BIN := $(VENV)/bin
 COMPILED := build/compiled
 TOOLS := build/tools
 IN_COMPILED := cd $(COMPILED) && PYTHONPATH=$(CURDIR)/$(COMPILED)
+# Two workers: most tests wait for something. All tests of a file run in one worker.
+PARALLEL := -n 2 --dist loadfile
 SOURCES := $(shell find router policies bench tests -name '*.py')
+
+# Every process that a test starts would compile its imports anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run test test-compiled check check-install check-install-trixie wheel test-engine \
     bench-overhead bench-fleet bench-hedging bench-priority clean
@@ -14,10 +19,10 @@ run: $(VENV)/.installed  ## a router in front of three emulated engines
 	$(BIN)/hedgerow serve --emulate 3
 
 test: $(VENV)/.installed-dev  ## every test that needs no real engine
-	$(BIN)/python -m pytest tests
+	$(BIN)/python -m pytest tests $(PARALLEL)
 
 test-compiled: $(COMPILED)/.built  ## the same tests with the hot path in C
-	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m pytest tests
+	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m pytest tests $(PARALLEL)
 
 check: $(VENV)/.installed-dev  ## lint and types
 	$(BIN)/ruff check .

@@ -9,7 +9,8 @@ Rules:
    poll counted, and those that were granted since and have no lease yet.
 2. A whole (not streamed) attempt that no poll has taken over shows nothing, and the gauges that
    would show it lag. As far as the engine has free slots it is presumed to run, so the end of one
-   lets the next one go without a poll. What the last poll saw waiting waits. The presumption ends
+   lets the next one go without a poll. What the last poll saw waiting waits; one that it did not see
+   waits again where more streams run by now than leave it a slot. The presumption ends
    where the unseen attempts have more than `UNSEEN` uncached prompt tokens, or twice as many as the
    engine was seen to prefill between two polls: they would wait for their prefill.
 3. The batch rule holds only where the engine has a free slot: a request without one cannot be
@@ -57,6 +58,7 @@ class Facts:
         "reach_tokens",
         "seen",
         "slots",
+        "taken",
         "tokens",
         "unseen",
         "unseen_tokens",
@@ -73,7 +75,8 @@ class Facts:
         self.unseen = 0  # of those that wait: whole attempts that no poll has taken over, ...
         self.unseen_tokens = 0
         self.reach_tokens = UNSEEN  # ... so many of which may be presumed to run
-        self.seen = 0  # whole attempts that the last poll saw waiting
+        self.taken = 0  # whole attempts that a poll has taken over ...
+        self.seen = 0  # ... and those of them that the last poll saw waiting
         # Not read with the rest: only a poll changes them.
         self.slots: float = UNLIMITED
         self.is_guess = False  # nobody knows the slots
@@ -89,6 +92,7 @@ class Facts:
         self.load = place.load
         self.tokens = place.pending_tokens
         self.foreign = place.foreign_waiting
+        self.taken = place.whole_taken
         self.seen = place.whole_seen
         self.unseen = place.whole_fresh + place.whole_older
         if self.unseen:
@@ -140,10 +144,10 @@ def is_open(facts: Facts, rules: ClassRules, learned: int) -> bool:
     else:
         if facts.is_guess:
             slots = max(slots, 2.0 * (load - waiting))
-        if facts.unseen and facts.unseen_tokens < facts.reach_tokens:
-            whole = facts.unseen + facts.seen
-            beyond = int(load - slots)
-            waiting -= whole - max(facts.seen, min(whole, beyond))
+        whole = facts.unseen + facts.taken
+        if whole and facts.unseen_tokens < facts.reach_tokens:
+            waiting -= facts.unseen + facts.seen
+            waiting += max(facts.seen, min(whole, int(load - slots) - waiting))
     if waiting >= rules.waiting:
         batch = rules.prefill_tokens
         if batch <= 0.0 or load >= slots:

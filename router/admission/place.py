@@ -23,7 +23,8 @@ class Place(Protocol):
     whole_fresh_tokens: int
     whole_older: int
     whole_older_tokens: int
-    whole_seen: int  # ... and those that the last poll saw waiting
+    whole_taken: int  # those that one has taken over, ...
+    whole_seen: int  # ... and of them those that the last poll saw waiting, which are in `waiting`
     polled_tokens: int  # prompt tokens that the engine was seen to take between two polls
     limit: int  # attempts at once
     polls_heard: int  # that came back, or failed

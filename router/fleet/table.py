@@ -446,6 +446,7 @@ class Fleet:
             signals.kv_usage,
             signals.preemptions,
             replica.pending_tokens,
+            replica.inflight,
         )
         replica.cadence_s = replica.cadence.look(now)
         if has_worked(told, signals):

@@ -13,7 +13,8 @@ less; without either it is learned, from what polls show:
    slots are unknown again.
 
 Until something is learned nothing is said: `None`, never 0. For admission there is a guess instead
-(`guess`): `FIRST` requests, or `GROWTH` times what ran at a poll that showed no queue.
+(`guess`): `FIRST` requests, or `GROWTH` times what ran at a poll that showed no queue. A poll that
+shows fewer requests than were sent is older than the last of them, and older than their queue.
 
 Must never: do I/O, or take what is unknown for idle or for full.
 """
@@ -27,7 +28,8 @@ POLLS: Final = 2  # in a row with a queue and no growth ...
 POLLS_PREFILL: Final = 5  # ... where the queue may be prompts on their way into the batch
 PREFILL_TOKENS: Final = 8192  # vLLM 0.32's batch; what waits beyond it may wait for its prefill
 MUCH_MORE: Final = 1.1  # times what an engine was thought to hold
-STEADY: Final = 0.9  # of the most in these polls: an engine that runs less is emptying
+STEADY: Final = 0.9  # of the most in these polls: an engine that runs less is emptying; of what
+# was sent: a poll that shows less came too early
 KV_FULL: Final = 0.8  # share of the cache that is held; from here on what waits waits for room
 KV_LEAST: Final = 0.02  # below it the share says too little of what would fit
 SMOOTHING: Final = 0.25  # of a poll, in what is learned
@@ -72,9 +74,11 @@ class LearnedCapacity:
         kv_usage: float | None = None,
         preemptions: int | None = None,
         tokens: int = 0,
+        sent: int = 0,
     ) -> None:
         """One poll: everybody's requests at the engine, the share of its KV cache that they hold,
-        and its preemptions so far. None: it did not say. `tokens`: of prompts that wait there."""
+        and its preemptions so far. None: it did not say. `tokens`: of prompts that wait there.
+        `sent`: our own requests under way there, when the poll came back."""
         before, self._preemptions = self._preemptions, preemptions
         has_preempted = before is not None and preemptions is not None and preemptions > before
         if running is None or waiting is None:
@@ -86,7 +90,8 @@ class LearnedCapacity:
             self._is_sure = self._is_sure and running <= MUCH_MORE * self._full
             self._full = float(running)
         if not waiting:
-            self.guess = max(self.guess, GROWTH * running)
+            if running >= STEADY * sent:
+                self.guess = max(self.guess, GROWTH * running)
             self._queued = 0
             return
         if not running:

@@ -17,7 +17,7 @@ from router.dispatch.body_edit import append
 from router.dispatch.usage_ask import DIALECTS, MEMBERS, replaced
 
 ENGINES = sorted(DIALECTS)
-ABSENT = object()
+ABSENT: Any = "nothing said"
 DEFAULTS = {"vllm": (True, False), "sglang": (False, False), "trtllm": (True, True)}
 
 

@@ -67,7 +67,9 @@ class Seen:
     """What was seen in one run, or in several of one kind."""
 
     urgent_s: list[float] = field(default_factory=list)  # to first tokens
-    batch_s: list[float] = field(default_factory=list)  # ... of those due in the same time
+    # What each of them waited, of what the batch request waited that was due nearest in time. The
+    # queue grows while they come, so that others would be no equals.
+    gaps: list[float] = field(default_factory=list)
     batch_per_token_s: list[float] = field(default_factory=list)
     batch_tokens: int = 0
     seconds: float = 0.0
@@ -80,7 +82,7 @@ class Seen:
         whole = cls()
         for one in several:
             whole.urgent_s += one.urgent_s
-            whole.batch_s += one.batch_s
+            whole.gaps += one.gaps
             whole.batch_per_token_s += one.batch_per_token_s
             whole.batch_tokens += one.batch_tokens
             whole.seconds += one.seconds
@@ -150,11 +152,13 @@ class Saturation:
         for one in self._batch:
             times = one.answer.token_times
             seen.batch_tokens += sum(count for when, count in times if begun <= when < ended)
-            if times and urgent[0].due <= one.due <= urgent[-1].due:
-                seen.batch_s.append(one.first_s)
             is_whole = one.answer.text != ""
             if is_whole and len(times) > 1 and begun <= times[0][0] and times[-1][0] < ended:
                 seen.batch_per_token_s.append(one.per_token_s)
+        begun_batch = [one for one in self._batch if one.answer.token_times]
+        for one in urgent:
+            equal = min(begun_batch, key=lambda other: abs(other.due - one.due))
+            seen.gaps.append(one.first_s / equal.first_s)
         return seen
 
     # -- who asks -----------------------------------------------------------------------------

@@ -4,11 +4,13 @@ The same traffic in front of the same engines, with the router's queue, with num
 with both and with neither, in turns. Ratios are judged, never times: all of it shares a few cores.
 And the ratios of runs that came one after the other, the median of all rounds: the seconds in which
 the whole machine stood still are one run's, and would be its slowest requests' alone.
+`HEDGEROW_PRIORITY_ROUNDS` in the environment is the number of rounds; three tell more than one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,7 +27,8 @@ from tests.engine.saturation import CLIENTS, Saturation, Seen, at
 
 Engines = tuple[Engine, Engine]
 
-ROUNDS = 3  # of all settings, each of the same seed for all
+# Of all settings, each of the same seed for all. One takes two minutes.
+ROUNDS = int(os.environ.get("HEDGEROW_PRIORITY_ROUNDS", "1"))
 RATE = 6.0  # urgent requests in a second; in tokens a fraction of what the engines make
 REQUESTS = 52  # ... in a run
 TARGET = 3  # requests that wait at an engine; batch has a target of its own, 1
@@ -113,8 +116,7 @@ def test_urgent_requests_begin_soon(rounds: Rounds, setting: Setting) -> None:
 
 def test_equals_wait_equally(seen: dict[Setting, Seen]) -> None:
     """Nothing but its class makes a request early: not its shape, its client or its moment."""
-    control = seen[EQUAL]
-    gap = at(control.urgent_s, 0.5) / at(control.batch_s, 0.5)
+    gap = at(seen[EQUAL].gaps, 0.5)
     assert 1 / NO_GAP <= gap <= NO_GAP, f"{gap:.2f}"
 
 
@@ -152,7 +154,7 @@ def table(rounds: Rounds) -> str:
         )
     without, control = found[NOBODY], found[EQUAL]
     p50, p99 = (share(rounds, BOTH, q) for q in (0.5, 0.99))
-    gap = at(control.urgent_s, 0.5) / at(control.batch_s, 0.5)
+    gap = at(control.gaps, 0.5)
     return "\n".join(
         [
             f"Urgent requests among batch, two real engines, {datetime.now():%Y-%m-%d %H:%M}",
@@ -162,6 +164,6 @@ def table(rounds: Rounds) -> str:
             f"both against nobody, median of {ROUNDS} rounds: "
             f"p50 {p50:.3f} of it (goal {P50_SHARE:.3f} at most), "
             f"p99 {p99:.3f} (goal {P99_SHARE:.3f})",
-            f"all of them batch: p50 {gap:.2f} of what the others wait (goal 1)",
+            f"all of them batch: p50 {gap:.2f} of what the nearest other waits (goal 1)",
         ]
     )

@@ -1,8 +1,9 @@
 """The number an engine is told, to some seconds, by the order in which it then serves.
 
-One slot of the engine is free at a time. Requests that the engine gets directly, with a number
-somewhat lower and somewhat higher than what the router is to tell, stand around each of the
-router's. vLLM's number is a virtual deadline in tenths of a second.
+All wait while the engine's core stands still and its slots are taken; then one slot is free at a
+time. Requests that the engine gets directly, with a number somewhat lower and somewhat higher than
+what the router is to tell, stand around each of the router's. vLLM's number is a virtual deadline
+in tenths of a second.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import httpx
 from router.core.urgency import NORMAL, stepped
 from router.dispatch.engine_numbers import CRITICAL_AHEAD_S, EPOCH
 from tests.engine import bodies
+from tests.engine.cores import stopped
 from tests.engine.fleet import SLOTS, Engine, Hedgerow, configured
 from tests.engine.load import CHAT
 
@@ -24,8 +26,8 @@ Engines = tuple[Engine, Engine]
 
 CLASS_S = 300.0  # between the deadlines of two classes
 PER_S = 10  # units of a number in a second
-EARLIER_S, LATER_S = 1.0, 15.0  # of the requests around; the router's arrive within the latter
-LONG, SHORT = 900, 6  # tokens: of those that hold the slots, of those that wait for one
+EARLIER_S, LATER_S = 1.0, 5.0  # of the requests around; the router's arrive within the latter
+LONG, SHORT = 900, 3  # tokens: of those that hold the slots, of those that wait for one
 FIRST = -(2**31)  # a request that holds a slot is not to be put back
 WITHIN_S = 60.0
 
@@ -81,21 +83,33 @@ async def served(engine: Engine, router: Hedgerow) -> list[str]:
         ]
         await until(engine, running=SLOTS, waiting=0)
         async with asyncio.TaskGroup() as group:
-            for count, (name, (headers, more, later_s)) in enumerate(ROUTED.items(), 1):
-                now = time() - EPOCH
-                for word, seconds in (("earlier", -EARLIER_S), ("later", LATER_S)):
-                    number = round(PER_S * (now + later_s + seconds))
-                    beside = bodies.chat(f"{name} {word}", SHORT, priority=number)
-                    group.create_task(ask(engine.url, f"{name} {word}", {}, beside))
-                body = bodies.chat(name, SHORT, **more)
-                group.create_task(ask(router.url, name, headers, body))
-                # One after the other: who of a user's is second must be known.
-                await until(engine, running=SLOTS, waiting=3 * count)
+            with stopped(engine):
+                for count, (name, (headers, more, later_s)) in enumerate(ROUTED.items(), 1):
+                    now = time() - EPOCH
+                    for word, seconds in (("earlier", -EARLIER_S), ("later", LATER_S)):
+                        number = round(PER_S * (now + later_s + seconds))
+                        beside = bodies.chat(f"{name} {word}", SHORT, priority=number)
+                        group.create_task(ask(engine.url, f"{name} {word}", {}, beside))
+                    body = bodies.chat(name, SHORT, **more)
+                    # Each is another user's, so that it steps back behind nobody's request.
+                    whose = {"x-user-id": name.replace(" ", "-"), **headers}
+                    group.create_task(ask(router.url, name, whose, body))
+                    # One after the other: who of a user's is second must be known.
+                    await until_sent(http, router, count)
+            await until(engine, running=SLOTS, waiting=3 * len(ROUTED))
             holding[0].cancel()
+        assert not any(task.done() for task in holding[1:]), "more slots were free than one"
         for task in holding:
             task.cancel()
         await asyncio.gather(*holding, return_exceptions=True)
     return order
+
+
+async def until_sent(http: httpx.AsyncClient, router: Hedgerow, count: int) -> None:
+    """Returns when the router has sent the engine so many."""
+    async with asyncio.timeout(WITHIN_S):
+        while (await http.get(f"{router.admin}/replicas")).json()[0]["inflight"] < count:
+            await asyncio.sleep(0.05)
 
 
 async def until(engine: Engine, *, running: int, waiting: int) -> None:

@@ -81,6 +81,14 @@ def test_a_full_cache_or_a_preemption_needs_one_poll() -> None:
     assert unknown.slots is None
 
 
+def test_a_poll_that_is_older_than_what_was_sent_raises_no_guess() -> None:
+    learned = LearnedCapacity()
+    learned.observed(4, 0, sent=11)  # seven may wait there by now
+    assert learned.guess == FIRST
+    learned.observed(10, 0, sent=11)  # one came just now
+    assert learned.guess == GROWTH * 10
+
+
 def test_what_is_not_known_is_guessed_from_what_ran() -> None:
     learned = LearnedCapacity()
     assert (learned.slots, learned.guess) == (None, FIRST)
