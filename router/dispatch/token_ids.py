@@ -39,6 +39,10 @@ class TokenIds:
         self._server_name = server_name
         self._turn = 0  # of the replicas that can be asked
 
+    def adopt(self, server_name: str | None) -> None:
+        """Use the TLS server name of a reload for all later questions."""
+        self._server_name = server_name
+
     def ask(
         self,
         kind: str,

@@ -60,12 +60,16 @@ class RemoteTokenizer:
     """Asks replicas. `start` before the first question, `stop` after the last."""
 
     def __init__(self, token: str | None, tls: ssl.SSLContext | None, timeout_s: float = 2.0):
+        self._timeout_s = timeout_s
+        self._session: aiohttp.ClientSession | None = None
+        self.adopt(token, tls)
+
+    def adopt(self, token: str | None, tls: ssl.SSLContext | None) -> None:
+        """Use the credentials of a reload for all later questions."""
         self._headers = {"content-type": "application/json"}
         if token:
             self._headers["authorization"] = f"Bearer {token}"
         self._tls: ssl.SSLContext | bool = tls or True
-        self._timeout_s = timeout_s
-        self._session: aiohttp.ClientSession | None = None
 
     def start(self) -> None:
         """Needs a running event loop."""
