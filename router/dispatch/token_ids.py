@@ -90,7 +90,8 @@ class TokenIds:
         self._turn += 1
         replica = able[self._turn % len(able)]
         name = self._server_name if replica.address.is_tls else None
-        return Target(replica.config.url, name)
+        address = replica.pool.address
+        return Target(replica.config.url, name, address.host, address.resolve)
 
 
 def _bytes(raw: msgspec.Raw | None) -> bytes | None:
