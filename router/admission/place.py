@@ -61,5 +61,6 @@ class Pool(Protocol):
         them. Asked again after every poll."""
 
     def is_blind(self, place: Place) -> bool:
-        """Whether its engine tells nothing, or nothing that is new enough to be believed. Asked
-        again after every poll, whether it told anything or not."""
+        """Whether its engine tells nothing, or nothing that is new enough to be believed; not
+        before a first poll could tell. Asked again after every poll, whether it told anything or
+        not."""

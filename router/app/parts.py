@@ -35,7 +35,7 @@ from router.fleet.poller import Poller
 from router.fleet.probe import Prober
 from router.fleet.replica import Replica
 from router.fleet.resolve import Resolver
-from router.fleet.table import Fleet
+from router.fleet.table import POLLS_AWAITED, Fleet
 from router.fleet.tokens.provider import TokenProvider
 from router.observe.access_log import AccessLog
 from router.observe.events import log_event
@@ -169,6 +169,8 @@ class Parts:
         )
         replica = Replica(config, self.config.health, pool)
         replica.health.await_probe()
+        if self.config.polling.interval_s:
+            replica.polls_awaited = POLLS_AWAITED
         return replica
 
     def watch(self, replica: Replica) -> None:

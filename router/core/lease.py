@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-SETTLE_S: Final = 1.0  # until vLLM 0.32's gauges show what was sent, at the latest
+SETTLE_S: Final = 1.2  # until vLLM 0.32's gauges show what was sent: 1 s at most, and its way
 
 
 class Slots(Protocol):

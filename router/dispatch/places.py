@@ -72,7 +72,9 @@ class Places:
     def is_blind(self, place: Place) -> bool:
         assert isinstance(place, Replica)
         signals = place.signals
-        return signals.running is None and signals.waiting is None
+        if signals.running is not None or signals.waiting is not None:
+            return False
+        return not place.polls_awaited
 
     def served(self) -> Mapping[Place, Iterable[str] | None]:
         """What each replica serves, fit or not: for `Pools.regroup`, whenever the fleet changes."""

@@ -60,6 +60,7 @@ class Replica(Candidate):
         "polled_inflight",
         "polled_tokens",
         "polls",
+        "polls_awaited",
         "polls_heard",
         "pool",
         "progress",
@@ -103,6 +104,7 @@ class Replica(Candidate):
         # Counted by `core/lease.py`.
         self.foreign_load = self.foreign_waiting = 0
         self.polls = self.polls_heard = 0
+        self.polls_awaited = 0  # so many may fail before its engine is one that tells nothing
         self.polled_inflight = self.polled_tokens = 0
         self.whole_fresh = self.whole_fresh_tokens = 0
         self.whole_older = self.whole_older_tokens = 0

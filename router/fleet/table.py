@@ -42,6 +42,8 @@ from router.wire.sweep import NEVER, Register
 RETRY_AFTER_S = 2  # a replica that was just lost is back, or ejected, within seconds
 SUSPICION_S = 1.0  # between two looks at a suspect or an ejected zombie, ...
 WARMING_S = 0.5  # ... and between two steps of a slow start
+POLLS_AWAITED = 3  # in a row that fail, until an engine is taken for one that tells nothing ...
+TELLS_NOTHING = frozenset(("status", "garbage", "nothing"))  # ... or one that fails like this
 LARGE = 64  # replicas; of a larger fleet the next tick passes over all that refused meanwhile
 _KNOWN_MAX = 10_000  # model names remembered through restarts
 _SAME_S = 0.001  # an attempt's own last content is no later sign of work
@@ -448,6 +450,7 @@ class Fleet:
         replica.slots = signals.slots
         self.dialects.noticed(replica)
         self._twins.observed(replica, told)
+        replica.polls_awaited = 0
         poll_counted(replica, poll, signals.running, signals.waiting, now)
         replica.learned.observed(
             signals.running,
@@ -494,6 +497,8 @@ class Fleet:
         self.polls_failed[problem] = self.polls_failed.get(problem, 0) + 1
         self.dialects.noticed(replica)
         poll_failed(replica)
+        if replica.polls_awaited:
+            replica.polls_awaited = 0 if problem in TELLS_NOTHING else replica.polls_awaited - 1
         replica.cadence_s = replica.cadence.look(now)
         if replica.signals is not NO_SIGNALS and now - replica.signals_at > self.stale_s:
             was_asleep = replica.signals.asleep
