@@ -33,8 +33,9 @@ def waiting(line: Line | None) -> int:
 
 
 def batch_lines_waiting(line: Line, model: str) -> int:
-    """How many requests of class batch wait for the replicas of a model."""
-    return line.pools.of(model).depth[BATCH]
+    """How many requests of class batch wait for the replicas of a model. Those that wait for their
+    own key do not count, so that they hold up no other owner; each key has few of them."""
+    return line.pools.of(model).eligible[BATCH]
 
 
 def described(line: Line | None) -> dict[str, Any]:

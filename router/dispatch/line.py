@@ -34,6 +34,7 @@ from router.admission.pools import Pools
 from router.admission.queue import Queue
 from router.config.model import Queue as Config
 from router.core.errors import Reason, RouterError
+from router.core.urgency import BATCH
 from router.dispatch.at_once import at_once
 from router.dispatch.chooser import Chooser
 from router.dispatch.ends import end_of
@@ -104,9 +105,10 @@ class Line:
         """
         model: str | None = x.fields.model
         if owner is None:
-            replica = at_once(
-                self._fleet, self.pools, self._chooser, x.view, x.urgency.rank, x.arrived
-            )
+            may_pass = x.concurrency is None or x.concurrency.may_pass(x.urgency.rank == BATCH)
+            rank, now = x.urgency.rank, x.arrived
+            fleet, pools, chooser = self._fleet, self.pools, self._chooser
+            replica = at_once(fleet, pools, chooser, x.view, rank, now, may_pass)
             return self._offer(x, model or "", None) if replica is None else replica
         return self._offer(x, next(iter(owner.models or ()), model) or "", pinned(owner))
 
@@ -201,6 +203,7 @@ class Line:
             streamed=bool(fields.stream),
             look=partial(self._knowledge.held, view) if view.blocks else None,
             block_tokens=view.block_tokens,
+            concurrency=x.concurrency,
         )
 
     # -- what its race tells ------------------------------------------------------------------
@@ -209,6 +212,9 @@ class Line:
         """An attempt begins; its lease is taken. `is_extra`: it is not its ticket's."""
         ticket = x.ticket
         if ticket is None or is_extra:
+            if x.concurrency is not None and ticket is None and not x.is_counted:
+                x.is_counted = True
+                x.concurrency.take(x.urgency.rank == BATCH, now)
             self.changed(replica)
             return
         if ticket.state == NEW:
@@ -218,8 +224,18 @@ class Line:
         if x.body_bytes > x.limits.retry_body or not x.route.repeatable:
             self.pools.stays(ticket)
 
+    def _uncount(self, x: Exchange, now: float) -> None:
+        """A request without a ticket is at no replica any more."""
+        if x.is_counted:
+            x.is_counted = False
+            assert x.concurrency is not None
+            x.concurrency.give(x.urgency.rank == BATCH, now)
+
     def over(self, x: Exchange, reason: Reason, now: float) -> None:
-        """The request has ended, in whatever way; its leases are released."""
+        """The request has ended, in whatever way; its leases are released. `wake` comes next where
+        its key has limits."""
+        if x.concurrency is not None:
+            self._uncount(x, now)
         ticket = x.ticket
         if ticket is not None:
             x.ticket = None
@@ -262,8 +278,28 @@ class Line:
         begun: list[tuple[Exchange, Leg]] = []
         for replica in self._news.read(now):
             self._begin(self.pools.freed(replica, now), begun, now)
+        if self.pools.is_woken:
+            self._send_woken(begun, now)
         self._go(begun)
         self._arm()
+
+    def wake(self) -> None:
+        """Requests may be sent that their keys' limits blocked: at the end of this turn."""
+        if self.pools.is_woken and self._news.await_reading():
+            self._loop.call_soon(self._settle)
+
+    def _send_woken(self, begun: list[tuple[Exchange, Leg]], now: float) -> None:
+        """Those that a key's limit blocked go where the routing policy wants them, as newcomers
+        do: there may be room at many replicas."""
+        while True:
+            found = self.pools.woken(now)
+            if found is None:
+                break
+            ticket, places = found
+            x = cast("Exchange", ticket.request)
+            replica = self._chooser.choose(x.view, cast(Sequence[Replica], places))
+            self.pools.grant(ticket, replica, now)
+            self._begin([ticket], begun, now)
 
     # -- what the queue tells -----------------------------------------------------------------
 
@@ -281,6 +317,7 @@ class Line:
 
     def _arm(self) -> None:
         """Set the timer to when time alone changes something."""
+        self.wake()
         due = self.pools.next_at
         timer = self._timer
         if timer is not None:
@@ -326,6 +363,7 @@ class Line:
             return False
         self.pools.unreached(replica, now)
         if ticket is None:
+            self._uncount(x, now)
             try:
                 other = self._offer(x, model, None if x.pinned is None else pinned(x.pinned))
             except RouterError:
