@@ -160,7 +160,7 @@ class Tenants:
 
     @property
     def at_replicas(self) -> int:
-        """Requests of keys with limits that their keys' limits count."""
+        """Requests at replicas that limits of keys count, and rows in which others wait."""
         limits = [account.concurrency for account in self._accounts.values()]
         return sum(limit.own + limit.batch + len(limit.rows) for limit in limits)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from router.config.model import Queue
 from router.core.errors import Reason
+from tests.core.under import serving
 from tests.dispatch.test_line import Turnstile, of_normal, queue, waiting
 from tests.faults.test_queue_tenants import bearer, keys_of
 from tests.harness.client import RawClient
@@ -120,6 +122,80 @@ def test_a_blocked_request_expires_with_its_class(tmp_path: Path) -> None:
             assert_error(await second.recv_response(), Reason.QUEUE_TIMEOUT)
             turnstile.open()
             assert (await first.recv_response()).status == 200
+
+    story()
+
+
+@pytest.mark.parametrize("after", [{"concurrency": 3}, {}, None])
+def test_a_reload_while_the_limit_blocks(tmp_path: Path, after: dict[str, Any] | None) -> None:
+    """The limit is another one, or there is none; or the key is gone, and its requests end."""
+
+    @scenario
+    async def story() -> None:
+        turnstile = Turnstile()
+        keys = keys_of(tmp_path, "acme", acme={"concurrency": 1})
+        async with serving(turnstile, queue=queue(), keys=keys) as under:
+            answers = [
+                asyncio.create_task(under.ask(chat(ACME, tag=str(number)))) for number in range(5)
+            ]
+            line = under.app.parts.dispatcher.line
+            assert line is not None
+            await eventually(lambda: line.pools.waiting == 4, "all but one wait")
+            if after is None:
+                keys_of(tmp_path, "other")
+            else:
+                keys_of(tmp_path, "acme", acme=after)
+            await under.app.reload()
+            sent = 1 if after is None else after.get("concurrency", 5)
+            await eventually(lambda: len(turnstile.tags) == sent, "as many as may are sent")
+            assert line.pools.waiting == 5 - sent
+            turnstile.open(5)
+            assert [(await answer).status for answer in answers] == [200] * 5
+
+    story()
+
+
+def test_what_a_key_has_at_replicas_is_given_back(tmp_path: Path) -> None:
+
+    @scenario
+    async def story() -> None:
+        turnstile = Turnstile()
+        keys = keys_of(tmp_path, "acme", acme=TWO)
+        async with running(turnstile, queue=queue(), keys=keys) as router:
+            tenants = router.app.parts.dispatcher.tenants
+            clients = [await ask(router, ACME, tag="acme") for _ in range(6)]
+            await eventually(lambda: len(turnstile.tags) == 2, "two are sent")
+            assert tenants.at_replicas == 2 + 1  # and the row in which the others wait
+            turnstile.open(6)
+            for client in clients:
+                assert (await client.recv_response()).status == 200
+            await eventually(lambda: tenants.at_replicas == 0, "all is given back")
+
+    story()
+
+
+def test_batch_and_chat_of_a_key(tmp_path: Path) -> None:
+    """Batch gets what the chat leaves, also in the queue; no chat is refused because of it."""
+
+    @scenario
+    async def story() -> None:
+        turnstile = Turnstile()
+        keys = keys_of(tmp_path, "acme", acme=TWO)
+        async with running(turnstile, queue=queue(), keys=keys) as router:
+            batch = "x-priority: batch"
+            clients = [await ask(router, ACME, batch, tag="batch")]
+            await eventually(lambda: turnstile.tags == ["batch"], "it is sent")
+            for number in range(3):
+                clients.append(await ask(router, ACME, tag="chat"))
+                sent = min(2, number + 1)
+                await eventually(lambda n=sent: turnstile.tags.count("chat") == n, "as many as may")  # type: ignore[misc]
+            await eventually(lambda: waiting(router) == 1, "the third chat waits")
+            refused = await router.ask(chat(ACME, batch, tag="batch"), "POST")
+            assert_error(refused, Reason.KEY_CONCURRENCY, 429)
+            turnstile.open(4)
+            for client in clients:
+                assert (await client.recv_response()).status == 200
+            assert turnstile.tags == ["batch", "chat", "chat", "chat"]
 
     story()
 
