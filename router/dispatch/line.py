@@ -14,6 +14,9 @@ it at the end of the same turn of the event loop: so no call of the queue happen
 one's consequences, and the leases of all that one call granted are taken before anything else
 happens. Where nobody does, it is told when somebody comes.
 
+A request that passed without a ticket is counted here in its key's limit (`_uncount`), any other
+one by the queue.
+
 There is one timer, for what time alone changes, and none while nobody waits.
 
 Must never: choose among requests (the queue does), or keep a ticket of a request that is over.
@@ -276,10 +279,11 @@ class Line:
         """What has changed in this turn of the event loop is told to the queue."""
         now = monotonic()
         begun: list[tuple[Exchange, Leg]] = []
-        for replica in self._news.read(now):
-            self._begin(self.pools.freed(replica, now), begun, now)
+        changed = self._news.read(now)
         if self.pools.is_woken:
-            self._send_woken(begun, now)
+            self._send_woken(begun, now)  # first, else all of them go where one has just ended
+        for replica in changed:
+            self._begin(self.pools.freed(replica, now), begun, now)
         self._go(begun)
         self._arm()
 

@@ -43,7 +43,7 @@ _REASONS = {
     Verdict.TOKENS: Reason.KEY_TOKENS,
 }
 _WORDS = {
-    Verdict.CONCURRENCY: "this key has as many requests under way as it may",
+    Verdict.CONCURRENCY: "this key has as many requests at replicas as it may",
     Verdict.REQUESTS: "this key has sent as many requests a minute as it may",
     Verdict.TOKENS: "this key has used as many tokens a minute as it may",
 }

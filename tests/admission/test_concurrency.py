@@ -19,6 +19,7 @@ from tests.admission.test_pools import Desk, Fleet
 from tests.admission.world import Spot, World, config, every_class
 
 OPEN: dict[str, Any] = {"waiting": 64, "prefill_tokens": 0}  # a gate
+ONE: dict[str, Any] = {"waiting": 1, "prefill_tokens": 0}
 
 
 def come(world: World, limit: Concurrency | None, **facts: Any) -> Ticket:
@@ -145,7 +146,7 @@ def test_leaving_expiry_and_eviction_while_blocked() -> None:
 def test_a_ticket_that_stood_in_the_line_makes_room_for_a_blocked_one() -> None:
     """The only one that might go leaves: the next one is not forgotten."""
     spot = Spot("a", slots=1)
-    world = World([spot], config(policy="fifo", gates={"waiting": 1, "prefill_tokens": 0}))
+    world = World([spot], config(policy="fifo", gates=ONE))
     blocker = come(world, None, output=500)
     come(world, None, output=500)
     limit = Concurrency(1)
@@ -156,6 +157,46 @@ def test_a_ticket_that_stood_in_the_line_makes_room_for_a_blocked_one() -> None:
     world.run(60.0)
     assert {blocker, blocked} <= set(world.done)
     world.assert_empty()
+
+
+def test_a_ticket_stands_in_the_line_only_while_there_is_a_place_for_it() -> None:
+    """Two classes of a key wait for one place: the one that is sent blocks the other."""
+    world = World([Spot("a", slots=1)], config(policy="strict", gates=ONE))
+    for _ in range(5):
+        come(world, None, number=0.0)
+    limit = Concurrency(1)
+    low, urgent = come(world, limit, number=3.0), come(world, limit, number=0.0)
+    assert (low.blocked_in, urgent.blocked_in) == (None, None)
+    while urgent.state == WAITING:
+        world.run(0.1)
+    assert low.blocked_in is not None
+    world.run(60.0)
+    assert world.order[5:] == [urgent, low]
+    world.assert_empty()
+
+
+def test_what_is_put_back_gives_its_place_back_and_goes_first_again() -> None:
+    world = World([Spot("a")], config(policy="strict", gates=OPEN))
+    limit = Concurrency(1)
+    first, second = come(world, limit), come(world, limit)
+    world._put_back(first)
+    world._after_event()
+    assert (first.state, second.state, limit.own) == (SENT, WAITING, 1)
+    world.run(60.0)
+    assert world.order == [first, first, second]
+    world.assert_empty()
+    assert limit.own == 0
+
+
+def test_blocked_tickets_take_the_order_of_another_policy() -> None:
+    world = World([Spot("a")], config(policy="strict", gates=OPEN))
+    limit = Concurrency(1)
+    come(world, limit)
+    long, short = come(world, limit, output=400), come(world, limit, output=10)
+    world.queue.adopt(config(policy="shortest", gates=OPEN))
+    world.tick()
+    world.run(60.0)
+    assert world.order[1:] == [short, long]
 
 
 def test_a_reload_of_the_limit() -> None:
@@ -247,9 +288,10 @@ STEPS = st.lists(
 def test_whatever_happens_no_limit_is_exceeded_and_nobody_is_forgotten(
     steps: list[tuple[Any, ...]], policy: str, preempts: bool, slots: int
 ) -> None:
+    preemption = {"enabled": preempts, "after_s": 0.1, "budget": 1.0}
     rules: dict[str, Any] = {
-        "gates": {"waiting": 1, "prefill_tokens": 0},
-        "preemption": {"enabled": preempts, "after_s": 0.1},
+        "gates": ONE,
+        "preemption": preemption,
         "classes": every_class(starvation_s=2.0),
     }
     world = World([Spot("a", slots=slots), Spot("b", slots=slots)], config(policy=policy, **rules))

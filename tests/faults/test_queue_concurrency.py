@@ -15,6 +15,7 @@ from tests.dispatch.test_line import Turnstile, of_normal, queue, waiting
 from tests.faults.test_queue_tenants import bearer, keys_of
 from tests.harness.client import RawClient
 from tests.harness.messages import chat
+from tests.harness.reading import Response
 from tests.harness.replica import eventually
 from tests.harness.running import Router, assert_error, running, scenario
 
@@ -170,6 +171,46 @@ def test_what_a_key_has_at_replicas_is_given_back(tmp_path: Path) -> None:
             for client in clients:
                 assert (await client.recv_response()).status == 200
             await eventually(lambda: tenants.at_replicas == 0, "all is given back")
+
+    story()
+
+
+def test_a_blocked_request_goes_where_its_prefix_is(tmp_path: Path) -> None:
+    """Both replicas have room. It does not go where another request of its key has just ended."""
+
+    @scenario
+    async def story() -> None:
+        sites = [Turnstile(), Turnstile()]
+        keys = keys_of(tmp_path, "acme", acme={"concurrency": 1})
+        prompts = [[{"role": "user", "content": f"{name} " * 2000}] for name in ("one", "two")]
+        async with serving(*sites, queue=queue(), keys=keys) as under:
+
+            async def begin(number: int, *fields: str, tag: str) -> asyncio.Task[Response]:
+                data = chat(*fields, tag=tag, messages=prompts[number])
+                return asyncio.create_task(under.ask(data))
+
+            def tags() -> list[str]:
+                return [tag for site in sites for tag in site.tags]
+
+            early = []
+            for number in range(2):
+                early.append(await begin(number, tag=f"early {number}"))
+                await eventually(lambda n=number: len(tags()) == n + 1, "it is sent")  # type: ignore[misc]
+            for site in sites:
+                site.open()
+            assert [(await answer).status for answer in early] == [200, 200]
+            homes = [next(s for s in sites if f"early {n}" in s.tags) for n in range(2)]
+            assert homes[0] is not homes[1]
+            first = await begin(0, ACME, tag="first")
+            await eventually(lambda: "first" in homes[0].tags, "it goes where its prefix is")
+            second = await begin(1, ACME, tag="second")
+            line = under.app.parts.dispatcher.line
+            assert line is not None
+            await eventually(lambda: line.pools.waiting == 1, "it waits for the first")
+            homes[0].open(2)
+            homes[1].open()
+            assert [(await answer).status for answer in (first, second)] == [200, 200]
+            assert "second" in homes[1].tags
 
     story()
 
