@@ -13,7 +13,7 @@ SOURCES := $(shell find router policies bench tests -name '*.py')
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run test test-compiled check check-install check-install-trixie wheel test-engine \
-    bench-overhead bench-fleet bench-hedging bench-priority clean
+    compare-engines bench-overhead bench-fleet bench-hedging bench-priority clean
 
 run: $(VENV)/.installed  ## a router in front of three emulated engines
 	$(BIN)/hedgerow serve --emulate 3
@@ -43,6 +43,9 @@ check-install-trixie:  ## the same on Debian 13 with Python 3.13, in a new root;
 
 test-engine: $(VENV)/.installed-dev  ## two real vLLM engines on the CPU, behind the router
 	$(BIN)/python -m pytest tests/engine -o addopts="--strict-config --strict-markers -q" -s
+
+compare-engines: $(VENV)/.installed-dev  ## saturated engines straight and routed: two hours, resumable
+	$(BIN)/python -m tests.engine.compare build/compare-engines
 
 bench-overhead: $(COMPILED)/.built  ## CPU per request and per token, beside every peer found
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench overhead

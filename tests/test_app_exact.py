@@ -31,11 +31,17 @@ def config(urls: list[str], **prefix: Any) -> Config:
     )
 
 
-async def ask(app: App, text: str) -> None:
-    body = {"model": "emulated", "max_tokens": 4, "messages": [{"role": "user", "content": text}]}
+async def ask(app: App, text: str, model: str = "emulated") -> None:
+    body = {"model": model, "max_tokens": 4, "messages": [{"role": "user", "content": text}]}
     url = f"http://127.0.0.1:{app.port}/v1/chat/completions"
     async with aiohttp.ClientSession() as http, http.post(url, json=body) as answer:
         assert answer.status == 200, await answer.text()
+
+
+async def heard_from(app: App, model: str) -> None:
+    """Wait until KV events have told of blocks on a replica of the model."""
+    ids = [r.id for r in app.parts.fleet.replicas.values() if model in (r.models or ())]
+    await eventually(lambda: any(exact_blocks(app)[id] for id in ids), f"blocks of {model}")
 
 
 def exact_blocks(app: App) -> dict[str, int]:
@@ -71,6 +77,38 @@ async def test_a_prompt_goes_where_the_engine_says_its_blocks_are() -> None:
     finally:
         await app.stop()
         await fleet.stop()
+    assert not any(app.census().values()), app.census()
+
+
+@scenario
+async def test_each_model_has_its_tokens_counted_by_its_own_replicas() -> None:
+    """Two models, two replicas each: an engine refuses to tokenize for a model it does not serve,
+    and a request without token IDs is placed by the approximate index."""
+    models = ("first", "second")
+    fleets = [EmulatedFleet(2, model, ["--kv-events"]) for model in models]
+    app = None
+    try:
+        urls = [url for fleet in fleets for url in await fleet.start()]
+        app = App(config(urls, tokens_wait_s=10.0), seed=1)
+        await app.start()
+        watcher, tokens = app.parts.kv_watcher, app.parts.tokens
+        assert watcher is not None and tokens is not None
+        await eventually(lambda: watcher.connected == 4, "all publishers heard")
+        for n in range(4):
+            for model in models:
+                await ask(app, f"{model}: {LONG} And then? {n}", model)
+                await heard_from(app, model)
+                # The approximate index forgets, so only token IDs find the blocks again.
+                for replica in app.parts.fleet.replicas.values():
+                    app.parts.knowledge.prefixes.clear(replica)
+        assert (tokens.counters.remote, tokens.counters.failed) == (8, 0)
+        served = [r["served"] for r in app.replicas()]
+        assert [sorted(served[:2]), sorted(served[2:])] == [[0, 4], [0, 4]]
+    finally:
+        if app is not None:
+            await app.stop()
+        for fleet in fleets:
+            await fleet.stop()
     assert not any(app.census().values()), app.census()
 
 

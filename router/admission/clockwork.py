@@ -11,7 +11,7 @@ from math import inf
 from typing import Final
 
 from policies.queueing.ticket import CLASSES, ENDED, Ticket
-from router.admission.counts import QueueCounts
+from router.admission.counts import GONE, QueueCounts
 from router.admission.door import Doors
 from router.admission.place import Place, Pool
 from router.admission.preemption import Preemption
@@ -39,7 +39,7 @@ _BLOCKED: Final = "the key had as many requests at replicas as it may until the 
 
 
 class Expired:
-    """A ticket whose time was over while it waited, and what its client is told."""
+    """A ticket whose wait ended without a place, and what its client is told."""
 
     __slots__ = ("error", "ticket")
 
@@ -86,7 +86,8 @@ class Clockwork:
         self._rules = rules
 
     def age(self, ticked: Ticked, now: float) -> None:
-        """Who has waited too long expires, who has waited long is promoted."""
+        """Who has waited too long, or for a removed model, expires; who has waited long is
+        promoted."""
         for lane in list(self._room.active.values()):
             self._age_lane(lane, ticked, now)
         ticket = self._room.next_deadline()
@@ -107,6 +108,7 @@ class Clockwork:
         places = self._pool.eligible(lane.name)
         for place in places:
             self._doors.of(place)
+        refusal = None if places else self._pool.refusal(lane.name)
         absent_since = inf if places else self._pool.absent_since(lane.name)
         for row in lane.all_rows():
             if not row.count:
@@ -116,6 +118,10 @@ class Clockwork:
             gone = now >= gone_at
             many = _AT_ONCE
             eldest = row.eldest()
+            while refusal is not None and eldest is not None and many:
+                self._refuse(eldest, refusal, ticked)
+                many -= 1
+                eldest = row.eldest()
             while eldest is not None and many and (gone or now >= eldest.arrival + own.timeout_s):
                 reason = Reason.NO_REPLICA if gone else Reason.QUEUE_TIMEOUT
                 self._expire(eldest, reason, ticked, now)
@@ -165,6 +171,12 @@ class Clockwork:
             f"{over} (class {NAMES[urgency]}, {now - ticket.arrival:.1f} s)",
             retry_after_s=retry_after_s,
         )
+        ticked.expired.append(Expired(ticket, error))
+
+    def _refuse(self, ticket: Ticket, error: RouterError, ticked: Ticked) -> None:
+        """Its model was removed from the fleet, so no wait would help."""
+        self._room.drop(ticket, ENDED)
+        self._counts.dropped[GONE][ticket.urgency] += 1
         ticked.expired.append(Expired(ticket, error))
 
     def _preempt(self, ticked: Ticked, now: float) -> None:

@@ -23,8 +23,9 @@ EXPIRIES: Final[tuple[str, ...]] = (  # it has waited, and its time was over
     Reason.NO_REPLICA,
 )
 EVICTED: Final[str] = Reason.QUEUE_EVICTED  # it waited, and gave way in a full queue
+GONE: Final[str] = Reason.MODEL_NOT_FOUND  # it waited, and its model was removed from the fleet
 LEFT: Final = "left"  # it waited, and its client went, or the router
-DROPS: Final[tuple[str, ...]] = (*REFUSALS, EVICTED, *EXPIRIES, LEFT)
+DROPS: Final[tuple[str, ...]] = (*REFUSALS, EVICTED, *EXPIRIES, GONE, LEFT)
 
 
 class QueueCounts:

@@ -9,9 +9,9 @@ Rules:
    poll counted, and those that were granted since and have no lease yet.
 2. A whole (not streamed) attempt that no poll has taken over shows nothing, and the gauges that
    would show it lag. As far as the engine has free slots it is presumed to run, so the end of one
-   lets the next one go without a poll. What the last poll saw waiting waits; one that it did not see
-   waits again where more streams run by now than leave it a slot. The presumption ends
-   where the unseen attempts have more than `UNSEEN` uncached prompt tokens, or twice as many as the
+   lets the next one go without a poll. What the last poll saw waiting waits; one that it did not
+   see waits again where more streams run by now than leave it a slot. The presumption ends where
+   the unseen attempts have more than `UNSEEN` uncached prompt tokens, or twice as many as the
    engine was seen to prefill between two polls: they would wait for their prefill.
 3. The batch rule holds only where the engine has a free slot: a request without one cannot be
    prefilled. A request that a poll saw waiting counts as its share of a batch, and none as less

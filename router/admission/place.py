@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from router.core.errors import RouterError
+
 
 class Place(Protocol):
     """A replica. Compared and hashed as an object, not by what it says."""
@@ -39,6 +41,10 @@ class Pool(Protocol):
 
     def eligible(self, lane: str) -> Sequence[Place]:
         """Those that are fit for this lane now, whether or not they have room; may be empty."""
+
+    def refusal(self, lane: str) -> RouterError | None:
+        """The error for tickets of a lane that no replica will ever serve; None: one may. Asked
+        while none is fit for the lane."""
 
     def absent_since(self, lane: str) -> float:
         """Since when none is fit for this lane; infinity: one is."""

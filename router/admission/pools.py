@@ -112,7 +112,7 @@ class Pools:
             for place, models in served.items()
         }
         for queue in before:
-            for ticket in queue.parted(self._by_model):
+            for ticket in queue.parted(self._by_model, self.queues[0]):
                 self.of(ticket.model).receive(ticket, now)
             for place in queue.places():
                 if self._by_place.get(place) is not queue:

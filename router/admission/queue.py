@@ -628,9 +628,12 @@ class Queue:
         """How many wait for these models."""
         return sum(1 for ticket in self._room.tickets() if ticket.model in models)
 
-    def parted(self, queues: Mapping[str, Queue]) -> list[Ticket]:
-        """Those that wait for models that have another queue now; they wait here no longer."""
-        found = [t for t in self._room.tickets() if queues.get(t.model, self) is not self]
+    def parted(self, queues: Mapping[str, Queue], default: Queue) -> list[Ticket]:
+        """Those that wait for models that have another queue now; they wait here no longer.
+
+        `default`: the queue of models that no replica serves.
+        """
+        found = [t for t in self._room.tickets() if queues.get(t.model, default) is not self]
         for ticket in found:
             self._room.drop(ticket, NEW)
         return found

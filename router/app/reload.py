@@ -138,4 +138,8 @@ def _diff_fleet(
     parts.aborter.asker.adopt(config, token, tls)
     if parts.kv_watcher is not None:
         parts.kv_watcher.adopt(config, token, tls)
+    if parts.tokens is not None:
+        parts.tokens.adopt(token, tls)
+    if parts.dispatcher.token_ids is not None:
+        parts.dispatcher.token_ids.adopt(parts.upstream.server_name)
     fleet.rebuild()

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from router.admission.place import Place
+from router.core.errors import RouterError
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.fleet.utilisation import slots_of
@@ -38,6 +39,11 @@ class Places:
             replica = self._fleet.ready_ids.get(lane[1:])
             return () if replica is None else (replica,)
         return self._fleet.serving(lane or None)
+
+    def refusal(self, lane: str) -> RouterError | None:
+        if not lane or lane.startswith(_PIN):
+            return None
+        return self._fleet.refusal(lane)
 
     def absent_since(self, lane: str) -> float:
         if lane.startswith(_PIN):

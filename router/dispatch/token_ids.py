@@ -39,6 +39,10 @@ class TokenIds:
         self._server_name = server_name
         self._turn = 0  # of the replicas that can be asked
 
+    def adopt(self, server_name: str | None) -> None:
+        """Use the TLS server name of a reload for all later questions."""
+        self._server_name = server_name
+
     def ask(
         self,
         kind: str,
@@ -86,7 +90,8 @@ class TokenIds:
         self._turn += 1
         replica = able[self._turn % len(able)]
         name = self._server_name if replica.address.is_tls else None
-        return Target(replica.config.url, name)
+        address = replica.pool.address
+        return Target(replica.config.url, name, address.host, address.resolve)
 
 
 def _bytes(raw: msgspec.Raw | None) -> bytes | None:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 from router.config.model import Config
 from router.fleet.replica import Replica
+from router.fleet.resolve import Resolve, remember
 
 if TYPE_CHECKING:
     import aiohttp
@@ -29,7 +30,6 @@ Problem = Literal["refused", "timeout", "too_large", "status", "garbage", "nothi
 _PIECE = 16 * 1024  # of an answer between two turns of the event loop
 _IDLE_S = 3.0  # a connection is used again; servers close idle ones after 5 s (uvicorn)
 
-Resolve = Callable[[], Awaitable[list[str]]]
 Sink = Callable[[bytes], bool]  # takes a piece; False: too much
 
 
@@ -144,7 +144,7 @@ class Asker:
     def _know(self, replica: Replica) -> None:
         address = replica.pool.address
         if address.resolve is not None:
-            self._names[address.host] = address.resolve
+            remember(self._names, address.host, address.resolve)
 
     def _open(self, keep_alive: bool) -> aiohttp.ClientSession:
         import aiohttp

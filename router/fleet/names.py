@@ -1,4 +1,4 @@
-"""The data plane's resolvers, for aiohttp: probes and polls go where requests go.
+"""The data plane's resolvers, for aiohttp: every question to a replica goes where requests go.
 
 Must never: ask a name server where the data plane has a resolver, which keeps its last answer.
 """
@@ -6,17 +6,17 @@ Must never: ask a name server where the data plane has a resolver, which keeps i
 from __future__ import annotations
 
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from router.fleet.resolve import Resolver
+from router.fleet.resolve import Resolve, Resolver
 
 
 class Names(AbstractResolver):
     """Gives the addresses that the resolvers in `known` give, by host."""
 
-    def __init__(self, known: Mapping[str, Callable[[], Awaitable[list[str]]]]) -> None:
+    def __init__(self, known: Mapping[str, Resolve]) -> None:
         self._known = known
 
     async def resolve(

@@ -10,11 +10,23 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from time import monotonic
+from typing import Final
 
 TTL_S = 30.0
 PATIENCE_S = 0.5  # with a name server, while there are addresses that worked
+MOST: Final = 16_384  # hosts in one map of `remember`
+
+Resolve = Callable[[], Awaitable[list[str]]]  # the addresses of one host; raises OSError
+
+
+def remember(names: dict[str, Resolve], host: str, resolve: Resolve) -> None:
+    """Store the resolver of a host. Beyond `MOST` hosts the one stored longest ago is dropped."""
+    names.pop(host, None)
+    names[host] = resolve
+    if len(names) > MOST:
+        del names[next(iter(names))]
 
 
 class Resolver:

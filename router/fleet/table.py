@@ -179,6 +179,15 @@ class Fleet:
         elif self.ready and model not in self._known_models and not self.serving(model):
             raise self._none_for(model)
 
+    def refusal(self, model: str) -> RouterError | None:
+        """The error for requests that wait for a model that does not exist; None: they wait on.
+
+        While a first probe is under way, its replica may still list the model.
+        """
+        if self.awaits_probe or not self.ready or model in self._known_models:
+            return None
+        return None if self.serving(model) else self._none_for(model)
+
     def serving(self, model: str | None) -> tuple[Replica, ...]:
         """Fit replicas for a model, whether or not they have reached their limit; the same tuple
         for as long as the fleet is the same."""

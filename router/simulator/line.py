@@ -19,7 +19,7 @@ from typing import cast
 
 from policies.queueing.ticket import NEW, SENT, Ticket
 from router.admission.clockwork import Expired
-from router.admission.counts import EVICTED, EXPIRIES, REFUSALS, QueueCounts
+from router.admission.counts import EVICTED, EXPIRIES, GONE, REFUSALS, QueueCounts
 from router.admission.pools import Pools
 from router.admission.queue import Queue
 from router.config.model import Queue as Config
@@ -286,7 +286,7 @@ def counted(lines: Iterable[SimulatedLine | None]) -> dict[str, tuple[int, ...]]
         "promoted": tuple(total.promoted),
         "preempted": tuple(total.preempted),
         "refused": _dropped(total, (*REFUSALS, EVICTED)),
-        "expired": _dropped(total, EXPIRIES),
+        "expired": _dropped(total, (*EXPIRIES, GONE)),
     }
 
 

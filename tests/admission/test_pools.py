@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.queueing.ticket import ENDED, SENT, WAITING, Ticket
-from router.admission.counts import LEFT, QueueCounts
+from router.admission.counts import GONE, LEFT, QueueCounts
 from router.admission.place import Place
 from router.admission.pools import ANY, Pools, pools_of
 from router.core.errors import Reason, RouterError
@@ -66,6 +66,10 @@ class Fleet:
             self.spots[name]: None if models is None else set(models)
             for name, models in served.items()
         }
+        self.retired: set[str] = set()  # models that do not exist any more
+
+    def refusal(self, lane: str) -> RouterError | None:
+        return RouterError(Reason.MODEL_NOT_FOUND, "gone") if lane in self.retired else None
 
     def eligible(self, lane: str) -> Sequence[Place]:
         return [spot for spot in self.served if self.serves(spot, lane)]
@@ -197,6 +201,39 @@ def test_a_model_that_nobody_serves_waits_somewhere_and_its_time_is_limited() ->
     expired = desk.pools.tick(6.0).expired
     assert [over.ticket for over in expired] == [ticket]
     assert desk.pools.next_at == float("inf")
+
+
+def test_who_waits_for_a_model_that_is_gone_moves_to_a_queue_that_stays() -> None:
+    desk = Desk(Fleet(one="a", two="b"), classes={"normal": {"absent_s": 5.0}})
+    running, ticket = desk.come("b"), desk.come("b")
+    assert ticket.state == WAITING
+    two = desk.fleet.spots["two"]
+    del desk.fleet.served[two]
+    desk.regroup()
+    (queue,) = desk.pools.queues
+    assert ticket.queue is queue and desk.pools.waiting == 1
+    assert [over.ticket for over in desk.pools.tick(6.0).expired] == [ticket]
+    desk.leases.pop(running).release()
+    desk.pools.settle(running, 100, 10, desk.now)
+
+
+def test_who_waits_for_a_model_that_does_not_exist_any_more_is_told_so_at_once() -> None:
+    desk = Desk(Fleet(one="ab"), classes={"normal": {"absent_s": 500.0}})
+    desk.come("a")
+    tickets = [desk.come("b") for _ in range(3)]
+    assert [t.state for t in tickets] == [WAITING] * 3
+    desk.fleet.served[desk.fleet.spots["one"]] = {"a"}
+    desk.regroup()
+    assert desk.pools.tick(1.0).expired == []  # its replica may come back
+    desk.fleet.retired.add("b")
+    desk.pools.rebuilt(2.0)
+    assert desk.pools.next_at == 2.0
+    expired = desk.pools.tick(2.0).expired
+    assert [over.ticket for over in expired] == tickets
+    assert {over.error.reason for over in expired} == {Reason.MODEL_NOT_FOUND}
+    (queue,) = desk.pools.queues
+    assert queue.counts.dropped[GONE][2] == 3
+    assert desk.pools.waiting == 0
 
 
 def test_leaving_and_coming_back_find_the_queue_of_now() -> None:

@@ -102,6 +102,9 @@ class Stand:
     def eligible(self, lane: str) -> Sequence[Place]:
         return self.lanes.get(lane, self.spots)
 
+    def refusal(self, lane: str) -> RouterError | None:
+        return None
+
     def absent_since(self, lane: str) -> float:
         if self.eligible(lane):
             self._gone_at.pop(lane, None)

@@ -31,7 +31,7 @@ ENGINE_SETTINGS = {
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
     "OMP_NUM_THREADS": "1",
-    "PYTHONDONTWRITEBYTECODE": "",  # three processes an engine, 30 s each to import with no bytecode
+    "PYTHONDONTWRITEBYTECODE": "",  # without bytecode each of three processes imports for 30 s
     "PYTHONPATH": str(SHIMS),
 }
 

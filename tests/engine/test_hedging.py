@@ -111,8 +111,8 @@ def test_the_copy_answers_while_the_first_engine_stands_still(
         now = zombie.state()
         assert now.finished == before.finished + 1, "the loser ran to its natural end"
         assert now.generated_tokens - before.generated_tokens < TOKENS_IN_A_SECOND
-        # With a salt of its own it finds nothing cached, as the copy did. A cached prompt is computed
-        # in other pieces, and a sum in another order is another one at the last bit.
+        # With a salt of its own it finds nothing cached, as the copy did. A cached prompt is
+        # computed in other pieces, and a sum in another order differs in its last bit.
         assert text == ask(saviour.url, {**body, "cache_salt": "again"}, stream)
         assert_logged(hedging, zombie, saviour)
         return

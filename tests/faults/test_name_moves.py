@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import router.fleet.resolve as resolve
+from router.config.model import Prefix
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import (
     DONE,
@@ -17,6 +18,8 @@ from tests.harness.messages import (
     chat,
     chunk,
     completion,
+    json_response,
+    response,
     role,
     token,
 )
@@ -153,6 +156,35 @@ async def json_once(connection: ReplicaConnection) -> None:
 def started(made: Named) -> Named:
     made.start()
     return made
+
+
+async def tokenizes_once(connection: ReplicaConnection) -> None:
+    """Serve one request a connection; questions about tokens and KV events are requests, too."""
+    if asked := await connection.recv_request():
+        if asked.target == "/tokenize":
+            await connection.send(json_response({"tokens": [1, 2, 3]}, 200, "Connection: close"))
+        elif asked.method == "GET":
+            await connection.send(response(404, "Connection: close"))
+        else:
+            await connection.send(completion("Connection: close"))
+        connection.close()
+
+
+@scenario
+async def test_the_tokenizer_keeps_the_last_answer_too() -> None:
+    """In a DNS outage requests get their token IDs, so exact prefix routing goes on."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resolve, "TTL_S", 0.0)
+        names = Names("127.0.0.1")
+        exact = Prefix(exact=True, tokens_wait_s=5.0)
+        async with running(started(Named("127.0.0.1", tokenizes_once)), prefix=exact) as router:
+            tokens = router.app.parts.tokens
+            assert tokens is not None
+            for n in range(3):
+                messages = [{"role": "user", "content": f"{n}: {'a long prompt ' * 200}"}]
+                assert (await router.ask(chat(messages=messages))).status == 200
+                assert (tokens.counters.remote, tokens.counters.failed) == (n + 1, 0)
+                names.addresses = None
 
 
 @scenario

@@ -123,3 +123,14 @@ def test_a_name_server_that_hangs_takes_no_known_address_away(names: Names) -> N
             released.set()
 
     run(body)
+
+
+def test_a_map_of_names_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resolve, "MOST", 2)
+    known: dict[str, resolve.Resolve] = {}
+    one, two, three, four = (Resolver(f"10.0.0.{n}", lambda host, why: None) for n in range(1, 5))
+    resolve.remember(known, "one", one)
+    resolve.remember(known, "two", two)
+    resolve.remember(known, "one", four)  # stored anew, so "two" is the oldest
+    resolve.remember(known, "three", three)
+    assert known == {"one": four, "three": three}

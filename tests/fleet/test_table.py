@@ -78,6 +78,34 @@ async def test_a_model_whose_replicas_are_away_is_restarting() -> None:
 
 
 @scenario
+async def test_only_a_model_that_was_removed_ends_a_wait() -> None:
+    table = Table()
+    a = table.add("a", ("m",))
+    lost = table.add("b", ("other",))
+    fleet = table.fleet
+    assert fleet.refusal("other") is None
+    take_down(table, lost)
+    assert fleet.refusal("other") is None  # it comes back
+    new = table.add("c", None, is_new=True)
+    fleet.remove("b")
+    assert fleet.refusal("other") is None  # the new replica may list it
+    fleet.probed(new, False)
+    fleet.remove("c")
+    err = fleet.refusal("other")
+    assert err is not None
+    assert (err.reason, err.status, err.param) == (Reason.MODEL_NOT_FOUND, 404, "model")
+    assert fleet.refusal("m") is None
+    late = table.add("d", ("n",), is_new=True)
+    assert fleet.refusal("other") is None  # until its first probe
+    fleet.probed(late, True)
+    assert fleet.refusal("other") is not None
+    take_down(table, late)
+    take_down(table, a)
+    assert fleet.refusal("other") is None  # no replica is up
+    table.close()
+
+
+@scenario
 async def test_nobody_up() -> None:
     table = Table()
     assert refusal(lambda: table.ids("m")).reason is Reason.NO_REPLICA

@@ -14,12 +14,14 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from router.config.model import Config
+from router.fleet.kv_events.addresses import Addresses
 from router.fleet.kv_events.extra import load
 from router.fleet.kv_events.index import ExactIndex
 from router.fleet.kv_events.reader import Pump, Subscriber
 from router.fleet.kv_events.sources import Source, configured, from_sglang, from_vllm
 from router.fleet.kv_events.stream import Counters
 from router.fleet.replica import Replica
+from router.fleet.resolve import Resolve, remember
 
 if TYPE_CHECKING:
     import aiohttp
@@ -63,7 +65,11 @@ class KvWatcher:
         self._unsettled_s = unsettled_s
         self._replay_timeout_s = replay_timeout_s
         self._tasks: dict[Replica, asyncio.Task[None]] = {}
+        # By the source as the replica or the configuration names it; `Subscriber.source` is the
+        # same source with addresses in place of host names.
         self._subscribers: dict[Replica, dict[Source, Subscriber]] = {}
+        self._addresses: dict[Replica, Addresses] = {}
+        self._names: dict[str, Resolve] = {}  # host -> the data plane's resolver
         self._context: Any = None
         self._pump: Pump | None = None
         self._session: aiohttp.ClientSession | None = None
@@ -79,16 +85,21 @@ class KvWatcher:
         """Be ready to watch; needs a running event loop."""
         import aiohttp
 
+        from router.fleet.names import Names
+
         loop = asyncio.get_running_loop()
         self._context = self._zmq.Context()
         self._pump = Pump(loop, self.index, self._on_error)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, force_close=True),
+            connector=aiohttp.TCPConnector(
+                limit=0, force_close=True, resolver=Names(self._names), use_dns_cache=False
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),
         )
 
     def watch(self, replica: Replica) -> None:
         """Listen to a replica from now on, as soon as it is known where."""
+        self._addresses[replica] = Addresses(replica.pool.address)
         task = asyncio.ensure_future(self._watch(replica))
         self._tasks[replica] = task
 
@@ -97,7 +108,8 @@ class KvWatcher:
         task = self._tasks.pop(replica, None)
         if task is not None:
             task.cancel()
-        self._listen(replica, [])
+        self._addresses.pop(replica, None)
+        self._listen(replica, {})
 
     def restarted(self, replica: Replica) -> None:
         """Somebody else has seen that the engine is a new process: what it held is gone.
@@ -147,10 +159,10 @@ class KvWatcher:
             try:
                 sources = await self._sources(replica)
                 if sources is not None:
-                    self._listen(replica, sources)
-                    is_settled = all(
-                        subscriber.is_connected
-                        for subscriber in self._subscribers.get(replica, {}).values()
+                    self._listen(replica, await self._resolved(replica, sources))
+                    found = self._subscribers.get(replica, {})
+                    is_settled = len(found) == len(sources) and all(
+                        subscriber.is_connected for subscriber in found.values()
                     )
             except Exception as err:
                 self._on_error(err)
@@ -172,14 +184,35 @@ class KvWatcher:
                     return sources
         return [] if answered else None
 
-    def _listen(self, replica: Replica, sources: list[Source]) -> None:
-        """Subscribers for these sources and no others."""
+    async def _resolved(self, replica: Replica, sources: list[Source]) -> dict[Source, Source]:
+        """The sources with addresses in place of host names.
+
+        While a name has no address, its subscriber stays as it is; a new source is left out.
+        """
+        found = self._subscribers.get(replica, {})
+        addresses = self._addresses[replica]
+        addresses.keep(sources)
+        resolved: dict[Source, Source] = {}
+        for source in sources:
+            subscriber = found.get(source)
+            used = None if subscriber is None else subscriber.source
+            is_connected = subscriber is not None and subscriber.is_connected
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    resolved[source] = await addresses.resolved(source, used, is_connected)
+            except OSError:
+                if used is not None:
+                    resolved[source] = used
+        return resolved
+
+    def _listen(self, replica: Replica, sources: dict[Source, Source]) -> None:
+        """Subscribers for these sources and no others; the values have addresses to connect to."""
         assert self._pump is not None
         found = self._subscribers.setdefault(replica, {})
         # The old ones first: a rank's index entries belong to one subscriber at a time.
-        for source in [source for source in found if source not in sources]:
+        for source in [s for s, used in found.items() if sources.get(s) != used.source]:
             found.pop(source).stop()
-        for source in sources:
+        for source, resolved in sources.items():
             if source not in found:
                 found[source] = Subscriber(
                     self._zmq,
@@ -188,7 +221,7 @@ class KvWatcher:
                     self._pump,
                     self.index,
                     replica,
-                    source,
+                    resolved,
                     self.counters,
                     self._replay_timeout_s,
                 )
@@ -200,6 +233,9 @@ class KvWatcher:
         import aiohttp
 
         assert self._session is not None
+        address = replica.pool.address
+        if address.resolve is not None:
+            remember(self._names, address.host, address.resolve)
         try:
             async with self._session.get(
                 replica.config.url.rstrip("/") + path,

@@ -110,7 +110,7 @@ def _nothing() -> None:
 
 
 class TokenProvider:
-    """Answers `ask`. Made for one configuration: a reload makes another and stops this one."""
+    """Answers `ask`. A reload changes its credentials (`adopt`); `prefix` needs a restart."""
 
     def __init__(
         self,
@@ -130,6 +130,10 @@ class TokenProvider:
         self._threads: ThreadPoolExecutor | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.counters = TokenCounters()
+
+    def adopt(self, token: str | None, tls: ssl.SSLContext | None) -> None:
+        """Use the credentials of a reload for all later questions to replicas."""
+        self._remote.adopt(token, tls)
 
     async def start(self) -> None:
         """Load the tokenizers. Raises ConfigError for those that cannot be used."""

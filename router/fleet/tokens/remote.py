@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from router.fleet.kv_events.chains import pack
+from router.fleet.resolve import Resolve, remember
 from router.fleet.tokens.facts import Facts, may_hold_more_than_text, text_of
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ class Target(msgspec.Struct, frozen=True):
 
     url: str
     server_name: str | None = None  # TLS SNI
+    host: str = ""  # of the URL ...
+    resolve: Resolve | None = None  # ... and the data plane's resolver of it
 
 
 class _Answer(msgspec.Struct):
@@ -60,19 +63,31 @@ class RemoteTokenizer:
     """Asks replicas. `start` before the first question, `stop` after the last."""
 
     def __init__(self, token: str | None, tls: ssl.SSLContext | None, timeout_s: float = 2.0):
+        self._timeout_s = timeout_s
+        self._session: aiohttp.ClientSession | None = None
+        self._names: dict[str, Resolve] = {}  # host -> the data plane's resolver
+        self.adopt(token, tls)
+
+    def adopt(self, token: str | None, tls: ssl.SSLContext | None) -> None:
+        """Use the credentials of a reload for all later questions."""
         self._headers = {"content-type": "application/json"}
         if token:
             self._headers["authorization"] = f"Bearer {token}"
         self._tls: ssl.SSLContext | bool = tls or True
-        self._timeout_s = timeout_s
-        self._session: aiohttp.ClientSession | None = None
 
     def start(self) -> None:
         """Needs a running event loop."""
         import aiohttp
 
+        from router.fleet.names import Names
+
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=_CONNECTIONS, keepalive_timeout=3.0),
+            connector=aiohttp.TCPConnector(
+                limit=_CONNECTIONS,
+                keepalive_timeout=3.0,
+                resolver=Names(self._names),
+                use_dns_cache=False,
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),
         )
 
@@ -86,6 +101,8 @@ class RemoteTokenizer:
         import aiohttp
 
         assert self._session is not None
+        if target.resolve is not None:
+            remember(self._names, target.host, target.resolve)
         try:
             async with self._session.post(
                 target.url.rstrip("/") + "/tokenize",

@@ -16,6 +16,7 @@ from router.core.errors import ConfigError
 from router.fleet.kv_events import extra
 from router.fleet.kv_events.watcher import KvWatcher
 from router.fleet.replica import Replica
+from router.wire.pool import Address
 from tests.fleet.helpers import Table
 from tests.fleet.kv_events.hearing import prompt, until
 from tests.fleet.kv_events.publisher import Publisher, stored
@@ -92,13 +93,18 @@ async def watching(*urls: str, **options: Any) -> AsyncIterator[tuple[KvWatcher,
     errors: list[BaseException] = []
     before = asyncio.all_tasks()
     watcher = KvWatcher(
-        Config(), "secret", None, Random(1), errors.append, settled_s=0.05, unsettled_s=0.02
+        *(Config(), "secret", None, Random(1), errors.append),
+        settled_s=options.get("settled_s", 0.05),
+        unsettled_s=0.02,
     )
     watcher.start()
     replicas = [table.add(f"r{n}", None, url=url, **config) for n, url in enumerate(urls)]
     try:
         for replica in replicas:
             replica.engine = options.get("engine")
+            if "resolve" in options:
+                host = replica.address.host
+                replica.pool.address = Address(host, 9, resolve=options["resolve"])
             watcher.watch(replica)
         yield watcher, replicas
     finally:
@@ -159,6 +165,67 @@ async def test_the_configuration_overrules() -> None:
         async with watching(http.server.url, config={"kv_events": events}) as (watcher, (replica,)):
             await until(lambda: watcher.index.match(prompt(*A)) == {replica: 1})
         assert http.asked == []
+
+
+class Resolver:
+    """The data plane's resolver of a name that no name server knows."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.knows = True
+
+    async def __call__(self) -> list[str]:
+        self.asked += 1
+        if not self.knows:
+            raise OSError("the name has no address")
+        return ["127.0.0.1"]
+
+
+@pytest.mark.parametrize("is_configured", [False, True], ids=["asked for", "configured"])
+@scenario
+async def test_names_are_resolved_as_for_requests(is_configured: bool) -> None:
+    """Both for the questions over HTTP and for ZMQ, which would ask a name server itself."""
+    publisher = Publisher()
+    publisher.publish(stored([1], A))
+    endpoint = publisher.endpoint.replace("127.0.0.1", "replica.test")
+    config = {"kv_events": KvEvents(endpoint=endpoint)} if is_configured else {}
+    http = Engine(vllm_says(publisher))
+    resolver = Resolver()
+    async with serving(http, publisher):
+        url = f"http://replica.test:{http.server.port}"
+        async with watching(url, resolve=resolver, config=config) as (watcher, (replica,)):
+            await until(lambda: watcher.connected == 1)
+            # A name without an address changes nothing; a restarted publisher is heard again.
+            resolver.knows = False
+            asked = resolver.asked
+            await until(lambda: resolver.asked > asked + 3)
+            assert watcher.subscribers == watcher.connected == 1
+            await publisher.restart()
+            await publisher.subscribed.wait()
+            publisher.publish(stored([2], A))
+            await until(lambda: watcher.index.match(prompt(*A)) == {replica: 1})
+
+
+@scenario
+async def test_a_source_whose_name_has_no_address_yet_is_tried_again() -> None:
+    publisher = Publisher()
+    resolver = Resolver()
+    resolver.knows = False
+    events = KvEvents(endpoint=publisher.endpoint.replace("127.0.0.1", "replica.test"))
+    publisher.publish(stored([1], A))
+    async with (
+        serving(Engine({}), publisher),
+        watching(
+            "http://replica.test:9",
+            config={"kv_events": events},
+            resolve=resolver,
+            settled_s=3600.0,
+        ) as (watcher, _),
+    ):
+        await until(lambda: resolver.asked > 3)
+        assert watcher.subscribers == 0
+        resolver.knows = True
+        await until(lambda: watcher.connected == 1)
 
 
 @scenario
