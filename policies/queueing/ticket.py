@@ -56,9 +56,11 @@ class Ticket(Item):
         "account",
         "arrival",
         "block_tokens",
+        "blocked_in",
         "body_bytes",
         "charged",
         "committed",
+        "concurrency",
         "deadline",
         "excluded",
         "flow",
@@ -122,6 +124,7 @@ class Ticket(Item):
         look: Callable[[], Mapping[Any, int]] | None = None,
         block_tokens: float = 1.0,
         excluded: tuple[object, ...] = (),
+        concurrency: Any = None,
     ) -> None:
         super().__init__()
         # In the order in which they are read: of a hundred thousand that wait none is in a CPU's
@@ -146,6 +149,9 @@ class Ticket(Item):
         self.running = False  # listed among those that may be asked back
         self.preempting = False  # it was asked back, and has not come yet
         self.shown = False  # its first content is with its client
+        # Where it waits while its key's limit blocks it: it stands in no line of a row. None: it
+        # is not blocked.
+        self.blocked_in: Any = None
         self.streamed = streamed  # False: its first content event is the whole answer
         self.arrival = arrival  # monotonic seconds
         self.urgency = max(0, min(CLASSES - 1, int(number + 0.5)))  # the class it belongs to
@@ -163,6 +169,7 @@ class Ticket(Item):
         # Tickets of one lane may go to the same replicas: the model's name, as a rule (None). What
         # may go to others than the rest of its model (a stored response) has a lane of its own.
         self.lane = model if lane is None else lane
+        self.concurrency = concurrency  # its key's limit of requests at replicas; None: it has none
         self.place: Any = None  # the replica it was sent to
         self.sent_at = 0.0
         self.preempted = 0  # how often it was put back

@@ -19,6 +19,10 @@ How it is driven
    or failed, it is new or fit again): `freed(replica, now)`. It gives tickets, each with its
    `place`. The driver takes the leases of all of them, and only then says anything else to the
    queue.
+   A key with a limit may have so many requests at replicas; its other tickets are blocked. Before
+   `freed`, and at the end of each turn that ended a request of such a key: the driver asks for a
+   ticket that is `woken`, chooses one of the replicas it may go to, says `grant` and takes the
+   lease, and asks again until there is none.
 3. Time goes on: `tick(now)`, at `next_at` at the latest. It gives tickets that have expired, with
    what to tell their clients, tickets to send (as `freed` does), victims of preemption, and
    replicas worth a poll at once.
@@ -35,8 +39,9 @@ turn of the event loop cannot both win; what comes second is told so and does no
 
 What holds at all times
 -----------------------
-- Between two calls nobody waits whom a replica could take: so a newcomer whose class finds an open
-  door may use it, and a lane in which nobody of his class waits need not be searched.
+- Between two turns nobody waits whom a replica could take, and whose key may have one more there:
+  so a newcomer whose class finds an open door may use it, and a lane in which nobody of his class
+  waits need not be searched.
 - What waits at a replica never exceeds its gate's target by more than the one that reached it.
 - No class waits for ever: its eldest ages, starves, and then has every other place.
 - A lane that is blocked blocks nobody but itself; a ticket that must not go to a replica blocks it
@@ -47,6 +52,7 @@ What holds at all times
 The parts, from what decides least to what decides most
 -------------------------------------------------------
     limits         what a tenant may have at all, before any queue
+    concurrency    how many requests a key has at replicas, and may have
     place          what the queue sees of a replica and of the fleet
     rules          the configuration as plain numbers
     gate, door     may a replica take one more, and whose? (backpressure)

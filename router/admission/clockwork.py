@@ -13,7 +13,6 @@ from typing import Final
 from policies.queueing.ticket import CLASSES, ENDED, Ticket
 from router.admission.counts import GONE, QueueCounts
 from router.admission.door import Doors
-from router.admission.drain import Drain
 from router.admission.place import Place, Pool
 from router.admission.preemption import Preemption
 from router.admission.room import Room
@@ -36,6 +35,7 @@ _OVER: Final = {
     Reason.DEADLINE_PASSED: "the deadline has passed while the request waited",
     Reason.NO_REPLICA: "no replica came up in time",
 }
+_BLOCKED: Final = "the key had as many requests at replicas as it may until the time was over"
 
 
 class Expired:
@@ -64,7 +64,7 @@ class Ticked:
 class Clockwork:
     """Of one queue."""
 
-    __slots__ = ("_counts", "_doors", "_drain", "_pool", "_preemption", "_room", "_rules")
+    __slots__ = ("_counts", "_doors", "_pool", "_preemption", "_room", "_rules")
 
     def __init__(
         self,
@@ -73,7 +73,6 @@ class Clockwork:
         room: Room,
         doors: Doors,
         preemption: Preemption,
-        drain: Drain,
         counts: QueueCounts,
     ) -> None:
         self._rules = rules
@@ -81,7 +80,6 @@ class Clockwork:
         self._room = room
         self._doors = doors
         self._preemption = preemption
-        self._drain = drain
         self._counts = counts
 
     def adopt(self, rules: Rules) -> None:
@@ -112,8 +110,8 @@ class Clockwork:
             self._doors.of(place)
         refusal = None if places else self._pool.refusal(lane.name)
         absent_since = inf if places else self._pool.absent_since(lane.name)
-        for row in lane.rows:
-            if row is None or not row.count:
+        for row in lane.all_rows():
+            if not row.count:
                 continue
             own = rules.classes[row.urgency]
             gone_at = absent_since + own.absent_s
@@ -130,6 +128,10 @@ class Clockwork:
                 many -= 1
                 eldest = row.eldest()
             if eldest is None:
+                continue
+            if eldest.blocked_in is not None:  # time alone lets it expire, and nothing else
+                due = now if not many else eldest.arrival + own.timeout_s
+                ticked.next_at = min(ticked.next_at, due, gone_at)
                 continue
             promoted = row.promote(now, own.promote_s, _AT_ONCE)
             self._counts.promoted[row.urgency] += promoted
@@ -156,15 +158,17 @@ class Clockwork:
 
     def _expire(self, ticket: Ticket, reason: Reason, ticked: Ticked, now: float) -> None:
         urgency = ticket.urgency
-        ahead = self._room.depth[urgency]
-        self._room.drop(ticket, ENDED)
-        self._counts.dropped[reason][urgency] += 1
+        over = _OVER[reason]
         retry_after_s = _BACK_S
         if reason is not Reason.NO_REPLICA:
-            retry_after_s = self._drain.retry_after_s(urgency, ahead, now)
+            retry_after_s = self._room.retry_after_s(urgency, self._room.depth[urgency], now)
+            if ticket.blocked_in is not None:
+                over = _BLOCKED
+        self._room.drop(ticket, ENDED)
+        self._counts.dropped[reason][urgency] += 1
         error = RouterError(
             reason,
-            f"{_OVER[reason]} (class {NAMES[urgency]}, {now - ticket.arrival:.1f} s)",
+            f"{over} (class {NAMES[urgency]}, {now - ticket.arrival:.1f} s)",
             retry_after_s=retry_after_s,
         )
         ticked.expired.append(Expired(ticket, error))
@@ -219,9 +223,9 @@ class Clockwork:
             ticked.next_at = min(ticked.next_at, door.poll_at)
 
     def _wanting(self) -> int:
-        """The classes somebody waits in, as bits."""
+        """The classes somebody waits in who is not blocked, as bits."""
         found = 0
         for urgency in range(CLASSES):
-            if self._room.depth[urgency]:
+            if self._room.eligible_of[urgency]:
                 found |= 1 << urgency
         return found

@@ -21,7 +21,7 @@ from policies.queueing.ticket import CLASSES
 _AVERAGE_S: Final = 120.0
 _FORGET_S: Final = 120.0  # without anything that waits, after which an old rate says nothing
 MOST_S: Final = 600
-_UNKNOWN_S: Final = 5
+UNKNOWN_S: Final = 5
 _YOUNG_S: Final = 10.0  # of waiting: before that a rate is not known, ...
 _FEW: Final = 5.0  # ... unless so many were served
 _MANY: Final = 20.0  # requests served, before a wait is called hopeless
@@ -71,7 +71,7 @@ class Drain:
         many of any class."""
         served, waited_s = self._at(_ALL if urgency is None else urgency, now)
         if waited_s < _YOUNG_S and served < _FEW:
-            return _UNKNOWN_S
+            return UNKNOWN_S
         return _whole_s(ahead * waited_s / max(served, 1.0))
 
     def least_wait_s(self, ahead: int, now: float) -> float:

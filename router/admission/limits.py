@@ -1,16 +1,21 @@
 """How much a tenant may have: requests at once, requests a minute, tokens a minute.
 
-Requests and tokens are token buckets that hold a minute's worth and fill evenly: over any T seconds
-a tenant gets at most (60 + T) / 60 of what it may have in a minute. What a request will cost in
-tokens is not known when it comes; an estimate is taken then, and the truth settled at its end. So
-the bucket may owe, and nobody gets in until the debt is paid: over time the rate is exact, however
-bad the estimate.
+Requests at once are those at replicas (`concurrency.py`). A request that may wait in the queue
+takes its place when it is sent, not when it comes. A request that cannot wait takes it when it
+comes, or is refused.
+
+Requests and tokens a minute are token buckets that hold a minute's worth and fill evenly: over any
+T seconds a tenant gets at most (60 + T) / 60 of what it may have in a minute. What a request will
+cost in tokens is not known when it comes; an estimate is taken then, and the truth settled at its
+end. So the bucket may owe, and nobody gets in until the debt is paid: over time the rate is exact,
+however bad the estimate.
 
 Requests of class batch get what the others leave. A tenant's limits therefore hold twice: once for
 what is not batch, as if there were no batch, and once for everything, which only batch asks. So a
 batch never causes the refusal of a chat. Its lines are refused while the tenant's other requests
-use the limits, and its sender tries them again. While batch requests that began earlier still run,
-both together may exceed the concurrency.
+use the limits, and its sender tries them again. A line counts from its arrival, also while it
+waits, so that its sender holds back the rest. While batch requests that were sent earlier still
+run, both together may exceed the concurrency.
 
 A refusal takes nothing. Where a bucket refuses, the wait it tells is exact: asked again after it,
 with nothing else in between, the bucket allows the same request.
@@ -22,6 +27,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 from typing import Final
+
+from router.admission.concurrency import Concurrency
 
 _MINUTE_S: Final = 60.0
 _ROUNDING: Final = 1e-9  # of a bucket: less than that is missing by arithmetic only
@@ -77,10 +84,9 @@ class Bucket:
 class _Share:
     """One set of limits, and what is used of it. None: no limit."""
 
-    __slots__ = ("requests", "tokens", "under_way")
+    __slots__ = ("requests", "tokens")
 
     def __init__(self) -> None:
-        self.under_way = 0
         self.requests: Bucket | None = None
         self.tokens: Bucket | None = None
 
@@ -91,14 +97,12 @@ class _Share:
         self.tokens = _adopted(self.tokens, tokens_per_minute, now)
 
     def take(self, tokens: int) -> None:
-        self.under_way += 1
         if self.requests is not None:
             self.requests.take(1.0)
         if self.tokens is not None:
             self.tokens.take(float(tokens))
 
     def settle(self, taken: int, used: int | None, now: float) -> None:
-        self.under_way -= 1
         bucket = self.tokens
         if bucket is not None and used is not None and used != taken:
             bucket.level(now)
@@ -108,7 +112,7 @@ class _Share:
 class Account:
     """One tenant's limits and what it has of them now. None: no limit."""
 
-    __slots__ = ("_all", "_concurrency", "_output", "_own", "wait_s")
+    __slots__ = ("_all", "_output", "_own", "concurrency", "under_way", "wait_s")
 
     def __init__(
         self,
@@ -121,7 +125,8 @@ class Account:
         self._all = _Share()
         self._output = 0.0  # tokens of an answer, usually
         self.wait_s = 0.0  # after a refusal of `ask`: until it would be allowed; 0: nobody knows
-        self._concurrency = concurrency
+        self.under_way = 0  # requests that hold something of the limits
+        self.concurrency = Concurrency(concurrency)
         self.adopt(concurrency, requests_per_minute, tokens_per_minute, now)
 
     def adopt(
@@ -132,14 +137,9 @@ class Account:
         now: float,
     ) -> None:
         """Other limits from now on; what is under way and used stays so."""
-        self._concurrency = concurrency
+        self.concurrency.adopt(concurrency, now)
         self._own.adopt(requests_per_minute, tokens_per_minute, now)
         self._all.adopt(requests_per_minute, tokens_per_minute, now)
-
-    @property
-    def under_way(self) -> int:
-        """Requests that hold something of the limits."""
-        return self._all.under_way
 
     def expected(self, prompt: int, most_output: int | None) -> int:
         """Tokens of a request with such a prompt that wants so much at most (None: it says not)."""
@@ -148,14 +148,21 @@ class Account:
             output = float(most_output)
         return prompt + int(output)
 
-    def ask(self, tokens: int, now: float, *, is_batch: bool = False) -> Verdict:
+    def ask(
+        self, tokens: int, now: float, *, is_batch: bool = False, waits: bool = False
+    ) -> Verdict:
         """Take a request of about so many tokens, or say what is in its way (`wait_s`: how long).
 
+        `waits`: it goes to a queue, which counts it in `concurrency` while it is at a replica.
         After YES comes exactly one `settle`: `Grant` sees to it.
         """
         self.wait_s = 0.0
         share = self._all if is_batch else self._own
-        if self._concurrency is not None and share.under_way >= self._concurrency:
+        concurrency = self.concurrency
+        if is_batch:
+            if not concurrency.may_enter():
+                return Verdict.CONCURRENCY
+        elif not waits and concurrency.free(False) <= 0:
             return Verdict.CONCURRENCY
         wait_s = 0.0
         verdict = Verdict.YES
@@ -175,7 +182,12 @@ class Account:
         if not is_batch:
             self._fill(now)
             self._own.take(tokens)
+        else:
+            concurrency.entered += 1
         self._all.take(tokens)
+        self.under_way += 1
+        if not waits:
+            concurrency.take(is_batch, now)
         return Verdict.YES
 
     def _fill(self, now: float) -> None:
@@ -192,6 +204,7 @@ class Account:
         now: float,
         *,
         is_batch: bool = False,
+        waits: bool = False,
     ) -> None:
         """A request is over that `taken` tokens were taken for. `used`: as the engine counted,
         None: nobody knows, so that the estimate stands; `output`: those of its answer."""
@@ -199,7 +212,12 @@ class Account:
             self._output += (output - self._output) * SMOOTHING
         if not is_batch:
             self._own.settle(taken, used, now)
+        else:
+            self.concurrency.entered -= 1
         self._all.settle(taken, used, now)
+        self.under_way -= 1
+        if not waits:
+            self.concurrency.give(is_batch, now)
 
     def left(self, now: float) -> tuple[float | None, float | None]:
         """(requests, tokens) that are there for what is not batch; negative: owed; None: no
@@ -214,13 +232,20 @@ class Account:
 class Grant:
     """What one request has of its tenant's limits: given back once, by whoever comes first."""
 
-    __slots__ = ("_account", "_is_batch", "_taken", "taken_of_prompt")
+    __slots__ = ("_account", "_is_batch", "_taken", "_waits", "taken_of_prompt")
 
     def __init__(
-        self, account: Account, taken: int, taken_of_prompt: int, *, is_batch: bool = False
+        self,
+        account: Account,
+        taken: int,
+        taken_of_prompt: int,
+        *,
+        is_batch: bool = False,
+        waits: bool = False,
     ) -> None:
         """After `account.ask` said YES to so many tokens; so many of them are for the prompt."""
         self._is_batch = is_batch
+        self._waits = waits
         self._account: Account | None = account
         self._taken = taken
         self.taken_of_prompt = taken_of_prompt
@@ -229,7 +254,9 @@ class Grant:
         """The request is over; see `Account.settle`. Only the first call counts."""
         account, self._account = self._account, None
         if account is not None:
-            account.settle(self._taken, used, output, now, is_batch=self._is_batch)
+            account.settle(
+                self._taken, used, output, now, is_batch=self._is_batch, waits=self._waits
+            )
 
 
 def _adopted(bucket: Bucket | None, per_minute: float | None, now: float) -> Bucket | None:

@@ -127,6 +127,23 @@ class Pools:
         queue = self._by_place.get(place)
         return [] if queue is None else queue.freed(place, now)
 
+    @property
+    def is_woken(self) -> bool:
+        """Whether `woken` has to be asked, at the end of this turn."""
+        return self._orders.is_woken
+
+    def woken(self, now: float) -> tuple[Ticket, Sequence[Place]] | None:
+        for queue in self.queues:
+            found = queue.woken(now)
+            if found is not None:
+                return found
+        self._orders.is_woken = False
+        return None
+
+    def grant(self, ticket: Ticket, place: Place, now: float) -> None:
+        queue: Queue = ticket.queue
+        queue.grant(ticket, place, now)
+
     def passed(
         self,
         place: Place,

@@ -21,9 +21,11 @@ from router.admission.place import Place, Pool
 from router.admission.preemption import Preemption
 from router.admission.reservations import Reservations
 from router.admission.room import Orders, Room
+from router.admission.row import Row
 from router.admission.rules import Rules
 from router.config.model import Queue as Config
 from router.core.errors import Reason, RouterError
+from router.core.urgency import BATCH
 from router.core.urgency import CLASSES as NAMES
 
 # How an attempt ended, as far as it teaches anything.
@@ -86,14 +88,20 @@ class Queue:
         )
         self._preemption = Preemption(self._rules)
         self._choice = Choice(self._rules, self._order, pool, self._reservations)
-        self._room = Room(self._rules, self._order, self._choice.turns, self._reservations)
+        self._room = Room(
+            self._rules,
+            self._order,
+            self._choice.turns,
+            self._reservations,
+            self._drain,
+            self._orders,
+        )
         self._clockwork = Clockwork(
             self._rules,
             pool,
             self._room,
             self._doors,
             self._preemption,
-            self._drain,
             self.counts,
         )
 
@@ -117,6 +125,11 @@ class Queue:
         return list(self._room.depth)
 
     @property
+    def eligible(self) -> list[int]:
+        """How many wait that their key's limit does not block, by class."""
+        return list(self._room.eligible_of)
+
+    @property
     def body_bytes(self) -> int:
         """Held by those that wait."""
         return self._room.body_bytes
@@ -135,7 +148,12 @@ class Queue:
         orders.last += 1
         ticket.order = orders.last
         ticket.queue = self
-        if not self._room.has(ticket.lane, urgency):
+        concurrency = ticket.concurrency
+        if concurrency is not None and self._room.short:
+            self._room.refill(now)
+        if not self._room.has(ticket.lane, urgency) and (
+            concurrency is None or concurrency.free(urgency == BATCH) > 0
+        ):
             places = self._doors.open_of(self._pool.eligible(ticket.lane), urgency)
             if ticket.excluded:
                 places = [place for place in places if place not in ticket.excluded]
@@ -159,7 +177,7 @@ class Queue:
     def is_passable(self) -> bool:
         """Whether `passes` may be asked."""
         rules = self._rules
-        return not (self._room.count or rules.reservations or rules.preemption)
+        return not (self._room.eligible or rules.reservations or rules.preemption)
 
     def _may_borrow(self, ticket: Ticket) -> bool:
         self._predict(ticket)
@@ -196,7 +214,7 @@ class Queue:
     def _is_hopeless(self, ticket: Ticket, now: float) -> bool:
         """Whether a newcomer cannot be served before its time is over, at the known rate."""
         until = min(ticket.deadline, ticket.arrival + self._rules.classes[ticket.urgency].timeout_s)
-        if until == inf:
+        if until == inf or not self._room.eligible:
             return False
         least_s = self._drain.least_wait_s(self._room.ahead_at_least(ticket), now)
         return least_s > _HOPELESS * max(0.0, until - now)
@@ -209,9 +227,7 @@ class Queue:
         raise RouterError(
             reason,
             f"{_REFUSED[reason]} (class {NAMES[urgency]})",
-            retry_after_s=self._drain.retry_after_s(
-                urgency if self._room.depth[urgency] else None, ahead, now
-            ),
+            retry_after_s=self._room.retry_after_s(urgency, ahead, now),
         )
 
     def relieve(self, newcomer: Ticket, reason: Reason, now: float) -> int:
@@ -235,21 +251,19 @@ class Queue:
     def _evict(self, ticket: Ticket, now: float) -> None:
         """One that waits gives way to a newcomer."""
         urgency = ticket.urgency
-        ahead = self._room.depth[urgency]
+        retry_after_s = self._room.retry_after_s(urgency, self._room.depth[urgency], now)
         self._room.drop(ticket, ENDED)
         self.counts.dropped[EVICTED][urgency] += 1
         self._dirty = True
         error = RouterError(
             Reason.QUEUE_EVICTED,
             f"the queue is full, and most of it is yours (class {NAMES[urgency]})",
-            retry_after_s=self._drain.retry_after_s(urgency, ahead, now),
+            retry_after_s=retry_after_s,
         )
         self.evicted.append(Expired(ticket, error))
 
     def _wait(self, ticket: Ticket, now: float) -> None:
         self._predict(ticket)
-        if not self._room.depth[ticket.urgency]:
-            self._drain.began(ticket.urgency, now, is_first=not self._room.count)
         # The first that waits may be waiting for a poll; the tick says what comes after.
         soon_s = _SOON_S if self._room.count else _FIRST_S
         self.next_at = min(self.next_at, now + soon_s, max(now, ticket.deadline))
@@ -262,12 +276,12 @@ class Queue:
         if ticket.state != NEW:
             return
         self.counts.passed[ticket.urgency] += 1
-        if self._room.count:
+        if self._room.eligible:
             self._predict(ticket)
             self._order.passed(ticket, now)
             ticket.priced = True
             self._choice.turns.serves(ticket.urgency, cost(ticket), float(ticket.urgency))
-            waits = self._room.depth[ticket.urgency] > 0
+            waits = self._room.eligible_of[ticket.urgency] > 0
             self._drain.served(ticket.urgency, now, waited=waits)
         door = self._doors.of(place)
         self._begin(ticket, door, now)
@@ -279,6 +293,8 @@ class Queue:
         ticket.sent_at = now
         ticket.shown = False
         self._running[ticket] = None
+        if ticket.concurrency is not None:
+            ticket.concurrency.take(ticket.urgency == BATCH, now)
         rules = self._rules
         if rules.preemption:
             self._preemption.sent(ticket)
@@ -313,7 +329,9 @@ class Queue:
         doors.look(door)
         if self._rules.reservations and now >= self._weighed_at + _LOOK_S:
             self._weigh(now)
-        if not self._room.count:
+        if self._room.short:
+            self._room.refill(now)
+        if not self._room.eligible:
             return _NONE
         if self._dirty and self._rules.reservations:
             self._dirty = False
@@ -321,7 +339,7 @@ class Queue:
         if not door.mask:
             return _NONE
         granted: list[Ticket] = []
-        while self._room.count and door.mask:
+        while self._room.eligible and door.mask:
             ticket = self._grant(door, now)
             if ticket is None:
                 break
@@ -339,7 +357,7 @@ class Queue:
         granted: list[Ticket] = []
         doors = [door for door in self._doors.by_place.values() if door.mask]
         doors.sort(key=_load)
-        while doors and self._room.count:
+        while doors and self._room.eligible:
             still: list[Door] = []
             for door in doors:
                 ticket = self._grant(door, now) if door.mask else None
@@ -350,11 +368,14 @@ class Queue:
         return granted
 
     def _grant(self, door: Door, now: float) -> Ticket | None:
-        if not self._room.count:
+        if not self._room.eligible:
             return None
         ticket = self._choice.next_for(door, self._room.active, now)
-        if ticket is None:
-            return None
+        if ticket is not None:
+            self._give(ticket, door, now)
+        return ticket
+
+    def _give(self, ticket: Ticket, door: Door, now: float) -> None:
         row = self._room.row(ticket)
         if row.looking and row.line.first(now) is not ticket:
             self.counts.skipped += 1
@@ -365,15 +386,53 @@ class Queue:
         self._begin(ticket, door, now)
         self.counts.granted[ticket.urgency] += 1
         for urgency in range(ticket.urgency):
-            if self._room.depth[urgency]:
+            if self._room.eligible_of[urgency]:
                 self.counts.inverted[ticket.urgency] += 1
                 break
         door.poll_s = 0.0  # something came of it
         door.poll_at = min(door.poll_at, now + EARLY_S)
-        if self._room.count:  # or the next one would wait for a poll that was put off before
+        if self._room.eligible:  # or the next one would wait for a poll that was put off before
             self.next_at = min(self.next_at, door.poll_at)
         self._doors.grant(door, self._uncached(ticket), ticket.streamed)
-        return ticket
+
+    def woken(self, now: float) -> tuple[Ticket, Sequence[Place]] | None:
+        """A ticket that its key's limit blocked until now, or that waits behind such a ticket, and
+        the replicas it may go to at once: choose one, say `grant`, take its lease, and ask again.
+        None: there is no other."""
+        room = self._room
+        if room.short:
+            room.refill(now)
+        while room.woken:
+            row = next(iter(room.woken))
+            found = self._next_woken(row, now)
+            if found is not None:
+                return found
+            if row.count:  # its tickets may go somewhere else, or when they are older
+                self.next_at = min(self.next_at, now + _SOON_S)
+            del room.woken[row]
+        return None
+
+    def _next_woken(self, row: Row, now: float) -> tuple[Ticket, Sequence[Place]] | None:
+        """The ticket whose turn it is at one of the replicas that are open to a row."""
+        first, eldest = row.line.first(now), row.eldest()
+        if first is None or eldest is None:
+            return None
+        gate = self._choice.gate(row, eldest, now)
+        for place in self._doors.open_of(self._pool.eligible(first.lane), gate):
+            if place in first.excluded:
+                continue
+            ticket = self._choice.next_for(self._doors.of(place), self._room.active, now)
+            if ticket is None:
+                return None
+            places = self._doors.open_of(self._pool.eligible(ticket.lane), ticket.urgency)
+            if ticket.excluded:
+                places = [other for other in places if other not in ticket.excluded]
+            return ticket, places or (place,)
+        return None
+
+    def grant(self, ticket: Ticket, place: Place, now: float) -> None:
+        """The driver chose `place` for a ticket of `woken`, and takes the lease next."""
+        self._give(ticket, self._doors.of(place), now)
 
     def _uncached(self, ticket: Ticket) -> int:
         """Prompt tokens that its place does not hold."""
@@ -428,6 +487,8 @@ class Queue:
             return
         ticket.state = ENDED
         self._end(ticket)
+        if ticket.concurrency is not None:
+            ticket.concurrency.give(ticket.urgency == BATCH, now)
         if end == DONE and output >= 0:
             self._outputs.learn(ticket.key, ticket.user, output)
         if ticket.priced:
@@ -502,6 +563,9 @@ class Queue:
             self._wait(ticket, now)
         else:
             into.receive(ticket, now)
+        # It waits already: where the policy puts it first, it has the place that it gives back.
+        if ticket.concurrency is not None:
+            ticket.concurrency.give(ticket.urgency == BATCH, now)
         return True
 
     def unreached(self, place: Place, now: float) -> None:
@@ -529,6 +593,8 @@ class Queue:
         if self._rules.reservations:
             self._weigh(now)
         clockwork.age(ticked, now)
+        if room.short:
+            room.refill(now)
         for door in self._doors.by_place.values():
             if door.is_shut:
                 door.is_shut = now < door.shut_until
@@ -615,7 +681,8 @@ class Queue:
             if at is not None:
                 at.used += ticket.reserved
         for ticket in self._room.tickets() if is_on else ():
-            waiting[ticket.urgency] += ticket.reserved
+            if ticket.blocked_in is None:
+                waiting[ticket.urgency] += ticket.reserved
         self._reservations.recount(used, waiting)
         self._reservations.capacity = self._doors.capacity()
         self._weighed_at = -inf

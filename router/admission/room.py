@@ -9,14 +9,17 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Any, Final
 
-from policies.queueing.contract import OrderPolicy
+from policies.queueing.contract import Line, OrderPolicy
 from policies.queueing.ticket import CLASSES, WAITING, Ticket
+from router.admission.concurrency import Concurrency
+from router.admission.drain import UNKNOWN_S, Drain
 from router.admission.holders import Holders
 from router.admission.reservations import Reservations
 from router.admission.row import Lane, Row
 from router.admission.rules import Rules
 from router.admission.turns import Turns
 from router.core.errors import Reason
+from router.core.urgency import BATCH
 
 _LANES: Final = 64  # kept though nobody waits in them; models and pins come and go
 
@@ -24,10 +27,45 @@ _LANES: Final = 64  # kept though nobody waits in them; models and pins come and
 class Orders:
     """The order of arrival, shared by queues between which tickets may move."""
 
-    __slots__ = ("last",)
+    __slots__ = ("is_woken", "last")
 
     def __init__(self) -> None:
         self.last = 0
+        self.is_woken = False  # some queue has to be asked for what is `woken`
+
+
+class KeyRow(Row):
+    """The tickets of one key with a limit that wait in one row.
+
+    As many as the key has free places stand in the row's line (`standing`). The others are blocked:
+    they are the tickets of this row, in a line of their own of the same policy. So the policy says
+    which ticket of the key comes next, and users of one key share its places.
+    """
+
+    __slots__ = ("concurrency", "room", "row", "standing")
+
+    def __init__(self, room: Room, row: Row, concurrency: Concurrency, line: Line) -> None:
+        super().__init__(row.urgency, line)
+        self.room = room
+        self.row = row
+        self.concurrency = concurrency
+        self.standing: dict[Ticket, None] = {}
+
+    def has(self, ticket: Ticket) -> bool:
+        return ticket.blocked_in is self
+
+    def block(self, ticket: Ticket, now: float) -> None:
+        """It waits, and stands in no line of its row."""
+        ticket.blocked_in = self
+        self.enter(ticket, now)
+
+    def fit(self, now: float) -> None:
+        """Let as many stand in the row's line as the key has free places."""
+        free = self.concurrency.free(self.urgency == BATCH)
+        while self.standing and len(self.standing) > free:
+            self.room.block(self, now)
+        while self.count and len(self.standing) < free:
+            self.room.unblock(self, now)
 
 
 class Room:
@@ -35,8 +73,10 @@ class Room:
 
     __slots__ = (
         "_deadlines",
+        "_drain",
         "_lanes",
         "_order",
+        "_orders",
         "_reservations",
         "_rules",
         "_turns",
@@ -44,14 +84,32 @@ class Room:
         "body_bytes",
         "count",
         "depth",
+        "eligible",
+        "eligible_of",
         "holders",
+        "short",
+        "woken",
     )
 
     def __init__(
-        self, rules: Rules, order: OrderPolicy, turns: Turns, reservations: Reservations
+        self,
+        rules: Rules,
+        order: OrderPolicy,
+        turns: Turns,
+        reservations: Reservations,
+        drain: Drain,
+        orders: Orders,
     ) -> None:
         self.count = 0  # that wait ...
         self.depth = [0] * CLASSES  # ... by class
+        self.eligible = 0  # of them: those that their key's limit does not block ...
+        self.eligible_of = [0] * CLASSES  # ... by class
+        # Rows whose lines hold tickets that were blocked a moment ago, ...
+        self.woken: dict[Row, None] = {}
+        # ... and keys of which a ticket was dropped, so that another one may stand in its line.
+        self.short: dict[KeyRow, None] = {}
+        self._drain = drain
+        self._orders = orders
         self.body_bytes = 0  # held by them
         self.active: dict[str, Lane] = {}  # with somebody that waits
         self._lanes: dict[str, Lane] = {}  # ... or that did a moment ago
@@ -71,21 +129,26 @@ class Room:
         self._lanes = dict(self.active)
         for lane in self.active.values():
             for urgency, row in enumerate(lane.rows):
-                if row is None or not row.count:
+                if row is None or not (row.count or row.keys):
                     lane.rows[urgency] = None
                     continue
-                tickets = sorted(row.tickets(), key=_order)
-                for ticket in tickets:
-                    row.line.drop(ticket)
-                row.line = self._order.line(urgency)
-                row.short.clear()
-                for ticket in tickets:
-                    row.line.push(ticket, ticket.arrival)
+                self._reline(row)
+                for key_row in row.keys.values():
+                    self._reline(key_row)
+
+    def _reline(self, row: Row) -> None:
+        tickets = sorted(row.tickets(), key=_order)
+        for ticket in tickets:
+            row.line.drop(ticket)
+        row.line = self._order.line(row.urgency)
+        row.short.clear()
+        for ticket in tickets:
+            row.line.push(ticket, ticket.arrival)
 
     # -- coming and going ---------------------------------------------------------------------
 
     def has(self, lane: str, urgency: int) -> bool:
-        """Whether somebody of the class waits there."""
+        """Whether somebody of the class waits there and is not blocked."""
         found = self.active.get(lane)
         if found is None:
             return False
@@ -137,13 +200,77 @@ class Room:
         self.depth[urgency] += 1
         self.body_bytes += ticket.body_bytes
         self.holders.enter(ticket)
-        self._turns.begins(urgency)
         ticket.reserved = ticket.prompt + ticket.output
-        if self._rules.reservations:
-            self._reservations.waits(urgency, ticket.reserved, now)
         if ticket.deadline < inf:  # whatever its class allows, a reload may change that
             heappush(self._deadlines, (ticket.deadline, ticket.order, ticket))
+        concurrency: Concurrency | None = ticket.concurrency
+        if concurrency is not None:
+            key_row = row.keys.get(concurrency)
+            if key_row is None:
+                key_row = KeyRow(self, row, concurrency, self._order.line(urgency))
+                row.keys[concurrency] = key_row
+                concurrency.rows[key_row] = None
+            if key_row.count or len(key_row.standing) >= concurrency.free(urgency == BATCH):
+                key_row.block(ticket, now)
+                return
+            key_row.standing[ticket] = None
+        self._stand(ticket, row, now)
+
+    def _stand(self, ticket: Ticket, row: Row, now: float) -> None:
+        """It may be sent: it stands in its row's line."""
+        urgency = row.urgency
+        if not self.eligible_of[urgency]:
+            self._drain.began(urgency, now, is_first=not self.eligible)
+        self.eligible += 1
+        self.eligible_of[urgency] += 1
+        self._turns.begins(urgency)
+        if self._rules.reservations:
+            self._reservations.waits(urgency, ticket.reserved, now)
         row.enter(ticket, now)
+
+    def _step_out(self, ticket: Ticket, row: Row) -> None:
+        """It stands in its row's line no longer, and the line knows it."""
+        urgency = row.urgency
+        self.eligible -= 1
+        self.eligible_of[urgency] -= 1
+        self._turns.ends(urgency)
+        if self._rules.reservations:
+            self._reservations.left(urgency, ticket.reserved)
+        row.left(ticket)
+
+    # -- limits of keys -----------------------------------------------------------------------
+
+    def block(self, key_row: KeyRow, now: float) -> None:
+        """Its key has fewer free places: the last that came to stand in the line leaves it."""
+        ticket, _ = key_row.standing.popitem()
+        row = key_row.row
+        row.line.drop(ticket)
+        ticket.blocked_in = key_row  # the row must not count it any more
+        self._step_out(ticket, row)
+        key_row.block(ticket, now)
+
+    def unblock(self, key_row: KeyRow, now: float) -> None:
+        """Its key has a free place: the next of its tickets may be sent."""
+        ticket = key_row.line.first(now)
+        eldest = key_row.eldest()
+        if self._order.starves and eldest is not None:
+            promote_s = self._rules.classes[key_row.urgency].promote_s
+            if now >= eldest.arrival + promote_s:
+                ticket = eldest
+        assert ticket is not None
+        key_row.line.drop(ticket)
+        ticket.blocked_in = None
+        key_row.left(ticket)
+        key_row.standing[ticket] = None
+        self._stand(ticket, key_row.row, now)
+        self.woken[key_row.row] = None
+        self._orders.is_woken = True
+
+    def refill(self, now: float) -> None:
+        """Others stand where tickets were dropped."""
+        short, self.short = self.short, {}
+        for key_row in short:
+            key_row.fit(now)
 
     def row(self, ticket: Ticket) -> Row:
         """Where it waits."""
@@ -156,7 +283,19 @@ class Room:
         urgency = ticket.urgency
         ticket.state = state
         lane = self._lanes[ticket.lane]
-        self.row(ticket).left(ticket)
+        row = self.row(ticket)
+        key_row: KeyRow | None = ticket.blocked_in
+        if key_row is not None:
+            ticket.blocked_in = None
+            key_row.left(ticket)
+        else:
+            self._step_out(ticket, row)
+            if ticket.concurrency is not None:
+                key_row = row.keys[ticket.concurrency]
+                del key_row.standing[ticket]
+        if key_row is not None and not key_row.count and not key_row.standing:
+            del row.keys[key_row.concurrency]
+            del key_row.concurrency.rows[key_row]
         lane.count -= 1
         if not lane.count:
             del self.active[ticket.lane]
@@ -165,9 +304,6 @@ class Room:
         self.count -= 1
         self.depth[urgency] -= 1
         self.body_bytes -= ticket.body_bytes
-        self._turns.ends(urgency)
-        if self._rules.reservations:
-            self._reservations.left(urgency, ticket.reserved)
         if len(self._deadlines) > 64 + 2 * self.count:
             self._deadlines = [e for e in self._deadlines if e[2].state == WAITING]
             heapify(self._deadlines)
@@ -175,7 +311,17 @@ class Room:
 
     def drop(self, ticket: Ticket, state: int) -> None:
         """It waits no longer, and was not served. It becomes `state`."""
-        self.row(ticket).line.drop(ticket)
+        key_row: KeyRow | None = ticket.blocked_in
+        if key_row is not None:
+            key_row.line.drop(ticket)
+        else:
+            row = self.row(ticket)
+            row.line.drop(ticket)
+            if ticket.concurrency is not None:
+                key_row = row.keys[ticket.concurrency]
+                if key_row.count:
+                    self.short[key_row] = None
+                    self._orders.is_woken = True
         self.left(ticket, state)
 
     # -- who is there -------------------------------------------------------------------------
@@ -196,6 +342,14 @@ class Room:
             return self.holders.waiting_of(ticket)
         return self.depth[ticket.urgency]
 
+    def retry_after_s(self, urgency: int, ahead: int, now: float) -> int:
+        """Whole seconds in which so many of a class will have been served. While all that wait are
+        blocked by their keys' limits, no rate is known."""
+        if not self.eligible:
+            return UNKNOWN_S
+        known = urgency if self.eligible_of[urgency] else None
+        return self._drain.retry_after_s(known, ahead, now)
+
     def ahead_at_least(self, ticket: Ticket) -> int:
         """How many will be sent before one that comes now, as far as the order policy is known to
         keep to that; 0: nothing is known."""
@@ -215,8 +369,8 @@ class Room:
         """How long the eldest of each class has waited; 0: nobody waits."""
         ages = [0.0] * CLASSES
         for lane in self.active.values():
-            for row in lane.rows:
-                eldest = row.eldest() if row is not None else None
+            for row in lane.all_rows():
+                eldest = row.eldest()
                 if eldest is not None:
                     age_s = now - eldest.arrival
                     ages[eldest.urgency] = max(ages[eldest.urgency], age_s)
@@ -226,9 +380,8 @@ class Room:
         """All that wait, in no order that means anything."""
         found: list[Ticket] = []
         for lane in self.active.values():
-            for row in lane.rows:
-                if row is not None:
-                    found.extend(row.tickets())
+            for row in lane.all_rows():
+                found.extend(row.tickets())
         return found
 
 

@@ -10,16 +10,32 @@ Must never: decide an order.
 from __future__ import annotations
 
 from collections import deque
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
 
 from policies.queueing.contract import Line
 from policies.queueing.ticket import WAITING, Ticket
 from router.admission.affinity import Shortlist
 
+if TYPE_CHECKING:
+    from router.admission.concurrency import Concurrency
+    from router.admission.room import KeyRow
+
 
 class Row:
     """One class of one lane."""
 
-    __slots__ = ("_starved", "_young", "count", "line", "looking", "short", "urgency")
+    __slots__ = (
+        "_back",
+        "_starved",
+        "_young",
+        "count",
+        "keys",
+        "line",
+        "looking",
+        "short",
+        "urgency",
+    )
 
     def __init__(self, urgency: int, line: Line) -> None:
         self.urgency = urgency
@@ -27,8 +43,16 @@ class Row:
         self.count = 0
         self.looking = 0  # those of whose prefix something is known
         self.short = Shortlist()  # the first few, where it matters which of them goes
+        # Of each key with a limit that has tickets here: see `room.KeyRow`.
+        self.keys: dict[Concurrency, KeyRow] = {}
         self._young: deque[Ticket] = deque()  # by arrival, the first to be promoted first
+        # Heap of (order, ticket): those that came again after later ones.
+        self._back: list[tuple[int, Ticket]] = []
         self._starved: deque[Ticket] = deque()  # by arrival; they have been promoted
+
+    def has(self, ticket: Ticket) -> bool:
+        """Whether it waits here now, of those that have waited here."""
+        return ticket.state == WAITING and ticket.blocked_in is None
 
     def enter(self, ticket: Ticket, now: float) -> None:
         self.count += 1
@@ -39,19 +63,10 @@ class Row:
         ticket.starved = False  # one that was put back is promoted again
         young = self._young
         if young and ticket.order < young[-1].order:
-            self._put_back(ticket)
+            heappush(self._back, (ticket.order, ticket))
         else:
             young.append(ticket)
         self.line.push(ticket, now)
-
-    def _put_back(self, ticket: Ticket) -> None:
-        """An old one comes again, before all that came later. Rare, so it may look through them."""
-        place = 0
-        for other in self._young:
-            if other.order >= ticket.order:
-                break
-            place += 1
-        self._young.insert(place, ticket)
 
     def left(self, ticket: Ticket) -> None:
         """It waits no longer, and the line knows it."""
@@ -63,9 +78,15 @@ class Row:
                 self.short.left(ticket)
             else:
                 self.short.clear()
-        if len(self._young) + len(self._starved) > 64 + 2 * self.count:
-            self._young = deque([t for t in self._young if t.state == WAITING and not t.starved])
-            self._starved = deque([t for t in self._starved if t.state == WAITING])
+        if self.held() > 64 + 2 * self.count:
+            # One that came again may stand in two of them, and in each of them twice.
+            young = [t for t in self._young if self.has(t) and not t.starved]
+            back = [t for _, t in self._back if self.has(t) and not t.starved]
+            self._young = deque(dict.fromkeys(young))
+            self._back = [(t.order, t) for t in dict.fromkeys(back)]
+            heapify(self._back)
+            starved = [t for t in self._starved if self.has(t) and t.starved]
+            self._starved = deque(dict.fromkeys(starved))
 
     def eldest(self) -> Ticket | None:
         starving = self.eldest_starved()
@@ -75,19 +96,21 @@ class Row:
         starved = self._starved
         while starved:
             ticket = starved[0]
-            if ticket.state == WAITING and ticket.starved:
+            if ticket.starved and self.has(ticket):
                 return ticket
             starved.popleft()
         return None
 
     def eldest_young(self) -> Ticket | None:
         young = self._young
-        while young:
-            ticket = young[0]
-            if ticket.state == WAITING and not ticket.starved:
-                return ticket
+        while young and (young[0].starved or not self.has(young[0])):
             young.popleft()
-        return None
+        back = self._back
+        while back and (back[0][1].starved or not self.has(back[0][1])):
+            heappop(back)
+        if back and (not young or back[0][0] < young[0].order):
+            return back[0][1]
+        return young[0] if young else None
 
     def promote(self, now: float, after_s: float, most: int) -> int:
         """Those that have waited so long are starved; how many have become so now."""
@@ -96,7 +119,6 @@ class Row:
             ticket = self.eldest_young()
             if ticket is None or ticket.arrival + after_s > now:
                 break
-            self._young.popleft()
             ticket.starved = True
             self._starved.append(ticket)
             count += 1
@@ -107,7 +129,7 @@ class Row:
         if self.eldest_starved() is None:
             return None
         for ticket in self._starved:
-            if ticket.state == WAITING and ticket.starved and place not in ticket.excluded:
+            if ticket.starved and self.has(ticket) and place not in ticket.excluded:
                 return ticket
             most -= 1
             if most <= 0:
@@ -115,14 +137,15 @@ class Row:
         return None
 
     def tickets(self) -> list[Ticket]:
-        """All that wait, the eldest first."""
-        # One that was put back may stand here twice.
-        found = dict.fromkeys([t for t in (*self._starved, *self._young) if t.state == WAITING])
-        return list(found)
+        """All that wait, in no order that means anything."""
+        back = [ticket for _, ticket in self._back]
+        # One that came again may stand here twice.
+        found = [t for t in (*self._starved, *self._young, *back) if self.has(t)]
+        return list(dict.fromkeys(found))
 
     def held(self) -> int:
         """Entries in memory: for tests of what stays bounded."""
-        return len(self._young) + len(self._starved)
+        return len(self._young) + len(self._back) + len(self._starved)
 
 
 class Lane:
@@ -134,3 +157,12 @@ class Lane:
         self.name = name
         self.count = 0
         self.rows: list[Row | None] = [None, None, None, None, None]
+
+    def all_rows(self) -> list[Row]:
+        """The rows, and those of keys whose limits block tickets."""
+        found: list[Row] = []
+        for row in self.rows:
+            if row is not None:
+                found.append(row)
+                found.extend(row.keys.values())
+        return found

@@ -33,8 +33,9 @@ def waiting(line: Line | None) -> int:
 
 
 def batch_lines_waiting(line: Line, model: str) -> int:
-    """How many requests of class batch wait for the replicas of a model."""
-    return line.pools.of(model).depth[BATCH]
+    """How many requests of class batch wait for the replicas of a model. Those that wait for their
+    own key do not count, so that they hold up no other owner; each key has few of them."""
+    return line.pools.of(model).eligible[BATCH]
 
 
 def described(line: Line | None) -> dict[str, Any]:
@@ -63,6 +64,7 @@ def _count(item: tuple[tuple[str, str], int]) -> int:
 
 def _pool(queue: Queue, now: float) -> dict[str, Any]:
     depth, ages_s, counts = queue.depth, queue.ages_s(now), queue.counts
+    eligible = queue.eligible
     return {
         "policy": queue.config.policy,
         "replicas": sorted(str(getattr(place, "id", place)) for place in queue.places()),
@@ -72,6 +74,7 @@ def _pool(queue: Queue, now: float) -> dict[str, Any]:
         "classes": {
             name: {
                 "waiting": depth[number],
+                "blocked": depth[number] - eligible[number],  # by the limits of their keys
                 "eldest_s": round(ages_s[number], 3),
                 **{what: getattr(counts, what)[number] for what, _ in _COUNTED},
                 "dropped": {why: n for why in DROPS if (n := counts.dropped[why][number])},

@@ -46,6 +46,7 @@ def census(parts: Parts) -> dict[str, int]:
         "retries": parts.dispatcher.budget.retries,
         "flows": len(parts.dispatcher.tenants.pending),
         "granted": parts.dispatcher.tenants.under_way,
+        "key_places": parts.dispatcher.tenants.at_replicas,
         "aborts": parts.aborter.running,
         "kept_text": parts.dispatcher.store.held,
         "probes": parts.prober.running,

@@ -41,7 +41,8 @@ class KeyLine(
     ceiling: ClassName | None = None  # the most urgent class; None: its tier's
     models: tuple[str, ...] | None = None  # it may ask for; None: any
     # Of all but batch, which gets what they leave (`admission/limits.py`).
-    concurrency: Count | None = None  # requests under way at once
+    # Requests at replicas at once. Others wait in the queue; without a queue they get 429.
+    concurrency: Count | None = None
     requests_per_minute: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
     tokens_per_minute: Annotated[float, msgspec.Meta(gt=0, le=1e12)] | None = None
     weight: Weight = 1.0  # its share where tenants share, to others'

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--tier", default="", help="enterprise, pro, free, or one of your own (priority.tiers)")
     add("--ceiling", help="the most urgent class: critical, high, normal, low or batch")
     add("--model", action="append", metavar="NAME", help="it may ask for; repeat for each")
-    add("--concurrency", type=int, metavar="N", help="requests under way at once")
+    add("--concurrency", type=int, metavar="N", help="requests at replicas at once")
     add("--requests-per-minute", type=float, metavar="N")
     add("--tokens-per-minute", type=float, metavar="N", help="of prompts and answers together")
     add("--weight", type=float, default=1.0, help="its share, where tenants share (default: 1)")

@@ -39,7 +39,7 @@ class Reason(StrEnum):
     BAD_PRIORITY = "bad_priority"  # neither a name nor a number that we know
     KEY_REQUIRED = "key_required"  # no API key, or none that we know
     MODEL_NOT_ALLOWED = "model_not_allowed"  # not with this key
-    KEY_CONCURRENCY = "key_concurrency"  # its key has as many requests under way as it may
+    KEY_CONCURRENCY = "key_concurrency"  # its key has as many requests at replicas as it may
     KEY_REQUESTS = "key_requests"  # ... has sent as many as it may
     KEY_TOKENS = "key_tokens"  # ... has used as many tokens as it may
     MODEL_REQUIRED = "model_required"

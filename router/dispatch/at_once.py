@@ -16,9 +16,16 @@ from router.fleet.table import Fleet
 
 
 def at_once(
-    fleet: Fleet, pools: Pools, chooser: Chooser, view: RequestView, rank: int, now: float
+    fleet: Fleet,
+    pools: Pools,
+    chooser: Chooser,
+    view: RequestView,
+    rank: int,
+    now: float,
+    may_pass: bool,
 ) -> Replica | None:
-    """Where a request of the class `rank` may go without a ticket; None: offer one.
+    """Where a request of the class `rank` may go without a ticket; None: offer one. `may_pass`:
+    its key's limit allows it.
 
     Raises RouterError where no replica serves its model and it may not wait for one.
     """
@@ -26,7 +33,7 @@ def at_once(
     fleet.check(model)
     queue = pools.of(model or "")
     fit = fleet.serving(model)
-    if fit and queue.is_passable:
+    if fit and may_pass and queue.is_passable:
         replica = chooser.choose(view, fit)
         if queue.passes(replica, rank, now):
             return replica

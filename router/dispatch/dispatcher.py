@@ -116,6 +116,7 @@ class Dispatcher:
         self.budget.adopt(config.retry)
         if self.line is not None:
             self.line.adopt(config.queue)
+            self.line.wake()
         self._believes_sdks = config.queue.sdk_timeouts
         self.level_s = level_s(config.queue.aging)
         self._authorization = authorization
@@ -239,9 +240,12 @@ class Dispatcher:
                     arrived,
                     is_batch=urgency.rank == BATCH,
                     takes_steps=steps,
+                    waits=self.line is not None and not route.light,
                 )
-                if entry is not None and entry.steps:
-                    exchange.urgency = with_steps(urgency, entry.steps)
+                if entry is not None:
+                    exchange.concurrency = entry.concurrency
+                    if entry.steps:
+                        exchange.urgency = with_steps(urgency, entry.steps)
             if route is MODELS and self._answer_models(exchange, client, path):
                 return
         except RouterError as err:
@@ -403,6 +407,8 @@ class Dispatcher:
         entry = exchange.entry
         if entry is not None:
             entry.leave(exchange.usage, replica is not None, now)
+            if line is not None:
+                line.wake()
         if exchange.flow.within and replica is not None:
             status = exchange.reply.status
             if replica.checks_keys or status == 401:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from policies.contract import RequestView
 from policies.queueing.ticket import Ticket
+from router.admission.concurrency import Concurrency
 from router.config.model import Limits, Timeouts
 from router.core.errors import STATUS, Reason, RouterError
 from router.core.urgency import Urgency
@@ -75,6 +76,7 @@ class Exchange:
         "body",
         "body_bytes",
         "common",
+        "concurrency",
         "deadline",
         "entry",
         "fields",
@@ -83,6 +85,7 @@ class Exchange:
         "has_priority",
         "head",
         "hedges_as",
+        "is_counted",
         "key",
         "level_s",
         "life",
@@ -146,6 +149,9 @@ class Exchange:
         self.key: Key | None = None  # its API key; None: none that we know
         self.flow: Flow = NO_FLOW  # whose share of the fleet it uses
         self.entry: Entry | None = None  # what it holds of its tenant's
+        # Its key's limit of requests at replicas, where it goes to the queue; None: it has none.
+        self.concurrency: Concurrency | None = None
+        self.is_counted = False  # there, without a ticket; a ticket is counted by the queue
         self.timeouts: Timeouts = dispatcher.timeouts_of(self.priority)
         self.wanted_until = inf  # its client has no use for an answer that begins later
         self.hedges_as = ""  # the class by which a second copy of it may go; "": none may

@@ -14,6 +14,9 @@ it at the end of the same turn of the event loop: so no call of the queue happen
 one's consequences, and the leases of all that one call granted are taken before anything else
 happens. Where nobody does, it is told when somebody comes.
 
+A request that passed without a ticket is counted here in its key's limit (`_uncount`), any other
+one by the queue.
+
 There is one timer, for what time alone changes, and none while nobody waits.
 
 Must never: choose among requests (the queue does), or keep a ticket of a request that is over.
@@ -34,6 +37,7 @@ from router.admission.pools import Pools
 from router.admission.queue import Queue
 from router.config.model import Queue as Config
 from router.core.errors import Reason, RouterError
+from router.core.urgency import BATCH
 from router.dispatch.at_once import at_once
 from router.dispatch.chooser import Chooser
 from router.dispatch.ends import end_of
@@ -104,9 +108,10 @@ class Line:
         """
         model: str | None = x.fields.model
         if owner is None:
-            replica = at_once(
-                self._fleet, self.pools, self._chooser, x.view, x.urgency.rank, x.arrived
-            )
+            may_pass = x.concurrency is None or x.concurrency.may_pass(x.urgency.rank == BATCH)
+            rank, now = x.urgency.rank, x.arrived
+            fleet, pools, chooser = self._fleet, self.pools, self._chooser
+            replica = at_once(fleet, pools, chooser, x.view, rank, now, may_pass)
             return self._offer(x, model or "", None) if replica is None else replica
         return self._offer(x, next(iter(owner.models or ()), model) or "", pinned(owner))
 
@@ -201,6 +206,7 @@ class Line:
             streamed=bool(fields.stream),
             look=partial(self._knowledge.held, view) if view.blocks else None,
             block_tokens=view.block_tokens,
+            concurrency=x.concurrency,
         )
 
     # -- what its race tells ------------------------------------------------------------------
@@ -209,6 +215,9 @@ class Line:
         """An attempt begins; its lease is taken. `is_extra`: it is not its ticket's."""
         ticket = x.ticket
         if ticket is None or is_extra:
+            if x.concurrency is not None and ticket is None and not x.is_counted:
+                x.is_counted = True
+                x.concurrency.take(x.urgency.rank == BATCH, now)
             self.changed(replica)
             return
         if ticket.state == NEW:
@@ -218,8 +227,18 @@ class Line:
         if x.body_bytes > x.limits.retry_body or not x.route.repeatable:
             self.pools.stays(ticket)
 
+    def _uncount(self, x: Exchange, now: float) -> None:
+        """A request without a ticket is at no replica any more."""
+        if x.is_counted:
+            x.is_counted = False
+            assert x.concurrency is not None
+            x.concurrency.give(x.urgency.rank == BATCH, now)
+
     def over(self, x: Exchange, reason: Reason, now: float) -> None:
-        """The request has ended, in whatever way; its leases are released."""
+        """The request has ended, in whatever way; its leases are released. `wake` comes next where
+        its key has limits."""
+        if x.concurrency is not None:
+            self._uncount(x, now)
         ticket = x.ticket
         if ticket is not None:
             x.ticket = None
@@ -260,10 +279,31 @@ class Line:
         """What has changed in this turn of the event loop is told to the queue."""
         now = monotonic()
         begun: list[tuple[Exchange, Leg]] = []
-        for replica in self._news.read(now):
+        changed = self._news.read(now)
+        if self.pools.is_woken:
+            self._send_woken(begun, now)  # first, else all of them go where one has just ended
+        for replica in changed:
             self._begin(self.pools.freed(replica, now), begun, now)
         self._go(begun)
         self._arm()
+
+    def wake(self) -> None:
+        """Requests may be sent that their keys' limits blocked: at the end of this turn."""
+        if self.pools.is_woken and self._news.await_reading():
+            self._loop.call_soon(self._settle)
+
+    def _send_woken(self, begun: list[tuple[Exchange, Leg]], now: float) -> None:
+        """Those that a key's limit blocked go where the routing policy wants them, as newcomers
+        do: there may be room at many replicas."""
+        while True:
+            found = self.pools.woken(now)
+            if found is None:
+                break
+            ticket, places = found
+            x = cast("Exchange", ticket.request)
+            replica = self._chooser.choose(x.view, cast(Sequence[Replica], places))
+            self.pools.grant(ticket, replica, now)
+            self._begin([ticket], begun, now)
 
     # -- what the queue tells -----------------------------------------------------------------
 
@@ -281,6 +321,7 @@ class Line:
 
     def _arm(self) -> None:
         """Set the timer to when time alone changes something."""
+        self.wake()
         due = self.pools.next_at
         timer = self._timer
         if timer is not None:
@@ -326,6 +367,7 @@ class Line:
             return False
         self.pools.unreached(replica, now)
         if ticket is None:
+            self._uncount(x, now)
             try:
                 other = self._offer(x, model, None if x.pinned is None else pinned(x.pinned))
             except RouterError:

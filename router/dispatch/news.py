@@ -40,6 +40,10 @@ class News:
             self._changed[replica] = None
             if not self._pools.waiting:
                 return False  # whoever comes next looks first, and the turn is spared
+        return self.await_reading()
+
+    def await_reading(self) -> bool:
+        """Something has to be done at the end of this turn. True: nobody was asked to before."""
         was_awaited, self._is_awaited = self._is_awaited, True
         return not was_awaited
 

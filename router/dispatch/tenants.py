@@ -22,6 +22,7 @@ from math import ceil
 from secrets import token_hex
 from typing import Final
 
+from router.admission.concurrency import Concurrency
 from router.admission.limits import Account, Grant, Verdict
 from router.config.keys import KeyLine
 from router.config.model import Config
@@ -42,7 +43,7 @@ _REASONS = {
     Verdict.TOKENS: Reason.KEY_TOKENS,
 }
 _WORDS = {
-    Verdict.CONCURRENCY: "this key has as many requests under way as it may",
+    Verdict.CONCURRENCY: "this key has as many requests at replicas as it may",
     Verdict.REQUESTS: "this key has sent as many requests a minute as it may",
     Verdict.TOKENS: "this key has used as many tokens a minute as it may",
 }
@@ -51,10 +52,18 @@ _WORDS = {
 class Entry:
     """What one request holds of its tenant's: a place among its flow's, and of its limits."""
 
-    __slots__ = ("_flow", "_grant", "_pending", "steps")
+    __slots__ = ("_flow", "_grant", "_pending", "concurrency", "steps")
 
-    def __init__(self, flow: Flow, pending: Pending | None, grant: Grant | None) -> None:
+    def __init__(
+        self,
+        flow: Flow,
+        pending: Pending | None,
+        grant: Grant | None,
+        concurrency: Concurrency | None,
+    ) -> None:
         self.steps = 0  # requests of its flow that were pending before it
+        # Counts it while it is at a replica; None: it has no limit, or was counted when it came.
+        self.concurrency = concurrency
         self._flow = flow
         self._pending = pending  # that counts it; None: none does
         self._grant = grant
@@ -149,6 +158,12 @@ class Tenants:
         """Requests that hold something of their tenants' limits."""
         return sum(account.under_way for account in self._accounts.values())
 
+    @property
+    def at_replicas(self) -> int:
+        """Requests at replicas that limits of keys count, and rows in which others wait."""
+        limits = [account.concurrency for account in self._accounts.values()]
+        return sum(limit.own + limit.batch + len(limit.rows) for limit in limits)
+
     def known(self, head: RequestHead) -> Key | None:
         """The key in the file that a request has, whether or not one is required."""
         return self._keys.find(head.authorization, head.api_key)
@@ -227,38 +242,49 @@ class Tenants:
         *,
         is_batch: bool,
         takes_steps: bool,
+        waits: bool,
     ) -> Entry | None:
         """Let an inference request in. None: it holds nothing of a tenant's.
 
         `is_batch`: it gets what the other requests of its key leave. `takes_steps`: the order does
-        not share by flow, so the flow's pending requests count.
+        not share by flow, so the flow's pending requests count. `waits`: it goes to the queue, and
+        waits there while its key has as many requests at replicas as it may.
         Raises RouterError (KEY_CONCURRENCY, KEY_REQUESTS, KEY_TOKENS).
         """
         grant: Grant | None = None
+        concurrency: Concurrency | None = None
         if key is not None:
             account = self._accounts.get(key.name)
             if account is not None:
-                grant = _granted(account, prompt_tokens, fields.output_tokens, is_batch, now)
+                most = fields.output_tokens
+                grant = _granted(account, prompt_tokens, most, is_batch, waits, now)
+                if waits:
+                    concurrency = account.concurrency
         takes_steps = takes_steps and self._steps
         if grant is None and not takes_steps:
             return None
-        entry = Entry(flow, self.pending if takes_steps else None, grant)
+        entry = Entry(flow, self.pending if takes_steps else None, grant, concurrency)
         if takes_steps:
             entry.steps = self.pending.come(flow)
         return entry
 
 
 def _granted(
-    account: Account, prompt: int, most_output: int | None, is_batch: bool, now: float
+    account: Account,
+    prompt: int,
+    most_output: int | None,
+    is_batch: bool,
+    waits: bool,
+    now: float,
 ) -> Grant:
     """Raises RouterError."""
     tokens = account.expected(prompt, most_output)
-    verdict = account.ask(tokens, now, is_batch=is_batch)
+    verdict = account.ask(tokens, now, is_batch=is_batch, waits=waits)
     if verdict != Verdict.YES:
         # Without a wait that can be known: a request under way may end at any moment.
         wait_s = max(1, ceil(account.wait_s))
         raise RouterError(_REASONS[verdict], _WORDS[verdict], retry_after_s=wait_s)
-    return Grant(account, tokens, prompt, is_batch=is_batch)
+    return Grant(account, tokens, prompt, is_batch=is_batch, waits=waits)
 
 
 def may_hedge(key: Key | None) -> bool:

@@ -82,7 +82,7 @@ class SimulatedLine:
         Raises RouterError: it may not even wait, or no replica will ever serve it.
         """
         rank = class_of(x.urgency)
-        replica = at_once(self._fleet, self.pools, self._chooser, x.view, rank, now)
+        replica = at_once(self._fleet, self.pools, self._chooser, x.view, rank, now, True)
         return self._offer(x, x.view.model or "", now) if replica is None else replica
 
     def _offer(self, x: SimulatedExchange, model: str, now: float) -> Replica | None:

@@ -186,6 +186,11 @@ class World:
 
     def _after_event(self) -> None:
         queue = self.queue
+        while found := queue.woken(self.now):
+            ticket, places = found
+            spot = min(places, key=lambda place: place.load)
+            queue.grant(ticket, spot, self.now)
+            self._send([ticket])
         assert sum(queue.depth) == queue.waiting
         for spot in self.pool.spots:
             self.most_waiting[spot] = max(self.most_waiting.get(spot, 0), spot.waiting)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from router.config.keys import KeyLine, hash_of, line_of
-from router.config.model import Keys, Prefix, Priority
+from router.config.model import Keys, Prefix, Priority, Queue
 from router.core.errors import ConfigError, Reason
 from router.dispatch.hedger import ASKED
 from tests.core.under import serving
@@ -216,7 +216,8 @@ def test_concurrency_is_given_back_when_a_request_ends_and_when_its_client_leave
     async def story() -> None:
         gate = asyncio.Event()
         keys = Keys(file=file_of(tmp_path, acme(concurrency=2), umbrella()))
-        async with running(gated(gate), keys=keys) as router:
+        no_queue = Queue(enabled=False)
+        async with running(gated(gate), queue=no_queue, keys=keys) as router:
             first, second = await router.client(), await router.client()
             for client in (first, second):
                 await client.send(chat(BEARER))

@@ -1,0 +1,78 @@
+"""How many requests of one key are at replicas, and how many may be.
+
+A request is counted from the moment it is sent to a replica (its ticket is granted, or it passed
+the queue without a ticket) until it is over or waits again. Retries, second copies and
+continuations belong to their request and are not counted again. A request that waits is not
+counted.
+
+The queue uses it like this. Tickets of a key with a limit that wait in one row are split in two
+(`room.KeyRow`): at most as many as the key has free places stand in the row's line, the others are
+blocked. Each change of the number of free places moves tickets between the two at once, so the line
+never holds a ticket that may not be sent, and whoever chooses from it need not know of limits.
+
+Requests of class batch get what the others leave: they are blocked while both together use the
+limit; the others are blocked only by requests that are not batch.
+
+Must never: cost anything for a key without limits, or know whose limit it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from router.admission.room import KeyRow
+
+UNLIMITED: Final = 1 << 60
+
+
+class Concurrency:
+    """Of one key, in all queues. `limit`: None for no limit."""
+
+    __slots__ = ("batch", "entered", "limit", "own", "rows")
+
+    def __init__(self, limit: int | None) -> None:
+        self.limit = UNLIMITED if limit is None else limit
+        self.own = 0  # requests at replicas that are not batch
+        self.batch = 0  # batch requests at replicas
+        self.entered = 0  # batch requests between their arrival and their end
+        self.rows: dict[KeyRow, None] = {}  # where tickets of the key wait
+
+    def adopt(self, limit: int | None, now: float) -> None:
+        """Use another limit from now on. Requests at replicas stay there."""
+        self.limit = UNLIMITED if limit is None else limit
+        self._fit(now)
+
+    def free(self, is_batch: bool) -> int:
+        """How many more requests may be sent; 0 or less: none."""
+        free = self.limit - self.own
+        return free - self.batch if is_batch else free
+
+    def may_pass(self, is_batch: bool) -> bool:
+        """Whether a request that has just come may be sent before any ticket of the key."""
+        return not self.rows and self.free(is_batch) > 0
+
+    def may_enter(self) -> bool:
+        """Whether the router takes one more batch request. It counts those that wait, so that the
+        sender of the batch waits and not the queue."""
+        return self.own + self.entered < self.limit
+
+    def take(self, is_batch: bool, now: float) -> None:
+        """A request is sent, whether it may be or not."""
+        if is_batch:
+            self.batch += 1
+        else:
+            self.own += 1
+        self._fit(now)
+
+    def give(self, is_batch: bool, now: float) -> None:
+        """A request that was counted is over, or waits again."""
+        if is_batch:
+            self.batch -= 1
+        else:
+            self.own -= 1
+        self._fit(now)
+
+    def _fit(self, now: float) -> None:
+        for row in self.rows:
+            row.fit(now)

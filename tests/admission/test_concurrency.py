@@ -1,0 +1,334 @@
+"""A key's limit of requests at replicas: requests that wait hold none of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from policies.queueing.contract import order_names
+from policies.queueing.ticket import ENDED, SENT, WAITING, Ticket
+from router.admission.concurrency import Concurrency
+from router.admission.limits import Account, Grant, Verdict
+from router.core.errors import Reason
+from router.core.urgency import BATCH
+from tests.admission.test_pools import Desk, Fleet
+from tests.admission.world import Spot, World, config, every_class
+
+OPEN: dict[str, Any] = {"waiting": 64, "prefill_tokens": 0}  # a gate
+ONE: dict[str, Any] = {"waiting": 1, "prefill_tokens": 0}
+
+
+def come(world: World, limit: Concurrency | None, **facts: Any) -> Ticket:
+    return world.come(**{"tokens": 100, "output": 50, "concurrency": limit, **facts})
+
+
+def test_a_place_is_taken_when_a_request_is_sent_and_given_back_when_it_ends() -> None:
+    limit = Concurrency(2)
+    assert limit.free(is_batch=False) == 2
+    limit.take(False, 0.0)
+    limit.take(True, 0.0)
+    assert (limit.free(is_batch=False), limit.free(is_batch=True)) == (1, 0)
+    limit.give(False, 1.0)
+    assert (limit.free(is_batch=False), limit.free(is_batch=True)) == (2, 1)
+    limit.adopt(1, 1.0)
+    assert (limit.free(is_batch=False), limit.free(is_batch=True)) == (1, 0)
+    limit.adopt(None, 1.0)
+    assert limit.free(is_batch=True) > 10**9
+
+
+def test_what_may_wait_takes_requests_and_tokens_at_its_arrival_and_no_place() -> None:
+    ours = Account(1, 3, 1000.0, 0.0)
+    grants = []
+    for _ in range(3):
+        assert ours.ask(100, 0.0, waits=True) == Verdict.YES
+        grants.append(Grant(ours, 100, 100, waits=True))
+    assert ours.ask(100, 0.0, waits=True) == Verdict.REQUESTS
+    assert ours.left(0.0) == (pytest.approx(0.0), pytest.approx(700.0))
+    assert (ours.under_way, ours.concurrency.own) == (3, 0)
+    for grant in grants:
+        grant.settle(100, 10, 0.0)
+    assert (ours.under_way, ours.concurrency.own) == (0, 0)
+
+
+def test_batch_counts_from_its_arrival_and_refuses_no_chat() -> None:
+    ours = Account(2, None, None, 0.0)
+    for _ in range(2):
+        assert ours.ask(1, 0.0, is_batch=True, waits=True) == Verdict.YES
+    assert ours.ask(1, 0.0, is_batch=True, waits=True) == Verdict.CONCURRENCY
+    assert ours.ask(1, 0.0, waits=True) == Verdict.YES
+    assert ours.concurrency.may_pass(is_batch=False)
+    ours.settle(1, None, None, 1.0, is_batch=True, waits=True)
+    ours.concurrency.take(False, 1.0)
+    assert ours.ask(1, 1.0, is_batch=True, waits=True) == Verdict.CONCURRENCY
+    ours.concurrency.give(False, 2.0)
+    assert ours.ask(1, 2.0, is_batch=True, waits=True) == Verdict.YES
+
+
+def test_others_pass_and_the_blocked_come_in_their_order() -> None:
+    world = World([Spot("a")], config(policy="fifo", gates=OPEN))
+    limit = Concurrency(2)
+    ours = [come(world, limit) for _ in range(6)]
+    assert [t.state for t in ours] == [SENT] * 2 + [WAITING] * 4
+    assert world.queue.waiting == 4 and world.queue.eligible == [0] * 5
+    assert world.queue.is_passable
+    other = come(world, None)
+    assert other.state == SENT
+    world.run(60.0)
+    assert world.order == [*ours[:2], other, *ours[2:]]
+    world.assert_empty()
+    assert (limit.own, limit.rows) == (0, {})
+
+
+def test_a_place_is_free_in_the_turn_in_which_a_request_ends() -> None:
+    world = World([Spot("a"), Spot("b")], config(gates=OPEN))
+    limit = Concurrency(1)
+    first, second = come(world, limit), come(world, limit)
+    ends: list[float] = []
+    world.on_sent = lambda ticket, spot: ends.append(world.now)
+    world.run(60.0)
+    assert ends == [world.done[first]]
+    assert second in world.done
+
+
+def test_a_critical_request_of_the_key_goes_before_its_earlier_ones() -> None:
+    world = World([Spot("a")], config(policy="strict", gates=OPEN))
+    limit = Concurrency(1)
+    first = come(world, limit)
+    later = [come(world, limit, number=3.0) for _ in range(3)]
+    urgent = come(world, limit, number=0.0)
+    world.run(60.0)
+    assert world.order == [first, urgent, *later]
+
+
+@pytest.mark.parametrize("policy", ["fair", "round_robin"])
+def test_users_of_a_key_share_its_places(policy: str) -> None:
+    world = World([Spot("a")], config(policy=policy, gates=OPEN))
+    limit = Concurrency(2)
+    many = [come(world, limit, key="k", user="many") for _ in range(40)]
+    single = come(world, limit, key="k", user="single")
+    world.run(600.0)
+    assert world.order.index(single) <= 6
+    assert set(many) <= set(world.done)
+
+
+def test_leaving_expiry_and_eviction_while_blocked() -> None:
+    rules = config(gates=OPEN, classes=every_class(depth=3, timeout_s=20.0))
+    world = World([Spot("a")], rules)
+    limit = Concurrency(1)
+    first = come(world, limit, output=2000, key="k")
+    left = come(world, limit, key="k")
+    late = come(world, limit, deadline=world.now + 5.0, key="k")
+    old = come(world, limit, key="k")
+    assert world.queue.waiting == 3
+    world.leave(left)
+    world.run(6.0)
+    assert world.expired[late].reason == Reason.DEADLINE_PASSED
+    newest = [come(world, limit, key="k") for _ in range(2)]
+    busy = Concurrency(0)
+    other = come(world, busy, key="other")
+    assert [gone for gone, _ in world.evicted] == [newest[1]]
+    assert world.evicted[0][1].reason == Reason.QUEUE_EVICTED
+    world.run(19.0)
+    assert world.expired[old].reason == Reason.QUEUE_TIMEOUT
+    assert "key" in str(world.expired[old])
+    world.leave(first)
+    assert newest[0].state == SENT
+    world.run(60.0)
+    assert other in world.expired
+    world.assert_empty()
+    assert (limit.own, limit.rows, busy.rows) == (0, {}, {})
+
+
+def test_a_ticket_that_stood_in_the_line_makes_room_for_a_blocked_one() -> None:
+    """The only one that might go leaves: the next one is not forgotten."""
+    spot = Spot("a", slots=1)
+    world = World([spot], config(policy="fifo", gates=ONE))
+    blocker = come(world, None, output=500)
+    come(world, None, output=500)
+    limit = Concurrency(1)
+    standing, blocked = come(world, limit), come(world, limit)
+    assert (standing.blocked_in, blocked.blocked_in is not None) == (None, True)
+    world.leave(standing)
+    assert blocked.blocked_in is None
+    world.run(60.0)
+    assert {blocker, blocked} <= set(world.done)
+    world.assert_empty()
+
+
+def test_a_ticket_stands_in_the_line_only_while_there_is_a_place_for_it() -> None:
+    """Two classes of a key wait for one place: the one that is sent blocks the other."""
+    world = World([Spot("a", slots=1)], config(policy="strict", gates=ONE))
+    for _ in range(5):
+        come(world, None, number=0.0)
+    limit = Concurrency(1)
+    low, urgent = come(world, limit, number=3.0), come(world, limit, number=0.0)
+    assert (low.blocked_in, urgent.blocked_in) == (None, None)
+    while urgent.state == WAITING:
+        world.run(0.1)
+    assert low.blocked_in is not None
+    world.run(60.0)
+    assert world.order[5:] == [urgent, low]
+    world.assert_empty()
+
+
+def test_what_is_put_back_gives_its_place_back_and_goes_first_again() -> None:
+    world = World([Spot("a")], config(policy="strict", gates=OPEN))
+    limit = Concurrency(1)
+    first, second = come(world, limit), come(world, limit)
+    world._put_back(first)
+    world._after_event()
+    assert (first.state, second.state, limit.own) == (SENT, WAITING, 1)
+    world.run(60.0)
+    assert world.order == [first, first, second]
+    world.assert_empty()
+    assert limit.own == 0
+
+
+def test_blocked_tickets_take_the_order_of_another_policy() -> None:
+    world = World([Spot("a")], config(policy="strict", gates=OPEN))
+    limit = Concurrency(1)
+    come(world, limit)
+    long, short = come(world, limit, output=400), come(world, limit, output=10)
+    world.queue.adopt(config(policy="shortest", gates=OPEN))
+    world.tick()
+    world.run(60.0)
+    assert world.order[1:] == [short, long]
+
+
+def test_a_reload_of_the_limit() -> None:
+    world = World([Spot("a")], config(gates=OPEN))
+    limit = Concurrency(1)
+    ours = [come(world, limit) for _ in range(8)]
+    limit.adopt(3, world.now)
+    world.run(0.0)
+    world.after(0.0, lambda: None)
+    world.run(0.0)
+    assert limit.own == 3
+    limit.adopt(1, world.now)
+    world.run(0.5)
+    assert limit.own == 3, "what is at replicas stays there"
+    limit.adopt(None, world.now)
+    world.after(0.0, lambda: None)
+    world.run(0.0)
+    assert limit.own == 8
+    world.run(60.0)
+    assert set(ours) == set(world.done)
+    world.assert_empty()
+
+
+def test_one_key_in_two_pools() -> None:
+    """What one queue sends blocks what waits in the other, and wakes it when it ends."""
+    desk = Desk(Fleet(a="m", b="n"))
+    limit = Concurrency(1)
+    first, second = (
+        Ticket(model=model, tokens=1, concurrency=limit, arrival=desk.now) for model in "mn"
+    )
+    pools = desk.pools
+    places = pools.offer(first, desk.now)
+    pools.sent(first, places[0], desk.now)
+    assert pools.offer(second, desk.now) == ()
+    assert not pools.is_woken
+    pools.settle(first, 1, 1, desk.now)
+    assert pools.is_woken
+    found = pools.woken(desk.now)
+    assert found is not None and found[0] is second
+    pools.grant(second, found[1][0], desk.now)
+    assert (second.state, limit.own) == (SENT, 1)
+    assert pools.woken(desk.now) is None and not pools.is_woken
+
+
+# -- whatever happens ----------------------------------------------------------------------------
+
+
+def check(world: World, limits: Sequence[Concurrency]) -> None:
+    queue, room = world.queue, world.queue._room
+    for limit in limits:
+        running = [t for t in world.jobs if t.concurrency is limit]
+        assert limit.own == sum(t.urgency != BATCH for t in running)
+        assert limit.batch == sum(t.urgency == BATCH for t in running)
+        for row in limit.rows:
+            free = max(0, limit.free(row.urgency == BATCH))
+            assert row.count + len(row.standing) > 0
+            assert len(row.standing) == min(free, row.count + len(row.standing))
+            assert row.held() <= 64 + 2 * row.count + 1
+    waiting = queue.tickets()
+    assert len(waiting) == queue.waiting == sum(queue.depth)
+    free_to_go = [t for t in waiting if t.blocked_in is None]
+    assert len(free_to_go) == room.eligible == sum(queue.eligible)
+    assert not room.woken and not room.short
+    for ticket in free_to_go:
+        for spot in world.pool.spots:
+            assert not queue.is_open(spot, ticket.urgency) or spot in ticket.excluded
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("come"),
+            st.integers(0, 3),  # the key; 3: without a limit
+            st.sampled_from([0.0, 2.0, 2.0, 4.0]),
+            st.integers(0, 2),  # the user
+            st.sampled_from([5, 50, 500]),
+        ),
+        st.tuples(st.just("leave"), st.integers(0, 10**6)),
+        st.tuples(st.just("limit"), st.integers(0, 2), st.sampled_from([1, 2, 5, None])),
+        st.tuples(st.just("policy"), st.sampled_from(order_names())),
+        st.tuples(st.just("run"), st.sampled_from([0.0, 0.05, 0.5, 5.0])),
+    ),
+    max_size=80,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(STEPS, st.sampled_from(order_names()), st.booleans(), st.integers(1, 3))
+def test_whatever_happens_no_limit_is_exceeded_and_nobody_is_forgotten(
+    steps: list[tuple[Any, ...]], policy: str, preempts: bool, slots: int
+) -> None:
+    preemption = {"enabled": preempts, "after_s": 0.1, "budget": 1.0}
+    rules: dict[str, Any] = {
+        "gates": ONE,
+        "preemption": preemption,
+        "classes": every_class(starvation_s=2.0),
+    }
+    world = World([Spot("a", slots=slots), Spot("b", slots=slots)], config(policy=policy, **rules))
+    limits = [Concurrency(n) for n in (1, 2, 5)]
+    most = [1, 2, 5]
+
+    def sent(ticket: Ticket, spot: Spot) -> None:
+        limit = ticket.concurrency
+        if limit is not None:
+            assert limit.own <= limit.limit if ticket.urgency != BATCH else limit.free(True) >= 0
+
+    world.on_sent = sent
+    tickets: list[Ticket] = []
+    for step in steps:
+        if step[0] == "come":
+            _, key, number, user, output = step
+            limit = limits[key] if key < 3 else None
+            facts = {"number": number, "key": f"k{key}", "user": f"u{user}", "output": output}
+            tickets.append(come(world, limit, **facts))
+        elif step[0] == "leave" and tickets:
+            ticket = tickets[step[1] % len(tickets)]
+            if ticket.state != ENDED:
+                world.leave(ticket)
+        elif step[0] == "limit":
+            most[step[1]] = step[2]
+            limits[step[1]].adopt(step[2], world.now)
+            world._after_event()
+        elif step[0] == "policy":
+            world.queue.adopt(config(policy=step[1], **rules))
+            world.tick()
+            world._after_event()
+        elif step[0] == "run":
+            world.run(step[1])
+        check(world, limits)
+    world.run(10_000.0)
+    check(world, limits)
+    world.assert_empty()
+    assert all(ticket.state == ENDED for ticket in tickets)
+    for limit in limits:
+        assert (limit.own, limit.batch, limit.rows) == (0, 0, {})
