@@ -39,9 +39,9 @@ turn of the event loop cannot both win; what comes second is told so and does no
 
 What holds at all times
 -----------------------
-- Between two turns nobody waits whom a replica could take, and whose key may have one more there:
-  so a newcomer whose class finds an open door may use it, and a lane in which nobody of his class
-  waits need not be searched.
+- At the end of a turn no ticket waits that a replica could take and that its key's limit allows.
+  So a newcomer whose class finds an open door may use it, and a lane in which no ticket of its
+  class waits need not be searched.
 - What waits at a replica never exceeds its gate's target by more than the one that reached it.
 - No class waits for ever: its eldest ages, starves, and then has every other place.
 - A lane that is blocked blocks nobody but itself; a ticket that must not go to a replica blocks it

@@ -39,7 +39,7 @@ _BLOCKED: Final = "the key had as many requests at replicas as it may until the 
 
 
 class Expired:
-    """A ticket whose wait ended without a place, and what its client is told."""
+    """A ticket that left the queue without a replica, and the error for its client."""
 
     __slots__ = ("error", "ticket")
 
@@ -129,7 +129,7 @@ class Clockwork:
                 eldest = row.eldest()
             if eldest is None:
                 continue
-            if eldest.blocked_in is not None:  # time alone lets it expire, and nothing else
+            if eldest.blocked_in is not None:  # only its timeout can end this wait
                 due = now if not many else eldest.arrival + own.timeout_s
                 ticked.next_at = min(ticked.next_at, due, gone_at)
                 continue
@@ -223,7 +223,7 @@ class Clockwork:
             ticked.next_at = min(ticked.next_at, door.poll_at)
 
     def _wanting(self) -> int:
-        """The classes somebody waits in who is not blocked, as bits."""
+        """The classes in which a ticket waits that is not blocked, as bits."""
         found = 0
         for urgency in range(CLASSES):
             if self._room.eligible_of[urgency]:

@@ -13,7 +13,7 @@ never holds a ticket that may not be sent, and whoever chooses from it need not 
 Requests of class batch get what the others leave: they are blocked while both together use the
 limit; the others are blocked only by requests that are not batch.
 
-Must never: cost anything for a key without limits, or know whose limit it is.
+Must never: add work to requests of keys without limits, or know whose limit it is.
 """
 
 from __future__ import annotations

@@ -413,7 +413,7 @@ class Queue:
         return None
 
     def _next_woken(self, row: Row, now: float) -> tuple[Ticket, Sequence[Place]] | None:
-        """The ticket whose turn it is at one of the replicas that are open to a row."""
+        """The next ticket for one of the replicas that are open to a row, and all it may go to."""
         first, eldest = row.line.first(now), row.eldest()
         if first is None or eldest is None:
             return None

@@ -159,7 +159,7 @@ class Lane:
         self.rows: list[Row | None] = [None, None, None, None, None]
 
     def all_rows(self) -> list[Row]:
-        """The rows, and those of keys whose limits block tickets."""
+        """The rows, and the key rows of each (`room.KeyRow`)."""
         found: list[Row] = []
         for row in self.rows:
             if row is not None:

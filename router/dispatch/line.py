@@ -235,8 +235,8 @@ class Line:
             x.concurrency.give(x.urgency.rank == BATCH, now)
 
     def over(self, x: Exchange, reason: Reason, now: float) -> None:
-        """The request has ended, in whatever way; its leases are released. `wake` comes next where
-        its key has limits."""
+        """The request has ended; its leases are released. If its key has limits, the caller calls
+        `wake` next."""
         if x.concurrency is not None:
             self._uncount(x, now)
         ticket = x.ticket

@@ -43,7 +43,7 @@ class News:
         return self.await_reading()
 
     def await_reading(self) -> bool:
-        """Something has to be done at the end of this turn. True: nobody was asked to before."""
+        """Ask for a reading at the end of this turn. True: this is the first call of the turn."""
         was_awaited, self._is_awaited = self._is_awaited, True
         return not was_awaited
 

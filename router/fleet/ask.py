@@ -143,25 +143,15 @@ class Asker:
 
     def _know(self, replica: Replica) -> None:
         address = replica.pool.address
-        if address.resolve is not None:
-            remember(self._names, address.host, address.resolve)
+        remember(self._names, address.host, address.resolve)
 
     def _open(self, keep_alive: bool) -> aiohttp.ClientSession:
         import aiohttp
 
-        from router.fleet.names import Names
+        from router.fleet.names import connector
 
-        names = Names(self._names)
-        if keep_alive:
-            connector = aiohttp.TCPConnector(
-                limit=0, keepalive_timeout=_IDLE_S, resolver=names, use_dns_cache=False
-            )
-        else:
-            connector = aiohttp.TCPConnector(
-                limit=0, force_close=True, resolver=names, use_dns_cache=False
-            )
         session = self._sessions[keep_alive] = aiohttp.ClientSession(
-            connector=connector,
+            connector=connector(self._names, idle_s=_IDLE_S if keep_alive else None),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             # Its own time-outs may swallow a cancellation that comes at the same moment.

@@ -8,9 +8,27 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 
+from aiohttp import TCPConnector
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from router.fleet.resolve import Resolve, Resolver
+
+
+def connector(
+    known: Mapping[str, Resolve], *, limit: int = 0, idle_s: float | None = None
+) -> TCPConnector:
+    """Connections for an aiohttp session, by the resolvers in `known`, by host.
+
+    `limit`: connections at once; 0: no limit. `idle_s`: seconds for which an idle connection is
+    kept; None: each is closed after its answer.
+    """
+    return TCPConnector(
+        limit=limit,
+        keepalive_timeout=idle_s,
+        force_close=idle_s is None,
+        resolver=Names(known),
+        use_dns_cache=False,
+    )
 
 
 class Names(AbstractResolver):

@@ -21,8 +21,11 @@ MOST: Final = 16_384  # hosts in one map of `remember`
 Resolve = Callable[[], Awaitable[list[str]]]  # the addresses of one host; raises OSError
 
 
-def remember(names: dict[str, Resolve], host: str, resolve: Resolve) -> None:
-    """Store the resolver of a host. Beyond `MOST` hosts the one stored longest ago is dropped."""
+def remember(names: dict[str, Resolve], host: str, resolve: Resolve | None) -> None:
+    """Store the resolver of a host, if it has one. Beyond `MOST` hosts the one stored longest ago
+    is dropped."""
+    if resolve is None:
+        return
     names.pop(host, None)
     names[host] = resolve
     if len(names) > MOST:

@@ -178,7 +178,7 @@ class Fleet:
         if model is None:
             if not self._one_pool:
                 raise _unnamed()
-        elif self.ready and model not in self._known_models and not self.serving(model):
+        elif self._is_unknown(model):
             raise self._none_for(model)
 
     def refusal(self, model: str) -> RouterError | None:
@@ -186,9 +186,12 @@ class Fleet:
 
         While a first probe is under way, its replica may still list the model.
         """
-        if self.awaits_probe or not self.ready or model in self._known_models:
+        if self.awaits_probe or not self._is_unknown(model):
             return None
-        return None if self.serving(model) else self._none_for(model)
+        return self._none_for(model)
+
+    def _is_unknown(self, model: str) -> bool:
+        return bool(self.ready) and model not in self._known_models and not self.serving(model)
 
     def serving(self, model: str | None) -> tuple[Replica, ...]:
         """Fit replicas for a model, whether or not they have reached their limit; the same tuple

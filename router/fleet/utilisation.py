@@ -28,8 +28,8 @@ POLLS: Final = 2  # in a row with a queue and no growth ...
 POLLS_PREFILL: Final = 5  # ... where the queue may be prompts on their way into the batch
 PREFILL_TOKENS: Final = 8192  # vLLM 0.32's batch; what waits beyond it may wait for its prefill
 MUCH_MORE: Final = 1.1  # times what an engine was thought to hold
-STEADY: Final = 0.9  # of the most in these polls: an engine that runs less is emptying; of what
-# was sent: a poll that shows less came too early
+STEADY: Final = 0.9  # of the most in these polls: an engine that runs less is emptying
+SHOWN: Final = 0.9  # of what was sent: a poll that shows less is older than the last of it
 KV_FULL: Final = 0.8  # share of the cache that is held; from here on what waits waits for room
 KV_LEAST: Final = 0.02  # below it the share says too little of what would fit
 SMOOTHING: Final = 0.25  # of a poll, in what is learned
@@ -90,7 +90,7 @@ class LearnedCapacity:
             self._is_sure = self._is_sure and running <= MUCH_MORE * self._full
             self._full = float(running)
         if not waiting:
-            if running >= STEADY * sent:
+            if running >= SHOWN * sent:
                 self.guess = max(self.guess, GROWTH * running)
             self._queued = 0
             return

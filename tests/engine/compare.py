@@ -24,7 +24,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import groupby
-from math import exp, log, sqrt
+from math import exp, inf, log, sqrt
 from pathlib import Path
 from statistics import fmean, median, stdev
 from time import monotonic
@@ -182,10 +182,10 @@ def _met(is_met: bool) -> str:
 
 
 def _interval(ratios: Sequence[float]) -> tuple[float, float, float]:
-    """The mean ratio and, around it, where it lies with 95 % confidence."""
+    """The mean ratio between the bounds of its 95 % confidence interval. One run has no bounds."""
     logs = [log(ratio) for ratio in ratios]
     mean = fmean(logs)
-    half = STUDENT_T[len(logs)] * stdev(logs) / sqrt(len(logs)) if len(logs) in STUDENT_T else 0.0
+    half = STUDENT_T[len(logs)] * stdev(logs) / sqrt(len(logs)) if len(logs) > 1 else inf
     return exp(mean - half), exp(mean), exp(mean + half)
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from time import perf_counter
+from typing import Any
 
 import httpx
 
@@ -53,7 +54,7 @@ class Seen:
         return [error for error in self.errors if error]
 
 
-Ask = Callable[[str, int, int, Seen], Awaitable[None]]  # URL, number, tokens
+Ask = Callable[[str, int, int, Seen], Coroutine[Any, Any, None]]  # URL, number, tokens
 
 
 def sizes(slots: int, tokens: int) -> list[int]:
@@ -125,14 +126,9 @@ def routed(
     with _router(engines, folder, seen) as router:
         if not cold:
             for number in range(LIGHT_REQUESTS):
-                one = ask(router.url, 10_000 + number, LIGHT_TOKENS, light)
-                asyncio.run(_awaited(one))
+                asyncio.run(ask(router.url, 10_000 + number, LIGHT_TOKENS, light))
         asyncio.run(_at_once([router.url], ask, tokens, seen))
     return seen, light
-
-
-async def _awaited(one: Awaitable[None]) -> None:
-    await one
 
 
 def wait_until_idle(engines: Engines) -> None:

@@ -126,8 +126,8 @@ def test_before_the_first_token(
 
 
 def test_a_crowd_leaves_at_once(engines: Engines, hedgerow: Hedgerow) -> None:
-    """Those that run, wait at an engine or wait in the router, streams and whole answers: every
-    slot is free again, and nobody comes after them."""
+    """Some requests run, some wait at an engine and some in the router, streams and whole answers:
+    every slot is free again, and none of the waiting requests is sent."""
     crowd = 30
     start = total(engines)
     with ExitStack() as stack:

@@ -91,7 +91,7 @@ async def served(engine: Engine, router: Hedgerow) -> list[str]:
                         beside = bodies.chat(f"{name} {word}", SHORT, priority=number)
                         group.create_task(ask(engine.url, f"{name} {word}", {}, beside))
                     body = bodies.chat(name, SHORT, **more)
-                    # Each is another user's, so that it steps back behind nobody's request.
+                    # Each request has a user of its own: further requests of a user step back.
                     whose = {"x-user-id": name.replace(" ", "-"), **headers}
                     group.create_task(ask(router.url, name, whose, body))
                     # One after the other: who of a user's is second must be known.

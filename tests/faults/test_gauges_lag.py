@@ -4,6 +4,8 @@ all the time."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from time import monotonic
 
 import pytest
@@ -18,6 +20,16 @@ LAGGING = {"max_num_seqs": 4, "gauge_lag_s": 1.0, "profile": "fast", "speed": 1.
 # engine whole, until its next step begins some of it.
 AT_MOST = int(FIRST) + 3
 SHIPPED = {"polling": {"interval_s": 1.0}, "policy": "least_tokens"}
+
+
+@asynccontextmanager
+async def two_engines() -> AsyncIterator[tuple[Emulated, Emulated, Router]]:
+    async with (
+        emulated("vllm", **LAGGING) as one,
+        emulated("vllm", **LAGGING) as two,
+        running(one.url, two.url, **SHIPPED) as router,
+    ):
+        yield one, two, router
 
 
 async def ask(router: Router, **body: object) -> int:
@@ -37,11 +49,7 @@ def peak(engine: Emulated) -> int:
 @scenario
 async def test_sixty_at_once_are_shared_by_two_engines(stream: bool, priority: str) -> None:
     """And wait at the router, not at an engine whose gauges do not show them yet."""
-    async with (
-        emulated("vllm", **LAGGING) as one,
-        emulated("vllm", **LAGGING) as two,
-        running(one.url, two.url, **SHIPPED) as router,
-    ):
+    async with two_engines() as (one, two, router):
         await asyncio.sleep(1.5)  # idle polls: nothing is known of them
         found = await asyncio.gather(
             *(ask(router, stream=stream, priority=priority) for _ in range(60))
@@ -57,11 +65,7 @@ async def test_sixty_at_once_are_shared_by_two_engines(stream: bool, priority: s
 @scenario
 async def test_a_burst_before_the_first_poll_is_held_back(stream: bool) -> None:
     """An engine that nobody has asked yet is not one that tells nothing."""
-    async with (
-        emulated("vllm", **LAGGING) as one,
-        emulated("vllm", **LAGGING) as two,
-        running(one.url, two.url, **SHIPPED) as router,
-    ):
+    async with two_engines() as (one, two, router):
         found = await asyncio.gather(*(ask(router, stream=stream) for _ in range(60)))
         assert set(found) == {200}
         assert max(peak(one), peak(two)) <= AT_MOST, "most of them waited at the router"
@@ -71,11 +75,7 @@ async def test_a_burst_before_the_first_poll_is_held_back(stream: bool) -> None:
 @scenario
 async def test_a_full_queue_of_whole_answers_asks_an_engine_twice_a_second(priority: str) -> None:
     """Each page costs vLLM 5 ms of its API server."""
-    async with (
-        emulated("vllm", **LAGGING) as one,
-        emulated("vllm", **LAGGING) as two,
-        running(one.url, two.url, **SHIPPED) as router,
-    ):
+    async with two_engines() as (one, two, router):
         engines = (one.engine, two.engine)
         over = asyncio.Event()
 

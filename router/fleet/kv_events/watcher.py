@@ -85,15 +85,13 @@ class KvWatcher:
         """Be ready to watch; needs a running event loop."""
         import aiohttp
 
-        from router.fleet.names import Names
+        from router.fleet.names import connector
 
         loop = asyncio.get_running_loop()
         self._context = self._zmq.Context()
         self._pump = Pump(loop, self.index, self._on_error)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0, force_close=True, resolver=Names(self._names), use_dns_cache=False
-            ),
+            connector=connector(self._names),
             cookie_jar=aiohttp.DummyCookieJar(),
         )
 
@@ -234,8 +232,7 @@ class KvWatcher:
 
         assert self._session is not None
         address = replica.pool.address
-        if address.resolve is not None:
-            remember(self._names, address.host, address.resolve)
+        remember(self._names, address.host, address.resolve)
         try:
             async with self._session.get(
                 replica.config.url.rstrip("/") + path,

@@ -79,15 +79,10 @@ class RemoteTokenizer:
         """Needs a running event loop."""
         import aiohttp
 
-        from router.fleet.names import Names
+        from router.fleet.names import connector
 
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=_CONNECTIONS,
-                keepalive_timeout=3.0,
-                resolver=Names(self._names),
-                use_dns_cache=False,
-            ),
+            connector=connector(self._names, limit=_CONNECTIONS, idle_s=3.0),
             cookie_jar=aiohttp.DummyCookieJar(),
         )
 
@@ -101,8 +96,7 @@ class RemoteTokenizer:
         import aiohttp
 
         assert self._session is not None
-        if target.resolve is not None:
-            remember(self._names, target.host, target.resolve)
+        remember(self._names, target.host, target.resolve)
         try:
             async with self._session.post(
                 target.url.rstrip("/") + "/tokenize",
