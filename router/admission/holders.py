@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, cast
 
-from policies.queueing.ticket import CLASSES, WAITING, Ticket
+from policies.queueing.ticket import CLASSES, ENDED, WAITING, Ticket
 from router.core.errors import Reason
 from router.core.ranking import Ranked, Ranking
 
@@ -156,6 +156,15 @@ class Holders:
         if not member.group.by_name and account.group.by_name.pop(account.name, None) is not None:
             self._parties -= 1
 
+    def depth(self, urgency: int) -> int:
+        """How many requests of a class wait."""
+        return self._known.depth[urgency] + self._unknown.depth[urgency]
+
+    @property
+    def held(self) -> int:
+        """The bytes of the bodies of all that wait."""
+        return self._known.held + self._unknown.held
+
     def waiting_of(self, ticket: Ticket) -> int:
         """How many requests wait of the flow that limits count: see `Flow.counted`."""
         member: Party = ticket.flow
@@ -186,8 +195,6 @@ class Holders:
     def enter(self, ticket: Ticket) -> None:
         """A request begins to wait."""
         member = self.join(ticket)
-        account = member.account
-        assert account is not None
         urgency = ticket.urgency
         newest = member.newest[urgency]
         if newest is None:
@@ -199,20 +206,16 @@ class Holders:
         if ticket.committed:
             self._committed[urgency] += 1
             self._committed_bytes += ticket.body_bytes
-        self._change(account, ticket, 1)
-        self._change(member, ticket, 1)
+        self._count(ticket, 1)
 
     def left(self, ticket: Ticket) -> None:
         """A request waits no longer."""
         member: Party = ticket.flow
-        account = member.account
-        assert account is not None
         urgency = ticket.urgency
         if ticket.committed:
             self._committed[urgency] -= 1
             self._committed_bytes -= ticket.body_bytes
-        self._change(account, ticket, -1)
-        self._change(member, ticket, -1)
+        self._count(ticket, -1)
         newest = member.newest[urgency]
         if newest is not None and len(newest) > _DEAD + 2 * member.waiting:
             member.newest[urgency] = deque([t for t in newest if t.state == WAITING])
@@ -247,6 +250,13 @@ class Holders:
             self._rank_bytes(party)
         return True
 
+    def _count(self, ticket: Ticket, by: int) -> None:
+        member: Party = ticket.flow
+        account = member.account
+        assert account is not None
+        self._change(account, ticket, by)
+        self._change(member, ticket, by)
+
     def _change(self, party: Party, ticket: Ticket, by: int) -> None:
         urgency = ticket.urgency
         group = party.group
@@ -269,6 +279,22 @@ class Holders:
         party.group.bytes.move(held, held.total // self._step + 1 if held.fresh else 0)
 
     # -- who gives way ------------------------------------------------------------------------
+
+    def set_aside(self, ticket: Ticket) -> None:
+        """Count a victim as gone, to find the next one. `put_back` ends this, the last set aside
+        first, before a request comes or leaves."""
+        ticket.state = ENDED
+        self._count(ticket, -1)
+
+    def put_back(self, ticket: Ticket) -> None:
+        """A request that was set aside waits as before."""
+        ticket.state = WAITING
+        member: Party = ticket.flow
+        newest = member.newest[ticket.urgency]
+        assert newest is not None
+        if not newest or newest[-1] is not ticket:
+            newest.append(ticket)  # `victim` took it out
+        self._count(ticket, 1)
 
     def victim(self, newcomer: Ticket, reason: Reason, depth: int) -> Ticket | None:
         """The waiting request that gives way to a newcomer, which has joined; None: the newcomer

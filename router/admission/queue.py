@@ -198,16 +198,14 @@ class Queue:
             room.holders.tidy(member)
             self._refuse(ticket, Reason.QUEUE_TOO_LONG, ahead, now)
         reason = room.refuses(ticket)
-        most = _GIVE_WAY
-        while reason is not None:
-            victim = room.victim(ticket, reason, most) if most else None
-            if victim is None:
+        if reason is not None:
+            victims, reason = room.give_way(ticket, reason, _GIVE_WAY)
+            if reason is not None:
                 ahead = room.ahead(ticket, reason) + 1
                 room.holders.tidy(member)
                 self._refuse(ticket, reason, ahead, now)
-            self._evict(victim, now)
-            most -= 1
-            reason = room.refuses(ticket)
+            for victim in victims:
+                self._evict(victim, now)
         self.counts.queued[urgency] += 1
         self._wait(ticket, now)
 

@@ -157,24 +157,42 @@ class Room:
 
     def refuses(self, ticket: Ticket) -> Reason | None:
         """Why it may not wait; None: it may."""
-        rules = self._rules
-        if self.holders.waiting_of(ticket) >= rules.flow_depth:
+        rules, holders = self._rules, self.holders
+        if holders.waiting_of(ticket) >= rules.flow_depth:
             return Reason.QUEUE_FLOW_FULL
-        if self.depth[ticket.urgency] >= rules.classes[ticket.urgency].depth:
+        if holders.depth(ticket.urgency) >= rules.classes[ticket.urgency].depth:
             return Reason.QUEUE_FULL
-        if self.body_bytes + ticket.body_bytes > rules.bytes:
+        if holders.held + ticket.body_bytes > rules.bytes:
             return Reason.QUEUE_BYTES_FULL
         return None
 
-    def victim(self, ticket: Ticket, reason: Reason, most: int) -> Ticket | None:
-        """The ticket that gives way to one that was refused for this reason; None: none does.
-        `most`: so many may give way to it."""
-        rules = self._rules
-        depth = rules.classes[ticket.urgency].depth
-        victim = self.holders.victim(ticket, reason, depth)
+    def give_way(
+        self, ticket: Ticket, reason: Reason, most: int
+    ) -> tuple[list[Ticket], Reason | None]:
+        """The tickets that have to give way to one that was refused for `reason`, so that it may
+        wait, `most` at most; or none, and why it may not wait."""
+        victims: list[Ticket] = []
+        refused: Reason | None = reason
+        while refused is not None:
+            victim = self._victim(ticket, refused, most - len(victims))
+            if victim is None:
+                break
+            self.holders.set_aside(victim)
+            victims.append(victim)
+            refused = self.refuses(ticket)
+        for victim in reversed(victims):
+            self.holders.put_back(victim)
+        return ([], refused) if refused is not None else (victims, None)
+
+    def _victim(self, ticket: Ticket, reason: Reason, most: int) -> Ticket | None:
+        """The first ticket to give way, if not more than `most` have to."""
+        if most <= 0:
+            return None
+        rules, holders = self._rules, self.holders
+        victim = holders.victim(ticket, reason, rules.classes[ticket.urgency].depth)
         if victim is not None and reason is Reason.QUEUE_BYTES_FULL:
-            missing = self.body_bytes + ticket.body_bytes - rules.bytes
-            if not self.holders.frees_enough(victim, missing, most):
+            missing = holders.held + ticket.body_bytes - rules.bytes
+            if not holders.frees_enough(victim, missing, most):
                 return None
         return victim
 

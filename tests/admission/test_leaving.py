@@ -64,6 +64,32 @@ def test_more_bodies_than_fit_are_429() -> None:
     world.assert_empty()
 
 
+def test_nobody_gives_way_to_a_request_that_is_refused_all_the_same() -> None:
+    """The class is full of another's requests, but the bytes are full of its own."""
+    world = full(limits={"bytes": 1000}, classes={"normal": {"depth": 3}})
+    others = [world.come(key="other", tokens=10, output=10) for _ in range(3)]
+    world.come(key="own", number=4.0, body_bytes=950, tokens=10, output=10)
+    world.come(key="own", body_bytes=100, tokens=10, output=10)
+    assert refusal(world).reason is Reason.QUEUE_BYTES_FULL
+    assert not world.evicted
+    world.come(key="own", body_bytes=50, tokens=10, output=10)
+    assert [gone for gone, _ in world.evicted] == others[-1:]
+    world.run(60.0)
+    world.assert_empty()
+
+
+def test_small_bodies_do_not_give_way_when_the_large_one_does_not() -> None:
+    world = full(limits={"bytes": 1000})
+    for size in (640, 60, 60):
+        world.come(key="large", body_bytes=size, tokens=10, output=10)
+    world.come(key="own", body_bytes=150, tokens=10, output=10)
+    world.come(key="own", body_bytes=500, tokens=10, output=10)
+    assert refusal(world).reason is Reason.QUEUE_BYTES_FULL  # with 640 the other has less than it
+    assert not world.evicted
+    world.run(60.0)
+    world.assert_empty()
+
+
 def test_retry_after_is_reckoned_from_the_measured_drain_rate() -> None:
     rules = config(classes={"normal": {"depth": 100, "timeout_s": 1000.0}})
     world = World([Spot("a", slots=8)], rules)
