@@ -142,7 +142,9 @@ def test_every_format_is_among_them() -> None:
     assert {case[1] for case in CASES} == set(FORMATS)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(
     sample=st.sampled_from([name for name in SAMPLES if not name.endswith("400.jsonl")]),
     where=st.floats(0.0, 1.0),
