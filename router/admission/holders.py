@@ -200,7 +200,7 @@ class Holders:
         if newest is None:
             newest = member.newest[urgency] = deque()
         if newest and newest[-1].order > ticket.order:
-            newest.appendleft(ticket)  # one that was put back
+            newest.appendleft(ticket)  # it was sent, and waits again
         else:
             newest.append(ticket)
         if ticket.committed:

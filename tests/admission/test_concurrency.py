@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.queueing.contract import order_names
@@ -283,7 +283,6 @@ STEPS = st.lists(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(STEPS, st.sampled_from(order_names()), st.booleans(), st.integers(1, 3))
 def test_whatever_happens_no_limit_is_exceeded_and_nobody_is_forgotten(
     steps: list[tuple[Any, ...]], policy: str, preempts: bool, slots: int
