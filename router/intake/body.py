@@ -18,6 +18,7 @@ import msgspec
 
 from router.core.errors import Reason, RouterError
 from router.intake.fields import Fields, value_of
+from router.intake.forms import read_form
 from router.intake.routes import ANY, MULTIPART, Route
 
 SCAN_ABOVE: Final = 8 * 1024 * 1024
@@ -38,6 +39,7 @@ _RAWS: Final = (
 )
 _COUNTS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n")
 
+_NOT_JSON: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 _decode = msgspec.json.Decoder(Fields).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
@@ -74,7 +76,7 @@ def _read(
     known_models: Container[str],
 ) -> Fields:
     if route.body == MULTIPART or (route.body == ANY and _is_form(content_type)):
-        fields = _from_multipart(b"".join(body), content_type)
+        fields = _from_form(b"".join(body), content_type)
     elif size > SCAN_ABOVE:
         fields = _from_ends(body, known_models)
     elif not size:
@@ -100,13 +102,18 @@ def _from_json(raw: bytes) -> Fields:
         return _decode(raw)
     except msgspec.ValidationError:
         return _tolerant(raw)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as err:
+    except _NOT_JSON as err:
         # Half a surrogate pair is bad text, not bad JSON: the engines take it, and to read our
         # fields any other character does as well.
         mended = _SURROGATE.sub(rb"\\u003f", raw)
-        if mended != raw:
-            return _from_json(mended)
-        raise RouterError(Reason.BAD_JSON, f"the body is not JSON: {err}") from None
+        if mended == raw:
+            raise _bad_json(err) from None
+    try:
+        return _decode(mended)
+    except msgspec.ValidationError:
+        return _tolerant(mended)
+    except _NOT_JSON as err:
+        raise _bad_json(err) from None
 
 
 def _tolerant(raw: bytes) -> Fields:
@@ -115,8 +122,8 @@ def _tolerant(raw: bytes) -> Fields:
         members = _decode_members(raw)
     except msgspec.ValidationError:
         raise RouterError(Reason.BAD_JSON, "the body is not a JSON object") from None
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as err:
-        raise RouterError(Reason.BAD_JSON, f"the body is not JSON: {err}") from None
+    except _NOT_JSON as err:
+        raise _bad_json(err) from None
     fields = Fields()
     model = value_of(members.get("model"))
     if model is not None and not isinstance(model, str):
@@ -139,6 +146,10 @@ def _tolerant(raw: bytes) -> Fields:
     for name in _RAWS:
         setattr(fields, name, members.get(name))
     return fields
+
+
+def _bad_json(err: Exception) -> RouterError:
+    return RouterError(Reason.BAD_JSON, f"the body is not JSON: {err}")
 
 
 # -- bodies too large to decode -----------------------------------------------------------------
@@ -183,41 +194,21 @@ def _last(body: list[bytes]) -> bytes:
     return b"".join(reversed(taken))
 
 
-# -- multipart ----------------------------------------------------------------------------------
+# -- forms --------------------------------------------------------------------------------------
 
-_BOUNDARY = re.compile(rb'(?i);\s*boundary=(?:"([^"]{1,70})"|([^\s;"]{1,70}))')
-_NAME = re.compile(
-    rb'(?i)content-disposition:[^\r\n]*[;\s]name="?(model|stream)"?\s*(?:;|\r?$)', re.MULTILINE
-)
+_WANTED: Final = frozenset({b"model", b"stream"})
 
 
-def _from_multipart(body: bytes, content_type: bytes | None) -> Fields:
-    """`model` and `stream` of a form (RFC 7578): audio routes name their model in one."""
-    match = _BOUNDARY.search(content_type or b"")
-    if match is None:
-        raise RouterError(Reason.BAD_MULTIPART, "a multipart body without a boundary")
-    mark = b"--" + (match.group(1) or match.group(2))
-    if not body.startswith(mark) and (b"\r\n" + mark) not in body:
-        raise RouterError(Reason.BAD_MULTIPART, "the multipart boundary is not in the body")
+def _from_form(body: bytes, content_type: bytes | None) -> Fields:
+    found = read_form(body, content_type or b"", _WANTED)
     fields = Fields()
-    at = body.find(mark)
-    while at >= 0:
-        start = at + len(mark)
-        if body[start : start + 2] == b"--":
-            break
-        head_end = body.find(b"\r\n\r\n", start, start + 8192)
-        at = body.find(b"\r\n" + mark, start)
-        if head_end < 0 or at < 0:
-            break
-        at += 2
-        name = _NAME.search(body[start : head_end + 2])
-        if name is None:
-            continue
-        value = body[head_end + 4 : at - 2]
-        if name.group(1).lower() == b"model":
-            if len(value) > MAX_MODEL:
-                raise RouterError(Reason.BAD_MODEL, "`model` is too long", param="model")
-            fields.model = value.decode("utf-8", "replace").strip() or None
-        else:
-            fields.stream = value.strip().lower() in (b"true", b"1")
+    model = found.get(b"model")
+    if model is not None:
+        fields.model = model.decode("utf-8", "replace").strip() or None
+    stream = found.get(b"stream")
+    if stream is not None:
+        fields.stream = stream.strip().lower() in _TRUE
     return fields
+
+
+_TRUE: Final = frozenset({b"true", b"1", b"on", b"yes", b"t", b"y"})  # pydantic's
