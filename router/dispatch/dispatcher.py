@@ -48,7 +48,7 @@ from router.intake.fields import MAX_SESSION, Fields
 from router.intake.flow import with_steps
 from router.intake.keys import Key
 from router.intake.prompt import prompt_blocks
-from router.intake.routes import BATCHES, MODELS, MODELS_PATH, STORED_PREFIX, classify
+from router.intake.routes import BATCHES, MODELS, MODELS_PATH, SERVER, STORED_PREFIX, classify
 from router.intake.urgency import UNSAID, door_of
 from router.observe.access_log import AccessLog
 from router.observe.events import log_event
@@ -247,6 +247,9 @@ class Dispatcher:
                     if entry.steps:
                         exchange.urgency = with_steps(urgency, entry.steps)
             if route is MODELS and self._answer_models(exchange, client, path):
+                return
+            if route is SERVER:
+                self._answer(exchange, client, b"", answers.ALLOW)
                 return
         except RouterError as err:
             exchange.answer(err)
@@ -493,6 +496,13 @@ class Dispatcher:
                 self.fleet.eligible(name)  # says which way it is missing
                 return False
             body = _encode(found)
+        self._answer(exchange, client, body)
+        return True
+
+    def _answer(
+        self, exchange: Exchange, client: ClientConnection, body: bytes, extra: bytes = b""
+    ) -> None:
+        """A 200 of the router's own. `extra`: finished header lines."""
         keep_alive = client.keeps_alive
         exchange.reply.status = 200
         exchange.reply.bytes_out = len(body)
@@ -502,12 +512,12 @@ class Dispatcher:
                 body,
                 keep_alive=keep_alive,
                 request_id=exchange.request_id.decode("ascii"),
+                extra=extra,
                 head_only=exchange.head.method == b"HEAD",
             )
         )
         exchange.end()
         client.done(keep_alive)
-        return True
 
 
 def _load(replica: Replica) -> tuple[int, int]:

@@ -343,7 +343,8 @@ class RequestReader:
             head.expect_continue = True
 
     def _request_line(self, line: bytes) -> tuple[bytes, bytes, bool, bytes | None]:
-        """Method, target in origin-form, whether it is HTTP/1.0, and an absolute target's host."""
+        """Method, target (in origin-form, or `*`), whether it is HTTP/1.0, and the host that an
+        absolute target names."""
         if len(line) > self._limits.request_line:
             raise RouterError(Reason.TARGET_TOO_LONG, "the request line is too long")
         parts = line.split(b" ")
@@ -358,6 +359,8 @@ class RequestReader:
                     Reason.METHOD_NOT_ALLOWED, f"{method.decode('ascii')} is not served"
                 )
             raise RouterError(Reason.METHOD_UNKNOWN, "unknown method")
+        if target == b"*" and method == b"OPTIONS":
+            return method, target, version == b"HTTP/1.0", None
         path, host = _origin_form(target)
         return method, path, version == b"HTTP/1.0", host
 
