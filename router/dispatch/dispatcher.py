@@ -43,8 +43,8 @@ from router.fleet.dialects import UNKNOWN
 from router.fleet.kv_events.chains import TokenChains
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
-from router.intake.body import read_fields
-from router.intake.fields import MAX_SESSION, Fields
+from router.intake.body import read_fields, watch
+from router.intake.fields import MAX_SESSION, Fields, Unread
 from router.intake.flow import with_steps
 from router.intake.keys import Key
 from router.intake.prompt import prompt_blocks
@@ -158,6 +158,8 @@ class Dispatcher:
             if self.closing:
                 raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
             head.passes = True
+        elif head.method == b"POST" and head.has_body:
+            head.watch = watch(head.route[0], head.content_length, head.content_type)
 
     def relieve(self, client: ClientConnection, head: RequestHead, body_bytes: int) -> bool:
         line, tenants = self.line, self.tenants
@@ -199,7 +201,7 @@ class Dispatcher:
                 size,
                 head.content_type,
                 head.content_encoding,
-                self.fleet.known_models,
+                head.watch,
             )
         if fields.model is None and head.model is not None:
             fields.model = head.model.decode("utf-8", "replace")[:256]
@@ -214,6 +216,8 @@ class Dispatcher:
                 urgency = self._stated_urgency(fields, head, client.peer, key)
         if key is not None and (is_inference or (route.kind == "other" and head.has_body)):
             check_model(key, fields.model)
+        if isinstance(fields, Unread):
+            tenants.check_read(key, fields, is_inference=is_inference)
         exchange = Exchange(
             self, client, head, body, size, route, path, fields, request_id, arrived, urgency
         )

@@ -82,6 +82,12 @@ class Fields(msgspec.Struct, gc=False):
         self.session_id = self.prompt_cache_key = self.user = None
 
 
+class Unread(Fields, gc=False):
+    """Of a body that could not be read as its engine may read it: nothing is known for sure."""
+
+    why: str = ""  # set by us; never decoded
+
+
 def is_given(raw: msgspec.Raw | None) -> bool:
     """Whether a field is there and not null."""
     return raw is not None and raw != NULL

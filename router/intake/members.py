@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 KEPT: Final = 4096  # bytes of a value, or of a name
+SMALL: Final = 256 * 1024  # a body up to here costs no walk, until it is larger
 
 _QUOTE: Final = 0x22
 _BACKSLASH: Final = 0x5C
@@ -42,11 +43,13 @@ class MemberScan:
         "_state",
         "_taken",
         "_wanted",
+        "long",
         "members",
     )
 
     def __init__(self, wanted: Container[str]) -> None:
         self.members: dict[str, bytes] = {}  # raw values, by name
+        self.long: dict[str, None] = {}  # names whose value is too long to be kept
         self._wanted = wanted
         self._state = _OBJECT
         self._depth = 0  # brackets and braces that are open in the present value
@@ -184,7 +187,31 @@ class MemberScan:
         self._depth = 0
         if not self._name:
             return
+        # The last of two counts.
         if self._is_long:
-            self.members.pop(self._name, None)  # the last of two counts, and it is none of ours
+            self.members.pop(self._name, None)
+            self.long[self._name] = None
         else:
+            self.long.pop(self._name, None)
             self.members[self._name] = bytes(self._taken).strip(b" \t\r\n")
+
+
+class LargeBody:
+    """A body whose size is known to be large, or is not known, as it comes in: feed its pieces."""
+
+    __slots__ = ("_held", "scan")
+
+    def __init__(self, wanted: Container[str], *, is_large: bool) -> None:
+        self.scan = MemberScan(wanted)
+        # What came while it may still stay small; None: it will not.
+        self._held: bytearray | None = None if is_large else bytearray()
+
+    def feed(self, data: bytes) -> None:
+        held = self._held
+        if held is None:
+            self.scan.feed(data)
+            return
+        held += data
+        if len(held) > SMALL:
+            self._held = None
+            self.scan.feed(bytes(held))

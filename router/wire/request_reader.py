@@ -418,6 +418,9 @@ class RequestReader:
         """Store what came of the body. All pieces but the first and the last have `_PIECE` bytes at
         least, so that a body sent byte by byte is not a million pieces."""
         self.body_bytes += len(data)
+        watch = self.head.watch
+        if watch is not None:
+            watch.feed(data)
         small = self._small
         if len(data) >= _PIECE or self.body_bytes == len(data):
             if small is not None:
