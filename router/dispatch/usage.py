@@ -263,7 +263,8 @@ class UsageTap:
             self._drops_lf = False
             self._is_aligned = True
             data = data.removeprefix(b"\n")
-            return self.feed(data) if data else b""
+            if not data:
+                return b""
         end = self._end_of_events(data)
         is_cut = end < len(data)
         self.errors.feed(data, is_cut)
