@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from router.core.errors import Reason, RouterError
+from router.core.unreadable import NOT_JSON
 from router.intake.fields import Fields, Unread, value_of
 from router.intake.forms import read_form
 from router.intake.members import LargeBody
@@ -39,7 +40,6 @@ _RAWS: Final = (
 )
 _COUNTS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n")
 
-_NOT_JSON: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 _decode = msgspec.json.Decoder(Fields).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
@@ -112,7 +112,7 @@ def _from_json(raw: bytes) -> Fields:
         return _decode(raw)
     except msgspec.ValidationError:
         return _tolerant(raw)
-    except _NOT_JSON as err:
+    except NOT_JSON as err:
         # Half a surrogate pair is bad text, not bad JSON: the engines take it, and to read our
         # fields any other character does as well.
         mended = _SURROGATE.sub(rb"\\u003f", raw)
@@ -122,7 +122,7 @@ def _from_json(raw: bytes) -> Fields:
         return _decode(mended)
     except msgspec.ValidationError:
         return _tolerant(mended)
-    except _NOT_JSON as err:
+    except NOT_JSON as err:
         raise _bad_json(err) from None
 
 
@@ -132,7 +132,7 @@ def _tolerant(raw: bytes) -> Fields:
         members = _decode_members(raw)
     except msgspec.ValidationError:
         raise RouterError(Reason.BAD_JSON, "the body is not a JSON object") from None
-    except _NOT_JSON as err:
+    except NOT_JSON as err:
         raise _bad_json(err) from None
     fields = Fields()
     model = value_of(members.get("model"))

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from router.core.unreadable import NOT_JSON
+
 # msgspec takes `Raw | None` for a union that only null fits, but does not look at defaults: so a
 # type checker is told what it is, and the decoder what it may find.
 if TYPE_CHECKING:
@@ -99,7 +101,7 @@ def value_of(raw: msgspec.Raw | None) -> object:
         return None
     try:
         return _decode_any(raw)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+    except NOT_JSON:
         return ...
 
 

@@ -14,6 +14,8 @@ from typing import Final
 
 import msgspec
 
+from router.core.unreadable import NOT_JSON
+
 KEPT: Final = 4096  # bytes of a value, or of a name
 SMALL: Final = 256 * 1024  # a body up to here costs no walk, until it is larger
 
@@ -148,7 +150,7 @@ class MemberScan:
             return ""
         try:
             name = msgspec.json.decode(bytes(self._taken), type=str)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except NOT_JSON:
             return ""
         return name if name in self._wanted else ""
 
