@@ -30,13 +30,13 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 def build(files: FileApi, batches: BatchApi, runner: Runner) -> web.Application:
     @web.middleware
     async def greet(request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Whoever asks for anything lets his lines go on, if they wait for what he has."""
+        """Whoever asks for anything lets their lines go on, if these wait for what they have."""
         secret = secret_of(request)
         if secret is not None:
             runner.met(owner_of(request), secret)
         return await handler(request)
 
-    app = web.Application(client_max_size=BODY_MAX, middlewares=[_guard, greet])
+    app = web.Application(client_max_size=BODY_MAX, middlewares=[_guard, _plain, greet])
     app.on_response_prepare.append(_dress)
     files.join(app.router)
     batches.join(app.router)
@@ -76,6 +76,14 @@ async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
     except Exception as err:
         log_event(logging.ERROR, "a batch request failed", key=request.path, error=repr(err))
         return error_answer(500, "internal", "The router could not answer this; see its log.")
+
+
+@web.middleware
+async def _plain(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    """Nothing is decompressed: what a body would come to is not known before."""
+    if request.headers.get(hdrs.CONTENT_ENCODING, "identity").lower() != "identity":
+        raise Refused(415, "unsupported_encoding", "A body comes without Content-Encoding here.")
+    return await handler(request)
 
 
 async def _dress(request: web.Request, response: web.StreamResponse) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from router.core.unreadable import NOT_JSON
 from router.intake.routes import JSON, POSTS
 
 HOUR_S: Final = 3600
@@ -59,7 +60,7 @@ def new_batch(body: bytes) -> NewBatch:
         asked = _decode(body)
     except msgspec.ValidationError as err:
         raise Refused(400, "invalid_request", f"{err}.") from None
-    except (msgspec.DecodeError, RecursionError):
+    except NOT_JSON:
         raise Refused(400, "bad_json", "The body is not JSON.") from None
     route = POSTS.get(asked.endpoint.encode("utf-8", "replace"))
     if route is None or not route.inference or route.body != JSON:

@@ -79,6 +79,7 @@ class Door:
             access_log=None,
             handle_signals=False,
             handler_cancellation=True,  # a client that has left lingers nowhere
+            auto_decompress=False,  # a small upload must not become a large one
             shutdown_timeout=CLOSE_TIMEOUT_S,
         )
         await self._web.setup()

@@ -14,6 +14,8 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
+from router.core.unreadable import NOT_JSON
+
 PIECE: Final = 64 * 1024
 CUSTOM_ID_CHARS: Final = 512
 ERRORS_MAX: Final = 50  # told of one file; a file of garbage has as many as lines
@@ -121,7 +123,7 @@ def parse(number: int, raw: bytes, endpoint: str) -> Line:
         found = _decode(raw)
     except msgspec.ValidationError as err:
         raise (_misfit(err) if is_json(raw) else _no_json()) from None
-    except (msgspec.DecodeError, RecursionError):
+    except NOT_JSON:
         raise _no_json() from None
     if not found.custom_id or len(found.custom_id) > CUSTOM_ID_CHARS:
         raise Unusable(
@@ -140,7 +142,7 @@ def parse(number: int, raw: bytes, endpoint: str) -> Line:
     body = bytes(found.body)
     try:
         fields = _decode_body(body)
-    except (msgspec.DecodeError, RecursionError):
+    except NOT_JSON:
         raise Unusable("invalid_body", "The body must be a JSON object.", "body") from None
     stream = fields.get("stream")
     if stream is not None and bytes(stream) not in (b"false", b"null"):
@@ -158,7 +160,7 @@ def is_json(data: bytes) -> bool:
     """Whether it is JSON of any kind."""
     try:
         _decode_any(data)
-    except (msgspec.DecodeError, RecursionError):
+    except NOT_JSON:
         return False
     return True
 
@@ -166,7 +168,7 @@ def is_json(data: bytes) -> bool:
 def _model(field: msgspec.Raw | None) -> str:
     try:
         return "" if field is None else msgspec.json.decode(field, type=str)[:256]
-    except msgspec.DecodeError:
+    except NOT_JSON:
         return ""  # the router says what is wrong with it
 
 

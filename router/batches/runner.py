@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from router.batches.feed import Feed
 from router.batches.job import Job
-from router.batches.lines import Validated, validate
+from router.batches.lines import LineError, Validated, validate
 from router.batches.results import write_results
 from router.batches.rows import (
     CANCELLED,
@@ -142,8 +142,14 @@ class Runner:
             if batch.status in (FINALIZING, CANCELLING):
                 await self._insist(lambda: self._end(batch))
                 await self._insist(lambda: self.purge(number))
-        except Exception as err:
+        except Exception as err:  # a bug of ours
             log_event(logging.ERROR, "a batch is stuck", batch=batch.id, error=repr(err))
+            if batch.status == VALIDATING:  # or its place would never be free again
+                await self._insist(lambda: self._give_up(batch))
+
+    async def _give_up(self, batch: Batch) -> None:
+        trouble = LineError("internal_error", "The file could not be judged.")
+        await self._worker(self._store.failed, batch.number, errors_column([trouble]), int(time()))
 
     async def _insist(self, act: Callable[[], Awaitable[T]]) -> T:
         """Try until the disk agrees; every step can be done again."""

@@ -17,6 +17,7 @@ import msgspec
 
 from router.batches.secrets import Secret
 from router.core.errors import Reason
+from router.core.unreadable import NOT_JSON
 
 if TYPE_CHECKING:
     import aiohttp
@@ -38,7 +39,7 @@ class Answer(NamedTuple):
         """Whether it is a refusal of the router's own queue."""
         try:
             return _refusal(self.body).error.code in _QUEUE_FULL
-        except msgspec.DecodeError:
+        except NOT_JSON:
             return False
 
 

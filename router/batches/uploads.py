@@ -23,6 +23,7 @@ from router.config.model import Batches
 
 PIECE: Final = 256 * 1024
 FIELD_MAX: Final = 1024  # bytes of a form's text field
+PARTS: Final = 32  # of a form
 FORM_SLACK: Final = 64 * 1024  # what a form may weigh beside its file
 
 _ENCODED: Final = (hdrs.CONTENT_ENCODING, hdrs.CONTENT_TRANSFER_ENCODING)
@@ -85,7 +86,11 @@ async def receive(request: web.Request, upload: Upload, worker: Worker) -> dict[
     """Read the form: its file into `upload`, which has begun; its text fields are returned, with
     the file's own name as `filename`. Raises Refused, OSError, and ValueError as aiohttp does."""
     form: dict[str, str] = {}
+    parts = 0
     async for part in await request.multipart():
+        parts += 1
+        if parts > PARTS:
+            raise Refused(400, "bad_multipart", f"The form has more than {PARTS} parts.")
         if not isinstance(part, BodyPartReader) or part.name is None:
             raise Refused(400, "bad_multipart", "The form has a part without a name.")
         if any(name in part.headers for name in _ENCODED):

@@ -19,6 +19,7 @@ from typing import Annotated, Final
 import msgspec
 
 from router.config.model import ClassName, Count, Weight
+from router.core.unreadable import NOT_JSON
 
 PREFIX: Final = "hr-"  # of a key that we make: people and scanners see what it is
 _BITS: Final = 256
@@ -111,7 +112,7 @@ def parse_keys(raw: bytes) -> tuple[KeyLine, ...]:
 def _line(text: bytes, number: int) -> KeyLine:
     try:
         line = _decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
+    except NOT_JSON as err:
         raise KeysProblem(f"line {number}: {err}") from None
     if not _NAME.match(line.name):
         raise KeysProblem(f"line {number}: a name is 1 to 100 letters, digits and ._:@+-")

@@ -36,6 +36,7 @@ class Reason(StrEnum):
     BAD_JSON = "bad_json"
     BAD_MULTIPART = "bad_multipart"
     BAD_MODEL = "bad_model"  # not a string, empty or far too long
+    UNREAD_BODY = "unread_body"  # it cannot be judged, and a limit depends on what it says
     BAD_PRIORITY = "bad_priority"  # neither a name nor a number that we know
     KEY_REQUIRED = "key_required"  # no API key, or none that we know
     MODEL_NOT_ALLOWED = "model_not_allowed"  # not with this key
@@ -108,6 +109,7 @@ STATUS: dict[Reason, int] = {
     Reason.BAD_JSON: 400,
     Reason.BAD_MULTIPART: 400,
     Reason.BAD_MODEL: 400,
+    Reason.UNREAD_BODY: 415,
     Reason.BAD_PRIORITY: 400,
     Reason.KEY_REQUIRED: 401,
     Reason.MODEL_NOT_ALLOWED: 403,

@@ -2,18 +2,17 @@
 
 They become the object's last ones: of several members with one name the last counts (msgspec,
 orjson, Python's json and with it pydantic, serde for maps), so a member can be replaced by adding
-it once more. Every other byte stays the client's. Bodies are lists of pieces; only the piece at the
+it once more. Every other byte stays the client's. Bodies are lists of pieces; only one piece at the
 end is cut, so a second edit costs next to nothing.
 
-Pure: bytes in, bytes out. Must never touch what does not look like an object from both ends.
+Pure: bytes in, bytes out. Must never touch what does not look like an object from both ends, or
+read a byte more than a few times, however the body is cut.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
-_OPENING: Final = re.compile(rb"[ \t\r\n]*\{")
 _SPACE: Final = b" \t\r\n"
 _JOINED: Final = 64 * 1024  # a piece that is not longer stays one: it is sent in one write
 
@@ -23,25 +22,37 @@ def append(body: list[bytes], members: bytes) -> list[bytes] | None:
 
     `body` is a JSON object in pieces, as it was decoded. None: it is none, so it stays as it is.
     """
-    if not body:
+    if not _is_opened(body):
         return None
-    if not body[0].startswith(b"{") and _OPENING.match(body[0]) is None:
-        # The brace may stand behind pieces of nothing but space.
-        return append([b"".join(body)], members) if len(body) > 1 else None
-    piece = body[-1]
-    end = piece.rfind(b"}")
-    last = end - 1  # what stands before the brace
-    while last >= 0 and piece[last] in _SPACE:
-        last -= 1
-    if last < 0:
-        # One of the two is in another piece.
-        return append([*body[:-2], body[-2] + piece], members) if len(body) > 1 else None
-    if piece[end + 1 :].strip(_SPACE):
+    at = len(body) - 1  # the piece with the last brace
+    end = body[at].rstrip(_SPACE)
+    while not end:
+        at -= 1  # `_is_opened`: some piece is more than space
+        end = body[at].rstrip(_SPACE)
+    if not end.endswith(b"}"):
         return None
-    added = b"%b%b%b" % (b"" if piece[last] == 0x7B else b",", members, piece[end:])
-    if end > _JOINED:
-        return [*body[:-1], piece[:end], added]
-    return [*body[:-1], piece[:end] + added]
+    before = end[:-1].rstrip(_SPACE)
+    while not before:
+        at -= 1
+        if at < 0:
+            return None
+        before = body[at].rstrip(_SPACE)
+    comma = b"" if before.endswith(b"{") else b","
+    added = b"%b%b%b" % (comma, members, body[at][len(before) :])
+    if len(before) > _JOINED:
+        return [*body[:at], before, added, *body[at + 1 :]]
+    return [*body[:at], before + added, *body[at + 1 :]]
+
+
+def _is_opened(body: list[bytes]) -> bool:
+    """Whether the first byte that is no space is an opening brace."""
+    for piece in body:
+        if piece.startswith(b"{"):
+            return True
+        begin = piece.lstrip(_SPACE)
+        if begin:
+            return begin.startswith(b"{")
+    return False
 
 
 def size_of(body: list[bytes]) -> int:

@@ -43,12 +43,12 @@ from router.fleet.dialects import UNKNOWN
 from router.fleet.kv_events.chains import TokenChains
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
-from router.intake.body import read_fields
-from router.intake.fields import MAX_SESSION, Fields
+from router.intake.body import read_fields, watch
+from router.intake.fields import MAX_SESSION, Fields, Unread
 from router.intake.flow import with_steps
 from router.intake.keys import Key
 from router.intake.prompt import prompt_blocks
-from router.intake.routes import BATCHES, MODELS, MODELS_PATH, STORED_PREFIX, classify
+from router.intake.routes import BATCHES, MODELS, MODELS_PATH, SERVER, STORED_PREFIX, classify
 from router.intake.urgency import UNSAID, door_of
 from router.observe.access_log import AccessLog
 from router.observe.events import log_event
@@ -158,6 +158,8 @@ class Dispatcher:
             if self.closing:
                 raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
             head.passes = True
+        elif head.method == b"POST" and head.has_body:
+            head.watch = watch(head.route[0], head.content_length, head.content_type)
 
     def relieve(self, client: ClientConnection, head: RequestHead, body_bytes: int) -> bool:
         line, tenants = self.line, self.tenants
@@ -199,7 +201,7 @@ class Dispatcher:
                 size,
                 head.content_type,
                 head.content_encoding,
-                self.fleet.known_models,
+                head.watch,
             )
         if fields.model is None and head.model is not None:
             fields.model = head.model.decode("utf-8", "replace")[:256]
@@ -214,6 +216,8 @@ class Dispatcher:
                 urgency = self._stated_urgency(fields, head, client.peer, key)
         if key is not None and (is_inference or (route.kind == "other" and head.has_body)):
             check_model(key, fields.model)
+        if isinstance(fields, Unread):
+            tenants.check_read(key, fields, is_inference=is_inference)
         exchange = Exchange(
             self, client, head, body, size, route, path, fields, request_id, arrived, urgency
         )
@@ -247,6 +251,9 @@ class Dispatcher:
                     if entry.steps:
                         exchange.urgency = with_steps(urgency, entry.steps)
             if route is MODELS and self._answer_models(exchange, client, path):
+                return
+            if route is SERVER:
+                self._answer(exchange, client, b"", answers.ALLOW)
                 return
         except RouterError as err:
             exchange.answer(err)
@@ -493,6 +500,13 @@ class Dispatcher:
                 self.fleet.eligible(name)  # says which way it is missing
                 return False
             body = _encode(found)
+        self._answer(exchange, client, body)
+        return True
+
+    def _answer(
+        self, exchange: Exchange, client: ClientConnection, body: bytes, extra: bytes = b""
+    ) -> None:
+        """A 200 of the router's own. `extra`: finished header lines."""
         keep_alive = client.keeps_alive
         exchange.reply.status = 200
         exchange.reply.bytes_out = len(body)
@@ -502,12 +516,12 @@ class Dispatcher:
                 body,
                 keep_alive=keep_alive,
                 request_id=exchange.request_id.decode("ascii"),
+                extra=extra,
                 head_only=exchange.head.method == b"HEAD",
             )
         )
         exchange.end()
         client.done(keep_alive)
-        return True
 
 
 def _load(replica: Replica) -> tuple[int, int]:

@@ -27,6 +27,7 @@ from typing import Final
 
 import msgspec
 
+from router.core.unreadable import NOT_JSON
 from router.core.urgency import NORMAL, Urgency
 from router.dispatch.engine_numbers import number_for
 from router.fleet.dialects import NONE, UNKNOWN, spoken
@@ -142,7 +143,7 @@ def without(body: list[bytes]) -> list[bytes] | None:
     name the last stays, which is the one that counts. None: it cannot be read."""
     try:
         members = _members(body[0] if len(body) == 1 else b"".join(body))
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+    except NOT_JSON:
         return None
     members.pop("priority", None)
     return [_encode(members)]

@@ -145,7 +145,9 @@ class Exchange:
         # Its class by name; "": of what is no inference. A step never changes it.
         self.priority = urgency.name if urgency.source else ""
         # Its body has one, whatever it says, and an engine would take it for itself.
-        self.has_priority = route.inference and fields.priority is not None
+        self.has_priority = (
+            route.inference and fields.priority is not None and body_bytes <= SCAN_ABOVE
+        )
         self.key: Key | None = None  # its API key; None: none that we know
         self.flow: Flow = NO_FLOW  # whose share of the fleet it uses
         self.entry: Entry | None = None  # what it holds of its tenant's

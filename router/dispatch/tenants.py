@@ -29,7 +29,7 @@ from router.config.model import Config
 from router.core.errors import Reason, RouterError
 from router.core.urgency import Urgency
 from router.dispatch.usage import Usage
-from router.intake.fields import Fields
+from router.intake.fields import Fields, Unread
 from router.intake.flow import Flow, Flows, Pending, header_of, user_of
 from router.intake.keys import Key, Keyring
 from router.intake.urgency import Judge
@@ -231,6 +231,14 @@ class Tenants:
         if authorization is None and peer == INSIDE:
             authorization = head.owner  # a line of a batch, whose owner sent a credential once
         return self.flows.of(key, authorization, head.api_key, peer, head.forwarded_for, user)
+
+    def check_read(self, key: Key | None, fields: Unread, *, is_inference: bool) -> None:
+        """Raises RouterError (UNREAD_BODY) where the model or the priority that the body may name
+        is limited: what is forwarded must be what was judged."""
+        if (is_inference and self.has_keys) or (key is not None and key.models is not None):
+            raise RouterError(
+                Reason.UNREAD_BODY, f"the body cannot be judged, as keys demand: {fields.why}"
+            )
 
     def enter(
         self,

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from router.core.unreadable import NOT_JSON
 from router.fleet.engines.models import adapters
 from router.fleet.kv_events.chains import TokenChains
 from router.fleet.table import Fleet
@@ -57,7 +58,7 @@ class TokenIds:
         if is_given(fields.cache_salt):
             try:
                 salt = msgspec.json.decode(fields.cache_salt, type=str)  # type: ignore[arg-type]
-            except msgspec.DecodeError:
+            except NOT_JSON:
                 return None  # the engine will say what it thinks of it
         facts = Facts(
             kind,

@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from router.core.unreadable import NOT_JSON
 from router.dispatch.usage_shapes import Told
 from router.fleet.cadence import Cadence
 from router.wire.sse import ERROR_MARKS, ErrorWatch
@@ -84,7 +85,7 @@ def _counts(data: bytes) -> Usage | None:
             break
     try:
         told = _told(data[start:end])
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except NOT_JSON:
         return None
     prompt = told.prompt_tokens
     cached = None
@@ -263,7 +264,8 @@ class UsageTap:
             self._drops_lf = False
             self._is_aligned = True
             data = data.removeprefix(b"\n")
-            return self.feed(data) if data else b""
+            if not data:
+                return b""
         end = self._end_of_events(data)
         is_cut = end < len(data)
         self.errors.feed(data, is_cut)
@@ -375,6 +377,6 @@ def _json_of(event: bytes) -> dict[str, Any]:
     data = b"\n".join(line[5:] for line in lines if line.startswith(b"data:"))
     try:
         body = _decode(data)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+    except NOT_JSON:
         return {}
     return body if isinstance(body, dict) else {}

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from router.core.unreadable import NOT_JSON
 from router.dispatch.usage_shapes import Asked
 
 
@@ -73,7 +74,7 @@ def _merge(asked: bytes, dialect: Dialect) -> bytes | None:
         return dialect.options
     try:
         options = _members(asked)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+    except NOT_JSON:
         return None
     usage = options.get("include_usage")
     if usage is None:
@@ -100,6 +101,6 @@ def _replace(body: bytes, asked: bytes, options: bytes) -> list[bytes] | None:
     changed = body[:at] + options + body[at + len(asked) :]
     try:
         found = _body(changed).stream_options
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+    except NOT_JSON:
         return None
     return [changed] if bytes(found) == options else None  # it was another object's member

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from router.core.unreadable import NOT_JSON
 from router.emulator.text import from_token_ids, pad
 
 
@@ -211,7 +212,7 @@ def decode(raw: bytes, type: type[B]) -> B:
         param = "body" + where.rstrip("`")
         message = f"1 validation error:\n  {{'loc': '{param}', 'msg': '{what}'}}"
         raise Refusal(400, message, "Bad Request", param) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
+    except NOT_JSON as err:
         message = f"1 validation error:\n  {{'type': 'json_invalid', 'msg': '{err}'}}"
         raise Refusal(400, message, "Bad Request", "body") from None
 

@@ -13,6 +13,7 @@ from time import monotonic
 import msgspec
 from aiohttp import web
 
+from router.core.unreadable import NOT_JSON
 from router.emulator import text
 from router.emulator.bodies import Refusal
 from router.emulator.engine import Engine, Job
@@ -68,7 +69,7 @@ class Delivery:
         """What was refused, as an event of a stream if a stream was asked for."""
         try:
             wanted = msgspec.json.decode(await request.read(), type=_WantsStream)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except NOT_JSON:
             wanted = _WantsStream()
         if not wanted.stream:
             return self._persona.refusal(refusal)

@@ -14,6 +14,7 @@ from random import Random
 
 import msgspec
 
+from router.core.unreadable import NOT_JSON
 from router.emulator.luck import OF_PROCESS, Luck
 
 
@@ -76,7 +77,7 @@ def from_json(raw: bytes) -> Faults:
     """A JSON object. Raises FaultError."""
     try:
         fields = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
+    except NOT_JSON as err:
         raise FaultError(f"not JSON: {err}") from None
     return _checked(fields)
 

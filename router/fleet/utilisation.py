@@ -9,8 +9,8 @@ less; without either it is learned, from what polls show:
    what it runs. One poll is enough where its KV cache is full or where it has preempted a request.
    A queue may also be prompts on their way into the batch: where more than a batch of prompt tokens
    waits there and the cache has room, more polls are needed.
-3. An engine that runs more than it was thought to hold was not full. If it runs much more, its
-   slots are unknown again.
+3. An engine that runs more than it was thought to hold was not full. If it runs much more (a
+   slot at least), its slots are unknown again.
 
 Until something is learned nothing is said: `None`, never 0. For admission there is a guess instead
 (`guess`): `FIRST` requests, or `GROWTH` times what ran at a poll that showed no queue. A poll that
@@ -87,7 +87,9 @@ class LearnedCapacity:
         if kv_usage is not None and kv_usage >= KV_LEAST and running:
             self._fit = _smoothed(self._fit, running / kv_usage)
         if self._full is not None and running > self._full:
-            self._is_sure = self._is_sure and running <= MUCH_MORE * self._full
+            # Less than one slot more is what averaging took away.
+            is_little = running < self._full + 1.0 or running <= MUCH_MORE * self._full
+            self._is_sure = self._is_sure and is_little
             self._full = float(running)
         if not waiting:
             if running >= SHOWN * sent:

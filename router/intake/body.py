@@ -2,26 +2,28 @@
 
 The body is forwarded as it came, so nothing is judged here but what cannot be routed: bytes that
 are no JSON where JSON is due, and a `model` that is no usable name. A field of an odd type is
-"unknown" to us and the engine's to refuse.
+"unknown" to us and the engine's to refuse. What could not be read at all is `Unread`: it passes,
+but not by a limit that depends on what it says.
 
-Bodies above `SCAN_ABOVE` are not decoded: 64 MB take 16 ms, and other streams would wait. They are
-routed by the `x-router-model` header, or by what a look at their two ends shows.
+Bodies above `SCAN_ABOVE` are not decoded at once: their members are found while they come in
+(`members`), and their prompts are not read.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Container
 from typing import Final
 
 import msgspec
 
 from router.core.errors import Reason, RouterError
-from router.intake.fields import Fields, value_of
+from router.core.unreadable import NOT_JSON
+from router.intake.fields import Fields, Unread, value_of
+from router.intake.forms import read_form
+from router.intake.members import LargeBody
 from router.intake.routes import ANY, MULTIPART, Route
 
 SCAN_ABOVE: Final = 8 * 1024 * 1024
-SCAN_BYTES: Final = 64 * 1024
 MAX_MODEL: Final = 256  # characters; OpenAI's and the hub's names are far shorter
 
 
@@ -49,21 +51,33 @@ def read_fields(
     size: int,
     content_type: bytes | None,
     content_encoding: bytes | None,
-    known_models: Container[str],
+    large: LargeBody | None = None,
 ) -> Fields:
-    """The fields of a request body given in pieces of `size` bytes together.
+    """The fields of a request body given in pieces of `size` bytes together; `large`: what was
+    seen of it while it came.
 
     Raises RouterError (BAD_JSON, BAD_MULTIPART, BAD_MODEL).
     """
     if content_encoding is not None and content_encoding != b"identity":
-        return Fields()  # opaque to us; never inflated
+        return Unread(why="its Content-Encoding is not decoded here")  # never inflated
     if route.body != ANY:
-        return _read(route, body, size, content_type, known_models)
+        return _read(route, body, size, content_type, large)
     # A path we do not know: the model if the body shows one, and the engine judges the rest.
     try:
-        return _read(route, body, size, content_type, known_models) if size else Fields()
-    except RouterError:
-        return Fields()
+        return _read(route, body, size, content_type, large) if size else Fields()
+    except RouterError as err:
+        return Unread(why=err.message)
+
+
+def watch(route: Route, size: int | None, content_type: bytes | None) -> LargeBody | None:
+    """What is to be fed with a body as it comes; None: it is small, or no JSON. `size`: its bytes;
+    None: nobody knows."""
+    is_large = size is not None and size > SCAN_ABOVE
+    if size is not None and not is_large:
+        return None
+    if route.body == MULTIPART or _is_form(content_type):
+        return None
+    return LargeBody(_WANTED_MEMBERS, is_large=is_large)
 
 
 def _read(
@@ -71,21 +85,19 @@ def _read(
     body: list[bytes],
     size: int,
     content_type: bytes | None,
-    known_models: Container[str],
+    large: LargeBody | None,
 ) -> Fields:
     if route.body == MULTIPART or (route.body == ANY and _is_form(content_type)):
-        fields = _from_multipart(b"".join(body), content_type)
+        fields = _from_form(b"".join(body), content_type)
     elif size > SCAN_ABOVE:
-        fields = _from_ends(body, known_models)
+        fields = _from_members(large)
     elif not size:
         raise RouterError(Reason.BAD_JSON, "the body is empty; a JSON object is due")
     else:
         fields = _from_json(body[0] if len(body) == 1 else b"".join(body))
     model = fields.model
     if model is not None and len(model) > MAX_MODEL:
-        raise RouterError(
-            Reason.BAD_MODEL, f"`model` is over {MAX_MODEL} characters", param="model"
-        )
+        raise _long_model()
     if model == "":
         raise RouterError(Reason.BAD_MODEL, "`model` is empty", param="model")
     return fields
@@ -100,13 +112,18 @@ def _from_json(raw: bytes) -> Fields:
         return _decode(raw)
     except msgspec.ValidationError:
         return _tolerant(raw)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as err:
+    except NOT_JSON as err:
         # Half a surrogate pair is bad text, not bad JSON: the engines take it, and to read our
         # fields any other character does as well.
         mended = _SURROGATE.sub(rb"\\u003f", raw)
-        if mended != raw:
-            return _from_json(mended)
-        raise RouterError(Reason.BAD_JSON, f"the body is not JSON: {err}") from None
+        if mended == raw:
+            raise _bad_json(err) from None
+    try:
+        return _decode(mended)
+    except msgspec.ValidationError:
+        return _tolerant(mended)
+    except NOT_JSON as err:
+        raise _bad_json(err) from None
 
 
 def _tolerant(raw: bytes) -> Fields:
@@ -115,8 +132,8 @@ def _tolerant(raw: bytes) -> Fields:
         members = _decode_members(raw)
     except msgspec.ValidationError:
         raise RouterError(Reason.BAD_JSON, "the body is not a JSON object") from None
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as err:
-        raise RouterError(Reason.BAD_JSON, f"the body is not JSON: {err}") from None
+    except NOT_JSON as err:
+        raise _bad_json(err) from None
     fields = Fields()
     model = value_of(members.get("model"))
     if model is not None and not isinstance(model, str):
@@ -141,83 +158,49 @@ def _tolerant(raw: bytes) -> Fields:
     return fields
 
 
-# -- bodies too large to decode -----------------------------------------------------------------
-
-_MEMBER = re.compile(rb'"model"\s*:\s*"([^"\\\x00-\x1f]{1,256})"\s*[,}]')
-_STREAM = re.compile(rb'"stream"\s*:\s*true\s*[,}]')
-
-
-def _from_ends(body: list[bytes], known_models: Container[str]) -> Fields:
-    """Look at the first and last 64 KiB. Only a name that the fleet knows counts as a model."""
-    fields = Fields()
-    for part in (_first(body), _last(body)):
-        for match in _MEMBER.finditer(part):
-            name = match.group(1).decode("utf-8", "replace")
-            if name in known_models:
-                fields.model = name
-                break
-        if _STREAM.search(part):
-            fields.stream = True
-    return fields
+def _long_model() -> RouterError:
+    words = f"`model` is over {MAX_MODEL} characters"
+    return RouterError(Reason.BAD_MODEL, words, param="model")
 
 
-def _first(body: list[bytes]) -> bytes:
-    taken: list[bytes] = []
-    size = SCAN_BYTES
-    for piece in body:
-        if size <= 0:
-            break
-        taken.append(piece[:size])
-        size -= len(piece)
-    return b"".join(taken)
+def _bad_json(err: Exception) -> RouterError:
+    return RouterError(Reason.BAD_JSON, f"the body is not JSON: {err}")
 
 
-def _last(body: list[bytes]) -> bytes:
-    taken: list[bytes] = []
-    size = SCAN_BYTES
-    for piece in reversed(body):
-        if size <= 0:
-            break
-        taken.append(piece[-size:])
-        size -= len(piece)
-    return b"".join(reversed(taken))
+# -- bodies too large to decode at once ---------------------------------------------------------
 
-
-# -- multipart ----------------------------------------------------------------------------------
-
-_BOUNDARY = re.compile(rb'(?i);\s*boundary=(?:"([^"]{1,70})"|([^\s;"]{1,70}))')
-_NAME = re.compile(
-    rb'(?i)content-disposition:[^\r\n]*[;\s]name="?(model|stream)"?\s*(?:;|\r?$)', re.MULTILINE
+_WANTED_MEMBERS: Final = frozenset(
+    {"model", "stream", "previous_response_id", *_COUNTS, *_RAWS}  # no prompts
 )
 
 
-def _from_multipart(body: bytes, content_type: bytes | None) -> Fields:
-    """`model` and `stream` of a form (RFC 7578): audio routes name their model in one."""
-    match = _BOUNDARY.search(content_type or b"")
-    if match is None:
-        raise RouterError(Reason.BAD_MULTIPART, "a multipart body without a boundary")
-    mark = b"--" + (match.group(1) or match.group(2))
-    if not body.startswith(mark) and (b"\r\n" + mark) not in body:
-        raise RouterError(Reason.BAD_MULTIPART, "the multipart boundary is not in the body")
+def _from_members(large: LargeBody | None) -> Fields:
+    if large is None or not large.scan.is_whole:
+        return Unread(why="it is not one JSON object")
+    scan = large.scan
+    if "model" in scan.long:
+        raise _long_model()
+    if scan.long:
+        return Unread(why=f"`{next(iter(scan.long))}` is too long")
+    members = [b'"%b":%b' % (name.encode(), raw) for name, raw in scan.members.items()]
+    return _from_json(b"{%b}" % b",".join(members))
+
+
+# -- forms --------------------------------------------------------------------------------------
+
+_WANTED: Final = frozenset({b"model", b"stream"})
+
+
+def _from_form(body: bytes, content_type: bytes | None) -> Fields:
+    found = read_form(body, content_type or b"", _WANTED)
     fields = Fields()
-    at = body.find(mark)
-    while at >= 0:
-        start = at + len(mark)
-        if body[start : start + 2] == b"--":
-            break
-        head_end = body.find(b"\r\n\r\n", start, start + 8192)
-        at = body.find(b"\r\n" + mark, start)
-        if head_end < 0 or at < 0:
-            break
-        at += 2
-        name = _NAME.search(body[start : head_end + 2])
-        if name is None:
-            continue
-        value = body[head_end + 4 : at - 2]
-        if name.group(1).lower() == b"model":
-            if len(value) > MAX_MODEL:
-                raise RouterError(Reason.BAD_MODEL, "`model` is too long", param="model")
-            fields.model = value.decode("utf-8", "replace").strip() or None
-        else:
-            fields.stream = value.strip().lower() in (b"true", b"1")
+    model = found.get(b"model")
+    if model is not None:
+        fields.model = model.decode("utf-8", "replace").strip() or None
+    stream = found.get(b"stream")
+    if stream is not None:
+        fields.stream = stream.strip().lower() in _TRUE
     return fields
+
+
+_TRUE: Final = frozenset({b"true", b"1", b"on", b"yes", b"t", b"y"})  # pydantic's

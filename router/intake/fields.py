@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from router.core.unreadable import NOT_JSON
+
 # msgspec takes `Raw | None` for a union that only null fits, but does not look at defaults: so a
 # type checker is told what it is, and the decoder what it may find.
 if TYPE_CHECKING:
@@ -82,6 +84,12 @@ class Fields(msgspec.Struct, gc=False):
         self.session_id = self.prompt_cache_key = self.user = None
 
 
+class Unread(Fields, gc=False):
+    """Of a body that could not be read as its engine may read it: nothing is known for sure."""
+
+    why: str = ""  # set by us; never decoded
+
+
 def is_given(raw: msgspec.Raw | None) -> bool:
     """Whether a field is there and not null."""
     return raw is not None and raw != NULL
@@ -93,7 +101,7 @@ def value_of(raw: msgspec.Raw | None) -> object:
         return None
     try:
         return _decode_any(raw)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+    except NOT_JSON:
         return ...
 
 

@@ -6,7 +6,8 @@ unless the configuration allows them one by one.
 
 A path is judged in the form an engine would understand it in (percent-decoded, without a trailing
 slash), and a path that two servers could read in two ways (dot segments, doubled slashes,
-backslashes, encoded slashes or NUL) is refused, so that what is judged and what is forwarded agree.
+backslashes, encoded slashes, line breaks or NUL) is refused, so that what is judged and what is
+forwarded agree.
 """
 
 from __future__ import annotations
@@ -94,6 +95,9 @@ STORED: Final = Route("responses", False, ANY, True, light=True)  # GET /v1/resp
 STORED_CHANGE: Final = Route("responses", False, ANY, False)  # DELETE, POST …/cancel
 
 BATCHES: Final = Route("batches", False, ANY, False)  # files and batches of OpenAI's API
+
+SERVER: Final = Route("other", False, ANY, True, light=True)  # OPTIONS *: ourselves
+ASTERISK: Final = b"*"
 
 STORED_PREFIX: Final = b"/v1/responses/"
 MODELS_PATH: Final = b"/v1/models"
@@ -195,6 +199,8 @@ def classify(method: bytes, target: bytes, allowed: frozenset[bytes]) -> tuple[R
         exact = POSTS.get(target)
         if exact is not None:
             return exact, target
+    elif target == ASTERISK:
+        return SERVER, target
     path = target.partition(b"?")[0]
     plain = _plain(path)
     lower = plain.lower()
@@ -234,6 +240,7 @@ def _plain(path: bytes) -> bytes:
             raise RouterError(Reason.BAD_TARGET, "a path that can be read in two ways")
     if b"//" in decoded:
         raise RouterError(Reason.BAD_TARGET, "a path that can be read in two ways")
-    if any(c < 0x20 or c == 0x7F for c in decoded):
-        raise RouterError(Reason.BAD_TARGET, "a control character in the path")
+    # A route's pattern may match before a line break at the end, and a blank may be cut off.
+    if decoded[-1] <= 0x20 or b"\n" in decoded or b"\r" in decoded:
+        raise RouterError(Reason.BAD_TARGET, "a line break, or a blank at the end, in the path")
     return decoded.rstrip(b"/") or b"/"

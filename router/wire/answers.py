@@ -21,6 +21,8 @@ STATUS_LINE: Final[dict[int, bytes]] = {
 }
 STATUS_LINE[499] = b"HTTP/1.1 499 Client Closed Request\r\n"
 
+ALLOW: Final = b"allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
+
 _TYPES: Final[dict[int, str]] = {
     401: "authentication_error",
     403: "permission_error",
@@ -99,7 +101,7 @@ def error_response(
     """A whole error response."""
     extra = b""
     if err.reason is Reason.METHOD_NOT_ALLOWED:
-        extra = b"allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
+        extra = ALLOW
     elif err.status == 401:
         extra = b"www-authenticate: Bearer\r\n"  # RFC 9110 section 15.5.2: it must say how
     elif err.reason is Reason.UPGRADE_NOT_SERVED:

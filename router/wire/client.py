@@ -366,6 +366,9 @@ class ClientConnection(asyncio.Protocol):
                 if not self._may_go_on():
                     return
                 data, reader.early = reader.early, b""
+                if data:
+                    # Only a write tells that the client does not read, and sets `paused`.
+                    front.outbox.flush()
         except RouterError as err:
             if self.exchange is not None:
                 self.abort(err.reason)

@@ -47,7 +47,8 @@ class RequestHead(msgspec.Struct, gc=False):
     owner: bytes | None = None  # x-router-owner: for whom the batch door says it asks
     door: int = -1  # the class of urgency that its path named; -1: none
     route: Any = None  # a note of whoever judged the head
-    passes: bool = False  # ... who wants its body to pass by us, as it comes
+    passes: bool = False  # ... who wants its body to pass by us, as it comes ...
+    watch: Any = None  # ... or wants to be fed (`feed`) each piece of it
 
 
 class ResponseHead(msgspec.Struct, gc=False):

@@ -37,6 +37,8 @@ METHODS: Final = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE
 _NOT_ALLOWED: Final = frozenset({b"CONNECT", b"TRACE"})
 _END: Final = b"\r\n\r\n"
 
+_PIECE: Final = 16 * 1024  # bytes; smaller reads of a body are joined
+
 # Chunk lines, extensions and trailers may cost this much beyond 16 bytes a chunk (RFC 9112 7.1.1).
 CHUNK_OVERHEAD: Final = 16 * 1024
 
@@ -63,6 +65,7 @@ class RequestReader:
         "_on_head",
         "_parser",
         "_plans",
+        "_small",
         "_tail",
         "body_bytes",
         "early",
@@ -96,6 +99,7 @@ class RequestReader:
         self._carry: bytearray | None = None  # the beginning of a head that came in pieces
         self._line_whole = False
         self._body: list[bytes] = []
+        self._small: bytearray | None = None  # the last of the body: reads too small for a piece
         self.body_bytes = 0
         self._left = 0
         self._chunked_slack = CHUNK_OVERHEAD
@@ -113,6 +117,8 @@ class RequestReader:
 
     def take_body(self) -> list[bytes]:
         """The whole body in pieces; the reader forgets it."""
+        if self._small is not None:
+            self._join_small(self._small)
         body, self._body = self._body, []
         return body
 
@@ -337,7 +343,8 @@ class RequestReader:
             head.expect_continue = True
 
     def _request_line(self, line: bytes) -> tuple[bytes, bytes, bool, bytes | None]:
-        """Method, target in origin-form, whether it is HTTP/1.0, and an absolute target's host."""
+        """Method, target (in origin-form, or `*`), whether it is HTTP/1.0, and the host that an
+        absolute target names."""
         if len(line) > self._limits.request_line:
             raise RouterError(Reason.TARGET_TOO_LONG, "the request line is too long")
         parts = line.split(b" ")
@@ -352,6 +359,8 @@ class RequestReader:
                     Reason.METHOD_NOT_ALLOWED, f"{method.decode('ascii')} is not served"
                 )
             raise RouterError(Reason.METHOD_UNKNOWN, "unknown method")
+        if target == b"*" and method == b"OPTIONS":
+            return method, target, version == b"HTTP/1.0", None
         path, host = _origin_form(target)
         return method, path, version == b"HTTP/1.0", host
 
@@ -399,12 +408,34 @@ class RequestReader:
         rest = b""
         if len(data) > left:
             data, rest = data[:left], data[left:]
-        self._body.append(data)
-        self.body_bytes += len(data)
+        self._keep_body(data)
         self._left = left - len(data)
         if not self._left:
             self.state = COMPLETE
         return rest
+
+    def _keep_body(self, data: bytes) -> None:
+        """Store what came of the body. All pieces but the first and the last have `_PIECE` bytes at
+        least, so that a body sent byte by byte is not a million pieces."""
+        self.body_bytes += len(data)
+        watch = self.head.watch
+        if watch is not None:
+            watch.feed(data)
+        small = self._small
+        if len(data) >= _PIECE or self.body_bytes == len(data):
+            if small is not None:
+                self._join_small(small)
+            self._body.append(data)
+            return
+        if small is None:
+            small = self._small = bytearray()
+        small += data
+        if len(small) >= _PIECE:
+            self._join_small(small)
+
+    def _join_small(self, small: bytearray) -> None:
+        self._body.append(bytes(small))
+        self._small = None
 
     def _feed_chunked(self, data: bytes) -> bytes:
         """Feed up to the next place where the body can end; the parser says whether it did."""
@@ -437,8 +468,7 @@ class RequestReader:
         # What a body of honest chunks saves must not pay for a flood of extensions later.
         self._chunked_slack = min(self._chunked_slack, CHUNK_OVERHEAD)
         if body:
-            self._body.append(body)
-            self.body_bytes += len(body)
+            self._keep_body(body)
             if self.body_bytes > self._limits.body:
                 raise RouterError(
                     Reason.BODY_TOO_LARGE, f"the body is over {self._limits.body} bytes"

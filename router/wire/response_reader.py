@@ -82,14 +82,20 @@ class ResponseReader:
 
     def feed(self, data: bytes) -> None:
         """Take what a socket gave. Raises BadResponse."""
+        if self.state != HEAD:
+            self._feed_body(data)
+            return
+        body = self._feed_head(data)
+        if body:
+            self._feed_body(body)
+
+    def _feed_body(self, data: bytes) -> None:
         if self.state == CHUNKED:
             self._feed_chunked(data)
         elif self.state == SIZED:
             self._feed_sized(data)
         elif self.state == UNTIL_EOF:
             self.parts.append(data)
-        elif self.state == HEAD:
-            self._feed_head(data)
         else:
             self.surplus = True
 
@@ -101,7 +107,8 @@ class ResponseReader:
 
     # -- head ---------------------------------------------------------------------------------
 
-    def _feed_head(self, data: bytes) -> None:
+    def _feed_head(self, data: bytes) -> bytes:
+        """Returns what follows the head."""
         while data:
             carry = self._carry
             if carry:
@@ -117,7 +124,7 @@ class ResponseReader:
                 if b"\n" in data and b"\n\n" in data.replace(b"\r", b""):
                     raise BadResponse("a head with bare line feeds")
                 self._carry = data
-                return
+                return b""
             end = at + 4
             if end > limit:
                 raise BadResponse(f"a head over {limit} bytes")
@@ -133,9 +140,7 @@ class ResponseReader:
                 if self.state == CHUNKED:
                     self._parse(raw)
                 self.head = plan
-                if rest:
-                    self.feed(rest)
-                return
+                return rest
             head = self._sort(raw)
             if head.status < 200:
                 if head.status == 101:
@@ -155,9 +160,8 @@ class ResponseReader:
             if self.state != CHUNKED:
                 self._parser = None  # it and we refer to each other
             self.head = head
-            if rest:
-                self.feed(rest)
-            return
+            return rest
+        return b""
 
     def _parse(self, raw: bytes) -> None:
         """Have llhttp judge the head."""

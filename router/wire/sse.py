@@ -19,6 +19,8 @@ from typing import Any, Final
 
 import msgspec
 
+from router.core.unreadable import NOT_JSON
+
 _decode = msgspec.json.Decoder().decode
 
 _TEXT_KEYS: Final = (
@@ -99,7 +101,7 @@ def judge(event: bytes) -> Verdict:
         return Verdict.NOTHING
     try:
         body = _decode(data)
-    except (msgspec.DecodeError, RecursionError):
+    except NOT_JSON:
         return Verdict.CONTENT
     if not isinstance(body, dict):
         return Verdict.CONTENT

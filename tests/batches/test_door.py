@@ -57,6 +57,27 @@ async def test_a_batch_from_upload_to_results(tmp_path: Path) -> None:
         assert result.purpose == "batch_output"
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b'{"custom_id": "\xff"}',
+        b'{"custom_id":"b","method":"POST","url":"/v1/chat/completions","body":{"\xff":1}}',
+        b'{"custom_id":"b","method":"POST","url":"/v1/chat/completions","body":{"model":"\xff"}}',
+    ],
+)
+def test_a_byte_that_is_no_text_fails_its_line_and_not_the_batch_api(
+    bad: bytes, tmp_path: Path
+) -> None:
+    @scenario
+    async def story() -> None:
+        async with open_door(tmp_path / "b", json_ok) as router, sdk(router) as client:
+            batch = await submit(client, jsonl(line("a")) + bad + b"\n")
+            batch = await until(client, batch.id, "completed", "failed")
+            assert batch.status in ("completed", "failed")
+
+    story()
+
+
 @scenario
 async def test_lines_are_ordinary_requests_of_their_owner(tmp_path: Path) -> None:
     async with open_door(tmp_path / "b", json_ok) as router, sdk(router, "key-7") as client:

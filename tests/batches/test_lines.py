@@ -94,6 +94,8 @@ def without(field: str) -> dict[str, Any]:
         (b'{"custom_id": "a"} trailing', "invalid_json_line", None),
         (b"\xff\xfe{\x00}\x00", "invalid_json_line", None),
         (b"[" * 200, "invalid_json_line", None),
+        (b'{"custom_id": "\xff", "method": "POST"}', "invalid_json_line", None),
+        (b'{"custom_id": "a", "\xff": 1}', "missing_required_parameter", "method"),
         (b"[]", "invalid_type", None),
         (b"null", "invalid_type", None),
         (without("custom_id"), "missing_required_parameter", "custom_id"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import ssl
 from pathlib import Path
 
@@ -52,6 +53,27 @@ async def test_a_file_larger_than_any_body_passes(tmp_path: Path) -> None:
         file = await client.files.create(file=data, purpose="batch")
         assert (await client.files.content(file.id)).content == data
         assert router.app.parts.front.held_bytes == 0
+
+
+@scenario
+async def test_a_compressed_upload_is_not_inflated(tmp_path: Path) -> None:
+    async with open_door(tmp_path, json_ok) as router:
+        body = gzip.compress(form(bytes(20 * MiB)))
+        answer = await router.ask(
+            request("/v1/files", MULTIPART, "Content-Encoding: gzip", method="POST", body=body)
+        )
+        assert (answer.status, answer.error()["code"]) == (415, "unsupported_encoding")
+        assert files_in(tmp_path) == []
+
+
+@scenario
+async def test_fields_without_end(tmp_path: Path) -> None:
+    async with open_door(tmp_path, json_ok) as router:
+        parts = b"".join(part(f"field{n}", b"x") for n in range(100))
+        body = parts + form(b"{}")
+        answer = await router.ask(request("/v1/files", MULTIPART, method="POST", body=body))
+        assert (answer.status, answer.error()["code"]) == (400, "bad_multipart")
+        assert files_in(tmp_path) == []
 
 
 @scenario

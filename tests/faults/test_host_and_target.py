@@ -54,6 +54,27 @@ async def test_a_bad_target(target: str) -> None:
         assert not router.replica.requests
 
 
+@scenario
+async def test_an_encoded_control_character_passes_as_it_came() -> None:
+    async with running(echo) as router:
+        assert (await router.ask(request("/a%09b%7f?c=%0a"))).status == 200
+        (seen,) = router.replica.requests
+        assert seen.target == "/a%09b%7f?c=%0a"
+
+
+@scenario
+async def test_options_for_the_server_is_answered_here() -> None:
+    async with running(echo) as router:
+        client = await router.client()
+        for _ in range(2):
+            await client.send(b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n")
+            answer = await client.recv_response()
+            assert (answer.status, answer.body) == (200, b"")
+            assert "POST" in (answer.header("allow") or "")
+            assert answer.header("content-length") == "0"
+        assert not router.replica.requests
+
+
 @pytest.mark.parametrize(
     ("target", "path", "host"),
     [

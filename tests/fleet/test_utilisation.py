@@ -126,6 +126,17 @@ def test_one_that_runs_more_was_not_full() -> None:
     assert polls(learned, (5, 0), (1, 0)) == 20.0
 
 
+def test_a_small_engine_that_was_seen_between_two_requests_stays_full() -> None:
+    """Two polls in a row met one of its two slots between two requests."""
+    learned = LearnedCapacity()
+    polls(learned, *queue(2), *queue(1))
+    assert learned.slots == 1.75
+    polls(learned, (2, 9))
+    assert learned.slots == 2.0
+    polls(learned, (3, 9))
+    assert learned.slots is None
+
+
 def test_longer_prompts_fill_it_with_fewer() -> None:
     learned = LearnedCapacity()
     assert polls(learned, *queue(100)) == 100.0

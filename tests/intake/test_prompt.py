@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
 from router.core.errors import RouterError
-from router.intake.body import SCAN_ABOVE, read_fields
+from router.intake.body import SCAN_ABOVE, read_fields, watch
 from router.intake.fields import Fields
 from router.intake.prompt import GENERATES, MEDIA_BYTES, prompt_blocks
 from router.intake.routes import KINDS, POSTS
@@ -32,7 +32,7 @@ BLOCK = 64
 
 def fields_of(body: Any, kind: str = "chat", **dumps: Any) -> Fields:
     raw = body if isinstance(body, bytes) else json.dumps(body, **dumps).encode()
-    return read_fields(POSTS[PATHS[kind]], [raw], len(raw), b"application/json", None, ())
+    return read_fields(POSTS[PATHS[kind]], [raw], len(raw), b"application/json", None)
 
 
 def blocks_of(
@@ -340,7 +340,11 @@ def test_a_prompt_that_reads_null_is_a_prompt() -> None:
 
 def test_bodies_that_were_not_decoded_have_no_prompt() -> None:
     raw = json.dumps(chat(user("x" * SCAN_ABOVE))).encode()
-    fields = read_fields(POSTS[PATHS["chat"]], [raw], len(raw), None, None, {"m"})
+    route = POSTS[PATHS["chat"]]
+    large = watch(route, len(raw), None)
+    assert large is not None
+    large.feed(raw)
+    fields = read_fields(route, [raw], len(raw), None, None, large)
     assert fields.model == "m"
     assert prompt_blocks("chat", fields, BLOCK, 10_000, body_bytes=len(raw)) == ((), 0)
     assert prompt_blocks("chat", Fields(), BLOCK, 10_000) == ((), 0)

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
+from router.core.unreadable import NOT_JSON
 from router.dispatch.continuation.outcome import Outcome
 
 ENGINES: Final = frozenset({"vllm", "sglang"})  # that can go on where a text ends
@@ -75,7 +76,7 @@ class _Odd(Exception):
     """A member of a type that is not ours to judge."""
 
 
-_UNREADABLE: Final = (_Odd, msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+_UNREADABLE: Final = (_Odd, *NOT_JSON)
 
 
 def continued(kind: str, body: bytes, text: str, tokens: int) -> bytes | Outcome:

@@ -10,10 +10,11 @@ Pure: bytes in, bytes out. Must never alter what it cannot read.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
+from router.core.unreadable import NOT_JSON
 from router.dispatch.continuation.shapes import Chunk, Names
 from router.dispatch.usage import Usage
 
@@ -21,7 +22,6 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _counts = msgspec.json.Decoder(dict[str, Any]).decode
 _chunk = msgspec.json.Decoder(Chunk).decode
 _encode = msgspec.json.Encoder().encode
-_UNREADABLE: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
 class Seam:
@@ -77,7 +77,7 @@ class Seam:
             usage = members.get("usage")
             if usage is not None and bytes(usage) != b"null":
                 members["usage"] = msgspec.Raw(_encode(self._usage(_counts(usage))))
-        except _UNREADABLE:
+        except NOT_JSON:
             return event
         for name, raw in self._names:
             if name in members:

@@ -20,6 +20,7 @@ from typing import Final
 
 import msgspec
 
+from router.core.unreadable import NOT_JSON
 from router.dispatch.continuation.outcome import Outcome
 from router.dispatch.continuation.shapes import Choice, Chunk, Names
 
@@ -60,7 +61,7 @@ class Transcript:
             if self._before and event.startswith(self._before) and event.endswith(self._after):
                 try:
                     said = _string(event[len(self._before) : -len(self._after)])
-                except (msgspec.DecodeError, UnicodeDecodeError):
+                except NOT_JSON:
                     pass  # more than its text differs
                 else:
                     self._say(said, None)
@@ -85,7 +86,7 @@ class Transcript:
             chunk = _chunk(data)
             if self.names is None:
                 self.names = _copied(_names(data))
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        except NOT_JSON:
             self.obstacle = Outcome.STREAM
             return
         usage = chunk.usage

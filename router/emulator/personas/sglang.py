@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from aiohttp import web
 
+from router.core.unreadable import NOT_JSON
 from router.emulator.bodies import Body, Refusal
 from router.emulator.engine import Engine, Job
 from router.emulator.personas.base import (
@@ -87,7 +88,7 @@ class Sglang(FlatPersona):
         async def abort(request: web.Request) -> web.Response:
             try:
                 body = msgspec.json.decode(await request.read(), type=_AbortBody)
-            except (msgspec.DecodeError, UnicodeDecodeError) as err:
+            except NOT_JSON as err:
                 raise Refusal(400, str(err), "Bad Request") from None
             if body.abort_all:
                 delivery.kill("", is_prefix=True)

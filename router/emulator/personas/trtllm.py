@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from aiohttp import web
 
+from router.core.unreadable import NOT_JSON
 from router.emulator.bodies import Body, Refusal, StreamOptions
 from router.emulator.engine import Engine, Job
 from router.emulator.personas.base import EXPOSITION, Leaving
@@ -106,7 +107,7 @@ class TrtLlm(FlatPersona):
             return
         try:
             fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except NOT_JSON:
             return  # the body's own reader says what is wrong with it
         unknown = [(name, value) for name, value in fields.items() if name not in self._known]
         if "stream_options" in fields:
@@ -254,7 +255,7 @@ class TrtLlm(FlatPersona):
 def _unknown_options(raw: msgspec.Raw) -> list[tuple[str, msgspec.Raw]]:
     try:
         options = msgspec.json.decode(raw, type=dict[str, msgspec.Raw] | None)
-    except msgspec.DecodeError:
+    except NOT_JSON:
         return []
     known = StreamOptions.__struct_fields__
     return [

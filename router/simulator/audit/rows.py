@@ -13,6 +13,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from router.core.unreadable import NOT_JSON
 from router.simulator.traces.format import TOKENS_MAX, bad_json
 from router.simulator.traces.lines import Lines
 from router.simulator.traces.order import TIME_MAX
@@ -60,7 +61,7 @@ def rows(lines: Lines) -> Iterator[Row]:
     for line in lines:
         try:
             row = decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
+        except NOT_JSON as err:
             if lines.is_cut and not isinstance(err, msgspec.ValidationError):
                 lines.note(CUT)
                 return

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from router.core.unreadable import NOT_JSON
 from router.simulator.traces.blocks import chained
 from router.simulator.traces.format import (
     TOKENS_MAX,
@@ -57,7 +58,7 @@ def read(lines: Lines, options: ReadOptions) -> Iterator[Arrival]:
         is_empty = False
         try:
             row = decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
+        except NOT_JSON as err:
             raise bad_json(lines, err) from None
         prompt, output = row.input_length, row.output_length
         if not 1 <= prompt <= TOKENS_MAX:

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from router.core.unreadable import NOT_JSON
 from router.simulator.traces.lines import Lines, excerpt
 from router.simulator.traffic import Arrival, TraceError
 
@@ -51,7 +52,7 @@ def keys_of(line: bytes) -> set[str]:
     """The members of a JSON object; none of anything else."""
     try:
         return set(msgspec.json.decode(line, type=dict[str, msgspec.Raw]))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except NOT_JSON:
         return set()
 
 

@@ -27,6 +27,7 @@ from typing import Final
 
 import msgspec
 
+from router.core.unreadable import NOT_JSON
 from router.fleet.prefix import TokenRatio
 from router.intake.prompt import GENERATES
 from router.simulator.traces.blocks import SALTED_BYTES, salted
@@ -161,7 +162,7 @@ def _rows(lines: Lines) -> Iterator[_Row]:
     for line in lines:
         try:
             row = decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
+        except NOT_JSON as err:
             if lines.is_cut and not isinstance(err, msgspec.ValidationError):
                 lines.note("skipped: last line, still being written")
                 return

@@ -1,0 +1,32 @@
+"""Whatever bytes are read as JSON, what msgspec raises is caught, and by one name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from router.core.unreadable import NOT_JSON
+from router.wire.sse import FirstContent, Verdict
+
+TOP = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"\xff", b'"\xff"', b'{"a\xff":1}', b"[" * 5000])
+@pytest.mark.parametrize("kind", [Any, str, dict[str, msgspec.Raw]])
+def test_all_that_is_no_json(data: bytes, kind: Any) -> None:
+    with pytest.raises(NOT_JSON):
+        msgspec.json.decode(data, type=kind)
+
+
+def test_nobody_catches_only_some_of_it() -> None:
+    for file in (TOP / "router").rglob("*.py"):
+        if file.name != "unreadable.py":
+            assert "msgspec.DecodeError" not in file.read_text(), file
+
+
+def test_a_byte_of_an_engine_that_is_no_text_is_content() -> None:
+    event = b'data: {"choices":[{"delta":{"content":"\xff"}}]}\n\n'
+    assert FirstContent(1000).feed(event) == Verdict.CONTENT

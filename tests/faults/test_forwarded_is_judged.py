@@ -1,0 +1,114 @@
+"""What is forwarded must be what was judged: a body that names a model or a priority where the
+router cannot read it passes no key's limit."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router.config.keys import KeyLine, hash_of, line_of
+from router.config.model import Keys
+from router.core.errors import Reason
+from router.intake.body import SCAN_ABOVE
+from tests.harness.behaviours import echo
+from tests.harness.messages import request
+from tests.harness.running import Router, assert_error, running, scenario
+
+CHAT = "/v1/chat/completions"
+BEARER = "Authorization: Bearer acme-key"
+ALLOWED = "x-router-model: m"
+LARGE = "x" * SCAN_ABOVE
+JSON = "Content-Type: application/json"
+
+
+@asynccontextmanager
+async def one_key(folder: Path, **rules: Any) -> AsyncIterator[Router]:
+    """A router that knows one key, for the model `m` only."""
+    line = KeyLine(**{"name": "acme", "hash": hash_of(b"acme-key"), "models": ["m"], **rules})
+    file = folder / "keys.jsonl"
+    file.write_text(line_of(line) + "\n")
+    async with running(echo, keys=Keys(file=str(file))) as router:
+        yield router
+
+
+def post(path: str, body: bytes, *fields: str) -> bytes:
+    return request(path, BEARER, *fields, method="POST", body=body)
+
+
+def chat(**members: Any) -> bytes:
+    return json.dumps({"messages": [], **members}).encode()
+
+
+UNREAD = {
+    "gzip": (CHAT, gzip.compress(chat(model="big")), "Content-Encoding: gzip", JSON),
+    "an encoding that is none": (CHAT, chat(model="big"), "Content-Encoding: x", JSON),
+    "not one object": (CHAT, chat(model="m", x=LARGE) + chat(model="big"), JSON),
+    "UTF-16 on an unknown path": ("/v1/x", chat(model="big").decode().encode("utf-16"), JSON),
+    "NaN on an unknown path": ("/v1/x", b'{"model":"big","x":NaN}', JSON),
+    "a form with two models": (
+        "/v1/x",
+        b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nm\r\n'
+        b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nbig\r\n--b--\r\n',
+        "Content-Type: multipart/form-data; boundary=b",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_a_body_that_cannot_be_judged_passes_no_key(name: str, tmp_path: Path) -> None:
+    path, body, *fields = UNREAD[name]
+
+    @scenario
+    async def story() -> None:
+        async with one_key(tmp_path) as router:
+            answer = await router.ask(post(path, body, ALLOWED, *fields), "POST")
+            assert_error(answer, Reason.UNREAD_BODY, 415)
+            assert router.replica.requests == []
+
+    story()
+
+
+@pytest.mark.parametrize("name", ["gzip", "UTF-16 on an unknown path", "NaN on an unknown path"])
+def test_without_keys_it_is_the_engines_to_judge(name: str) -> None:
+    path, body, *fields = UNREAD[name]
+
+    @scenario
+    async def story() -> None:
+        async with running(echo) as router:
+            answer = await router.ask(request(path, *fields, method="POST", body=body), "POST")
+            assert answer.status == 200
+            assert bytes(router.replica.requests[0].body) == body
+
+    story()
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize(("model", "status"), [("m", 200), ("big", 403)])
+def test_the_model_in_the_middle_of_a_large_body(
+    model: str, status: int, chunked: bool, tmp_path: Path
+) -> None:
+    body = chat(a=LARGE, model=model, b=LARGE)
+
+    @scenario
+    async def story() -> None:
+        async with one_key(tmp_path) as router:
+            client = await router.client()
+            if chunked:
+                await client.send(
+                    f"POST {CHAT} HTTP/1.1\r\nHost: a\r\n{BEARER}\r\n{JSON}\r\n"
+                    "Transfer-Encoding: chunked\r\n\r\n".encode(),
+                    b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body),
+                )
+            else:
+                await client.send(post(CHAT, body, ALLOWED, JSON))
+            answer = await client.recv_response()
+            assert answer.status == status
+            assert len(router.replica.requests) == (status == 200)
+
+    story()

@@ -1,0 +1,75 @@
+"""No compiled function calls itself, directly or through others of its module.
+
+Compiled code has no recursion check: one that recursed over its input would overflow the stack of
+the process, or hold the event loop on its way there. Calls between modules are not followed.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parents[1]
+Name = tuple[str, str]  # class or "", function
+
+
+def compiled() -> list[str]:
+    """What setup.py has compiled, as it says."""
+    said: dict[str, set[str]] = {}
+    for node in ast.parse((TOP / "setup.py").read_text()).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            if name in ("HOT", "NOT_HOT"):
+                said[name] = set(ast.literal_eval(node.value))
+    found = {str(file.relative_to(TOP)) for hot in said["HOT"] for file in TOP.glob(hot)}
+    return sorted(found - said["NOT_HOT"])
+
+
+def called(function: ast.AST, owner: str) -> Iterator[Name]:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call):
+            target = node.func
+            if isinstance(target, ast.Name):
+                yield "", target.id
+            elif isinstance(target, ast.Attribute) and _is_self(target.value):
+                yield owner, target.attr
+
+
+def _is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
+
+
+def calls(source: str) -> dict[Name, set[Name]]:
+    """Of each function and method of a module, those that it calls."""
+    graph: dict[Name, set[Name]] = {}
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.parse(source).body:
+        if isinstance(node, functions):
+            graph["", node.name] = set(called(node, ""))
+        elif isinstance(node, ast.ClassDef):
+            for part in node.body:
+                if isinstance(part, functions):
+                    graph[node.name, part.name] = set(called(part, node.name))
+    return graph
+
+
+@pytest.mark.parametrize("file", compiled())
+def test_no_function_calls_itself(file: str) -> None:
+    TopologicalSorter(calls((TOP / file).read_text())).prepare()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f(x):\n    return f(x[1:])",
+        "def f(x):\n    return g(x)\ndef g(x):\n    return [f(y) for y in x]",
+        "class A:\n    def f(self):\n        self.g()\n    def g(self):\n        self.f()",
+    ],
+)
+def test_the_test_finds_recursion(source: str) -> None:
+    with pytest.raises(CycleError):
+        TopologicalSorter(calls(source)).prepare()
