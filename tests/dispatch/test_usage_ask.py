@@ -139,7 +139,7 @@ def test_the_rest_of_the_body_is_not_encoded_anew(engine: str, size: int, before
     pieces = inject([odd[at : at + size] for at in range(0, len(odd), size)], None, engine)
     assert pieces is not None
     member = b',"stream_options":' + DIALECTS[engine].options
-    assert b"".join(pieces) == odd.replace(b"} \n", member + b"} \n")
+    assert b"".join(pieces) == odd.replace(b" } \n", member + b" } \n")
 
 
 def test_options_are_replaced_in_their_place() -> None:
