@@ -161,7 +161,9 @@ class Clockwork:
         over = _OVER[reason]
         retry_after_s = _BACK_S
         if reason is not Reason.NO_REPLICA:
-            retry_after_s = self._room.retry_after_s(urgency, self._room.depth[urgency], now)
+            retry_after_s = self._room.retry_after_s(
+                urgency, self._room.holders.depth(urgency), now
+            )
             if ticket.blocked_in is not None:
                 over = _BLOCKED
         self._room.drop(ticket, ENDED)

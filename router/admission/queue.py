@@ -122,7 +122,7 @@ class Queue:
     @property
     def depth(self) -> list[int]:
         """How many wait, by class."""
-        return list(self._room.depth)
+        return [self._room.holders.depth(urgency) for urgency in range(CLASSES)]
 
     @property
     def eligible(self) -> list[int]:
@@ -132,7 +132,7 @@ class Queue:
     @property
     def body_bytes(self) -> int:
         """Held by those that wait."""
-        return self._room.body_bytes
+        return self._room.holders.held
 
     # -- arrivals -----------------------------------------------------------------------------
 
@@ -197,15 +197,13 @@ class Queue:
             ahead = room.ahead_at_least(ticket)
             room.holders.tidy(member)
             self._refuse(ticket, Reason.QUEUE_TOO_LONG, ahead, now)
-        reason = room.refuses(ticket)
+        victims, reason = room.give_way(ticket)
         if reason is not None:
-            victims, reason = room.give_way(ticket, reason, _GIVE_WAY)
-            if reason is not None:
-                ahead = room.ahead(ticket, reason) + 1
-                room.holders.tidy(member)
-                self._refuse(ticket, reason, ahead, now)
-            for victim in victims:
-                self._evict(victim, now)
+            ahead = room.ahead(ticket, reason) + 1
+            room.holders.tidy(member)
+            self._refuse(ticket, reason, ahead, now)
+        for victim in victims:
+            self.evict(victim, now)
         self.counts.queued[urgency] += 1
         self._wait(ticket, now)
 
@@ -228,28 +226,41 @@ class Queue:
             retry_after_s=self._room.retry_after_s(urgency, ahead, now),
         )
 
-    def relieve(self, newcomer: Ticket, reason: Reason, now: float) -> int:
-        """Something besides the queue is full: one that waits gives way to a request that does not
-        wait yet, by the same rules. Returns the bytes of its body; below 0: none gives way.
-
-        `reason`: QUEUE_FULL if places are short, QUEUE_BYTES_FULL if bytes are. `newcomer` is not
-        offered; it is told by its flow and its size.
-        """
-        room = self._room
-        if reason is Reason.QUEUE_FULL:
-            newcomer.urgency = max(range(CLASSES), key=room.depth.__getitem__)
-        member = room.holders.join(newcomer)
-        victim = room.holders.victim(newcomer, reason, room.depth[newcomer.urgency])
-        room.holders.tidy(member)
+    def relieve(self, newcomer: Ticket, now: float) -> bool:
+        """Connections are short: one that waits gives way to a request that does not wait yet, by
+        the same rules. `newcomer` is not offered; it is told by its flow. False: none gives way."""
+        depth = self.depth
+        newcomer.urgency = max(range(CLASSES), key=depth.__getitem__)
+        victim = self._victim(newcomer, Reason.QUEUE_FULL, depth[newcomer.urgency])
         if victim is None:
-            return -1
-        self._evict(victim, now)
-        return victim.body_bytes
+            return False
+        self.evict(victim, now)
+        return True
 
-    def _evict(self, ticket: Ticket, now: float) -> None:
+    def set_aside(self, newcomer: Ticket) -> Ticket | None:
+        """Memory is short: the one that has to give way to a request that does not wait yet; None:
+        nobody has. It counts as gone, so that the next one can be found, until it is `put_back`:
+        do that, the last one first, before anything else; then say which to `evict`."""
+        victim = self._victim(newcomer, Reason.QUEUE_BYTES_FULL, 0)
+        if victim is not None:
+            self._room.holders.set_aside(victim)
+        return victim
+
+    def put_back(self, ticket: Ticket) -> None:
+        """One that was set aside waits as before."""
+        self._room.holders.put_back(ticket)
+
+    def _victim(self, newcomer: Ticket, reason: Reason, depth: int) -> Ticket | None:
+        holders = self._room.holders
+        member = holders.join(newcomer)
+        victim = holders.victim(newcomer, reason, depth)
+        holders.tidy(member)
+        return victim
+
+    def evict(self, ticket: Ticket, now: float) -> None:
         """One that waits gives way to a newcomer."""
         urgency = ticket.urgency
-        retry_after_s = self._room.retry_after_s(urgency, self._room.depth[urgency], now)
+        retry_after_s = self._room.retry_after_s(urgency, self._room.holders.depth(urgency), now)
         self._room.drop(ticket, ENDED)
         self.counts.dropped[EVICTED][urgency] += 1
         self._dirty = True
@@ -713,7 +724,6 @@ class Queue:
 
 
 _SOON_S: Final = 0.1
-_GIVE_WAY: Final = 64  # tickets that give way to one newcomer at most
 _FIRST_S: Final = 0.02  # until an early poll is asked for the first that waits
 _LOOK_S: Final = 1.0  # between two looks at what reservations allow
 # How often the time that it has a wait must take for a request to be refused at once: requests that

@@ -21,6 +21,7 @@ from router.admission.turns import Turns
 from router.core.errors import Reason
 from router.core.urgency import BATCH
 
+GIVE_WAY: Final = 64  # requests that give way to one newcomer at most
 _LANES: Final = 64  # kept though nobody waits in them; models and pins come and go
 
 
@@ -81,9 +82,7 @@ class Room:
         "_rules",
         "_turns",
         "active",
-        "body_bytes",
         "count",
-        "depth",
         "eligible",
         "eligible_of",
         "holders",
@@ -100,8 +99,7 @@ class Room:
         drain: Drain,
         orders: Orders,
     ) -> None:
-        self.count = 0  # that wait ...
-        self.depth = [0] * CLASSES  # ... by class
+        self.count = 0  # that wait
         self.eligible = 0  # of them: those that their key's limit does not block ...
         self.eligible_of = [0] * CLASSES  # ... by class
         # Rows with tickets that were unblocked and not offered to a replica since, ...
@@ -110,10 +108,9 @@ class Room:
         self.short: dict[KeyRow, None] = {}
         self._drain = drain
         self._orders = orders
-        self.body_bytes = 0  # held by them
         self.active: dict[str, Lane] = {}  # with somebody that waits
         self._lanes: dict[str, Lane] = {}  # ... or that did a moment ago
-        self.holders = Holders(rules.bytes)  # who holds how much of it
+        self.holders = Holders(rules.bytes)  # who waits, and holds how many bytes
         self._deadlines: list[Any] = []  # heap of (deadline, order, ticket), dead ones too
         self._turns = turns
         self._reservations = reservations
@@ -166,15 +163,13 @@ class Room:
             return Reason.QUEUE_BYTES_FULL
         return None
 
-    def give_way(
-        self, ticket: Ticket, reason: Reason, most: int
-    ) -> tuple[list[Ticket], Reason | None]:
-        """The tickets that have to give way to one that was refused for `reason`, so that it may
-        wait, `most` at most; or none, and why it may not wait."""
+    def give_way(self, ticket: Ticket) -> tuple[list[Ticket], Reason | None]:
+        """The waiting tickets that have to give way so that a newcomer, which has joined, may wait;
+        or none, and why it may not wait."""
+        refused = self.refuses(ticket)
         victims: list[Ticket] = []
-        refused: Reason | None = reason
         while refused is not None:
-            victim = self._victim(ticket, refused, most - len(victims))
+            victim = self._victim(ticket, refused, GIVE_WAY - len(victims))
             if victim is None:
                 break
             self.holders.set_aside(victim)
@@ -215,8 +210,6 @@ class Room:
             self.active[ticket.lane] = lane
         lane.count += 1
         self.count += 1
-        self.depth[urgency] += 1
-        self.body_bytes += ticket.body_bytes
         self.holders.enter(ticket)
         ticket.reserved = ticket.prompt + ticket.output
         if ticket.deadline < inf:  # whatever its class allows, a reload may change that
@@ -298,7 +291,6 @@ class Room:
 
     def left(self, ticket: Ticket, state: int) -> None:
         """It waits no longer, and its line knows it. It becomes `state`."""
-        urgency = ticket.urgency
         ticket.state = state
         lane = self._lanes[ticket.lane]
         row = self.row(ticket)
@@ -320,8 +312,6 @@ class Room:
             if len(self._lanes) > _LANES:
                 del self._lanes[ticket.lane]
         self.count -= 1
-        self.depth[urgency] -= 1
-        self.body_bytes -= ticket.body_bytes
         if len(self._deadlines) > 64 + 2 * self.count:
             self._deadlines = [e for e in self._deadlines if e[2].state == WAITING]
             heapify(self._deadlines)
@@ -358,7 +348,7 @@ class Room:
         """How many have to go before there is room for one that was refused for this reason."""
         if reason is Reason.QUEUE_FLOW_FULL:
             return self.holders.waiting_of(ticket)
-        return self.depth[ticket.urgency]
+        return self.holders.depth(ticket.urgency)
 
     def retry_after_s(self, urgency: int, ahead: int, now: float) -> int:
         """Whole seconds in which so many of a class will have been served. While all that wait are

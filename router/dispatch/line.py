@@ -35,6 +35,7 @@ from policies.queueing.ticket import NEW, SENT, Ticket
 from router.admission.clockwork import Expired
 from router.admission.pools import Pools
 from router.admission.queue import Queue
+from router.admission.room import GIVE_WAY
 from router.config.model import Queue as Config
 from router.core.errors import Reason, RouterError
 from router.core.urgency import BATCH
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
 
 LEAST_S: Final = 0.001  # timers are no finer
 _CHOICES: Final = 1024  # of one request, as far as they are believed
-_GIVE_WAY: Final = 64  # requests that give way to one body at most
 _OUTPUT: Final = 256  # tokens of each of several choices, where the client sets no limit
 
 
@@ -141,22 +141,29 @@ class Line:
             names_user=flow.user != "",
             body_bytes=body_bytes,
         )
+        queues = self.pools.queues
         if not body_bytes:
-            queue = max(self.pools.queues, key=_waiting)
-            is_freed = queue.relieve(newcomer, Reason.QUEUE_FULL, now) >= 0
+            queue = max(queues, key=_waiting)
+            is_freed = queue.relieve(newcomer, now)
             self._take_evicted(queue)
             return is_freed
         missing = body_bytes - self._freeing
-        for _ in range(_GIVE_WAY):
-            if missing <= 0:
-                return True
-            queue = max(self.pools.queues, key=_body_bytes)
-            freed = queue.relieve(newcomer, Reason.QUEUE_BYTES_FULL, now)
-            if freed < 0:
+        victims: list[tuple[Queue, Ticket]] = []
+        while missing > 0 and len(victims) < GIVE_WAY:
+            queue = max(queues, key=_body_bytes)
+            victim = queue.set_aside(newcomer)
+            if victim is None:
                 break
-            missing -= freed
+            victims.append((queue, victim))
+            missing -= victim.body_bytes
+        for queue, victim in reversed(victims):
+            queue.put_back(victim)
+        if missing > 0:
+            return False
+        for queue, victim in victims:
+            queue.evict(victim, now)
             self._take_evicted(queue)
-        return missing <= 0
+        return True
 
     def _take_evicted(self, queue: Queue) -> None:
         """Those that gave way are answered at the end of this turn of the event loop."""

@@ -14,6 +14,7 @@ import pytest
 from router.config.model import Queue, QueueClass, QueueClasses, QueueLimits
 from router.core.errors import Reason
 from router.core.urgency import NORMAL
+from router.intake.flow import Flow
 from tests.dispatch.test_line import ONE, Turnstile, counts, of_normal, queue, waiting
 from tests.faults.test_flow_without_keys import PROXY, of
 from tests.faults.test_queue_tenants import bearer, keys_of
@@ -179,6 +180,28 @@ async def test_bytes_are_taken_back_from_the_flow_that_holds_most_of_them() -> N
         turnstile.open(3)
         for client in clients:
             assert (await client.recv_response()).status == 200
+
+
+@scenario
+async def test_memory_that_cannot_be_freed_is_not_freed_in_part() -> None:
+    """A body for which the memory is short takes enough from larger flows, or nothing."""
+    turnstile = Turnstile()
+    async with running(turnstile, replica=ONE, queue=queue(), trusted_proxies=PROXY) as router:
+        clients = [await waits_not(router)]
+        for tag in ("old", "middle", "newest"):
+            clients.append(await waits(router, *of("greedy"), tag=tag * 1_000))
+        line = router.app.parts.dispatcher.line
+        assert line is not None
+        queued = line.pools.queues[0]
+        held, newcomer = queued.body_bytes, Flow("other", "", "")
+        for missing in (12_000, held):
+            assert not line.relieve(newcomer, missing), "its own would be the largest flow"
+            assert (queued.waiting, queued.body_bytes) == (3, held)
+        assert line.relieve(newcomer, 7_000)  # two of them
+        assert queued.waiting == 1
+        turnstile.open(2)
+        for client, status in zip(clients, (200, 200, 429, 429), strict=True):
+            assert (await client.recv_response()).status == status
 
 
 @scenario
