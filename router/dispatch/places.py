@@ -77,6 +77,7 @@ class Places:
         return not place.polls_awaited
 
     def served(self) -> Mapping[Place, Iterable[str] | None]:
-        """What each replica serves, fit or not: for `Pools.regroup`, whenever the fleet changes."""
+        """The fleet has changed: what each replica serves, fit or not, for `Pools.regroup`."""
+        self._sets.clear()  # also of models that nobody asks for any more
         fleet = self._fleet
         return {replica: fleet.models_of(replica) for replica in fleet.replicas.values()}

@@ -48,7 +48,9 @@ def read_form(body: bytes, content_type: bytes, wanted: Container[bytes]) -> dic
         name = _name(body[start:head_end])
         if name not in wanted:
             continue
-        value = body[head_end + 4 : at - 2 if at >= 0 else 0]
+        # A part that is empty may end at the line break that ends its head. Compiled, a slice that
+        # ends before it begins is an error.
+        value = body[head_end + 4 : max(at - 2, head_end + 4)]
         if len(value) > VALUE_BYTES:
             raise _bad(f"a field of the form is over {VALUE_BYTES} bytes")
         if fields.setdefault(name, value) != value:

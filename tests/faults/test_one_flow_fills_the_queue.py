@@ -188,8 +188,10 @@ async def test_memory_that_cannot_be_freed_is_not_freed_in_part() -> None:
     turnstile = Turnstile()
     async with running(turnstile, replica=ONE, queue=queue(), trusted_proxies=PROXY) as router:
         clients = [await waits_not(router)]
-        for tag in ("old", "middle", "newest"):
-            clients.append(await waits(router, *of("greedy"), tag=tag * 1_000))
+        clients += [
+            await waits(router, *of("greedy"), tag=tag * 1_000)
+            for tag in ("old", "middle", "newest")
+        ]
         line = router.app.parts.dispatcher.line
         assert line is not None
         queued = line.pools.queues[0]

@@ -36,6 +36,11 @@ def test_how_a_part_is_named(disposition: bytes) -> None:
     assert model(part(disposition)) == b"m"
 
 
+def test_an_empty_part_may_end_with_its_head() -> None:
+    head = b"--bnd\r\nContent-Disposition: form-data; name=model\r\n\r\n"
+    assert model(head + b"\r\n") == model(head) == b""
+
+
 @pytest.mark.parametrize(
     "disposition",
     [

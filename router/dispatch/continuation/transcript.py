@@ -58,9 +58,10 @@ class Transcript:
         for event in events.split(b"\n\n"):
             if self.obstacle is not None and self.obstacle is not Outcome.FINISHED:
                 return
-            if self._before and event.startswith(self._before) and event.endswith(self._after):
+            start, end = len(self._before), len(event) - len(self._after)
+            if 0 < start <= end and event.startswith(self._before) and event.endswith(self._after):
                 try:
-                    said = _string(event[len(self._before) : -len(self._after)])
+                    said = _string(event[start:end])
                 except NOT_JSON:
                     pass  # more than its text differs
                 else:

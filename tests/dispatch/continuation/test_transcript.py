@@ -55,6 +55,13 @@ def test_by_likeness_or_one_by_one(texts: list[str], usages: list[int], kind: st
     assert together.tokens == last + 1
 
 
+def test_an_event_too_short_for_both_ends_of_the_usual_one() -> None:
+    made = Transcript()
+    made._before, made._after = b'data: {"a', b'a":0}'
+    made.add(b'data: {"a":0}\n\n')
+    assert not made.text
+
+
 @pytest.mark.parametrize(
     "more",
     [
