@@ -43,7 +43,7 @@ from router.fleet.dialects import UNKNOWN
 from router.fleet.kv_events.chains import TokenChains
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
-from router.intake.body import read_fields, watch
+from router.intake.body import may_be_large, read_fields, watch
 from router.intake.fields import MAX_SESSION, Fields, Unread
 from router.intake.flow import with_steps
 from router.intake.keys import Key
@@ -158,7 +158,7 @@ class Dispatcher:
             if self.closing:
                 raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
             head.passes = True
-        elif head.method == b"POST" and head.has_body:
+        elif head.has_body and may_be_large(head.content_length) and head.method == b"POST":
             head.watch = watch(head.route[0], head.content_length, head.content_type)
 
     def relieve(self, client: ClientConnection, head: RequestHead, body_bytes: int) -> bool:
@@ -216,7 +216,7 @@ class Dispatcher:
                 urgency = self._stated_urgency(fields, head, client.peer, key)
         if key is not None and (is_inference or (route.kind == "other" and head.has_body)):
             check_model(key, fields.model)
-        if isinstance(fields, Unread):
+        if type(fields) is Unread:  # `isinstance` asks its metaclass
             tenants.check_read(key, fields, is_inference=is_inference)
         exchange = Exchange(
             self, client, head, body, size, route, path, fields, request_id, arrived, urgency

@@ -69,15 +69,16 @@ def read_fields(
         return Unread(why=err.message)
 
 
+def may_be_large(size: int | None) -> bool:
+    """Whether a body is to be watched while it comes. `size`: its bytes; None: nobody knows."""
+    return size is None or size > SCAN_ABOVE
+
+
 def watch(route: Route, size: int | None, content_type: bytes | None) -> LargeBody | None:
-    """What is to be fed with a body as it comes; None: it is small, or no JSON. `size`: its bytes;
-    None: nobody knows."""
-    is_large = size is not None and size > SCAN_ABOVE
-    if size is not None and not is_large:
-        return None
+    """What is to be fed with a body that may be large, as it comes; None: it is no JSON."""
     if route.body == MULTIPART or _is_form(content_type):
         return None
-    return LargeBody(_WANTED_MEMBERS, is_large=is_large)
+    return LargeBody(_WANTED_MEMBERS, is_large=size is not None)
 
 
 def _read(
