@@ -27,6 +27,15 @@ class Inside(aiohttp.BaseConnector):
     async def _create_connection(
         self, req: aiohttp.ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout
     ) -> ResponseHandler:
+        # Cancelled half-way, uvloop leaves the far end open for ever: so it is made in any case.
+        made = asyncio.ensure_future(self._connect())
+        try:
+            return await asyncio.shield(made)
+        except asyncio.CancelledError:
+            made.add_done_callback(_close)
+            raise
+
+    async def _connect(self) -> ResponseHandler:
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
         try:
@@ -39,3 +48,9 @@ class Inside(aiohttp.BaseConnector):
             theirs.close()
             raise
         return protocol
+
+
+def _close(made: asyncio.Future[ResponseHandler]) -> None:
+    """Nobody waits for the connection any more."""
+    if not made.cancelled() and made.exception() is None:
+        made.result().close()
