@@ -29,7 +29,7 @@ async def test_it_is_taken_when_it_comes_by(value: str, usage: float | None) -> 
             field = f"endpoint-load-metrics: {value}"
             await connection.send(json_response(COMPLETION, 200, field))
 
-    async with running(tells) as router:
+    async with running(tells, quiet_control_plane="polls tell it, too") as router:
         answer = await router.ask(chat())
         assert answer.status == 200
         assert answer.header("endpoint-load-metrics") == value
