@@ -40,8 +40,8 @@ turn of the event loop cannot both win; what comes second is told so and does no
 What holds at all times
 -----------------------
 - At the end of a turn no ticket waits that a replica could take and that its key's limit allows.
-  So a newcomer may use a door that is open to its class, and nobody searches a lane in which no
-  ticket of that class waits.
+  So a newcomer may use a door that is open to its class, and lanes without tickets of that class
+  are not searched.
 - What waits at a replica never exceeds its gate's target by more than the one that reached it.
 - No class waits for ever: its eldest ages, starves, and then has every other place.
 - A lane that is blocked blocks nobody but itself; a ticket that must not go to a replica blocks it

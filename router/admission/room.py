@@ -152,7 +152,7 @@ class Room:
         row = found.rows[urgency]
         return row is not None and row.count > 0
 
-    def refuses(self, ticket: Ticket) -> Reason | None:
+    def _refuses(self, ticket: Ticket) -> Reason | None:
         """Why it may not wait; None: it may."""
         rules, holders = self._rules, self.holders
         if holders.waiting_of(ticket) >= rules.flow_depth:
@@ -166,7 +166,7 @@ class Room:
     def give_way(self, ticket: Ticket) -> tuple[list[Ticket], Reason | None]:
         """The waiting tickets that have to give way so that a newcomer, which has joined, may wait;
         or none, and why it may not wait."""
-        refused = self.refuses(ticket)
+        refused = self._refuses(ticket)
         victims: list[Ticket] = []
         while refused is not None:
             victim = self._victim(ticket, refused, GIVE_WAY - len(victims))
@@ -174,7 +174,7 @@ class Room:
                 break
             self.holders.set_aside(victim)
             victims.append(victim)
-            refused = self.refuses(ticket)
+            refused = self._refuses(ticket)
         for victim in reversed(victims):
             self.holders.put_back(victim)
         return ([], refused) if refused is not None else (victims, None)

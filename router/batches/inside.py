@@ -27,7 +27,7 @@ class Inside(aiohttp.BaseConnector):
     async def _create_connection(
         self, req: aiohttp.ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout
     ) -> ResponseHandler:
-        # Cancelled half-way, uvloop leaves the far end open for ever: so it is made in any case.
+        # uvloop leaks the far end if this is cancelled in the middle, so it always runs to its end.
         made = asyncio.ensure_future(self._connect())
         try:
             return await asyncio.shield(made)
@@ -51,6 +51,6 @@ class Inside(aiohttp.BaseConnector):
 
 
 def _close(made: asyncio.Future[ResponseHandler]) -> None:
-    """Nobody waits for the connection any more."""
+    """Close a connection whose wait was cancelled."""
     if not made.cancelled() and made.exception() is None:
         made.result().close()

@@ -54,6 +54,7 @@ class News:
         if not self._is_rebuilt:
             return changed
         self._is_rebuilt = False
+        self._places.changed()
         served = self._places.served()
         if served != self._served:
             self._served = served

@@ -76,8 +76,12 @@ class Places:
             return False
         return not place.polls_awaited
 
+    def changed(self) -> None:
+        """The fleet has changed. A set of a model that no request names again must not keep a
+        removed replica alive."""
+        self._sets.clear()
+
     def served(self) -> Mapping[Place, Iterable[str] | None]:
-        """The fleet has changed: what each replica serves, fit or not, for `Pools.regroup`."""
-        self._sets.clear()  # also of models that nobody asks for any more
+        """What each replica serves, fit or not: for `Pools.regroup`, whenever the fleet changes."""
         fleet = self._fleet
         return {replica: fleet.models_of(replica) for replica in fleet.replicas.values()}

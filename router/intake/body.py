@@ -70,7 +70,7 @@ def read_fields(
 
 
 def may_be_large(size: int | None) -> bool:
-    """Whether a body is to be watched while it comes. `size`: its bytes; None: nobody knows."""
+    """Whether a body is to be watched while it comes. `size`: its bytes; None: not known."""
     return size is None or size > SCAN_ABOVE
 
 

@@ -53,7 +53,7 @@ async def load(under: Under, over: asyncio.Event, stream: bool) -> int:
 
 @scenario
 async def test_no_pool_and_no_prober_stays() -> None:
-    before = pools()  # held, whatever still frees them
+    before = pools()  # the list keeps them alive, so that none is freed meanwhile
     async with serving(chat_either, chat_either, chat_either) as under:
         app = under.app
         original = under.next
