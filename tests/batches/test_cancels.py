@@ -52,7 +52,9 @@ async def test_cancelled_in_the_middle(tmp_path: Path) -> None:
         assert len(unanswered) == 200 - FIRST
         # Nobody waits at the replica any more.
         await eventually(lambda: not router.app.census()["leases"], "the hanging ones are over")
-        assert "client_gone" in {entry["reason"] for entry in router.lines()}
+        await eventually(
+            lambda: "client_gone" in {entry["reason"] for entry in router.lines()}, "logged"
+        )
 
 
 @scenario

@@ -89,9 +89,9 @@ async def test_lines_are_ordinary_requests_of_their_owner(tmp_path: Path) -> Non
         body = json.loads(bytes(request.body))
         assert body["priority"] != "critical"  # the engine is told what it is: a line of a batch
         assert b'"seed":12345678901234567890' in bytes(request.body).replace(b" ", b"")
-        logged = [entry for entry in router.lines() if entry["kind"] == "chat"]
-        assert [entry["class"] for entry in logged] == ["batch"]
-        assert logged[0]["id"].startswith("batch_req_")
+        (logged,) = await router.log(kind="chat")
+        assert logged["class"] == "batch"
+        assert logged["id"].startswith("batch_req_")
 
 
 @scenario

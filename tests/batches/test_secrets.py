@@ -114,7 +114,7 @@ def test_lines_of_a_known_key_go_on_by_its_name(tmp_path: Path) -> None:
             assert (await router.ask(chat(f"Authorization: Bearer {KEY}"), "POST")).status == 200
             async with sdk(router, KEY) as client:
                 assert len(await results(client, await until(client, batch_id))) == 20
-            lines = [entry for entry in router.lines() if entry["kind"] == "chat"]
+            lines = await router.log(21, kind="chat")
             assert len({entry["tenant"] for entry in lines}) == 1, "one tenant, asked so or so"
             assert [entry["class"] for entry in lines].count("batch") == 20
 

@@ -167,10 +167,17 @@ class Router:
             line["attempts"] = len(line["tried"])
         return lines
 
-    async def log(self, count: int = 1) -> list[Line]:
-        """Wait for so many access log lines; more than that fails."""
-        await eventually(lambda: len(self.lines()) >= count, f"{count} access log lines")
-        lines = self.lines()
+    async def log(self, count: int = 1, *, kind: str | None = None) -> list[Line]:
+        """Wait for so many access log lines (of that kind); more than that fails.
+
+        A line may be written after its answer was read: the log's file lags.
+        """
+
+        def written() -> list[Line]:
+            return [line for line in self.lines() if kind in (None, line["kind"])]
+
+        await eventually(lambda: len(written()) >= count, f"{count} access log lines")
+        lines = written()
         assert len(lines) == count, lines
         return lines
 
