@@ -41,8 +41,8 @@ from router.intake.flow import NO_FLOW, Flow
 from router.intake.keys import Key
 from router.intake.routes import Route
 from router.observe.metrics import Metrics
-from router.wire import answers
 from router.wire.client import ClientConnection
+from router.wire.error_shapes import of_replica, of_router
 from router.wire.heads import RequestHead, ResponseHead
 from router.wire.replica import PAUSE_CLIENT, ReplicaConnection
 from router.wire.response_reader import ResponseReader
@@ -188,6 +188,7 @@ class Exchange:
         self.reply = Reply(
             client,
             request_id,
+            target=path,
             no_body=self.no_body,
             http_1_0=head.http_1_0,
             gap_s=timeouts.token_gap_s,
@@ -195,7 +196,7 @@ class Exchange:
         )
         self._total_due = arrived + timeouts.total_s if timeouts.total_s else NEVER
         self._commit_due = NEVER
-        if fields.stream and route.inference and timeouts.commit_after_s:
+        if fields.stream and route.streams_events and timeouts.commit_after_s:
             self._commit_due = arrived + timeouts.commit_after_s
         self._stall_due = NEVER
         self.deadline = min(wait_due, self._total_due, self._commit_due)
@@ -304,7 +305,7 @@ class Exchange:
         if self._client.paused:
             self.client_paused()
         has_begun = reply.status != 0
-        if has_begun and not (head.is_sse and head.status == 200):
+        if has_begun and (head.status != 200 or not head.is_sse or leg.is_encoded):
             # The client has its 200 already; only a stream can follow it.
             self.race.completed(leg, error_of(head.status), now)
             self._tell_inside_stream(reader)
@@ -376,7 +377,7 @@ class Exchange:
         if head.load is not None:
             d.fleet.told_by_the_way(replica, head.load)
         ttft_s = None
-        if head.is_sse:
+        if head.is_sse or (self.fields.stream and not head.is_json):
             ttft_s = now - attempt.began
         self.reply.progress = replica.progress
         d.fleet.showed_content(replica, now, attempt.began, ttft_s, attempt.tokens, leg.is_alone)
@@ -445,7 +446,7 @@ class Exchange:
         client = self._client
         now = monotonic()
         if self.life.commit == Commit.STATUS:
-            self.reply.event(answers.error_event(err))
+            self.reply.late_error(of_router(err))
             self._finish(err.reason, now)
             client.close_after_writing()
             return
@@ -474,14 +475,12 @@ class Exchange:
         head = reader.head
         assert head is not None
         reason = error_of(head.status)
-        if b'"error"' in body and b"\n" not in body.strip():
-            event = b"data: " + body.strip() + b"\n\n"
+        if head.status == 200:
+            reason = Reason.BAD_RESPONSE
+            told = of_router(RouterError(reason, "the replica's answer is no stream"))
         else:
-            told = Reason.BAD_RESPONSE if head.status == 200 else reason
-            event = answers.error_event(
-                RouterError(told, f"the replica answered {head.status}", status=head.status)
-            )
-        self.reply.event(event)
+            told = of_replica(head.status, body)
+        self.reply.late_error(told)
         client = self._client
         self._finish(reason, monotonic())
         client.close_after_writing()

@@ -1,9 +1,10 @@
 """One attempt on the wire: gets a connection, sends, holds the response until it says something.
 
 An engine's 200 is not an answer yet. For inference a leg keeps what comes until the first content
-event (streams) or until the response is whole (everything else, up to `limits.response_hold`), so
-that a failure before that can still be hidden from the client. Then it tells its exchange, and from
-there on each read goes straight to the client.
+event (streams of events), until the response is whole (JSON, up to `limits.response_hold`) or until
+its first bytes (everything else: audio, lines of JSON), so that a failure before that can still be
+hidden from the client. Then it tells its exchange, and from there on each read goes straight to the
+client.
 
 A leg owns at most one connection or one place in a pool's queue, and gives it up exactly once.
 Must never: choose a replica, write to the client, decide whether to try again.
@@ -40,6 +41,7 @@ class Leg:
         "_held",
         "_holds",
         "_looked",
+        "_passes",
         "_race",
         "_reply",
         "_scanner",
@@ -71,6 +73,7 @@ class Leg:
         self._waiting = False
         self._seen_head = False
         self._holds = False
+        self._passes = False  # ... only until there is something of the body
         self._reply: Reply | None = None  # where the response goes, once it is committed to
         self.refusal = 0  # the status of an engine that does not know the priority it is told
         self.asks_for_usage = False  # and its client did not: the answer to that is ours
@@ -172,12 +175,16 @@ class Leg:
             return True
         if head.status != 200 and self._race.holds_errors():
             self._holds = True  # another copy may still do better, or has the first word
-        elif exchange.life.commit == Commit.STATUS and not (head.is_sse and head.status == 200):
+        elif exchange.life.commit == Commit.STATUS and (
+            head.status != 200 or not head.is_sse or self.is_encoded
+        ):
             self._holds = True  # has to be told inside a stream that has begun
         elif head.status == 200:
             self._holds = True
             if head.is_sse and not self.is_encoded:
                 self._scanner = FirstContent(min(exchange.limits.response_hold, _EVENT_BYTES))
+            else:
+                self._passes = not head.is_json
         return True
 
     def _may_commit(self, conn: ReplicaConnection) -> bool:
@@ -187,7 +194,7 @@ class Leg:
         whole = reader.state == COMPLETE
         scanner = self._scanner
         if scanner is None:
-            if not (whole or self._holds_too_much(parts)):
+            if not (whole or (self._passes and parts) or self._holds_too_much(parts)):
                 return False
             return self._may_commit_whole(reader, whole)
         verdict = Verdict.NOTHING

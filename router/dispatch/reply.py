@@ -21,7 +21,9 @@ from router.dispatch.continuation.stream import Continuation
 from router.dispatch.response_head import interim_head, response_head, stream_head
 from router.dispatch.usage import UNKNOWN, BodyEnd, Usage, UsageTap, usage_of
 from router.wire import answers
+from router.wire import error_shapes as shapes
 from router.wire.client import ClientConnection
+from router.wire.error_shapes import Told
 from router.wire.heads import ResponseHead
 from router.wire.response_reader import COMPLETE, ResponseReader
 
@@ -39,11 +41,12 @@ class Reply:
         "_end",
         "_has_ended",
         "_http_1_0",
-        "_is_sse",
+        "_is_sized",
         "_look",
         "_no_body",
         "_request_id",
         "_tap",
+        "_target",
         "_whole",
         "bytes_out",
         "continuation",
@@ -59,12 +62,14 @@ class Reply:
         client: ClientConnection,
         request_id: bytes,
         *,
+        target: bytes,
         no_body: bool,
         http_1_0: bool,
         gap_s: float,
         wait_due: float,
     ) -> None:
         self._client = client
+        self._target = target  # says how its API tells errors
         self._request_id = request_id
         self._no_body = no_body
         self._http_1_0 = http_1_0
@@ -74,7 +79,7 @@ class Reply:
         self.bytes_out = 0  # of the body
         self.keep_alive = False  # what the response's head promised
         self.progress = _NONE  # of the replica whose content this is
-        self._is_sse = False
+        self._is_sized = False  # its head has a Content-Length
         self._chunked = False
         # What passes by on the way to the client, and who looks at it.
         self._look: Callable[[bytes], bytes] | None = None
@@ -101,13 +106,13 @@ class Reply:
         head = reader.head
         assert head is not None
         self.status = head.status
-        self._is_sse = head.is_sse
         length = head.content_length
         if self.continuation is not None or (self._tap is not None and self._tap.takes_out):
             length = None  # what it will be is not known yet
         whole = reader.state == COMPLETE
         if length is None and whole and not head.is_sse and head.status >= 200:
             length = sum(map(len, reader.parts))
+        self._is_sized = length is not None
         bodyless = self._no_body or head.status in (204, 304)
         self._chunked = length is None and not bodyless and not self._http_1_0
         self.keep_alive = self._client.keeps_alive and (
@@ -252,7 +257,6 @@ class Reply:
         """Nobody's read timeout shall fire while an engine queues: 200 and comments, from here."""
         if not self.status:
             self.status = 200
-            self._is_sse = True
             self._chunked = not self._http_1_0
             self.keep_alive = self._chunked and self._client.keeps_alive
             self._client.write(
@@ -267,6 +271,17 @@ class Reply:
             event = b"%x\r\n%b\r\n" % (len(event), event)
         self._client.write(event)
 
+    def late_error(self, told: Told) -> None:
+        """An error inside a stream that has begun; the client sees it and then the end."""
+        tap = self._tap
+        number = 0 if tap is None else tap.events
+        family = shapes.family_of(self._target)
+        event = shapes.event_of(told, family, self._request_id.decode("ascii"), number)
+        # In the middle of an event ours would become a part of it.
+        if tap is not None and not tap.ends_between_events:
+            event = b"\n\n" + event
+        self.event(event)
+
     def error(self, err: RouterError) -> bool:
         """A whole response that tells an error. Returns whether the connection may stay."""
         self.status = err.status
@@ -277,6 +292,7 @@ class Reply:
                 keep_alive=keep_alive,
                 request_id=self._request_id.decode("ascii"),
                 head_only=self._no_body,
+                family=shapes.family_of(self._target),
             )
         )
         return keep_alive
@@ -286,12 +302,9 @@ class Reply:
 
         True: it is when the connection closes in order; False: it takes a reset.
         """
-        if self._is_sse:
-            event = answers.error_event(err)
-            # In the middle of an event ours would become a part of it.
-            tap = self._tap
-            is_between = tap is not None and tap.ends_between_events
-            self.event(event if is_between else b"\n\n" + event)
+        if self._tap is not None and not self._is_sized:
+            self.late_error(shapes.of_router(err))
             return True
-        # No last chunk, or less than Content-Length: no client takes this for the whole.
-        return self._chunked or not self._http_1_0
+        # No last chunk, or less than Content-Length: no client takes this for the whole. An event
+        # of ours would fill the missing bytes.
+        return self._chunked or self._is_sized

@@ -216,6 +216,11 @@ class UsageTap:
         return self._events - self._quiet - 2
 
     @property
+    def events(self) -> int:
+        """Events that have ended."""
+        return self._events
+
+    @property
     def takes_out(self) -> bool:
         """Whether less may come out than goes in."""
         return self._takes_out

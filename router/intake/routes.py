@@ -30,6 +30,7 @@ class Route(NamedTuple):
     body: str  # JSON, MULTIPART or ANY
     repeatable: bool  # may be sent again after it may have been executed (dispatch/retry)
     light: bool = False  # uses no GPU: it never waits in the queue, and counts as no load
+    streams_events: bool = False  # a stream that is asked for comes as events, from every engine
 
 
 KINDS: Final = (
@@ -51,18 +52,26 @@ KINDS: Final = (
 
 
 def _inference(
-    kind: str, *paths: bytes, body: str = JSON, light: bool = False
+    kind: str, *paths: bytes, body: str = JSON, light: bool = False, events: bool = False
 ) -> dict[bytes, Route]:
-    return {path: Route(kind, True, body, True, light) for path in paths}
+    return {path: Route(kind, True, body, True, light, events) for path in paths}
 
 
 # POST to these, exactly as spelled, is inference.
 POSTS: Final[dict[bytes, Route]] = {
-    **_inference("chat", b"/v1/chat/completions", b"/cohere/v2/chat", b"/api/chat"),
-    **_inference("completions", b"/v1/completions", b"/completion", b"/completions", b"/infill"),
+    **_inference("chat", b"/v1/chat/completions", b"/cohere/v2/chat", events=True),
+    **_inference("chat", b"/api/chat"),
+    **_inference(
+        "completions",
+        b"/v1/completions",
+        b"/completion",
+        b"/completions",
+        b"/infill",
+        events=True,
+    ),
     # A stored response is a side effect: it is not made twice.
-    b"/v1/responses": Route("responses", True, JSON, False),
-    **_inference("messages", b"/v1/messages"),
+    b"/v1/responses": Route("responses", True, JSON, False, streams_events=True),
+    **_inference("messages", b"/v1/messages", events=True),
     **_inference("embeddings", b"/v1/embeddings", b"/embeddings", b"/embedding", b"/v2/embed"),
     **_inference("rerank", b"/v1/rerank", b"/rerank", b"/v2/rerank", b"/reranking"),
     **_inference("score", b"/v1/score", b"/score", b"/generative_scoring"),
@@ -79,11 +88,11 @@ POSTS: Final[dict[bytes, Route]] = {
     **_inference(
         "generate",
         b"/generate",
-        b"/generate_stream",
         b"/api/generate",
         b"/inference/v1/generate",
         b"/invocations",
     ),
+    **_inference("generate", b"/generate_stream", events=True),
     **_inference("audio", b"/v1/audio/transcriptions", b"/v1/audio/translations", body=MULTIPART),
     **_inference("audio", b"/v1/audio/speech"),
 }

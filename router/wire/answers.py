@@ -1,7 +1,6 @@
-"""The router's own answers: status lines made once, errors in OpenAI's shape.
+"""The router's own answers: status lines made once, errors in the shape of the client's API.
 
-An error body is `{"error": {"message", "type", "param", "code"}}` with the closed reason as its
-`code`, so that SDKs raise their own error classes and scripts can tell reasons apart.
+Where that shape has a `code`, it is the closed reason, so that scripts can tell reasons apart.
 """
 
 from __future__ import annotations
@@ -10,11 +9,8 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import Final
 
-import msgspec
-
 from router.core.errors import Reason, RouterError
-
-_encode = msgspec.json.Encoder().encode
+from router.wire import error_shapes as shapes
 
 STATUS_LINE: Final[dict[int, bytes]] = {
     s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus
@@ -23,45 +19,10 @@ STATUS_LINE[499] = b"HTTP/1.1 499 Client Closed Request\r\n"
 
 ALLOW: Final = b"allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
 
-_TYPES: Final[dict[int, str]] = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    429: "rate_limit_error",
-}
-# OpenAI calls a wrong model an invalid request.
-_INVALID: Final = frozenset({Reason.MODEL_NOT_FOUND})
-
 
 def date() -> bytes:
     """The time for a Date field."""
     return formatdate(usegmt=True).encode("ascii")
-
-
-def error_type(reason: Reason, status: int) -> str:
-    """OpenAI's `type` for an error with this status."""
-    if status in _TYPES and reason not in _INVALID:
-        return _TYPES[status]
-    return "invalid_request_error" if status < 500 else "server_error"
-
-
-def error_body(err: RouterError) -> bytes:
-    """The JSON body of an error."""
-    return _encode(
-        {
-            "error": {
-                "message": err.message,
-                "type": error_type(err.reason, err.status),
-                "param": err.param,
-                "code": err.reason.value,
-            }
-        }
-    )
-
-
-def error_event(err: RouterError) -> bytes:
-    """The same as one server-sent event, for a stream whose 200 is already with the client."""
-    return b"data: " + error_body(err) + b"\n\n"
 
 
 def response(
@@ -96,9 +57,14 @@ def response(
 
 
 def error_response(
-    err: RouterError, *, keep_alive: bool, request_id: str = "", head_only: bool = False
+    err: RouterError,
+    *,
+    keep_alive: bool,
+    request_id: str = "",
+    head_only: bool = False,
+    family: int = shapes.OPENAI,
 ) -> bytes:
-    """A whole error response."""
+    """A whole error response. `family`: see `error_shapes`."""
     extra = b""
     if err.reason is Reason.METHOD_NOT_ALLOWED:
         extra = ALLOW
@@ -109,7 +75,7 @@ def error_response(
         keep_alive = False
     return response(
         err.status,
-        error_body(err),
+        shapes.body_of(shapes.of_router(err), family, request_id),
         keep_alive=keep_alive,
         request_id=request_id,
         retry_after_s=err.retry_after_s,

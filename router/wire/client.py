@@ -21,6 +21,7 @@ from typing import Final, Protocol
 from router.config.model import Limits, Timeouts
 from router.core.errors import Reason, RouterError
 from router.wire import answers
+from router.wire.error_shapes import OPENAI, family_of
 from router.wire.heads import RequestHead
 from router.wire.origins import INSIDE, Origin, Origins
 from router.wire.outbox import Outbox
@@ -456,10 +457,13 @@ class ClientConnection(asyncio.Protocol):
         head = reader.head if reader.head.method else None
         front = self._front
         request_id = front.handler.refused(self, head, err)
-        head_only = head is not None and head.method == b"HEAD"
         self.write(
             answers.error_response(
-                err, keep_alive=False, request_id=request_id, head_only=head_only
+                err,
+                keep_alive=False,
+                request_id=request_id,
+                head_only=head is not None and head.method == b"HEAD",
+                family=OPENAI if head is None else family_of(head.target),
             )
         )
         self.release_body()

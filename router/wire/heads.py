@@ -65,6 +65,7 @@ class ResponseHead(msgspec.Struct, gc=False):
     content_length: int | None = None
     chunked: bool = False
     is_sse: bool = False
+    is_json: bool = False  # one value, not lines of them
     has_date: bool = False
     load: bytes | None = None  # endpoint-load-metrics: what the engine says of itself by the way
     retry_after: bytes | None = None  # when it wants to be asked again

@@ -205,7 +205,9 @@ class ResponseReader:
                 keep.append(line)
                 continue
             if action == h.CONTENT_TYPE:
-                head.is_sse = value[:17].lower() == b"text/event-stream"
+                kind = value.partition(b";")[0].strip().lower()
+                head.is_sse = kind == b"text/event-stream"
+                head.is_json = kind == b"application/json" or kind.endswith(b"+json")
                 keep.append(line)
             elif action == h.LOAD:
                 head.load = value

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from router.core.errors import Reason, RouterError
 from router.wire import answers
-from tests.harness.reading import error_of, read_response, read_responses
+from tests.harness.reading import read_response, read_responses
 
 
 @pytest.mark.parametrize("reason", [r for r in Reason if r is not Reason.OK])
@@ -44,32 +42,10 @@ def test_an_answer_to_head_has_no_body() -> None:
     assert found is not None
     assert found.complete
     assert found.body == b""
-    assert int(found.header("content-length") or 0) == len(answers.error_body(err))
+    assert int(found.header("content-length") or 0) == len(
+        read_response(answers.error_response(err, keep_alive=True)).body
+    )
     assert data.endswith(b"\r\n\r\n")
-
-
-@pytest.mark.parametrize(
-    ("reason", "status", "kind"),
-    [
-        (Reason.MODEL_NOT_FOUND, 404, "invalid_request_error"),
-        (Reason.NOT_FOUND, 404, "not_found_error"),
-        (Reason.BAD_JSON, 400, "invalid_request_error"),
-        (Reason.NO_REPLICA, 503, "server_error"),
-        (Reason.REPLICA_BUSY, 429, "rate_limit_error"),
-        (Reason.REPLICA_REFUSED, 401, "authentication_error"),
-        (Reason.REPLICA_REFUSED, 403, "permission_error"),
-    ],
-)
-def test_the_type_is_openais(reason: Reason, status: int, kind: str) -> None:
-    assert answers.error_type(reason, status) == kind
-
-
-def test_an_error_event_is_one_event() -> None:
-    event = answers.error_event(RouterError(Reason.REPLICA_RESET, "two\nlines"))
-    assert event.startswith(b"data: ")
-    assert event.endswith(b"\n\n")
-    assert event.count(b"\n") == 2
-    assert error_of(json.loads(event[6:]))["code"] == "replica_reset"
 
 
 def test_a_response_of_another_type() -> None:

@@ -1,0 +1,160 @@
+"""How each family of APIs writes an error: as a body, and inside a stream that has begun.
+
+SDKs make exceptions only of errors in the shape of their own API: Anthropic's reads an error in a
+stream only from an event named `error`, Ollama's from a line of its own. Which family a request
+belongs to follows from its path.
+
+What a replica answered is read in the shapes of all engines (`of_replica`), for the case that its
+status cannot be passed on: the client has its 200 already.
+
+Pure: must never be asked where no error is to be told; nothing here is fast.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from router.core.errors import Reason, RouterError
+from router.core.unreadable import NOT_JSON
+
+OPENAI: Final = 0  # and every path that is no other's
+RESPONSES: Final = 1  # OpenAI's, with events of its own
+ANTHROPIC: Final = 2
+OLLAMA: Final = 3  # its streams are lines of JSON
+
+_READ_BYTES: Final = 64 * 1024  # of a replica's error body; a longer one is not decoded
+_MESSAGE: Final = 4096  # characters of what it says
+
+_OPENAI_TYPES: Final[dict[int, str]] = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
+# https://platform.claude.com/docs/en/api/errors; 503 is ours for its 529.
+_ANTHROPIC_TYPES: Final[dict[int, str]] = {
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+_ANTHROPIC_KNOWN: Final = frozenset(
+    {*_ANTHROPIC_TYPES.values(), "invalid_request_error", "api_error"}
+)
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+class Told(NamedTuple):
+    """An error, whoever tells it."""
+
+    status: int
+    message: str
+    type: str | None  # as a replica named it; None: what goes with the status
+    code: str | int | None
+    param: str | None
+
+
+def family_of(target: bytes) -> int:
+    """The family of a request target, also of one behind a prefix that names a priority."""
+    path = target.partition(b"?")[0]
+    if b"/v1/messages" in path:
+        return ANTHROPIC
+    if b"/v1/responses" in path:
+        return RESPONSES
+    return OLLAMA if path.startswith(b"/api/") else OPENAI
+
+
+def of_router(err: RouterError) -> Told:
+    """An error of the router's own."""
+    return Told(err.status, err.message, None, err.reason.value, err.param)
+
+
+def of_replica(status: int, body: bytes) -> Told:
+    """What a replica answered with a status that is no 2xx."""
+    found = _read(body) if len(body) <= _READ_BYTES else {}
+    message = found.get("message")
+    if not isinstance(message, str) or not message:
+        message = f"the replica answered {status}"
+    kind, code, param = found.get("type"), found.get("code"), found.get("param")
+    return Told(
+        status,
+        message[:_MESSAGE],
+        kind if isinstance(kind, str) and kind else None,
+        code if isinstance(code, str) or type(code) is int else None,
+        param if isinstance(param, str) else None,
+    )
+
+
+def _read(body: bytes) -> dict[str, Any]:
+    """The members of an error body that matter, whichever engine wrote it."""
+    try:
+        found = _decode(body)
+    except NOT_JSON:
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    error = found.get("error")
+    if isinstance(error, dict):
+        return error  # OpenAI's and Anthropic's: vLLM, llama.cpp
+    if isinstance(error, str):
+        return {"message": error, "type": found.get("error_type")}  # TGI, Ollama
+    detail = found.get("detail")
+    if detail is not None and "message" not in found:  # FastAPI's own
+        return {"message": detail if isinstance(detail, str) else _encode(detail).decode()}
+    return found  # OpenAI's without `error` around it: SGLang, TensorRT-LLM
+
+
+def body_of(told: Told, family: int, request_id: str = "") -> bytes:
+    """An error as a whole JSON body."""
+    if family == OLLAMA:
+        return _encode({"error": told.message})
+    if family == ANTHROPIC:
+        return _encode(_anthropic(told, request_id))
+    return _encode({"error": _openai(told)})
+
+
+def event_of(told: Told, family: int, request_id: str = "", number: int = 0) -> bytes:
+    """An error inside a stream that has begun, with the status that came too late for the head.
+
+    `number`: how many events came before it.
+    """
+    if family == OLLAMA:
+        return _encode({"error": told.message, "status": told.status}) + b"\n"
+    if family == ANTHROPIC:
+        body = _anthropic(told, request_id)
+        body["error"]["status"] = told.status
+        return b"event: error\ndata: " + _encode(body) + b"\n\n"
+    error = _openai(told)
+    error["status"] = told.status
+    if family == RESPONSES:
+        body = error | {"type": "error", "sequence_number": number, "error_type": error["type"]}
+        return b"event: error\ndata: " + _encode(body) + b"\n\n"
+    return b"data: " + _encode({"error": error}) + b"\n\n"
+
+
+def _openai(told: Told) -> dict[str, Any]:
+    kind = told.type
+    if kind is None:
+        usual = "invalid_request_error" if told.status < 500 else "server_error"
+        kind = _OPENAI_TYPES.get(told.status, usual)
+        if told.code == Reason.MODEL_NOT_FOUND.value:
+            kind = usual  # so OpenAI calls it
+    return {"message": told.message, "type": kind, "param": told.param, "code": told.code}
+
+
+def _anthropic(told: Told, request_id: str) -> dict[str, Any]:
+    kind = told.type
+    if kind not in _ANTHROPIC_KNOWN:
+        usual = "invalid_request_error" if told.status < 500 else "api_error"
+        kind = _ANTHROPIC_TYPES.get(told.status, usual)
+    error = {"type": kind, "message": told.message, "code": told.code}
+    return {"type": "error", "error": error, "request_id": request_id or None}

@@ -1,0 +1,163 @@
+"""Answers that are neither JSON nor events pass as they come: lines of JSON, audio, text."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from router.config.model import Continuation
+from tests.harness.behaviours import answer, in_turn, until_closed
+from tests.harness.messages import (
+    LAST_CHUNK,
+    chat,
+    chunk,
+    completion,
+    event,
+    head,
+    post_json,
+    role,
+    token,
+)
+from tests.harness.replica import Behaviour, ReplicaConnection
+from tests.harness.running import running, scenario
+
+LINES = [json.dumps({"message": {"content": f"t{n}"}, "done": n == 3}).encode() for n in range(4)]
+SPEECH: dict[str, Any] = {"model": "m", "input": "hello", "voice": "alloy"}
+OLLAMA: dict[str, Any] = {"model": "m", "messages": [], "stream": True}
+
+
+def in_pieces(kind: str, pieces: list[bytes], go: asyncio.Event, length: int = 0) -> Behaviour:
+    """The first piece at once, and the others when `go` is set."""
+    framing = f"Content-Length: {length}" if length else "Transfer-Encoding: chunked"
+
+    async def behave(connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            await connection.send(head("HTTP/1.1 200 OK", [f"Content-Type: {kind}", framing]))
+            for piece in pieces:
+                await connection.send(piece if length else chunk(piece))
+                await go.wait()
+            await connection.send(b"" if length else LAST_CHUNK)
+
+    return behave
+
+
+@pytest.mark.parametrize("kind", ["application/x-ndjson", "application/jsonl", "text/plain"])
+@scenario
+async def test_lines_come_one_by_one(kind: str) -> None:
+    go = asyncio.Event()
+    pieces = [line + b"\n" for line in LINES]
+    timeouts = {"commit_after_s": 0.05}
+    async with running(in_pieces(kind, pieces, go), timeouts=timeouts) as router:
+        client = await router.client()
+        await client.send(post_json("/api/chat", OLLAMA))
+        await client.recv_until(pieces[0])
+        await asyncio.sleep(0.2)
+        go.set()
+        found = await client.recv_response()
+        assert (found.status, found.complete) == (200, True)
+        assert found.body == b"".join(pieces)
+        assert found.header("content-type") == kind
+        assert await router.reason() == "ok"
+
+
+@scenario
+async def test_nobody_is_sent_comments_where_lines_are_due() -> None:
+    """A 200 of ours would say that events come."""
+
+    async def behave(connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            await asyncio.sleep(0.2)
+            await connection.send(answer_of(LINES[0]))
+
+    async with running(behave, timeouts={"commit_after_s": 0.05}) as router:
+        found = await router.ask(post_json("/api/chat", OLLAMA))
+        assert (found.body, found.header("content-type")) == (LINES[0], "application/x-ndjson")
+
+
+def answer_of(body: bytes) -> bytes:
+    fields = ["Content-Type: application/x-ndjson", f"Content-Length: {len(body)}"]
+    return head("HTTP/1.1 200 OK", fields) + body
+
+
+@pytest.mark.parametrize("length", [0, 2000], ids=["chunked", "sized"])
+@scenario
+async def test_speech_is_heard_from_its_first_bytes_on(length: int) -> None:
+    go = asyncio.Event()
+    pieces = [b"\x00\xff" * 500, b"\x01" * 1000]
+    async with running(in_pieces("audio/mpeg", pieces, go, length)) as router:
+        client = await router.client()
+        await client.send(post_json("/v1/audio/speech", SPEECH))
+        await client.recv_until(b"\x00\xff")
+        go.set()
+        found = await client.recv_response()
+        assert found.complete
+        assert found.body == b"".join(pieces)
+
+
+@scenario
+async def test_a_compressed_stream_of_events_passes_as_it_comes() -> None:
+    go = asyncio.Event()
+    kind = "text/event-stream\r\nContent-Encoding: gzip"
+    async with running(in_pieces(kind, [b"\x1f\x8b\x08one", b"two"], go)) as router:
+        client = await router.client()
+        await client.send(chat(stream=True))
+        await client.recv_until(b"one")
+        go.set()
+        assert (await client.recv_response()).complete
+
+
+@scenario
+async def test_a_failure_before_the_first_byte_is_hidden() -> None:
+    fields = ["Content-Type: audio/mpeg", "Transfer-Encoding: chunked"]
+
+    async def dies(connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        await connection.send(head("HTTP/1.1 200 OK", fields))
+        connection.rst()
+
+    good = head("HTTP/1.1 200 OK", fields) + chunk(b"sound") + LAST_CHUNK
+    async with running(in_turn(dies, then=answer(good)), answer(good)) as router:
+        for _ in range(4):
+            found = await router.ask(post_json("/v1/audio/speech", SPEECH))
+            assert (found.status, found.body) == (200, b"sound")
+
+
+@scenario
+async def test_json_is_held_until_it_is_whole() -> None:
+    """So that it can be had from another replica."""
+    whole = completion()
+    begun = whole[:-20]
+
+    async def dies(connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        await connection.send(begun)
+        await asyncio.sleep(0.05)
+        connection.rst()
+
+    async with running(in_turn(dies, then=answer(whole)), answer(whole)) as router:
+        for _ in range(4):
+            found = await router.ask(chat())
+            assert (found.status, found.complete) == (200, True)
+
+
+@scenario
+async def test_a_sized_stream_of_events_that_breaks_is_not_filled_up() -> None:
+    """Our error event would take the place of the bytes that are missing."""
+    stream = role() + token("a")
+    missing = len(event({"error": {"message": "x" * 400}}))
+    fields = ["Content-Type: text/event-stream", f"Content-Length: {len(stream) + missing}"]
+
+    async def behave(connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        await connection.send(head("HTTP/1.1 200 OK", fields), stream)
+        connection.fin()
+        await until_closed(connection)
+
+    async with running(behave, continuation=Continuation(enabled=False)) as router:
+        asked = chat(stream=True, stream_options={"include_usage": True})  # no event is taken out
+        found = await router.ask(asked)
+        assert (found.status, found.complete) == (200, False)
+        assert found.body == stream
