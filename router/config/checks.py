@@ -121,6 +121,10 @@ def _check_replicas(config: Config, problems: Problems) -> None:
             problems.add(f"{path}.id", "must be visible ASCII: letters, digits and ._:/[]~@+-")
         elif name and (first := ids.setdefault(name, index)) != index:
             problems.add(f"{path}.id", f"{name!r} is the id of replicas[{first}] too")
+        if replica.models == () and not problems.is_spoiled(f"{path}.models"):
+            problems.add(
+                f"{path}.models", 'name a model, or "*" for any; left out: they are learned'
+            )
         for model_index, model in enumerate(replica.models or ()):
             if not model and not problems.is_spoiled(f"{path}.models[{model_index}]"):
                 problems.add(f"{path}.models[{model_index}]", "a model's name cannot be empty")

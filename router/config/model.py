@@ -56,7 +56,10 @@ class Replica(Frozen, frozen=True):
 
     url: str  # http://host:port or https://host:port, with an optional path prefix
     id: str = ""  # default: host:port, and the path prefix where there is one
-    models: tuple[str, ...] | None = None  # None: learned from the replica's /v1/models
+    # None: learned from the replica's /v1/models. "*" among them: it takes any other name, too.
+    models: tuple[str, ...] | None = None
+    # A name that nobody lists: refused here, or its engine judges. None: see `fleet/aliases.py`.
+    unknown_models: Literal["reject", "forward"] | None = None
     weight: Weight = 1.0
     max_inflight: Count | None = None  # attempts at once; None: unlimited
     engine: Engine | None = None  # None: detected from what it answers

@@ -287,7 +287,7 @@ class Dispatcher:
     ) -> Urgency:
         """The urgency of a request whose body has a priority. Raises RouterError (BAD_PRIORITY)."""
         fleet, ignored = self.fleet, self.tenants.judge.ignored
-        dialect = fleet.dialects.of(fields.model)
+        dialect = fleet.dialects.of(fleet.routed(fields.model))
         before = ignored.get(dialect, 0)
         urgency = self.tenants.urgency(fields, head, peer, key, dialect)
         if ignored.get(dialect, 0) != before:
@@ -459,7 +459,7 @@ class Dispatcher:
 
     def candidates(self, exchange: Exchange, tried: Collection[object] = ()) -> Sequence[Replica]:
         """Fit replicas for a request that are not in `tried`. Raises RouterError if none is."""
-        model = exchange.fields.model
+        model = exchange.view.model
         # What is no inference needs no model: any replica may answer.
         anyone = model is None and exchange.head.method != b"POST"
         return self.fleet.eligible(model, tried, anyone=anyone)
@@ -467,7 +467,7 @@ class Dispatcher:
     def _least_loaded(self, exchange: Exchange) -> Replica:
         """Where a request goes that uses no GPU: at once, however full the fleet is. Raises
         RouterError if no replica is fit."""
-        model = exchange.fields.model
+        model = exchange.view.model
         if exchange.head.method == b"POST":
             self.fleet.check(model)
         fit = self.fleet.serving(model)
@@ -497,7 +497,7 @@ class Dispatcher:
                     raise RouterError(
                         Reason.MODEL_NOT_FOUND, f"the model `{name}` does not exist", param="model"
                     )
-                self.fleet.eligible(name)  # says which way it is missing
+                self.fleet.eligible(self.fleet.routed(name))  # says which way it is missing
                 return False
             body = _encode(found)
         self._answer(exchange, client, body)

@@ -29,7 +29,7 @@ from router.dispatch.leg import Leg, error_of
 from router.dispatch.messages import MESSAGES
 from router.dispatch.race import Race
 from router.dispatch.reply import Reply
-from router.dispatch.tenants import Entry
+from router.dispatch.tenants import Entry, models_of
 from router.dispatch.usage import UNKNOWN, UsageTap
 from router.fleet.cadence import Cadence
 from router.fleet.owners import response_id
@@ -138,7 +138,8 @@ class Exchange:
         self.level_s: float = dispatcher.level_s  # of the numbers that engines are told
         self.limits: Limits = dispatcher.config.limits
         self.metrics: Metrics = dispatcher.metrics
-        self.view = RequestView(route.kind, fields.model, bool(fields.stream), body_bytes)
+        model = dispatcher.fleet.routed(fields.model)
+        self.view = RequestView(route.kind, model, bool(fields.stream), body_bytes)
         self.race = Race(self, dispatcher)
         self.life = self.race.life
         self.urgency = urgency
@@ -442,6 +443,9 @@ class Exchange:
         """End the request with an error of the router's own, in whatever form is still possible."""
         if self._done:
             return
+        if err.reason is Reason.MODEL_NOT_FOUND:
+            served = self._d.fleet.told_models(models_of(self.key))
+            err = RouterError(err.reason, err.message + served, param=err.param)
         self._cancel(err.reason)
         client = self._client
         now = monotonic()

@@ -60,7 +60,7 @@ class Ledger:
             ttft,
             body_bytes,
             bytes_out,
-            model,
+            exchange.view.model,  # not a name that the client may have invented
             urgency,
             bool(exchange.fields.stream) and reply.status == 200,
         )
@@ -191,7 +191,7 @@ class Ledger:
         self.metrics.usage.count(
             NO_KEY if key is None else key.name,
             urgency,
-            exchange.fields.model,
+            exchange.view.model,
             prompt,
             cached,
             output,

@@ -106,7 +106,7 @@ class Line:
 
         Raises RouterError: it may not even wait, or no replica will ever serve it.
         """
-        model: str | None = x.fields.model
+        model: str | None = x.view.model
         if owner is None:
             may_pass = x.concurrency is None or x.concurrency.may_pass(x.urgency.rank == BATCH)
             rank, now = x.urgency.rank, x.arrived
@@ -366,7 +366,7 @@ class Line:
         the replica was known to be down. False: it has waited so for as long as its class may."""
         now = monotonic()
         ticket = x.ticket
-        model = x.fields.model or "" if ticket is None else ticket.model
+        model = x.view.model or "" if ticket is None else ticket.model
         if not x.unreached_since:
             x.unreached_since = now
         rank = x.urgency.rank if ticket is None else ticket.urgency

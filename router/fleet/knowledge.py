@@ -16,6 +16,7 @@ from policies.contract import RequestView
 from router.config.model import Prefix as Rules
 from router.fleet.kv_events.chains import TokenChains
 from router.fleet.kv_events.index import ExactIndex
+from router.fleet.listed import ANY
 from router.fleet.prefix import PrefixIndex, TokenRatio
 from router.fleet.replica import Replica
 
@@ -50,7 +51,7 @@ class Knowledge:
     def sized(self, replica: Replica) -> None:
         """Bring what a replica may hold in line with its KV cache and what its tokens measure."""
         tokens = replica.kv_tokens or self.rules.kv_tokens
-        model = next(iter(replica.models)) if replica.models else None
+        model = min(replica.models - {ANY}, default=None) if replica.models else None
         blocks = int(tokens * self.ratio.of(model) / self.rules.block_bytes)
         known = self._capacities.get(replica)
         if known is None or abs(blocks - known) > _WORTH * known:

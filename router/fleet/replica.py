@@ -18,6 +18,7 @@ from router.core.progress import SMOOTHING, Progress
 from router.fleet.cadence import Cadence
 from router.fleet.engines.detect import ENGINES
 from router.fleet.health import Health
+from router.fleet.listed import served
 from router.fleet.signals import NO_SIGNALS
 from router.fleet.utilisation import LearnedCapacity
 from router.wire.pool import Pool
@@ -52,6 +53,7 @@ class Replica(Candidate):
         "kv_running",
         "learned",
         "limit",
+        "listed",
         "low_first",
         "max_inflight",
         "metrics_on",
@@ -93,10 +95,9 @@ class Replica(Candidate):
         self.limit = self.max_inflight  # attempts at once, now
         self.before_trial = 0  # attempts under way that were sent before a half-open trial
         self.progress = Progress()
+        self.listed: frozenset[str] | None = None  # its own list of models, as it told it last
         # None: not known, either because no probe has come back or because it lists none.
-        self.models: frozenset[str] | None = (
-            None if config.models is None else frozenset(config.models)
-        )
+        self.models: frozenset[str] | None = served(config, None)
         self.is_unlisted = False  # its models are not known, and those of others are
         self.objects: dict[str, dict[str, Any]] = {}  # model -> its entry of /v1/models
         self.removed = False
@@ -141,16 +142,15 @@ class Replica(Candidate):
         self.config = config
         self.weight = config.weight
         self.max_inflight = UNLIMITED if config.max_inflight is None else config.max_inflight
-        if config.models is not None:
-            self.models = frozenset(config.models)
+        self.models = served(config, self.listed)
         self.health.rules = rules
 
     def continues(self, other: Replica) -> None:
         """It is the same engine as `other`, spoken to in another way: what `other` serves and
         whether it is up are known already."""
-        if self.config.models is None:
-            self.models = other.models
         self.objects = other.objects
+        self.listed = other.listed
+        self.models = served(self.config, self.listed)
         self.engine = self.engine or other.engine
         self.health.up = other.health.up
         self.health.is_new = other.health.is_new

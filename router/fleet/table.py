@@ -27,10 +27,12 @@ from router.config.model import Health as HealthRules
 from router.core.errors import Reason, RouterError
 from router.core.lease import poll_counted, poll_failed, signals_lost
 from router.fleet.absences import Absences
+from router.fleet.aliases import Aliases
 from router.fleet.dialects import Dialects
 from router.fleet.engines.vllm import read_load_header
 from router.fleet.health import BLAMED, RACES, SILENT
 from router.fleet.knowledge import Knowledge
+from router.fleet.listed import ANY, served, told
 from router.fleet.model_pools import ModelPools
 from router.fleet.owners import Owners
 from router.fleet.replica import UNLIMITED, Replica
@@ -70,6 +72,7 @@ class Fleet:
         self.rules = rules
         self.replicas: dict[str, Replica] = {}
         self.dialects = Dialects(self.replicas)  # what a number in a client's body means
+        self.aliases = Aliases(self.replicas)  # for names that nobody lists
         self.leaving: set[Replica] = set()  # removed, with leases still out
         self.owners = Owners()
         self._twins = Twins()
@@ -193,6 +196,13 @@ class Fleet:
     def _is_unknown(self, model: str) -> bool:
         return bool(self.ready) and model not in self._known_models and not self.serving(model)
 
+    def routed(self, model: str | None) -> str | None:
+        """The model by which a request is queued and routed: the one that it names, or what stands
+        for a name that nobody lists."""
+        if model is None or model in self._by_model or not self._by_model:
+            return model
+        return self.aliases.of(model)
+
     def serving(self, model: str | None) -> tuple[Replica, ...]:
         """Fit replicas for a model, whether or not they have reached their limit; the same tuple
         for as long as the fleet is the same."""
@@ -251,6 +261,10 @@ class Fleet:
         models = replica.models
         return frozenset() if models is None and self._lists_models else models
 
+    def told_models(self, models: Collection[str] | None) -> str:
+        """The models as an error tells them to who may ask for `models` (None: any)."""
+        return told(self._by_model, models)
+
     @property
     def known_models(self) -> dict[str, None]:
         return self._known_models
@@ -261,7 +275,7 @@ class Fleet:
         for replica in self.ready_ids.values():
             for name, entry in replica.objects.items():
                 found.setdefault(name, entry)
-            for name in sorted(replica.models or ()):
+            for name in sorted((replica.models or frozenset()) - {ANY}):
                 found.setdefault(
                     name, {"id": name, "object": "model", "created": 0, "owned_by": "hedgerow"}
                 )
@@ -431,15 +445,20 @@ class Fleet:
 
     def learned(self, replica: Replica, objects: dict[str, dict[str, Any]]) -> None:
         """The replica's /v1/models, read anew. It is remembered while the replica restarts."""
-        configured = replica.config.models
-        if configured is not None:
-            objects = {name: entry for name, entry in objects.items() if name in configured}
-        replica.objects = objects
-        self.dialects.noticed(replica)
-        models = self._pools.same(frozenset(objects))
-        if replica.config.models is None and models != replica.models:
+        replica.listed = frozenset(objects)
+        models = served(replica.config, replica.listed)
+        assert models is not None, "it lists them"
+        replica.objects = {name: entry for name, entry in objects.items() if name in models}
+        self._noticed(replica)
+        models = self._pools.same(models)
+        if models != replica.models:
             replica.models = models
             self.rebuild()
+
+    def _noticed(self, replica: Replica) -> None:
+        """The router has heard from the replica, so its engine may be known by now."""
+        self.dialects.noticed(replica)
+        self.aliases.noticed(replica)
 
     def observed(self, replica: Replica, signals: Signals, poll: int, now: float) -> None:
         """The answer to a poll of the replica's metrics; `poll` is what `poll_begins` gave."""
@@ -451,7 +470,7 @@ class Fleet:
         replica.kv_usage = signals.kv_usage
         replica.kv_running = signals.running or 0
         replica.slots = signals.slots
-        self.dialects.noticed(replica)
+        self._noticed(replica)
         self._twins.observed(replica, told)
         replica.polls_awaited = 0
         poll_counted(replica, poll, signals.running, signals.waiting, now)
@@ -498,7 +517,7 @@ class Fleet:
     def unobserved(self, replica: Replica, problem: str, now: float) -> None:
         """A poll that told nothing. What was told before counts until it is too old."""
         self.polls_failed[problem] = self.polls_failed.get(problem, 0) + 1
-        self.dialects.noticed(replica)
+        self._noticed(replica)
         poll_failed(replica)
         if replica.polls_awaited:
             replica.polls_awaited = 0 if problem in TELLS_NOTHING else replica.polls_awaited - 1
@@ -544,6 +563,7 @@ class Fleet:
         """Prepare what requests read."""
         now = self._clock()
         self.dialects.changed()
+        self.aliases.changed()
         away: set[Replica] = set()
         ejected: set[Replica] = set()
         is_untold = False

@@ -179,6 +179,8 @@ class Engine:
     abort: Abort | None = None
     keeps_alive: bool = True  # connections may be used for more than one question
     counts_live: bool = False  # its total of generated tokens grows while requests are under way
+    refuses_models: bool = False  # 404 for the name of a model that it does not list
+    names_adapters: bool = False  # `model:adapter` names one of a model's adapters
 
 
 INVALID: Final = object()

@@ -241,4 +241,5 @@ SGLANG = Engine(
     ),
     facts=FactsSource("/server_info", read_server_info),
     abort=Abort("POST", "/abort_request", "rid", is_prefix=True),
+    names_adapters=True,
 )

@@ -166,4 +166,5 @@ VLLM = Engine(
     sources=(TextSource("/metrics", NAMES, read),),
     abort=Abort("POST", "/abort_requests", "request_ids", is_list=True, is_optional=True),
     counts_live=True,
+    refuses_models=True,
 )

@@ -1,0 +1,37 @@
+"""The models of one replica: by its configuration, by its own list, and as a client is told.
+
+Pure: must never look at a replica, or ask one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from typing import Final
+
+from router.config.model import Replica as Config
+
+ANY: Final = "*"  # a model that stands for every name that nobody lists
+_NAMED: Final = 20
+
+
+def served(config: Config, learned: frozenset[str] | None) -> frozenset[str] | None:
+    """The models of a replica that listed `learned`; None: nobody knows them."""
+    names = learned
+    if config.models is not None:
+        names = frozenset(config.models)
+        if ANY in names and learned is not None:
+            names |= learned
+    if config.unknown_models == "forward":
+        return (names or frozenset()) | {ANY}
+    if config.unknown_models == "reject" and names is not None:
+        return names - {ANY}
+    return names
+
+
+def told(listed: Iterable[str], models: Container[str] | None) -> str:
+    """Listed models as an error tells them; `models`: those the client may ask for, None: any."""
+    names = sorted(n for n in listed if n != ANY and (models is None or n in models))
+    if not names:
+        return ""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return "; served here: " + ", ".join(f"`{name}`" for name in names[:_NAMED]) + more

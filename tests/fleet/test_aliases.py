@@ -1,0 +1,93 @@
+"""What stands for a name of a model that no replica lists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.fleet.helpers import Table
+from tests.harness.running import scenario
+
+Config = dict[str, Any]
+VLLM: Config = {"engine": "vllm"}
+SGLANG: Config = {"engine": "sglang"}
+LLAMA: Config = {"engine": "llamacpp"}
+
+
+@pytest.mark.parametrize(
+    ("replicas", "name", "stands"),
+    [
+        # Alone, an engine judges names itself, unless it is known to refuse them.
+        ([(("a",), LLAMA)], "x", "a"),
+        ([(("a",), {"engine": "tgi"}), (("a",), {"engine": "tgi"})], "x", "a"),
+        ([(("b", "a"), {})], "x", "a"),
+        ([(("a",), VLLM)], "x", None),
+        ([(("a",), LLAMA), (("a",), VLLM)], "x", None),
+        ([(("a",), VLLM), (("a",), VLLM | {"unknown_models": "forward"})], "x", "*"),
+        ([(("a",), LLAMA | {"unknown_models": "reject"})], "x", None),
+        # Beside another model, a name that is nobody's is not for either.
+        ([(("a",), LLAMA), (("b",), LLAMA)], "x", None),
+        ([(("a",), LLAMA), (("*",), {})], "x", "*"),
+        ([(("a",), VLLM), (("b", "*"), VLLM)], "x", "*"),
+        # Adapters go where their model is.
+        ([(("a",), SGLANG), (("b",), VLLM)], "a:fr", "a"),
+        ([(("org/a:7b",), SGLANG), (("b",), VLLM)], "org/a:7b:fr", "org/a:7b"),
+        ([(("a",), SGLANG), (("b",), VLLM)], "b:fr", None),
+        ([(("a",), SGLANG), (("b",), VLLM)], "c:fr", None),
+        ([(("a",), SGLANG), (("a", "b"), VLLM)], "a:fr", None),
+        ([(("a",), SGLANG | {"unknown_models": "reject"}), (("b",), VLLM)], "a:fr", None),
+        ([(("a",), VLLM)], "a", "a"),
+        ([(("a",), LLAMA)], "", "a"),
+        ([(None, {})], "x", "x"),  # nobody lists any: every name is as good
+    ],
+)
+@scenario
+async def test_who_stands_for_it(
+    replicas: list[tuple[tuple[str, ...] | None, Config]], name: str, stands: str | None
+) -> None:
+    table = Table()
+    for number, (models, config) in enumerate(replicas):
+        table.add(f"r{number}", models, **config)
+    fleet = table.fleet
+    routed = fleet.routed(name)
+    assert routed == (name if stands is None else stands)
+    assert bool(fleet.serving(routed)) == (stands is not None)
+    assert fleet.routed(None) is None
+    table.close()
+
+
+@scenario
+async def test_it_follows_what_is_learned() -> None:
+    table = Table()
+    replica = table.add("r", None)
+    fleet = table.fleet
+    fleet.learned(replica, {"a": {"id": "a"}})
+    assert fleet.routed("x") == "a"
+    replica.engine = "vllm"
+    fleet.unobserved(replica, "status", 0.0)
+    assert fleet.routed("x") == "x"
+    assert not fleet.serving("x")
+    replica.adopt(replace(replica.config, unknown_models="forward"), table.rules)
+    fleet.rebuild()
+    assert fleet.routed("x") == "*"
+    assert [entry["id"] for entry in fleet.model_objects()] == ["a"]
+    table.close()
+
+
+@scenario
+async def test_any_and_what_it_lists() -> None:
+    """It is told of what the replica lists, too: its names are routed by themselves."""
+    table = Table()
+    replica = table.add("r", ("*",))
+    table.add("s", ("b",))
+    fleet = table.fleet
+    assert fleet.routed("a") == "*"
+    fleet.learned(replica, {"a": {"id": "a"}})
+    assert (fleet.routed("a"), fleet.routed("b"), fleet.routed("c")) == ("a", "b", "*")
+    assert table.ids("a") == table.ids("*") == ["r"]
+    assert fleet.told_models(None) == "; served here: `a`, `b`"
+    assert fleet.told_models({"b", "z"}) == "; served here: `b`"
+    assert fleet.told_models(set()) == ""
+    table.close()
