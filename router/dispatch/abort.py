@@ -7,9 +7,9 @@ token. So does anybody's abort that comes after the closing. Hence the order her
 read, the abort is posted, and the connection closes when that is answered, or after a second. For
 the router the attempt is over before any of it.
 
-The scheduler aborts whatever *begins* with a name, so names have one length, and one random part
-for each router. A client's own name is left alone, and then closing has to do: it may be the
-beginning of somebody else's.
+The scheduler aborts whatever *begins* with a name, also when a connection closes by itself. So
+names have one length, nobody can guess them (`ids.py`), and a client's own name never reaches the
+engine: it could be the beginning of somebody else's, or of all.
 
 Must never: delay what is to be cancelled when too many are at once, or make a request fail.
 """
@@ -18,14 +18,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from typing import Final
 
 from router.config.model import Aborts
 from router.core.errors import Reason
 from router.fleet.ask import Asker, NoAnswer
 from router.fleet.replica import Replica
-from router.intake.fields import Fields, is_given
+from router.intake.fields import Fields
 from router.observe.events import log_event
 from router.wire.replica import ReplicaConnection
 
@@ -37,8 +36,8 @@ MOST: Final = 128  # under way at once, each over a connection of its own
 
 
 def is_nameable(path: bytes, fields: Fields) -> bool:
-    """Whether a request can be given a name: it has none, and is one generation."""
-    if path not in PATHS or is_given(fields.rid):
+    """Whether a request can be given a name: it is one generation."""
+    if path not in PATHS:
         return False
     if fields.n is not None and fields.n != 1:
         return False
@@ -69,19 +68,14 @@ class Aborter:
         self.failed = 0  # ... and did not take it, or did not answer in time
         self.skipped = 0  # too many at once: the connection was closed, no more
         self._tasks: set[asyncio.Task[None]] = set()
-        self._prefix = os.urandom(8).hex().encode("ascii")
-        self._count = 0
 
     @property
     def running(self) -> int:
         return len(self._tasks)
 
-    def name(self, replica: Replica) -> bytes:
-        """A name for a new attempt at this replica: 32 hex digits. b"": it would be useless."""
-        if replica.engine != ENGINE or not self.rules.enabled:
-            return b""
-        self._count += 1
-        return b"%b%016x" % (self._prefix, self._count)
+    def aborts(self, replica: Replica) -> bool:
+        """Whether attempts at this replica are to have names."""
+        return replica.engine == ENGINE and self.rules.enabled
 
     def abort(
         self, replica: Replica, rid: bytes, conn: ReplicaConnection, authorization: bytes | None

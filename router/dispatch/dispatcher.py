@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import re
 from collections.abc import Collection, Sequence
 from functools import partial
@@ -31,6 +30,7 @@ from router.dispatch.engine_numbers import level_s
 from router.dispatch.exchange import Exchange
 from router.dispatch.first_probes import HELPED, FirstProbes
 from router.dispatch.hedger import ASKED, Hedger
+from router.dispatch.ids import Ids
 from router.dispatch.ignored_numbers import IgnoredNumbers
 from router.dispatch.ledger import Ledger
 from router.dispatch.line import Line
@@ -47,7 +47,7 @@ from router.intake.body import may_be_large, read_fields, watch
 from router.intake.fields import MAX_SESSION, Fields, Unread
 from router.intake.flow import with_steps
 from router.intake.keys import Key
-from router.intake.prompt import prompt_blocks
+from router.intake.prompt import prompt_blocks, prompt_seed
 from router.intake.routes import BATCHES, MODELS, MODELS_PATH, SERVER, STORED_PREFIX, classify
 from router.intake.urgency import UNSAID, door_of
 from router.observe.access_log import AccessLog
@@ -102,8 +102,8 @@ class Dispatcher:
         self.tunnels: set[Tunnel] = set()
         self._ignored_numbers = IgnoredNumbers()
         self._sweeper = sweeper
-        self._id_prefix = os.urandom(4).hex().encode("ascii")
-        self._id_count = 0
+        self._ids = Ids()
+        self._prompt_seed = prompt_seed(config.access_log.salt)
         self.tenants = Tenants(config, keys, log.salter.name, monotonic())
         self.adopt(config, authorization, keys)
 
@@ -174,7 +174,7 @@ class Dispatcher:
     def hand_over(self, client: ClientConnection, head: RequestHead, early: bytes) -> None:
         door = self.door
         assert door is not None
-        name, timeouts = self._request_id(head), self.config.timeouts
+        name, timeouts = _called(head, self._ids.new()), self.config.timeouts
         introduction = self.tenants.introduce(head, self._authorization is not None)
         tunnel = Tunnel(client, head, name, early, introduction, self, self._sweeper, timeouts)
         self.tunnels.add(tunnel)
@@ -192,7 +192,7 @@ class Dispatcher:
     ) -> None:
         arrived = monotonic()
         route, path = head.route
-        request_id = self._request_id(head)
+        name = self._ids.new()
         fields = Fields()
         if head.method == b"POST":
             fields = read_fields(
@@ -219,7 +219,18 @@ class Dispatcher:
         if type(fields) is Unread:  # `isinstance` asks its metaclass
             tenants.check_read(key, fields, is_inference=is_inference)
         exchange = Exchange(
-            self, client, head, body, size, route, path, fields, request_id, arrived, urgency
+            self,
+            client,
+            head,
+            body,
+            size,
+            route,
+            path,
+            fields,
+            _called(head, name),
+            name,
+            arrived,
+            urgency,
         )
         exchange.key = key
         exchange.flow = tenants.flow(key, head, client.peer, fields)
@@ -359,6 +370,7 @@ class Dispatcher:
                 self._prefix.blocks,
                 tenant,
                 body_bytes,
+                self._prompt_seed,
             )
             self.fleet.knowledge.measure(view, blocks, prompt_bytes)
             if exchange.route.light:
@@ -389,16 +401,9 @@ class Dispatcher:
         may_ask = rules.by_header or may_hedge(exchange.key)
         return ASKED if asked == b"on" and may_ask else ""
 
-    def _request_id(self, head: RequestHead | None) -> bytes:
-        """The client's own id if it is usable, else a new one."""
-        given = head.request_id if head is not None else None
-        if given is not None and _REQUEST_ID.fullmatch(given):
-            return given
-        self._id_count += 1
-        return b"%b-%x" % (self._id_prefix, self._id_count)
-
     def refused(self, client: ClientConnection, head: RequestHead | None, err: RouterError) -> str:
-        request_id = self._request_id(head).decode("ascii")
+        name = self._ids.new()
+        request_id = (name if head is None else _called(head, name)).decode("ascii")
         self.ledger.refused(client, head, request_id, err)
         return request_id
 
@@ -454,7 +459,10 @@ class Dispatcher:
             stored = path[len(STORED_PREFIX) :].partition(b"/")[0].decode("ascii", "replace")
         if stored is None:
             return None
-        exchange.pinned = owner = self.fleet.owner_of(stored)
+        exchange.pinned = owner = self.fleet.owner_of(stored, exchange.flow.party)
+        if owner is None and self.tenants.requires_keys:
+            # It was made before this process was, for whom nobody can say.
+            raise RouterError(Reason.STATE_LOST, "there is no such response")
         return owner
 
     def candidates(self, exchange: Exchange, tried: Collection[object] = ()) -> Sequence[Replica]:
@@ -522,6 +530,14 @@ class Dispatcher:
         )
         exchange.end()
         client.done(keep_alive)
+
+
+def _called(head: RequestHead, name: bytes) -> bytes:
+    """The client's own id of its request if that can be logged, else the router's."""
+    given = head.request_id
+    if given is not None and _REQUEST_ID.fullmatch(given):
+        return given
+    return name
 
 
 def _load(replica: Replica) -> tuple[int, int]:

@@ -36,7 +36,7 @@ from router.fleet.owners import response_id
 from router.fleet.replica import Replica
 from router.fleet.tokens.provider import Question
 from router.intake.body import SCAN_ABOVE
-from router.intake.fields import Fields
+from router.intake.fields import Fields, is_given
 from router.intake.flow import NO_FLOW, Flow
 from router.intake.keys import Key
 from router.intake.routes import Route
@@ -83,6 +83,7 @@ class Exchange:
         "first_at",
         "flow",
         "has_priority",
+        "has_rid",
         "head",
         "hedges_as",
         "is_counted",
@@ -91,6 +92,7 @@ class Exchange:
         "life",
         "limits",
         "metrics",
+        "name",
         "no_body",
         "path",
         "pinned",
@@ -121,6 +123,7 @@ class Exchange:
         path: bytes,
         fields: Fields,
         request_id: bytes,
+        name: bytes,
         arrived: float,
         urgency: Urgency,
     ) -> None:
@@ -132,7 +135,8 @@ class Exchange:
         self.route = route
         self.path = path
         self.fields = fields
-        self.request_id = request_id
+        self.request_id = request_id  # as its client knows it
+        self.name = name  # as engines know it
         self.arrived = arrived
         self.arrived_wall = time()  # seconds since 1970
         self.level_s: float = dispatcher.level_s  # of the numbers that engines are told
@@ -175,6 +179,7 @@ class Exchange:
         self.aborter: Aborter | None = None
         if dispatcher.aborter is not None and body_bytes <= SCAN_ABOVE:
             self.aborter = dispatcher.aborter if is_nameable(path, fields) else None
+        self.has_rid = is_given(fields.rid)  # a name of its client's, which no engine may be told
         self.no_body = head.method == b"HEAD"
         options = fields.stream_options if fields.stream else None
         # A copy: the field is a view that keeps the whole body alive.
@@ -267,7 +272,8 @@ class Exchange:
     def abort(self, replica: Replica, rid: bytes, conn: ReplicaConnection) -> None:
         """An attempt is given up that its engine may not give up by itself."""
         assert self.aborter is not None, "nobody else gives names"
-        self.aborter.abort(replica, rid, conn, self.head.authorization)
+        authorization = self.head.authorization if self._d.tenants.forwards else None
+        self.aborter.abort(replica, rid, conn, authorization)
 
     # -- from the replica to the client -------------------------------------------------------
 
@@ -302,7 +308,7 @@ class Exchange:
         if self.route.kind == "responses" and head.status == 200 and reader.parts:
             made = response_id(b"".join(reader.parts))
             if made is not None:
-                self._d.fleet.owners.learn(made, leg.replica.id)
+                self._d.fleet.owners.learn(made, leg.replica.id, self.flow.party)
         if self._client.paused:
             self.client_paused()
         has_begun = reply.status != 0

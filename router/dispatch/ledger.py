@@ -115,6 +115,7 @@ class Ledger:
                 flow.within,
                 flow.user,
                 flow.is_known,
+                "" if exchange.name is exchange.request_id else exchange.name.decode("ascii"),
             )
         )
 

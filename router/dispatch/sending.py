@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from router.dispatch.abort import ENGINE
 from router.dispatch.body_edit import append, size_of, with_length
 from router.dispatch.engine_priority import (
     NOTHING,
@@ -55,9 +56,12 @@ def send(exchange: Exchange, leg: Leg, conn: ReplicaConnection) -> None:
             asking = replaced(edited or client_body, asked, replica.engine)
             asks = asking is not None
             edited = asking or edited
-    rid = exchange.aborter.name(replica) if exchange.aborter is not None else b""
-    if rid:
+    rid = b""
+    if exchange.aborter is not None and exchange.aborter.aborts(replica):
+        rid = b"%b-%02d" % (exchange.name, leg.attempt.index)
         members = b'%b,"rid":"%b"' % (members, rid) if members else b'"rid":"%b"' % rid
+    elif exchange.has_rid and replica.engine == ENGINE:
+        members = b'%b,"rid":null' % members if members else b'"rid":null'
     if members:
         appended = append(edited or client_body, members)
         if appended is None:  # it is no JSON object: nothing of ours goes with it
@@ -80,7 +84,7 @@ def send(exchange: Exchange, leg: Leg, conn: ReplicaConnection) -> None:
         replica.base_path,
         replica.host_line,
         common,
-        exchange.request_id,
+        exchange.name,
         leg.attempt.index,
     )
     conn.send(leg, head, body, for_head=exchange.no_body)

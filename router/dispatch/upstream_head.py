@@ -66,7 +66,7 @@ def attempt_head(
     base_path: bytes,
     host_line: bytes,
     common: bytes,
-    request_id: bytes,
+    name: bytes,
     index: int,
 ) -> bytes:
     """The whole head of one attempt."""
@@ -76,6 +76,6 @@ def attempt_head(
         head.target,
         host_line,
         common,
-        request_id,
+        name,
         index,
     )

@@ -1,4 +1,6 @@
-"""Which replica holds which stored response: `resp_…` ids are known only where they were made.
+"""Which replica holds which stored response, and whose it is.
+
+`resp_…` ids are known only where they were made, and an engine shows them to anybody.
 
 Bounded: the least recently used ids are forgotten first.
 """
@@ -7,6 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
+
+from router.core.errors import Reason, RouterError
 
 CAPACITY = 100_000
 _ID = re.compile(rb'"id"\s*:\s*"(resp_[A-Za-z0-9_\-]{1,128})"')
@@ -19,26 +23,34 @@ def response_id(data: bytes) -> str | None:
 
 
 class Owners:
-    """An LRU map from response id to replica id."""
+    """An LRU map from response id to replica id and party ("": whoever knows the id)."""
 
     __slots__ = ("_capacity", "_owners")
 
     def __init__(self, capacity: int = CAPACITY) -> None:
-        self._owners: OrderedDict[str, str] = OrderedDict()
+        self._owners: OrderedDict[str, tuple[str, str]] = OrderedDict()
         self._capacity = capacity
 
     def __len__(self) -> int:
         return len(self._owners)
 
-    def learn(self, response: str, replica: str) -> None:
+    def learn(self, response: str, replica: str, party: str = "") -> None:
         owners = self._owners
-        owners[response] = replica
+        owners[response] = replica, party
         owners.move_to_end(response)
         if len(owners) > self._capacity:
             owners.popitem(last=False)
 
-    def find(self, response: str) -> str | None:
-        replica = self._owners.get(response)
-        if replica is not None:
-            self._owners.move_to_end(response)
+    def find(self, response: str, party: str = "") -> str | None:
+        """The replica; None: nobody knows of such a response.
+
+        Raises RouterError (STATE_LOST): it is another party's, and does not exist for this one.
+        """
+        found = self._owners.get(response)
+        if found is None:
+            return None
+        replica, owner = found
+        if owner and owner != party:
+            raise RouterError(Reason.STATE_LOST, "there is no such response")
+        self._owners.move_to_end(response)
         return replica

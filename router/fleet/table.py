@@ -237,12 +237,12 @@ class Fleet:
             retry_after_s=RETRY_AFTER_S,
         )
 
-    def owner_of(self, response: str) -> Replica | None:
+    def owner_of(self, response: str, party: str) -> Replica | None:
         """The fit replica that holds a stored response; None if nobody is known to.
 
-        Raises RouterError if its holder is known and cannot be asked.
+        Raises RouterError if its holder is known and cannot be asked, or not by this party.
         """
-        replica_id = self.owners.find(response)
+        replica_id = self.owners.find(response, party)
         if replica_id is None:
             return None
         ready = self.ready_ids.get(replica_id)

@@ -62,6 +62,11 @@ class Flow:
         self.counted = (self.account, member if is_known or user else "")
 
     @property
+    def party(self) -> str:
+        """Whose what it leaves at an engine is; "": nobody's who can be told from others."""
+        return self.account if self.is_known else self.tenant
+
+    @property
     def isolation(self) -> bytes:
         """What tells apart those who must not share a prefix."""
         return (self.tenant or self.within).encode("ascii", "replace")

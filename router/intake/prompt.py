@@ -19,6 +19,7 @@ Must never: change a byte, raise because of what a client sent, or keep a view i
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from struct import Struct
@@ -60,6 +61,12 @@ def _parts(kind: str, fields: Fields) -> _Parts:
     return fields.system, fields.messages if is_given(fields.messages) else fields.prompt
 
 
+def prompt_seed(salt: str) -> int:
+    """What hashes of prompts begin with, so that nobody can make two prompts look alike. With the
+    salt of the access log its hashes can be compared between runs; "": drawn at random."""
+    return xxh3_64_intdigest(salt.encode() if salt else os.urandom(16), 1)
+
+
 def prompt_blocks(
     kind: str,
     fields: Fields,
@@ -67,13 +74,14 @@ def prompt_blocks(
     most: int,
     tenant: bytes = b"",
     body_bytes: int = 0,
+    seed: int = 0,
 ) -> tuple[tuple[int, ...], int]:
     """The hashes of a prompt's leading full blocks, at most `most`, and its size in bytes.
 
     The size is that of everything an engine prefills, with each medium (a base64 image or sound)
     counted as `MEDIA_BYTES`; the base of an estimate of tokens, 0 if the body shows no prompt.
     `body_bytes`: taken for the size where the text is spread over members (`documents`, `text_1`,
-    …) of a route without blocks.
+    …) of a route without blocks. `seed`: a secret, see `prompt_seed`.
     `fields` of a body that was opaque or too large to decode have no prompt: no blocks, size 0.
     """
     if kind not in GENERATES:
@@ -100,7 +108,7 @@ def prompt_blocks(
     ):
         return (), len(text)  # no block, so nothing is hashed
     model = fields.model
-    seed = xxh3_64_intdigest(b"" if model is None else model.encode("utf-8", "replace"))
+    seed = xxh3_64_intdigest(b"" if model is None else model.encode("utf-8", "replace"), seed)
     salt = fields.cache_salt
     ahead: list[msgspec.Raw] = []  # what comes before the text
     # Each of these has a number of its own, lest a salt be taken for a tenant.

@@ -64,6 +64,7 @@ class Record(msgspec.Struct, omit_defaults=True, gc=False, rename={"priority": "
     within: str = ""  # the client address whose share it used; "": it had a share of its own
     user: str = ""  # of its tenant
     known_key: bool = False  # its tenant is in the keys file
+    sent_as: str = ""  # as engines know it, followed by `-` and the attempt; "": `id` itself
 
 
 class AccessLog:

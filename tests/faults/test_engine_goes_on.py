@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import msgspec
 import pytest
 
-from router.config.model import Aborts, Hedging
+from router.config.model import Aborts, Hedging, Keys
 from router.dispatch.abort import MOST
 from router.emulator.spawn import EmulatedFleet
+from tests.dispatch.test_keys_at_the_door import BEARER, acme, file_of
 from tests.harness.behaviours import chat_either, until_closed
 from tests.harness.messages import (
     DONE,
@@ -254,6 +257,26 @@ async def test_the_clients_own_key_opens_the_endpoint() -> None:
         assert dict(scripted.aborts[0].headers)["authorization"] == "Bearer sk-1"
 
 
+@pytest.mark.parametrize("forward", [True, False])
+def test_a_key_that_is_ours_goes_with_the_abort_only_where_it_goes_with_requests(
+    tmp_path: Path, forward: bool
+) -> None:
+    @scenario
+    async def story() -> None:
+        scripted = Scripted()
+        keys = Keys(file=file_of(tmp_path, acme()), forward=forward)
+        async with running(scripted, replica=SGLANG, keys=keys) as router:
+            client = await router.client()
+            await client.send(chat(BEARER, stream=True))
+            await client.recv_until(b"content")
+            client.rst()
+            await eventually(lambda: bool(scripted.aborts), "it is told")
+            for told in (*scripted.asked, *scripted.aborts):
+                assert ("authorization" in dict(told.headers)) == forward
+
+    story()
+
+
 @scenario
 async def test_a_reload_switches_it_off() -> None:
     scripted = Scripted()
@@ -282,7 +305,6 @@ async def test_a_whole_answer_is_not_aborted() -> None:
 
 
 UNNAMED = {
-    "its client named it": ("/v1/chat/completions", {"messages": [], "rid": "mine"}),
     "several choices": ("/v1/chat/completions", {"messages": [], "n": 2}),
     "several prompts": ("/v1/completions", {"prompt": ["a", "b"]}),
     "another route": ("/v1/embeddings", {"input": "a"}),
@@ -290,6 +312,7 @@ UNNAMED = {
 NAMED = {
     "a chat": ("/v1/chat/completions", {"messages": []}),
     "a prompt": ("/v1/completions", {"prompt": "a", "n": 1}),
+    "its client named it": ("/v1/chat/completions", {"messages": [], "rid": ""}),
     "no name": ("/v1/completions", {"prompt": "a", "rid": None}),
     "a stream": ("/v1/completions", {"prompt": "a", "stream": True}),
 }
@@ -319,13 +342,22 @@ async def test_what_gets_no_name(name: str) -> None:
     assert await sent(path, body, **SGLANG) == {"model": "m", **body}
 
 
+@pytest.mark.parametrize("rid", ["", "mine", ["a", "b"]])
+@pytest.mark.parametrize("name", UNNAMED)
+@scenario
+async def test_a_clients_own_name_stays_outside(name: str, rid: object) -> None:
+    """SGLang aborts whatever begins with a name when its connection closes: "" is everything."""
+    path, body = UNNAMED[name]
+    assert await sent(path, body | {"rid": rid}, **SGLANG) == {"model": "m", **body, "rid": None}
+
+
 @pytest.mark.parametrize("name", NAMED)
 @scenario
 async def test_what_gets_one(name: str) -> None:
     path, body = NAMED[name]
     got = await sent(path, body, **SGLANG)
     rid = got.pop("rid")
-    assert len(rid) == 32
+    assert re.fullmatch("[0-9a-f]{32}-00", rid)
     got.pop("stream_options", None)
     body = {key: value for key, value in body.items() if key != "rid"}
     assert got == {"model": "m", **body}

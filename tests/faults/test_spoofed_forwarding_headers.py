@@ -46,17 +46,34 @@ async def test_a_bad_request_id_is_replaced(bad: str) -> None:
         given = answer.header("x-request-id") or ""
         assert re.fullmatch(r"[A-Za-z0-9._-]{1,64}", given)
         assert given != bad
-        assert (router.replica.requests[0].header("x-request-id") or "").startswith(given)
+        assert router.replica.requests[0].header("x-request-id") == f"{given}-0"
 
 
 @scenario
-async def test_a_good_request_id_from_a_trusted_peer_is_kept() -> None:
-    async with running(echo, trusted_proxies=("127.0.0.0/8",)) as router:
-        answer = await router.ask(request("/plain", "X-Request-Id: A.b_c-1"))
-        assert answer.header("x-request-id") == "A.b_c-1"
-        upstream = router.replica.requests[0].header("x-request-id") or ""
-        assert upstream.startswith("A.b_c-1")
-        assert upstream != "A.b_c-1"  # each attempt has a suffix of its own
+async def test_a_good_request_id_goes_back_and_into_the_log_and_no_further() -> None:
+    """Engines stop, find and mix up requests by their names."""
+    async with running(echo) as router:
+        names = set()
+        for _ in range(300):
+            answer = await router.ask(request("/plain", "X-Request-Id: A.b_c-1"))
+            assert answer.header("x-request-id") == "A.b_c-1"
+            upstream = router.replica.requests[-1].header("x-request-id") or ""
+            assert re.fullmatch("[0-9a-f]{32}-0", upstream)
+            names.add(upstream)
+        assert len(names) == 300
+        line = (await router.log(300))[-1]
+        assert (line["id"], f"{line['sent_as']}-0") == ("A.b_c-1", upstream)
+
+
+@scenario
+async def test_an_id_of_ours_is_the_engines_too() -> None:
+    async with running(echo) as router:
+        answer = await router.ask(request("/plain"))
+        given = answer.header("x-request-id")
+        assert router.replica.requests[-1].header("x-request-id") == f"{given}-0"
+        (line,) = await router.log(1)
+        assert line["id"] == given
+        assert "sent_as" not in line
 
 
 @scenario

@@ -421,13 +421,13 @@ async def test_the_owner_of_a_stored_response() -> None:
     table.add("a")
     replica = table.add("b")
     fleet = table.fleet
-    assert fleet.owner_of("resp_1") is None
+    assert fleet.owner_of("resp_1", "") is None
     fleet.owners.learn("resp_1", "b")
-    assert fleet.owner_of("resp_1") is replica
+    assert fleet.owner_of("resp_1", "") is replica
     take_down(table, replica)
-    assert refusal(lambda: fleet.owner_of("resp_1")).reason is Reason.NO_REPLICA
+    assert refusal(lambda: fleet.owner_of("resp_1", "")).reason is Reason.NO_REPLICA
     fleet.remove("b")
-    err = refusal(lambda: fleet.owner_of("resp_1"))
+    err = refusal(lambda: fleet.owner_of("resp_1", ""))
     assert (err.reason, err.status) == (Reason.STATE_LOST, 404)
     table.close()
 

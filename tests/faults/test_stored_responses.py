@@ -1,0 +1,81 @@
+"""A stored response is its maker's: another party is told that there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router.config.model import Keys
+from router.core.errors import Reason
+from tests.dispatch.test_keys_at_the_door import BEARER, OTHER, acme, file_of, umbrella
+from tests.harness.messages import json_response, post_json, request
+from tests.harness.replica import ReplicaConnection
+from tests.harness.running import Router, assert_error, running, scenario
+
+MADE = {"id": "resp_1", "object": "response", "status": "completed", "output": []}
+PATH = "/v1/responses"
+
+
+async def engine(connection: ReplicaConnection) -> None:
+    while await connection.recv_request():
+        await connection.send(json_response(MADE))
+
+
+def asked(*fields: str, **more: Any) -> bytes:
+    return post_json(PATH, {"model": "m", "input": "hi", "store": True} | more, *fields)
+
+
+async def reaches(router: Router, *fields: str) -> bool:
+    """Whether a party may show, continue and delete the response; all of it, or nothing."""
+    found = []
+    for message, method in (
+        (request(f"{PATH}/resp_1", *fields), "GET"),
+        (asked(*fields, previous_response_id="resp_1"), "POST"),
+        (request(f"{PATH}/resp_1", *fields, method="DELETE"), "DELETE"),
+    ):
+        answer = await router.ask(message, method)
+        if answer.status != 200:
+            assert_error(answer, Reason.STATE_LOST)
+        found.append(answer.status == 200)
+    assert len(set(found)) == 1, found
+    return found[0]
+
+
+@pytest.mark.parametrize("required", [True, False])
+@scenario
+async def test_of_one_key(tmp_path: Path, required: bool) -> None:
+    path = file_of(tmp_path, acme(), umbrella())
+    async with running(engine, keys=Keys(file=path, required=required)) as router:
+        assert (await router.ask(asked(BEARER), "POST")).status == 200
+        assert not await reaches(router, OTHER)
+        assert await reaches(router, BEARER)
+        if not required:
+            assert not await reaches(router)
+
+
+@scenario
+async def test_of_a_credential_that_nobody_checks() -> None:
+    async with running(engine) as router:
+        assert (await router.ask(asked(BEARER), "POST")).status == 200
+        assert not await reaches(router, OTHER)
+        assert not await reaches(router)
+        assert await reaches(router, BEARER)
+
+
+@scenario
+async def test_of_nobody() -> None:
+    async with running(engine) as router:
+        assert (await router.ask(asked(), "POST")).status == 200
+        assert await reaches(router)
+        assert await reaches(router, BEARER)
+
+
+@pytest.mark.parametrize("required", [True, False])
+@scenario
+async def test_of_before_the_start(tmp_path: Path, required: bool) -> None:
+    """Nobody can say whose it is."""
+    path = file_of(tmp_path, acme(), umbrella())
+    async with running(engine, keys=Keys(file=path, required=required)) as router:
+        assert await reaches(router, BEARER) != required
