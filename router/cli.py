@@ -96,7 +96,7 @@ def _add_serve(commands: Any) -> None:
     )
     serve.add_argument("--config", metavar="FILE", help="YAML configuration; flags override it")
     serve.add_argument(
-        "--listen", metavar="HOST:PORT", help="where clients connect (default: 0.0.0.0:8080)"
+        "--listen", metavar="[HOST:]PORT", help="where clients connect (default: 0.0.0.0:8080)"
     )
     serve.add_argument(
         "--admin",

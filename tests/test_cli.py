@@ -9,8 +9,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 from pathlib import Path
 
@@ -95,7 +97,8 @@ def test_check_imports_nothing_of_the_data_plane(file: Path) -> None:
         ([], "replicas: at least one is needed (--replica URL, or --emulate N)"),
         (["--replica", "gpu-1:8000"], "replicas[0].url: 'gpu-1:8000' has no scheme"),
         (["--replica", "http://a", "--replica", "http://A/"], "replicas[1].url: the same engine"),
-        (["--emulate", "1", "--listen", "8080"], "listen: '8080' has no port"),
+        (["--emulate", "1", "--listen", "gpu-1"], "listen: 'gpu-1' has no port"),
+        (["--emulate", "1", "--admin", "9901"], "admin: write 127.0.0.1:9901"),
         (["--emulate", "1", "--admin", "x:y"], "admin: 'y' is not a port"),
         (["--emulate", "1", "--policy", "best"], "routing.policy: unknown policy 'best'"),
         (["--emulate", "1", "--replica", "http://a"], "emulate.count: emulated engines replace"),
@@ -224,6 +227,50 @@ def test_the_first_event_says_version_and_build(served: Served) -> None:
     first = json.loads(served.end().splitlines()[0])
     assert (first["message"], first["version"]) == ("starting", version("hedgerow"))
     assert first["build"] == ("compiled" if is_compiled() else "pure Python")
+
+
+def test_it_is_not_ready_while_no_replica_is_up(served: Served) -> None:
+    served.process.send_signal(signal.SIGTERM)
+    lines = [json.loads(line) for line in served.end().splitlines()]
+    (listening,) = [line for line in lines if line["message"].startswith("listening")]
+    assert listening["message"] == "listening, and no replica is up"
+    assert listening["down"].startswith("127.0.0.1:9: ")
+    assert "refused" in listening["down"].lower()
+    assert listening["listen"] == f"127.0.0.1:{served.port}"
+    assert not [line for line in lines if line["message"] == "ready"]
+
+
+def test_it_is_ready_when_the_first_replica_comes_up(file: Path) -> None:
+    port = free_port()
+    file.write_text(
+        f"listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nreplicas: [http://127.0.0.1:{port}]\n"
+        "health: {interval_s: 0.1}\ndrain: {lame_duck_s: 60, grace_s: 60}\n"
+    )
+    command = [sys.executable, "-m", "router", "serve", "--config", str(file)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said: list[str] = []
+        give_up = threading.Timer(LIMIT_S, process.kill)
+        give_up.start()
+        try:
+            for line in process.stderr:
+                said.append(json.loads(line)["message"])
+                if said[-1].startswith("listening"):
+                    engine = ThreadingHTTPServer(("127.0.0.1", port), SimpleHTTPRequestHandler)
+                    threading.Thread(target=engine.serve_forever).start()
+                if said[-1] == "ready":
+                    break
+            engine.shutdown()
+            engine.server_close()
+            # Nobody is connected, so Ctrl-C waits for nobody: neither lame duck nor grace.
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=LIMIT_S)
+            assert process.returncode == 0
+        finally:
+            give_up.cancel()
+            process.kill()
+    assert said.index("listening, and no replica is up") < said.index("replica up")
+    assert said[-1] == "ready"
 
 
 def test_serve_keeps_the_old_configuration_when_the_new_one_is_broken(served: Served) -> None:

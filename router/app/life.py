@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from time import monotonic
 from typing import Any
@@ -27,6 +28,7 @@ from router.wire.client import ClientConnection
 
 BACKLOG = 4096
 _SETTLE_TURNS = 1000  # turns of the loop in which aborted connections report their end
+_NAMED = 8  # replicas that are down, in one event
 
 
 class App:
@@ -54,6 +56,9 @@ class App:
         self._emulated: EmulatedFleet | None = None
         self._emulated_replicas: tuple[ReplicaConfig, ...] = ()
         self._certificate: Certificate | None = None
+        self._open_files = 0
+        self._is_said = False  # that it is ready
+        self._is_alone = False  # it ends, and nobody has to be told
 
     # -- start --------------------------------------------------------------------------------
 
@@ -61,8 +66,8 @@ class App:
         """Build, probe the replicas once, listen. Raises OSError or ConfigError."""
         config = self.config
         log_event(logging.INFO, "starting", version=program_version(), build=build_kind())
-        open_files = raise_open_files()
-        self.parts = parts = Parts(config, self.metrics, self._rng, open_files)
+        self._open_files = raise_open_files()
+        self.parts = parts = Parts(config, self.metrics, self._rng, self._open_files)
         self.metrics.config_hash = config_hash(config)
         gauges = report.gauges(parts, lambda: self.ready()[0], lambda: self.draining)
         self._admin = Admin(self, Collector(self.metrics, gauges, parts.hedge_counts))
@@ -76,16 +81,31 @@ class App:
         except BaseException:
             await self.stop()
             raise
+        self._say_ready(at_start=True)
+        if not self._is_said:
+            # The fleet tells it a moment before the replica may be asked.
+            parts.on_up = partial(parts.loop.call_soon, self._say_ready)
+
+    def _say_ready(self, *, at_start: bool = False) -> None:
+        """Once, as soon as a replica is up; at the start also that none is, and why."""
+        parts, config = self.parts, self.config
+        if self._is_said or not (at_start or parts.fleet.ready):
+            return
+        self._is_said = bool(parts.fleet.ready)
+        away = [r for r in parts.fleet.replicas.values() if not r.health.up]
+        down = "; ".join(f"{r.id}: {r.health.why_down or 'no answer yet'}" for r in away[:_NAMED])
+        said: dict[str, Any] = {"down": down} if down else {}
         log_event(
-            logging.INFO,
-            "ready",
+            logging.INFO if self._is_said else logging.WARNING,
+            "ready" if self._is_said else "listening, and no replica is up",
             listen=f"{split_host_port(config.listen)[0]}:{self.port}",
             admin=f"{split_host_port(config.admin)[0]}:{self.admin_port}",
             replicas=len(parts.fleet.replicas),
             up=len(parts.fleet.ready),
             policy=config.routing.policy,
             classes=report.classes(parts),
-            open_files=open_files,
+            open_files=self._open_files,
+            **said,
         )
 
     async def _emulate(self, config: Config) -> None:
@@ -179,17 +199,20 @@ class App:
 
     # -- drain (AdminActions) -----------------------------------------------------------------
 
-    def drain(self) -> None:
-        """Finish what is under way, then set `drained`; again does nothing."""
+    def drain(self, *, by_hand: bool = False) -> None:
+        """Finish what is under way, then set `drained`; again does nothing. `by_hand`: at once
+        where no client is connected, for nobody balances over us then."""
         if not self.draining:
             self.draining = True
+            self._is_alone = by_hand and not any(self._under_way().values())
             log_event(logging.INFO, "draining", **self._under_way())
             self._drain_task = asyncio.ensure_future(self._drain())
 
     async def _drain(self) -> None:
         drain = self.config.drain
         # Whoever balances over us needs time to see readyz: the port still accepts.
-        await asyncio.sleep(drain.lame_duck_s)
+        if not self._is_alone:
+            await asyncio.sleep(drain.lame_duck_s)
         if self.parts.door is not None:
             self.parts.door.rest()
         if self._server is not None:

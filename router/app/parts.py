@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import logging
 import ssl
+from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -73,6 +74,7 @@ class Parts:
         self.metrics = metrics
         self.open_files = open_files
         self.loop = asyncio.get_running_loop()
+        self.on_up: Callable[[], object] | None = None  # told when a replica has come up
         self.sweeper = Sweeper(self.loop, failed)
         self.outbox = Outbox(self.loop)
         self.policies = Policies.of(config.routing)
@@ -219,8 +221,12 @@ class Parts:
     def _fleet_event(self, what: str, replica: Replica) -> None:
         if what == "ejected":
             self.metrics.ejections(replica.id)
-        why = {"why": replica.health.why} if what in ("ejected", "suspect") else {}
+        health = replica.health
+        said = {"ejected": health.why, "suspect": health.why, "down": health.why_down}.get(what)
+        why = {"why": said} if said else {}
         log_event(logging.WARNING, f"replica {what}", key=replica.id, replica=replica.id, **why)
+        if what == "up" and self.on_up is not None:
+            self.on_up()
 
 
 def keys_of(config: Config) -> tuple[KeyLine, ...]:

@@ -17,8 +17,8 @@ from router.observe import events
 def serve(config: Config, read_again: Callable[[], Config]) -> int:
     """Run a router until it is told to stop; the exit status.
 
-    SIGTERM and SIGINT drain, a second one stops at once; SIGHUP reloads. Raises OSError when an
-    address is not to be had.
+    SIGTERM and SIGINT drain, a second one stops at once, and so does SIGINT where no client is
+    connected; SIGHUP reloads. Raises OSError when an address is not to be had.
     """
     import uvloop
 
@@ -35,11 +35,11 @@ async def _serve(config: Config, read_again: Callable[[], Config]) -> int:
     app = App(config, read_again)
     await app.start()
 
-    def terminate() -> None:
+    def terminate(number: signal.Signals) -> None:
         if app.draining:
             app.drained.set()
         else:
-            app.drain()
+            app.drain(by_hand=number == signal.SIGINT)
 
     async def reload() -> None:
         try:
@@ -55,7 +55,7 @@ async def _serve(config: Config, read_again: Callable[[], Config]) -> int:
         task.add_done_callback(tasks.discard)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, terminate)
+        loop.add_signal_handler(number, terminate, number)
     loop.add_signal_handler(signal.SIGHUP, hang_up)
     # What exists now stays; the data plane makes no reference cycles that need finding often.
     gc.collect()

@@ -52,7 +52,10 @@ class ReplicaUrl:
 
 
 def split_host_port(text: str) -> tuple[str, int]:
-    """Split `127.0.0.1:8080`, `name:8080` or `[::1]:8080`; port 0 means any free one."""
+    """Split `127.0.0.1:8080`, `name:8080`, `[::1]:8080` or a bare port, which means every
+    interface; port 0 means any free one."""
+    if _PORT.match(text):
+        return "0.0.0.0", _parse_port(text, lowest=0)
     host, colon, port = text.rpartition(":")
     if not colon or not port or host.count("[") != host.count("]"):
         raise ValueError(f"{text!r} has no port; write HOST:PORT")

@@ -80,6 +80,8 @@ def _check_listeners(config: Config, problems: Problems) -> None:
         if problems.is_spoiled(path):
             continue
         try:
+            if path == "admin" and config.admin.isdigit():
+                raise ValueError(f"write 127.0.0.1:{config.admin}; not every interface is for it")
             found.append(split_host_port(getattr(config, path)))
         except ValueError as err:
             problems.add(path, str(err))

@@ -173,7 +173,10 @@ def _without_none(kind: Any) -> tuple[Any, bool]:
 
 
 def _hint(key: str, siblings: list[str], path: str) -> str:
-    """The key that was probably meant: the same word somewhere else, or a similar one here."""
+    """The key that was probably meant: nearly the same word here, the same somewhere else, or a
+    similar one here."""
+    if get_close_matches(key, siblings, n=1, cutoff=0.8):
+        return did_you_mean(key, siblings)
     elsewhere = [known for known in _all_paths(Config, "") if known.split(".")[-1] == key]
     if elsewhere and path != elsewhere[0]:
         return f"; did you mean {elsewhere[0]}?"

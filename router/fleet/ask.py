@@ -11,6 +11,7 @@ Must never: follow a redirect, inflate a compressed answer, or log.
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,11 +35,12 @@ Sink = Callable[[bytes], bool]  # takes a piece; False: too much
 
 
 class NoAnswer(Exception):
-    """A question that was not answered, in one word."""
+    """A question that was not answered, in one word; `detail`: in more, for people."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, detail: str = "") -> None:
         super().__init__(problem)
         self.problem: Problem = problem
+        self.detail = detail or problem
 
 
 class Asker:
@@ -169,9 +171,13 @@ def _in_one_word() -> Iterator[None]:
     try:
         yield
     except TimeoutError:
-        raise NoAnswer("timeout") from None
-    except (aiohttp.ClientConnectionError, OSError):
-        raise NoAnswer("refused") from None
+        raise NoAnswer("timeout", "no answer in time") from None
+    except aiohttp.ClientConnectorDNSError as err:
+        raise NoAnswer("refused", f"its name does not resolve: {err.os_error}") from None
+    except (aiohttp.ClientConnectionError, OSError) as err:
+        number = getattr(err, "errno", None)
+        detail = os.strerror(number).lower() if number else str(err) or type(err).__name__
+        raise NoAnswer("refused", detail[:200]) from None
     except (aiohttp.ClientError, ValueError):
         raise NoAnswer("garbage") from None
 

@@ -99,6 +99,7 @@ class Health:
         "up",
         "warm_since",
         "why",
+        "why_down",
         "zombie",
     )
 
@@ -120,7 +121,8 @@ class Health:
         self.busy_since = 0.0  # when it was last found to be busy, ...
         self.busy_until = 0.0  # ... and until when it is spared for that
         self.refusals = 0  # pauses in a row of a length that was ours to choose, for the doubling
-        self.why = ""  # the reason of the last suspicion or ejection, for people
+        self.why = ""  # the reason of the last suspicion or ejection, for people ...
+        self.why_down = ""  # ... and what the last probe found wrong; "": nothing
 
     @property
     def known_dead(self) -> bool:

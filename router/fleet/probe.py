@@ -115,13 +115,16 @@ class Prober:
 
     async def _probe(self, replica: Replica, *, is_due: bool) -> bool:
         """One probe, told to the fleet. False: its model list is still to be asked for."""
-        good = await self._is_well(replica)
+        why = await self._unwell(replica)
+        good = not why
         entries: Entries | None = None
         if good and not replica.health.up and replica.config.models is None:
             # Another model may be served there than before, so its list comes first.
             entries = await self._read_models(replica)
             good = entries is not None or len(self._fleet.replicas) == 1
+            why = "it does not list its models"
             is_due = False
+        replica.health.why_down = "" if good else why
         self._fleet.probed(replica, good, at_start=self._at_start)
         if good and is_due:
             entries = await self._read_models(replica)
@@ -133,23 +136,27 @@ class Prober:
         # One that has just begun to fail is asked sooner.
         return pause if replica.health.probe_streak >= 0 else min(pause, 1.0)
 
-    async def _is_well(self, replica: Replica) -> bool:
+    async def _unwell(self, replica: Replica) -> str:
+        """What is wrong with the replica, for people; "": nothing is."""
         rules = self._rules
         if rules.path is not None:
-            return 200 <= await self._status(replica, rules.path, rules.timeout_s) < 400
-        status = 0
+            status, problem = await self._status(replica, rules.path, rules.timeout_s)
+            return "" if 200 <= status < 400 else problem
+        status, problem = 0, ""
         for check in (*_engine(replica).health, _MODELS_CHECK):
-            status = await self._status(replica, check.path, max(rules.timeout_s, check.timeout_s))
+            timeout_s = max(rules.timeout_s, check.timeout_s)
+            status, problem = await self._status(replica, check.path, timeout_s)
             if check.decides(status):
                 break
-        return 0 < status < 500
+        return "" if 0 < status < 500 else problem
 
-    async def _status(self, replica: Replica, path: str, timeout_s: float) -> int:
-        """The status of a GET, 0 if there is none."""
+    async def _status(self, replica: Replica, path: str, timeout_s: float) -> tuple[int, str]:
+        """The status of a GET, 0 if there is none, and what that says where it is no good one."""
         try:
-            return await self._asker.get(replica, path, timeout_s)
-        except NoAnswer:
-            return 0
+            status = await self._asker.get(replica, path, timeout_s)
+        except NoAnswer as none:
+            return 0, f"{path}: {none.detail}"
+        return status, f"{path} answered {status}"
 
     async def _read_models(self, replica: Replica) -> Entries | None:
         """Learn /v1/models, and say what was learned: nothing from an engine that has no such list.

@@ -21,6 +21,7 @@ from router.config.address import (
         ("[0:0::0001]:80", ("::1", 80)),
         ("Gpu-1.Example:0", ("gpu-1.example", 0)),
         ("my_service:65535", ("my_service", 65535)),
+        ("13070", ("0.0.0.0", 13070)),
     ],
 )
 def test_a_listening_address_is_split(text: str, expected: tuple[str, int]) -> None:

@@ -281,6 +281,7 @@ def test_one_mistake_gives_one_line(text: str, problem: str) -> None:
             "replicas[0].kv_events.endpoint: must be tcp://host:port",
         ),
         ("[{ur: 'http://a', url: 'http://a'}]", "replicas[0].ur: unknown key; did you mean url?"),
+        ("[{url: 'http://a', model: m}]", "replicas[0].model: unknown key; did you mean models?"),
     ],
 )
 def test_a_bad_fleet_is_named(replicas: str, problem: str) -> None:
