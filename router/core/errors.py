@@ -51,6 +51,7 @@ class Reason(StrEnum):
     UPGRADE_NOT_SERVED = "upgrade_not_served"
     EXPECTATION_FAILED = "expectation_failed"
     VERSION_NOT_SUPPORTED = "version_not_supported"
+    HTTP2_NOT_SERVED = "http2_not_served"  # spoken without asking (prior knowledge)
     TARGET_TOO_LONG = "target_too_long"
     HEAD_TOO_LARGE = "head_too_large"
     BODY_TOO_LARGE = "body_too_large"
@@ -124,6 +125,7 @@ STATUS: dict[Reason, int] = {
     Reason.UPGRADE_NOT_SERVED: 426,
     Reason.EXPECTATION_FAILED: 417,
     Reason.VERSION_NOT_SUPPORTED: 505,
+    Reason.HTTP2_NOT_SERVED: 505,
     Reason.TARGET_TOO_LONG: 414,
     Reason.HEAD_TOO_LARGE: 431,
     Reason.BODY_TOO_LARGE: 413,

@@ -20,6 +20,10 @@ STATUS_LINE[499] = b"HTTP/1.1 499 Client Closed Request\r\n"
 ALLOW: Final = b"allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
 
 
+# RFC 9113: an empty SETTINGS frame, which has to come first, and GOAWAY with HTTP_1_1_REQUIRED.
+_GOAWAY: Final = bytes.fromhex("000000 04 00 00000000 000008 07 00 00000000 00000000 0000000d")
+
+
 def date() -> bytes:
     """The time for a Date field."""
     return formatdate(usegmt=True).encode("ascii")
@@ -65,6 +69,8 @@ def error_response(
     family: int = shapes.OPENAI,
 ) -> bytes:
     """A whole error response. `family`: see `error_shapes`."""
+    if err.reason is Reason.HTTP2_NOT_SERVED:
+        return _GOAWAY
     extra = b""
     if err.reason is Reason.METHOD_NOT_ALLOWED:
         extra = ALLOW

@@ -352,6 +352,8 @@ class RequestReader:
             raise RouterError(Reason.BAD_REQUEST, "the request line is not three words")
         method, target, version = parts
         if version not in (b"HTTP/1.1", b"HTTP/1.0"):
+            if line == b"PRI * HTTP/2.0":
+                raise RouterError(Reason.HTTP2_NOT_SERVED, "HTTP/2 is not served; use HTTP/1.1")
             raise RouterError(Reason.VERSION_NOT_SUPPORTED, "only HTTP/1.0 and HTTP/1.1 are served")
         if method not in METHODS:
             if method in _NOT_ALLOWED:

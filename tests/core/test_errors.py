@@ -21,6 +21,7 @@ def test_a_server_error_is_never_blamed_on_the_client(reason: Reason) -> None:
         Reason.BAD_TRANSFER_ENCODING,
         Reason.METHOD_UNKNOWN,
         Reason.VERSION_NOT_SUPPORTED,
+        Reason.HTTP2_NOT_SERVED,
         Reason.LOOP,
     }
     assert (source_of(reason) is Source.CLIENT) == (reason in asked_wrongly)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
@@ -32,8 +33,24 @@ async def test_it_is_refused(name: str) -> None:
         await client.send_pieces([PROTOCOLS[name]])
         await client.expect_close()
         seen = bytes(client.received)
-        assert seen == b"" or seen.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 5")), seen
+        refusals = (b"HTTP/1.1 400 ", b"HTTP/1.1 5", b"\x00\x00\x00\x04")  # a frame of HTTP/2
+        assert seen == b"" or seen.startswith(refusals), seen
         assert not seen.startswith(b"HTTP/1.1 500 ")
         assert not router.replica.requests
         assert len(router.lines()) <= 1
         assert (await router.ask(chat())).status == 200
+
+
+@scenario
+async def test_http2_by_prior_knowledge_is_refused_in_its_own_words() -> None:
+    """curl is told to use HTTP/1.1 (GOAWAY), and does not say that the reply was empty."""
+    async with running(json_ok) as router:
+        url = f"http://127.0.0.1:{router.port}/v1/models"
+        process = await asyncio.create_subprocess_exec(
+            *("curl", "-sS", "-v", "--http2-prior-knowledge", url), stderr=asyncio.subprocess.PIPE
+        )
+        assert process.stderr is not None
+        said = (await process.stderr.read()).decode()
+        assert await process.wait() != 52, said  # an empty reply
+        assert "GOAWAY" in said or "HTTP_1_1_REQUIRED" in said, said
+        assert (await router.log(1))[0]["reason"] == "http2_not_served"
