@@ -51,6 +51,9 @@ class _Nobody:
     def on_data(self, conn: ReplicaConnection) -> None:
         conn.reader.parts.clear()
 
+    def on_sent(self) -> None:
+        pass
+
     def on_lost(self, conn: ReplicaConnection, reason: Reason, detail: str) -> None:
         pass
 

@@ -43,7 +43,7 @@ from router.fleet.dialects import UNKNOWN
 from router.fleet.kv_events.chains import TokenChains
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
-from router.intake.body import may_be_large, read_fields, watch
+from router.intake.body import is_form, may_be_large, read_fields, watch
 from router.intake.fields import MAX_SESSION, Fields, Unread
 from router.intake.flow import with_steps
 from router.intake.keys import Key
@@ -203,6 +203,8 @@ class Dispatcher:
                 head.content_encoding,
                 head.watch,
             )
+            if not route.is_known:
+                fields.priority = fields.service_tier = None  # another API's, if anything
         if fields.model is None and head.model is not None:
             fields.model = head.model.decode("utf-8", "replace")[:256]
         tenants = self.tenants
@@ -217,7 +219,7 @@ class Dispatcher:
         if key is not None and (is_inference or (route.kind == "other" and head.has_body)):
             check_model(key, fields.model)
         if type(fields) is Unread:  # `isinstance` asks its metaclass
-            tenants.check_read(key, fields, is_inference=is_inference)
+            tenants.check_read(key, fields, is_inference=is_inference and route.is_known)
         exchange = Exchange(
             self,
             client,
@@ -357,7 +359,10 @@ class Dispatcher:
         """What routing wants to know of a prompt: its prefix, its size, whose it is."""
         view = exchange.view
         exchange.hedges_as = self._hedges_as(exchange, head, fields, body_bytes)
-        if body_bytes < self._prefix.block_bytes:
+        if not exchange.route.is_known:
+            if type(fields) is not Unread and not is_form(head.content_type):
+                view.prompt_tokens = body_bytes // 4  # JSON, most of it text
+        elif body_bytes < self._prefix.block_bytes:
             view.prompt_tokens = body_bytes // 4  # no block is full, and little depends on it
         elif self._prefix.enabled:
             tenant = b""
@@ -386,7 +391,7 @@ class Dispatcher:
         """The class by which a second copy may go. "": it would do harm, or nobody wants it."""
         asked = head.hedge
         is_urgent = exchange.priority in self._hedged
-        if asked is None and not is_urgent:
+        if (asked is None and not is_urgent) or not exchange.route.is_known:
             return ""
         config = self.config
         rules = config.hedging

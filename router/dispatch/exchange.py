@@ -265,9 +265,14 @@ class Exchange:
         return self._broke_at or self.reply.wait_due - self.reply.gap_s
 
     def release_body(self) -> None:
-        """It is too large to be kept for another attempt."""
+        """It is not kept for another attempt. Until it has left it is in memory all the same."""
         self.body = None
-        self._client.release_body()
+        self.body_sent()
+
+    def body_sent(self) -> None:
+        """A replica has read most of what it was sent."""
+        if self.body is None and not self._done and not self.race.is_sending:
+            self._client.release_body()
 
     def abort(self, replica: Replica, rid: bytes, conn: ReplicaConnection) -> None:
         """An attempt is given up that its engine may not give up by itself."""
@@ -388,6 +393,8 @@ class Exchange:
             ttft_s = now - attempt.began
         self.reply.progress = replica.progress
         d.fleet.showed_content(replica, now, attempt.began, ttft_s, attempt.tokens, leg.is_alone)
+        if not self.route.is_known:
+            return
         d.chooser.shown(self.view, replica, attempt.held, ttft_s)
         d.hedger.shown(self.view, attempt, replica, bool(self.fields.stream), now)
 

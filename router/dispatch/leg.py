@@ -123,6 +123,9 @@ class Leg:
         self.conn = None
         self._race.failed(self, reason, reused=conn.reused, received=conn.received)
 
+    def on_sent(self) -> None:
+        self._exchange.body_sent()
+
     def on_data(self, conn: ReplicaConnection) -> None:
         reader = conn.reader
         reply = self._reply

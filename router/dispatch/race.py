@@ -99,7 +99,8 @@ class Race:
         attempt, replica = leg.attempt, leg.replica
         due = NEVER
         x = self._x
-        if not attempt.index and x.route.inference and not x.route.light:
+        route = x.route
+        if not attempt.index and route.inference and route.is_known and not route.light:
             due = self._d.hedger.dispatched(
                 x.view,
                 attempt,
@@ -109,7 +110,8 @@ class Race:
                 bool(x.fields.stream),
                 attempt.began,
             )
-        leg.start(fresh)
+        # A stale connection would be found out by what cannot be sent again.
+        leg.start(fresh or not route.is_known)
         if due != NEVER:
             self._await_hedge(due, attempt.began)
 
@@ -143,6 +145,11 @@ class Race:
         self.legs.append(leg)
         return leg
 
+    @property
+    def is_sending(self) -> bool:
+        """Whether the body, or a part of it, still waits to be read by a replica."""
+        return any(leg.conn is not None and leg.conn.is_sending for leg in self.legs)
+
     def send(self, leg: Leg, conn: ReplicaConnection) -> None:
         """A leg has its connection."""
         leg.conn = conn
@@ -151,8 +158,8 @@ class Race:
         x = self._x
         x.unreached_since = 0.0
         send(x, leg, conn)
-        if x.body_bytes > x.limits.retry_body:
-            x.release_body()  # too large to keep for another attempt
+        if x.body_bytes > x.limits.retry_body or not x.route.is_known:
+            x.release_body()  # too large to keep, or nobody knows what a second time would do
 
     # -- hedging ------------------------------------------------------------------------------
 

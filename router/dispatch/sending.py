@@ -39,7 +39,7 @@ def send(exchange: Exchange, leg: Leg, conn: ReplicaConnection) -> None:
     common = exchange.common
     edited = leg.rest  # a continuation's body; else None: as the client wrote it
     told = NOTHING
-    if client_body and exchange.route.inference:
+    if client_body and exchange.route.inference and exchange.route.is_known:
         told = _tell_priority(exchange, leg)
     if exchange.has_priority:
         edited = without(edited or client_body) or edited

@@ -76,7 +76,7 @@ def may_be_large(size: int | None) -> bool:
 
 def watch(route: Route, size: int | None, content_type: bytes | None) -> LargeBody | None:
     """What is to be fed with a body that may be large, as it comes; None: it is no JSON."""
-    if route.body == MULTIPART or _is_form(content_type):
+    if route.body == MULTIPART or is_form(content_type):
         return None
     return LargeBody(_WANTED_MEMBERS, is_large=size is not None)
 
@@ -88,7 +88,7 @@ def _read(
     content_type: bytes | None,
     large: LargeBody | None,
 ) -> Fields:
-    if route.body == MULTIPART or (route.body == ANY and _is_form(content_type)):
+    if route.body == MULTIPART or (route.body == ANY and is_form(content_type)):
         fields = _from_form(b"".join(body), content_type)
     elif size > SCAN_ABOVE:
         fields = _from_members(large)
@@ -104,7 +104,7 @@ def _read(
     return fields
 
 
-def _is_form(content_type: bytes | None) -> bool:
+def is_form(content_type: bytes | None) -> bool:
     return content_type is not None and content_type[:9].lower() == b"multipart"
 
 

@@ -31,6 +31,9 @@ class Route(NamedTuple):
     repeatable: bool  # may be sent again after it may have been executed (dispatch/retry)
     light: bool = False  # uses no GPU: it never waits in the queue, and counts as no load
     streams_events: bool = False  # a stream that is asked for comes as events, from every engine
+    # What its body's members mean is known. Else it counts and waits like inference, and is never
+    # edited, hedged or sent a second time.
+    is_known: bool = True
 
 
 KINDS: Final = (
@@ -99,6 +102,7 @@ POSTS: Final[dict[bytes, Route]] = {
 
 MODELS: Final = Route("models", False, ANY, True, light=True)
 OTHER: Final = Route("other", False, ANY, False)
+UNKNOWN: Final = Route("other", True, ANY, False, is_known=False)  # POST: work, for all we know
 OTHER_SAFE: Final = Route("other", False, ANY, True, light=True)  # GET, HEAD, OPTIONS
 STORED: Final = Route("responses", False, ANY, True, light=True)  # GET /v1/responses/{id}
 STORED_CHANGE: Final = Route("responses", False, ANY, False)  # DELETE, POST …/cancel
@@ -213,7 +217,8 @@ def classify(method: bytes, target: bytes, allowed: frozenset[bytes]) -> tuple[R
     path = target.partition(b"?")[0]
     plain = _plain(path)
     lower = plain.lower()
-    if (lower in CONTROL or lower.startswith(CONTROL_BELOW)) and plain not in allowed:
+    is_control = lower in CONTROL or lower.startswith(CONTROL_BELOW)
+    if is_control and plain not in allowed:
         raise RouterError(Reason.NOT_FOUND, "this path is not served here")
     if plain in _BATCH_PATHS or plain.startswith(_BATCHES_BELOW):
         return BATCHES, plain
@@ -223,7 +228,7 @@ def classify(method: bytes, target: bytes, allowed: frozenset[bytes]) -> tuple[R
             return route, plain
         if plain.startswith(STORED_PREFIX):
             return STORED_CHANGE, plain
-        return OTHER, plain
+        return (OTHER if is_control else UNKNOWN), plain
     safe = method in (b"GET", b"HEAD", b"OPTIONS")
     if plain == MODELS_PATH or plain.startswith(b"/v1/models/"):
         return MODELS, plain

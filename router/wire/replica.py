@@ -31,6 +31,9 @@ _JOINED: Final = 64 * 1024
 class Owner(Protocol):
     """Who sent a request over a connection."""
 
+    def on_sent(self) -> None:
+        """`is_sending` has ended: little of what was sent has not left."""
+
     def on_data(self, conn: ReplicaConnection) -> None:
         """`conn.reader` has something new."""
 
@@ -46,6 +49,7 @@ class ReplicaConnection(asyncio.Protocol):
         "_pauses",
         "deadline",
         "expires",
+        "is_sending",
         "owner",
         "pool",
         "reader",
@@ -64,6 +68,7 @@ class ReplicaConnection(asyncio.Protocol):
         self.expires = NEVER  # its age limit
         self.uses = 0  # requests sent so far; more than one: the connection was reused
         self.received = False  # a byte of the present response has come
+        self.is_sending = False  # much of the request waits for the replica to read
         self._pauses = 0
         self._lost = False
 
@@ -123,6 +128,14 @@ class ReplicaConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
+
+    def pause_writing(self) -> None:
+        self.is_sending = True
+
+    def resume_writing(self) -> None:
+        self.is_sending = False
+        if self.owner is not None:
+            self.owner.on_sent()
 
     def data_received(self, data: bytes) -> None:
         owner = self.owner

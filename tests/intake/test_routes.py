@@ -21,6 +21,7 @@ from router.intake.routes import (
     POSTS,
     STORED,
     STORED_CHANGE,
+    UNKNOWN,
     Route,
     classify,
 )
@@ -97,8 +98,12 @@ def test_odd_characters_pass(path: bytes) -> None:
 def test_everything_else_passes(path: bytes) -> None:
     assert classify(b"GET", path, NONE) == (OTHER_SAFE, path)
     assert classify(b"HEAD", path, NONE) == (OTHER_SAFE, path)
-    assert classify(b"POST", path, NONE) == (OTHER, path)
+    assert classify(b"POST", path, NONE) == (UNKNOWN, path)
     assert classify(b"DELETE", path, NONE) == (OTHER, path)
+
+
+def test_control_does_not_wait_like_work() -> None:
+    assert classify(b"POST", b"/sleep", frozenset({b"/sleep"})) == (OTHER, b"/sleep")
 
 
 TRICKS = [

@@ -54,6 +54,9 @@ class Owner:
     def on_data(self, conn: ReplicaConnection) -> None:
         assert conn is self.conn
 
+    def on_sent(self) -> None:
+        pass
+
     def on_lost(self, conn: ReplicaConnection, reason: Reason, detail: str) -> None:
         assert conn is self.conn
         self.lost.append(reason)

@@ -1,0 +1,115 @@
+"""A POST to a path that nobody knows may be work like any other: it waits, counts and is limited,
+and is neither edited, nor copied, nor sent a second time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router.config.model import Keys, Priority
+from router.core.errors import Reason
+from tests.app.pages import page
+from tests.dispatch.test_keys_at_the_door import BEARER, acme, file_of
+from tests.dispatch.test_line import ONE, Turnstile, queue, send, waiting
+from tests.harness.behaviours import echo, fin_after_request, in_turn, json_ok
+from tests.harness.messages import post_json
+from tests.harness.replica import eventually
+from tests.harness.running import assert_error, running, scenario
+
+PATHS = ["/v1/chat/completions/batch", "/vertex_generate", "/api/embed", "/v1/images/generations"]
+BODY: dict[str, Any] = {"model": "m", "input": "hello", "stream": False}
+
+
+@pytest.mark.parametrize("path", PATHS)
+@scenario
+async def test_it_waits_in_the_queue(path: str) -> None:
+    turnstile = Turnstile()
+    async with running(turnstile, replica=ONE, queue=queue()) as router:
+        first = await send(router, "first", queued=False)
+        client = await router.client()
+        await client.send(post_json(path, BODY | {"tag": "unknown"}))
+        await eventually(lambda: waiting(router) == 1, "it waits")
+        turnstile.open(2)
+        for one in (first, client):
+            assert (await one.recv_response()).status == 200
+        assert turnstile.tags == ["first", "unknown"]
+
+
+def test_it_counts_for_the_limits_and_the_usage_of_its_key(tmp_path: Path) -> None:
+    @scenario
+    async def story() -> None:
+        keys = Keys(file=file_of(tmp_path, acme(requests_per_minute=4)))
+        async with running(json_ok, keys=keys) as router:
+            for path in PATHS:
+                assert (await router.ask(post_json(path, BODY, BEARER), "POST")).status == 200
+            answer = await router.ask(post_json("/v1/unknown", BODY, BEARER), "POST")
+            assert_error(answer, Reason.KEY_REQUESTS)
+            (told,) = (await page(router, "/usage"))["tenants"]
+            assert told["tenant"] == "acme"
+            assert (
+                sum(used["requests"] for used in told["classes"].values()) == 5
+            )  # the refused one, too
+
+    story()
+
+
+def test_its_tokens_are_estimated_by_its_size(tmp_path: Path) -> None:
+    @scenario
+    async def story() -> None:
+        keys = Keys(file=file_of(tmp_path, acme(tokens_per_minute=1000)))
+        async with running(json_ok, keys=keys) as router:
+            large = BODY | {"input": "x" * 8000}
+            asked = post_json("/v1/images/generations", large, BEARER)
+            assert (await router.ask(asked, "POST")).status == 200
+            answer = await router.ask(asked, "POST")
+            assert_error(answer, Reason.KEY_TOKENS)
+
+    story()
+
+
+@scenario
+async def test_it_goes_on_as_it_came() -> None:
+    """Neither a priority nor anything else is written into it, and its own is not understood."""
+    async with running(echo, replica={"engine": "vllm"}) as router:
+        body = {"priority": {"of": "another API"}, "service_tier": 5, "stream_options": 1}
+        answer = await router.ask(post_json("/v1/images/generations", BODY | body), "POST")
+        assert answer.status == 200
+        assert json.loads(answer.json()["body"]) == BODY | body
+
+
+@pytest.mark.parametrize("reused", [False, True])
+@scenario
+async def test_it_is_sent_once(reused: bool) -> None:
+    """Lost, refused by a busy engine, or on a connection that had gone stale: nobody knows what a
+    second time would do."""
+    path = "/v1/images/generations"
+    first = in_turn(json_ok, then=fin_after_request) if reused else fin_after_request
+    async with running(first, json_ok, policy="round_robin") as router:
+        sent = 8
+        answers = [(await router.ask(post_json(path, BODY), "POST")).status for _ in range(sent)]
+        assert set(answers) <= {200, 502}
+        assert 502 in answers
+        asked = [r for each in router.replicas for r in each.requests if r.method == "POST"]
+        assert len(asked) == sent
+
+
+@scenario
+async def test_it_is_not_hedged() -> None:
+    rules = Priority(ceiling="critical")
+    async with running(json_ok, json_ok, priority=rules) as router:
+        for _ in range(20):
+            asked = post_json("/v1/images/generations", BODY, "x-priority: critical", "x-hedge: on")
+            assert (await router.ask(asked, "POST")).status == 200
+        found = [r for each in router.replicas for r in each.requests if r.method == "POST"]
+        assert len(found) == 20
+
+
+@scenario
+async def test_urgency_by_header_and_a_model_that_is_named() -> None:
+    async with running(json_ok) as router:
+        await router.ask(post_json("/vertex_generate", BODY, "x-priority: low"), "POST")
+        (line,) = await router.log(1)
+        assert (line["class"], line["model"], line["kind"]) == ("low", "m", "other")
