@@ -147,6 +147,9 @@ class Pool:
         while idle and not fresh:
             conn = idle.pop()
             if not conn.transport.is_closing():
+                if conn.has_news():
+                    conn.cancel()
+                    continue
                 self._count_reuse()
                 return conn
         if self._closed:

@@ -2,7 +2,8 @@
 
 Rules:
 1. One owner or none. Without an owner the connection is idle in its pool, and any event, a byte, a
-   FIN, a reset, makes it unusable: unsolicited bytes are never the next answer.
+   FIN, a reset, makes it unusable: unsolicited bytes are never the next answer. Before it is used
+   again the kernel is asked for what the event loop has not told yet (`has_news`).
 2. The owner hears `on_data` once per read, after the bytes were framed; it looks at the reader.
 3. After `cancel()` nothing of this connection reaches the owner any more.
 
@@ -12,6 +13,8 @@ Must never: retry, choose, write to a client.
 from __future__ import annotations
 
 import asyncio
+import select
+from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -45,6 +48,7 @@ class ReplicaConnection(asyncio.Protocol):
     """One connection of a pool."""
 
     __slots__ = (
+        "_look",
         "_lost",
         "_pauses",
         "deadline",
@@ -71,6 +75,7 @@ class ReplicaConnection(asyncio.Protocol):
         self.is_sending = False  # much of the request waits for the replica to read
         self._pauses = 0
         self._lost = False
+        self._look: Callable[[int], list[tuple[int, int]]] | None = None
 
     # -- what the owner uses ------------------------------------------------------------------
 
@@ -128,6 +133,17 @@ class ReplicaConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
+        sock = transport.get_extra_info("socket")
+        # Over TLS bytes may come that are none of an answer's: a ticket, a change of keys.
+        if sock is not None and transport.get_extra_info("ssl_object") is None:
+            watch = select.poll()
+            watch.register(sock.fileno(), select.POLLIN)
+            self._look = watch.poll
+
+    def has_news(self) -> bool:
+        """Whether something has come to an idle connection that nobody has read yet: bytes or an
+        end. What comes a moment after its next request was sent cannot be told from its answer."""
+        return self._look is not None and len(self._look(0)) > 0
 
     def pause_writing(self) -> None:
         self.is_sending = True

@@ -45,3 +45,29 @@ async def test_it_is_closed_and_never_parsed(data: bytes, together: bool) -> Non
             await sent.wait()
         assert len(router.replica.sessions) == 2
         assert {line["reason"] for line in await router.log(2)} == {"ok"}
+
+
+@scenario
+async def test_bytes_that_the_loop_has_not_read_yet() -> None:
+    """They come in the very turn in which the connection is used again."""
+
+    async def behave(connection: ReplicaConnection) -> None:
+        assert await connection.recv_request()
+        await connection.send(completion())
+        late.append(connection)
+        await connection.expect_close()
+
+    late: list[ReplicaConnection] = []
+    async with running(
+        in_turn(behave, then=json_ok), quiet_control_plane="one connection"
+    ) as router:
+        client = await router.client()
+        await client.send(chat())
+        assert (await client.recv_response()).status == 200
+        (pool,) = [r.pool for r in router.app.parts.fleet.replicas.values()]
+        (conn,) = pool._idle
+        late[0].sock.sendall(POISON)
+        assert conn.has_news()
+        client.sock.sendall(chat())
+        answer = await client.recv_response()
+        assert answer.json()["id"] == "chatcmpl-1"
