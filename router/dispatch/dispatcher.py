@@ -153,13 +153,13 @@ class Dispatcher:
             door, target = door_of(head.target)
             if door >= 0:
                 head.door, head.target = door, target
-                head.route = classify(head.method, target, self._allowed)
+                head.route = found = classify(head.method, target, self._allowed)
         if found[0] is BATCHES and self._has_door():
             if self.closing:
                 raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
             head.passes = True
         elif head.has_body and may_be_large(head.content_length) and head.method == b"POST":
-            head.watch = watch(head.route[0], head.content_length, head.content_type)
+            head.watch = watch(found[0], head.content_length, head.content_type)
 
     def relieve(self, client: ClientConnection, head: RequestHead, body_bytes: int) -> bool:
         line, tenants = self.line, self.tenants

@@ -28,6 +28,17 @@ from tests.harness.running import scenario
 
 
 @scenario
+async def test_a_base_url_that_names_a_priority_leads_to_the_same_door(tmp_path: Path) -> None:
+    async with open_door(tmp_path, json_ok) as router, sdk(router) as client:
+        by_priority = client.with_options(base_url=f"http://127.0.0.1:{router.port}/v1/batch")
+        batch = await submit(by_priority, numbered(3))
+        assert (await until(client, batch.id)).status == "completed"
+        assert {r.target for r in router.replica.requests if r.method == "POST"} == {
+            "/v1/chat/completions"
+        }
+
+
+@scenario
 async def test_a_batch_from_upload_to_results(tmp_path: Path) -> None:
     async with open_door(tmp_path / "b", json_ok) as router, sdk(router) as client:
         file = await client.files.create(file=("in.jsonl", numbered(30)), purpose="batch")
