@@ -39,6 +39,7 @@ from router.dispatch.retry import Budget
 from router.dispatch.tenants import Tenants, check_model, may_hedge, models_of
 from router.dispatch.token_ids import TokenIds
 from router.dispatch.upstream_head import common_lines
+from router.dispatch.usage import UNKNOWN as UNKNOWN_USAGE
 from router.fleet.dialects import UNKNOWN
 from router.fleet.kv_events.chains import TokenChains
 from router.fleet.replica import Replica
@@ -423,7 +424,8 @@ class Dispatcher:
         replica = exchange.answered_by
         entry = exchange.entry
         if entry is not None:
-            entry.leave(exchange.usage, replica is not None, now)
+            usage = exchange.usage
+            entry.leave(usage, replica is not None or usage is not UNKNOWN_USAGE, now)
             if line is not None:
                 line.wake()
         if exchange.flow.within and replica is not None:

@@ -30,7 +30,7 @@ from router.dispatch.messages import MESSAGES
 from router.dispatch.race import Race
 from router.dispatch.reply import Reply
 from router.dispatch.tenants import Entry, models_of
-from router.dispatch.usage import UNKNOWN, UsageTap
+from router.dispatch.usage import UNKNOWN, Usage, UsageTap
 from router.fleet.cadence import Cadence
 from router.fleet.owners import response_id
 from router.fleet.replica import Replica
@@ -68,6 +68,7 @@ class Exchange:
         "_total_due",
         "_waited_s",
         "_waits_since",
+        "_worked",
         "aborter",
         "answered_by",
         "arrived",
@@ -174,6 +175,7 @@ class Exchange:
         self.first_at = 0.0
         self.answered_by: Replica | None = None  # whose content went to the client
         self.usage = UNKNOWN  # how many tokens it took; known when it is over
+        self._worked = UNKNOWN  # ... and was estimated to take, as its client left
         self.asks_for_usage: bool = dispatcher.config.usage.inject
         # Names its attempts, so that their engines can be told to stop; None: it cannot be named.
         self.aborter: Aborter | None = None
@@ -450,6 +452,7 @@ class Exchange:
     def outlived(self) -> None:
         """Its client has no use for an answer any more."""
         reason = Reason.DEADLINE_PASSED
+        self._estimate_work()
         self.answer(RouterError(reason, MESSAGES[reason], retry_after_s=1))
 
     def answer(self, err: RouterError) -> None:
@@ -526,8 +529,28 @@ class Exchange:
     def client_gone(self, reason: Reason) -> None:
         """In the same callback in which it left: the engine must not work for nobody."""
         if not self._done:
+            self._estimate_work()
             self._cancel(reason)
             self._finish(reason, monotonic())
+
+    def _estimate_work(self) -> None:
+        """Its client leaves in the middle of a whole answer: what an engine has done for it until
+        now, from how fast that engine usually is. A stream says it by itself."""
+        if self.answered_by is not None or not self._is_whole:
+            return
+        now = monotonic()
+        for leg in self.race.legs:
+            if leg.conn is None:
+                continue  # nothing was sent
+            replica = leg.replica
+            output = 0.0
+            pace_s = replica.cadence_s or replica.tpot_s
+            if pace_s:
+                busy_s = now - leg.attempt.began - replica.progress.first_s
+                most = self.fields.output_tokens
+                output = min(max(0.0, busy_s / pace_s), 1e6 if most is None else most)
+            self._worked = Usage(self.view.prompt_tokens, int(output), None, False)
+            return
 
     def _stop_cadence(self, now: float) -> None:
         """The stream ends, or its client no longer lets it go on."""
@@ -610,7 +633,8 @@ class Exchange:
         self._done = True
         self._stop_cadence(now)
         if self.route.inference:
-            self.usage = self.reply.usage(is_whole)
+            usage = self.reply.usage(is_whole)
+            self.usage = self._worked if usage is UNKNOWN else usage
         if self.reply.continuation is not None:
             self.reply.continuation.close()
         self.body = None

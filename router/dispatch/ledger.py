@@ -181,8 +181,8 @@ class Ledger:
         usage, key = exchange.usage, exchange.key
         prompt = output = cached = 0
         # What broke off is counted as far as it came; of a refusal nobody has told anything.
-        has_used = exchange.answered_by is not None and (
-            usage is not UNKNOWN or reason is Reason.OK
+        has_used = usage is not UNKNOWN or (
+            exchange.answered_by is not None and reason is Reason.OK
         )
         if has_used:
             told = usage.prompt_tokens

@@ -44,6 +44,7 @@ from router.dispatch.chooser import Chooser
 from router.dispatch.ends import end_of
 from router.dispatch.news import News
 from router.dispatch.places import Places, pinned
+from router.dispatch.usage import UNKNOWN
 from router.fleet.knowledge import Knowledge
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
@@ -257,7 +258,7 @@ class Line:
         end = end_of(reason)
         usage, replica = x.usage, x.answered_by
         tokens, output = -1, 0
-        if replica is not None:
+        if replica is not None or usage is not UNKNOWN:
             told = usage.output_tokens
             if told is not None:
                 output = told

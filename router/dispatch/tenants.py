@@ -69,7 +69,7 @@ class Entry:
         self._grant = grant
 
     def leave(self, usage: Usage, answered: bool, now: float) -> None:
-        """The request is over, and took that many tokens: none, where no replica answered it.
+        """The request is over, and took that many tokens: none, where no replica worked for it.
 
         Only the first call counts.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ import msgspec
 import pytest
 
 from router.config.keys import KeyLine, hash_of, line_of
-from router.config.model import Keys, Prefix, Price
+from router.config.model import Keys, Prefix, Price, Queue
 from router.config.model import Usage as UsageConfig
+from router.core.errors import Reason
 from tests.app.pages import page
+from tests.dispatch.test_line import ONE, Turnstile, queue, send
 from tests.faults.metrics import number
 from tests.harness.behaviours import hang, stream_then_hang
 from tests.harness.messages import (
@@ -27,7 +30,7 @@ from tests.harness.messages import (
     token,
 )
 from tests.harness.replica import ReplicaConnection, eventually
-from tests.harness.running import Router, running, scenario
+from tests.harness.running import Router, assert_error, running, scenario
 
 ACME = "Authorization: Bearer acme-key"
 TOLD = {
@@ -148,10 +151,10 @@ async def test_who_cancels_has_used_what_came_until_then() -> None:
 
 
 @scenario
-async def test_who_was_shown_nothing_has_used_nothing() -> None:
+async def test_who_was_shown_nothing_of_a_stream_has_used_nothing() -> None:
     async with running(hang) as router:
         client = await router.client()
-        await client.send(chat())
+        await client.send(chat(stream=True))
         await eventually(lambda: bool(router.replica.requests), "the request is there")
         client.close()
         await router.log()
@@ -211,3 +214,68 @@ async def test_of_three_thousand_tenants_a_thousand_are_named() -> None:
         port, name = router.app.admin_port, "hedgerow_tenant_requests_total"
         assert await number(port, name, tenant="t199") == 1
         assert await number(port, name, tenant="(other)") == 2800
+
+
+LONG = [{"role": "user", "content": "x" * 1200}]
+
+
+async def paces_then_hangs(connection: ReplicaConnection) -> None:
+    """A stream of twenty tokens shows how fast it is; whole answers never come."""
+    while asked := await connection.recv_request():
+        if asked.method != "POST":
+            await connection.send(json_response({}))
+            continue
+        if not asked.json().get("stream"):
+            await connection.expect_close()
+            return
+        await connection.send(SSE_HEAD, chunk(role()))
+        for _ in range(20):
+            await connection.send(chunk(token("a")))
+            await asyncio.sleep(0.01)
+        await connection.send(chunk(DONE), LAST_CHUNK)
+
+
+@pytest.mark.parametrize("path", ["passes", "waits"])
+def test_work_whose_client_leaves_is_not_free(tmp_path: Path, path: str) -> None:
+    """Nobody tells what a whole answer took that nobody waited for: it is estimated."""
+
+    @scenario
+    async def story() -> None:
+        limited = tmp_path / "keys.jsonl"
+        line = KeyLine(name="acme", hash=hash_of(b"acme-key"), tokens_per_minute=600)
+        limited.write_text(line_of(line) + "\n")
+        rules = Queue(enabled=path == "waits")
+        async with running(
+            paces_then_hangs, keys=Keys(file=str(limited)), queue=rules, usage=PRICES
+        ) as router:
+            assert (await router.ask(chat(stream=True), "POST")).complete
+            (replica,) = router.app.parts.fleet.replicas.values()
+            assert replica.tpot_s is not None
+            client = await router.client()
+            await client.send(chat(ACME, messages=LONG, max_tokens=100))
+            await router.replica.wait_for_requests(2)
+            await asyncio.sleep(30 * replica.tpot_s)
+            client.rst()
+            await router.log(2)
+            told = (await tenants(router))["acme"]
+            assert told["estimated"] == 1
+            assert told["prompt_tokens"] >= 300
+            assert 10 <= told["output_tokens"] <= 100
+            later = await router.ask(chat(ACME, messages=LONG, max_tokens=100), "POST")
+            assert_error(later, Reason.KEY_TOKENS)
+
+    story()
+
+
+@scenario
+async def test_a_request_that_was_not_sent_is_free() -> None:
+    turnstile = Turnstile()
+    async with running(turnstile, replica=ONE, queue=queue(), usage=PRICES) as router:
+        first = await send(router, "first", queued=False)
+        waits = await send(router, "waits")
+        waits.rst()
+        await router.log(1)
+        (told,) = (await tenants(router)).values()
+        assert (told["prompt_tokens"], told["output_tokens"]) == (0, 0)
+        turnstile.open()
+        assert (await first.recv_response()).status == 200
