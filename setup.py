@@ -38,6 +38,7 @@ HOT = (
     "policies/queueing/ranked.py",
     "policies/queueing/ripening.py",
     "policies/queueing/sliding.py",
+    "policies/queueing/slos.py",
     "policies/queueing/ticket.py",
     "router/fleet/cadence.py",
     "router/fleet/prefix.py",

@@ -1,4 +1,4 @@
-"""The earliest deadline first: the request's own, or else that of its class."""
+"""The earliest deadline first: that of its class, or within it the request's own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from policies.queueing.contract import Line, OrderPolicy, order_policy
 from policies.queueing.keyed import KeyedLine
-from policies.queueing.slos import SLO_S, PerClass, check_per_class, check_width
+from policies.queueing.slos import SLO_S, PerClass, check_per_class, check_width, due
 from policies.queueing.ticket import Ticket
 
 
@@ -30,4 +30,4 @@ class Edf(OrderPolicy):
         return KeyedLine(self._deadline, self.width * self.slo_s[urgency])
 
     def _deadline(self, ticket: Ticket) -> float:
-        return min(ticket.deadline, ticket.arrival + self.slo_s[ticket.urgency])
+        return due(ticket, self.slo_s)

@@ -19,6 +19,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
 from policies.queueing.ranked import Ranked
+from policies.queueing.slos import due
 from policies.queueing.ticket import Ticket
 
 STARVED: Final = 0
@@ -66,7 +67,7 @@ class Slope:
         return _LEAST_S + ticket.tokens / self.prefill_rate
 
     def deadline(self, ticket: Ticket) -> float:
-        return min(ticket.deadline, ticket.arrival + self.slo_s[ticket.urgency])
+        return due(ticket, self.slo_s)
 
     def boundary_s(self, earliest_s: float) -> float:
         """Who has less time than this is urgent; `earliest_s` is left to the first normal one."""

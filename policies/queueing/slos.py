@@ -1,14 +1,29 @@
 """How soon a first token is expected of each class, where a request does not say it itself.
 
-Pure data and its check.
+Pure data, its check, and what it makes of a request's own deadline.
 """
 
 from __future__ import annotations
 
 from policies.queueing.contract import PolicyConfigError
+from policies.queueing.ticket import Ticket
 
 PerClass = tuple[float, float, float, float, float]  # critical, high, normal, low, batch
 SLO_S: PerClass = (0.25, 0.5, 2.0, 10.0, 600.0)
+
+
+def due(ticket: Ticket, slo_s: tuple[float, ...]) -> float:
+    """When a first token is due: by the request's own deadline or its class, whichever is earlier.
+
+    A deadline is a client's word, so it orders within a class: it comes before no request of a more
+    urgent class that arrived at the same time.
+    """
+    urgency = ticket.urgency
+    usual = slo_s[urgency]
+    if ticket.deadline >= ticket.arrival + usual:
+        return ticket.arrival + usual
+    least = min(slo_s[urgency - 1], usual) if urgency else 0.0
+    return max(ticket.deadline, ticket.arrival + least)
 
 
 def check_per_class(name: str, values: PerClass) -> None:

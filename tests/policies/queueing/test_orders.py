@@ -172,10 +172,22 @@ def test_the_shortest_job_counts_its_output_too() -> None:
 def test_the_earliest_deadline_is_its_own_or_that_of_its_class() -> None:
     policy = make_order("edf")
     normal = ticket(number=2.0, arrival=0.0)  # 2 s
-    own = ticket(number=4.0, arrival=0.0, deadline=1.0)
+    own = ticket(number=2.0, arrival=0.0, deadline=1.0)
     high = ticket(number=1.0, arrival=1.0)  # 0.5 s
     line = pushed(policy.line(2), [normal, own, high])
     assert served(policy, line) == [own, high, normal]
+
+
+@pytest.mark.parametrize("name", ["edf", "slide"])
+def test_a_deadline_jumps_no_class(name: str) -> None:
+    """It is a client's word: among its like it goes first, and before no more urgent request."""
+    policy = make_order(name)
+    usual = [ticket(number=float(n), tokens=10, arrival=0.0) for n in range(5)]
+    hurried = [ticket(number=float(n), tokens=10, arrival=0.0, deadline=0.01) for n in range(5)]
+    found = served(policy, pushed(policy.line(2), usual + hurried))
+    for n in range(1, 5):
+        assert found.index(hurried[n]) > found.index(usual[n - 1])
+        assert found.index(hurried[n]) < found.index(usual[n])
 
 
 # SlideBatching's boundary.
@@ -184,7 +196,7 @@ def test_the_earliest_deadline_is_its_own_or_that_of_its_class() -> None:
 def test_under_light_load_the_earliest_deadline_goes_first() -> None:
     policy = make_order("slide")
     cheap = ticket(number=1.0, tokens=10, arrival=0.0, deadline=inf)  # 0.5 s
-    dear = ticket(number=4.0, tokens=10, arrival=0.0, deadline=0.4)
+    dear = ticket(number=1.0, tokens=10, arrival=0.0, deadline=0.4)
     line = pushed(policy.line(2), [cheap, dear])
     assert line.rank(0.0)[0] == 2.0
     assert served(policy, line) == [dear, cheap]
@@ -222,7 +234,7 @@ def test_when_the_load_is_gone_deadlines_count_again() -> None:
     line = policy.line(2)
     many = [ticket(number=1.0, tokens=30_000, arrival=0.0) for _ in range(5)]
     worth = ticket(number=1.0, tokens=10, arrival=0.0, deadline=0.5)
-    soon = ticket(number=4.0, tokens=1000, arrival=0.0, deadline=0.45)
+    soon = ticket(number=1.0, tokens=1000, arrival=0.0, deadline=0.45)
     pushed(line, [*many, soon, worth])
     assert line.first(0.0) is worth
     for each in many:
