@@ -85,6 +85,7 @@ class Ticket(Item):
         "priced",
         "prompt",
         "queue",
+        "ran_s",
         "request",
         "reserved",
         "running",
@@ -172,6 +173,7 @@ class Ticket(Item):
         self.concurrency = concurrency  # its key's limit of requests at replicas; None: it has none
         self.place: Any = None  # the replica it was sent to
         self.sent_at = 0.0
+        self.ran_s = 0.0  # at replicas, before it was put back: no wait
         self.preempted = 0  # how often it was put back
 
         # When it comes, and when it is over.

@@ -567,6 +567,7 @@ class Queue:
         if ticket.priced:
             ticket.priced = False
             self._order.refunded(ticket)
+        ticket.ran_s += now - ticket.sent_at
         ticket.place = None
         if into is None or into is self:
             self._wait(ticket, now)

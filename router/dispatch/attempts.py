@@ -89,6 +89,7 @@ class Attempt:
         "rid",
         "stale",
         "tokens",
+        "told",
     )
 
     def __init__(
@@ -115,6 +116,7 @@ class Attempt:
         self.held = held  # leading blocks that the replica was taken to hold
         self.stale = False  # it met a pooled connection that was dead already
         self.rid = b""  # by which its engine can be told to stop; b"": closing has to do
+        self.told = b""  # the number that says how urgent it is; b"": none went with it
         self.predicted_s = 0.0  # from `began` to its first content; 0: nobody could tell
         # Uncached prompt tokens, its own among them, that waited there when it left; -1: not seen.
         self.ahead = -1

@@ -70,13 +70,16 @@ _REFUSAL: Final = {"vllm": 400, "sglang": 503, "sglang-low-first": 503, "trtllm"
 class Told:
     """What is to be done to a request for one replica."""
 
-    __slots__ = ("drops", "header", "member", "refusal")
+    __slots__ = ("drops", "header", "member", "number", "refusal")
 
-    def __init__(self, member: bytes, header: bytes, drops: bool, refusal: int) -> None:
+    def __init__(
+        self, member: bytes, header: bytes, drops: bool, refusal: int, number: bytes = b""
+    ) -> None:
         self.member = member  # `"priority":7`; b"": nothing goes into the body
         self.header = header  # a line with its CRLF before it; b"": none
         self.drops = drops  # it is not normal, and the replica is not told
         self.refusal = refusal  # the status of an engine's answer that may refuse it; 0: none
+        self.number = number  # as it stands in either
 
 
 NOTHING: Final = Told(b"", b"", False, 0)
@@ -126,12 +129,12 @@ def tell(
     if path not in PATHS[dialect]:
         if dialect == "vllm" and path in _HEADER_PATHS:
             word = number_for(dialect, False, number, arrived, level_s)
-            return Told(b"", b"\r\n%b: %b" % (HEADER, word), False, 0)
+            return Told(b"", b"\r\n%b: %b" % (HEADER, word), False, 0, word)
         return NOTHING if number == NORMAL else _DROPPED
     if number == NORMAL and not must and dialect == "trtllm":
         return NOTHING
     word = number_for(dialect, is_bounded, number, arrived, level_s)
-    return Told(b'"priority":' + word, b"", False, _REFUSAL[dialect])
+    return Told(b'"priority":' + word, b"", False, _REFUSAL[dialect], word)
 
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

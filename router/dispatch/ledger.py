@@ -116,6 +116,10 @@ class Ledger:
                 flow.user,
                 flow.is_known,
                 "" if exchange.name is exchange.request_id else exchange.name.decode("ascii"),
+                milliseconds(exchange.first_at - winner.began)
+                if winner is not None and exchange.first_at >= winner.began
+                else None,
+                winner.told.decode("ascii") if winner is not None else "",
             )
         )
 

@@ -62,6 +62,7 @@ def send(exchange: Exchange, leg: Leg, conn: ReplicaConnection) -> None:
         members = b'%b,"rid":"%b"' % (members, rid) if members else b'"rid":"%b"' % rid
     elif exchange.has_rid and replica.engine == ENGINE:
         members = b'%b,"rid":null' % members if members else b'"rid":null'
+    appended = None
     if members:
         appended = append(edited or client_body, members)
         if appended is None:  # it is no JSON object: nothing of ours goes with it
@@ -70,6 +71,8 @@ def send(exchange: Exchange, leg: Leg, conn: ReplicaConnection) -> None:
         else:
             edited = appended
     body = client_body
+    if told.header:
+        leg.attempt.told = told.number
     if edited is not None:
         lines = with_length(common, exchange.body_bytes, size_of(edited))
         assert lines is not None or leg.rest is None, "a whole body would say everything again"
@@ -77,6 +80,8 @@ def send(exchange: Exchange, leg: Leg, conn: ReplicaConnection) -> None:
             common, body = lines, edited
             leg.asks_for_usage = asks
             leg.refusal = told.refusal
+            if appended is not None:
+                leg.attempt.told = told.number
             leg.attempt.rid = rid
     common += told.header
     head = attempt_head(

@@ -41,6 +41,25 @@ def test_the_newest_lowest_gives_way_and_is_put_back_at_its_old_place() -> None:
     world.assert_empty()
 
 
+def test_what_it_ran_before_it_gave_way_is_no_wait() -> None:
+    """It was sent at once, and gives way after a time that is longer than its class may wait."""
+    rules = config(
+        preemption={"enabled": True, "budget": 1.0},
+        gates={"prefill_tokens": 0},
+        classes={"low": {"timeout_s": 0.15}},
+    )
+    world = World([Spot("a", slots=4)], rules)
+    low = [world.come(**LOW) for _ in range(3)]
+    world.run(0.01)
+    assert all(ticket.state == SENT for ticket in low)
+    world.come(**HIGH)
+    world.run(0.25)
+    assert low[2].preempted == 1
+    assert low[2].state in (WAITING, SENT), "it has not expired"
+    world.run(60.0)  # then it has waited as long as it may
+    assert low[2] not in world.done
+
+
 def test_who_has_shown_something_does_not_give_way() -> None:
     world = preempting()
     for _ in range(4):
