@@ -37,7 +37,7 @@ async def test_it_is_refused(name: str, path: str) -> None:
     async with running(echo, replica=TOLD_NOTHING) as router:
         answer = await router.ask(post_json(path, BAD[name]))
         assert answer.status == 400
-        assert answer.error()["code"] in ("bad_json", "model_required")
+        assert answer.json()["error"]["code"] in ("bad_json", "model_required")
         assert not router.replica.requests
         assert (await router.log())[0]["attempts"] == 0
 
