@@ -7,12 +7,14 @@ TOOLS := build/tools
 IN_COMPILED := cd $(COMPILED) && PYTHONPATH=$(CURDIR)/$(COMPILED)
 # Two workers: most tests wait for something. All tests of a file run in one worker.
 PARALLEL := -n 2 --dist loadfile
+# What the default run leaves out.
+APART := -o addopts="--strict-config --strict-markers -q"
 SOURCES := $(shell find router policies bench tests -name '*.py')
 
 # Every process that a test starts would compile its imports anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-compiled check check-install check-install-trixie wheel test-engine \
+.PHONY: run test test-compiled test-abuse soak check check-install check-install-trixie wheel test-engine \
     compare-engines bench-overhead bench-fleet bench-hedging bench-priority clean
 
 run: $(VENV)/.installed  ## a router in front of three emulated engines
@@ -23,6 +25,13 @@ test: $(VENV)/.installed-dev  ## every test that needs no real engine
 
 test-compiled: $(COMPILED)/.built  ## the same tests with the hot path in C
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m pytest tests $(PARALLEL)
+
+test-abuse: $(COMPILED)/.built  ## hostile clients and replicas against the compiled program
+	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m pytest tests/abuse $(APART)
+
+MINUTES ?= 60
+soak: $(COMPILED)/.built  ## hostile crowds for MINUTES, resumable; report in build/soak
+	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m tests.abuse.soak $(CURDIR)/build/soak $(MINUTES)
 
 check: $(VENV)/.installed-dev  ## lint and types
 	$(BIN)/ruff check .
@@ -42,7 +51,7 @@ check-install-trixie:  ## the same on Debian 13 with Python 3.13, in a new root;
 	sh tests/install/trixie.sh build/trixie
 
 test-engine: $(VENV)/.installed-dev  ## two real vLLM engines on the CPU, behind the router
-	$(BIN)/python -m pytest tests/engine -o addopts="--strict-config --strict-markers -q" -s
+	$(BIN)/python -m pytest tests/engine $(APART) -s
 
 compare-engines: $(VENV)/.installed-dev  ## saturated engines straight and routed: two hours, resumable
 	$(BIN)/python -m tests.engine.compare build/compare-engines

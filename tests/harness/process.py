@@ -6,7 +6,7 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,8 @@ class RouterProcess:
         self.admin_port = 0
         self.events: list[dict[str, Any]] = []
 
-    async def next_event(self, message: str) -> dict[str, Any]:
-        """Wait until it says `message`; what it says before is kept in `events`."""
+    async def next_event(self, *messages: str) -> dict[str, Any]:
+        """Wait until it says one of `messages`; what it says before is kept in `events`."""
         assert self.child.stderr is not None
         async with asyncio.timeout(START_S):
             while line := await self.child.stderr.readline():
@@ -37,9 +37,9 @@ class RouterProcess:
                     continue
                 event = json.loads(line)
                 self.events.append(event)
-                if event["message"] == message:
+                if event["message"] in messages:
                     return dict(event)
-        raise AssertionError(f"it ended without saying {message!r}: {self.events}")
+        raise AssertionError(f"it ended without saying {messages}: {self.events}")
 
     async def client(self, *, admin: bool = False) -> RawClient:
         return await RawClient.connect(self.admin_port if admin else self.port)
@@ -62,15 +62,18 @@ class RouterProcess:
 
 
 @asynccontextmanager
-async def serving(config: Path | None, *flags: str) -> AsyncIterator[RouterProcess]:
+async def serving(
+    config: Path | None, *flags: str, program: Sequence[str] = ("router",)
+) -> AsyncIterator[RouterProcess]:
     """Run `serve` until the block ends; it is killed if it still runs then.
 
-    None: there is no configuration but the flags.
+    None: there is no configuration but the flags. `program`: the module that runs, and what it is
+    told before `serve`.
     """
     child = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "router",
+        *program,
         "serve",
         *(() if config is None else ("--config", str(config))),
         *flags,
@@ -80,7 +83,7 @@ async def serving(config: Path | None, *flags: str) -> AsyncIterator[RouterProce
     )
     process = RouterProcess(child)
     try:
-        ready = await process.next_event("ready")
+        ready = await process.next_event("ready", "listening, and no replica is up")
         process.port = int(ready["listen"].rpartition(":")[2])
         process.admin_port = int(ready["admin"].rpartition(":")[2])
         yield process

@@ -1,0 +1,41 @@
+"""One round: some drawn crowds, each set on a running router; the same seed, the same crowds."""
+
+from __future__ import annotations
+
+import asyncio
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, given, settings
+
+from tests.abuse.crowds import CROWDS, Crowd
+from tests.abuse.victim import Victim
+
+
+async def attack(victim: Victim, crowd: Crowd) -> None:
+    """Set a crowd on the router; fails with what it did to it."""
+    targets = (victim.hostile, *victim.pair)
+    for index, answer in enumerate(crowd.answers):
+        targets[index % len(targets)].then(answer)
+    async with victim.attacked():
+        await asyncio.gather(*(client.act(victim.port) for client in crowd.clients))
+    for replica in targets:
+        replica.script.clear()
+
+
+def run_round(runner: asyncio.Runner, victim: Victim, seed: int, crowds: int) -> None:
+    """So many crowds of this seed. A failure shows the smallest crowd that was found for it."""
+
+    @hypothesis.seed(seed)
+    @settings(
+        max_examples=crowds,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate, Phase.shrink],
+        print_blob=False,
+    )
+    @given(CROWDS)
+    def each(crowd: Crowd) -> None:
+        runner.run(attack(victim, crowd))
+
+    each()

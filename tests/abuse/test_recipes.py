@@ -1,0 +1,372 @@
+"""Known attacks, each on a router of its own: what one client, tenant or replica can do to others.
+
+Every recipe once froze the loop, grew memory without bound, or gave one client another's answer in
+some proxy. Each must be felt by the router: a recipe that is refused at its first byte proves
+nothing, so that each says what it has seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from router.config.keys import KeyLine, hash_of, line_of
+from tests.abuse.hostile import Answer, Client
+from tests.abuse.victim import BAD, MEMORY, PAIR, Victim, under_attack
+from tests.harness.client import RawClient
+from tests.harness.control import MODELS
+from tests.harness.messages import (
+    LAST_CHUNK,
+    SSE_HEAD,
+    chat,
+    chat_body,
+    chunk,
+    completion,
+    head,
+    post_json,
+    request,
+    role,
+    token,
+)
+from tests.harness.reading import Response
+from tests.harness.replica import ReplicaConnection, eventually
+from tests.harness.running import scenario
+
+MIB = 1024 * 1024
+FORM = "content-type: multipart/form-data; boundary=b"
+
+Recipe = Callable[[Victim], Awaitable[None]]
+RECIPES: dict[str, tuple[Recipe, int, str]] = {}
+
+
+def recipe(*, memory: int = MEMORY, extra: str = "") -> Callable[[Recipe], Recipe]:
+    """Register one: how much memory it may cost (bytes), and what the configuration says more."""
+
+    def register(attack: Recipe) -> Recipe:
+        RECIPES[attack.__name__] = (attack, memory, extra)
+        return attack
+
+    return register
+
+
+async def ask(victim: Victim, data: bytes, sizes: tuple[int, ...] = (), turns: int = 1) -> Response:
+    """Send in pieces of these sizes, `turns` of the loop between two; read the answer."""
+    client = await RawClient.connect(victim.port)
+    try:
+        at, index = 0, 0
+        loop = asyncio.get_running_loop()
+        while at < len(data):
+            size = sizes[min(index, len(sizes) - 1)] if sizes else len(data)
+            await loop.sock_sendall(client.sock, data[at : at + size])
+            at += size
+            index += 1
+            for _ in range(turns if at < len(data) else 0):
+                await asyncio.sleep(0)
+        return await client.recv_response()
+    finally:
+        client.close()
+
+
+def form(*parts: bytes, length: int | None = None) -> bytes:
+    body = b"".join(parts)
+    fields = ["host: h", FORM, f"content-length: {len(body) if length is None else length}"]
+    return head("POST /v1/audio/transcriptions HTTP/1.1", fields) + body
+
+
+# -- bodies ---------------------------------------------------------------------------------------
+
+
+@recipe()
+async def trailing_space_byte_by_byte(victim: Victim) -> None:
+    """20,000 reads of one byte behind the JSON value."""
+    value = json.dumps(chat_body()).encode()
+    data = post_json("/v1/chat/completions", value + b" " * 20_000)
+    assert (await ask(victim, data, (len(data) - 20_000, 1))).status == 200
+
+
+@recipe()
+async def a_large_body_in_small_pieces(victim: Victim) -> None:
+    """Four MiB with `model` behind the content, in pieces of 700 bytes."""
+    value = b'{"messages":[{"role":"user","content":"' + b"x" * 4 * MIB + b'"}],"model":"m"}'
+    assert (await ask(victim, post_json("/v1/chat/completions", value), (700,), 0)).status == 200
+
+
+@recipe()
+async def deep_json(victim: Victim) -> None:
+    """A body that is nested as deeply as it is long, in every place where JSON is read."""
+    nest = b"[" * MIB
+    for value in (
+        nest,
+        b'{"model":"m","messages":' + nest,
+        b'{"model":' + nest + b"]" * MIB + b"}",
+    ):
+        for path in ("/v1/chat/completions", "/v1/messages", "/v1/embeddings", "/v1/batches"):
+            answer = await ask(victim, post_json(path, value))
+            assert answer.status in (200, 400, 404), answer
+
+
+@recipe()
+async def a_hundred_thousand_members(victim: Victim) -> None:
+    """Members of all names, and all of one name."""
+    many = b",".join(b'"k%d":%d' % (n, n) for n in range(100_000))
+    same = b",".join(b'"model":"m"' for _ in range(100_000))
+    for members in (many, same):
+        answer = await ask(
+            victim, post_json("/v1/chat/completions", b'{"model":"m",' + members + b"}")
+        )
+        assert answer.status in (200, 400), answer
+
+
+@recipe()
+async def endless_digits(victim: Victim) -> None:
+    """Numbers of a million digits where numbers are read."""
+    for name in (b"priority", b"max_tokens", b"n", b"seed"):
+        value = b'{"model":"m","messages":[],"' + name + b'":' + b"9" * MIB + b"}"
+        answer = await ask(victim, post_json("/v1/chat/completions", value))
+        assert answer.status in (200, 400), answer
+
+
+@recipe(extra="keys: {file: '{folder}/keys.jsonl'}\n")
+async def inflated_bodies(victim: Victim) -> None:
+    """64 MiB of zeros in 64 KiB, where what is inside must be judged."""
+    squeezed = gzip.compress(b'{"model":"m","x":"' + bytes(64 * MIB), 9)
+    for _ in range(8):
+        data = post_json("/v1/chat/completions", squeezed, "content-encoding: gzip")
+        answer = await ask(victim, data)
+        assert answer.status in (400, 413, 415), answer
+
+
+@recipe()
+async def forms_without_end(victim: Victim) -> None:
+    """A mebibyte each of one header, of parameters, of empty parts, of boundaries that are none."""
+    named = b'--b\r\nContent-Disposition: form-data; name="model"\r\n'
+    for filler in (
+        named + b"X: " + b"a" * MIB,
+        named + b"X" * MIB,
+        b"--b\r\nContent-Disposition: form-data" + b"; a=b" * (MIB // 5),
+        b"--b\r\nContent-Disposition: form-data" + b';\t"' * (MIB // 3),
+        b"--b\r\n\r\n" * (MIB // 7),
+        named + b"\r\n" + b"\r\n--" * (MIB // 4),
+        named + b"\r\n" + b"\r" * MIB,
+        b"-" * MIB,
+    ):
+        for sizes in ((), (1400,)):
+            answer = await ask(victim, form(filler), sizes, 0)
+            assert answer.status in (200, 400, 431), answer
+
+
+@recipe(memory=160 * MIB, extra="limits: {body: 8388608, bodies_total: 67108864}\n")
+async def a_replica_that_reads_nothing(victim: Victim) -> None:
+    """Forty bodies of 7 MiB: what the replica does not take is counted, and refused beyond."""
+    victim.pair[0].behave = victim.pair[1].behave = Answer(b"", asks="nothing", ends="hangs")
+    data = post_json("/v1/chat/completions", chat_body(model=PAIR, x="x" * 7 * MIB))
+    clients = [Client(data, ends="closes", reads_s=1.5) for _ in range(40)]
+    await asyncio.gather(*(client.act(victim.port) for client in clients))
+
+
+# -- connections and heads ------------------------------------------------------------------------
+
+
+@recipe()
+async def heads_that_drip(victim: Victim) -> None:
+    """Four hundred clients whose heads never end."""
+    start = b"POST /v1/chat/completions HTTP/1.1\r\nhost: h\r\n"
+    data = start + b"x-a: b\r\n" * 2000
+    clients = [Client(data, (3, 1), reads_s=0.1) for _ in range(400)]
+    await asyncio.gather(*(client.act(victim.port) for client in clients))
+
+
+@recipe()
+async def chunks_of_one_byte(victim: Victim) -> None:
+    """A body in chunks of one byte, with extensions as long as they may be."""
+    value = json.dumps(chat_body(user="u" * 5000)).encode()
+    for extension in (b"", b";a=" + b"b" * 200):
+        chunks = b"".join(b"1%b\r\n%c\r\n" % (extension, byte) for byte in value)
+        fields = ["host: h", "content-type: application/json", "transfer-encoding: chunked"]
+        data = head("POST /v1/chat/completions HTTP/1.1", fields) + chunks + LAST_CHUNK
+        answer = await ask(victim, data, (50,), 0)
+        assert answer.status in (200, 400), answer
+
+
+@recipe()
+async def trailers_without_end(victim: Victim) -> None:
+    fields = ["host: h", "content-type: application/json", "transfer-encoding: chunked"]
+    value = chunk(json.dumps(chat_body()).encode())
+    data = head("POST /v1/chat/completions HTTP/1.1", fields) + value + b"0\r\n" + b"a: b\r\n" * MIB
+    await Client(data, (1400,), reads_s=1.0).act(victim.port)
+
+
+@recipe()
+async def a_client_that_asks_and_does_not_read(victim: Victim) -> None:
+    """Fifty connections with 20,000 pipelined requests that the router answers itself."""
+    data = request("/v1/models") * 20_000
+    clients = [Client(data, ends="stops") for _ in range(50)]
+    await asyncio.gather(*(client.act(victim.port) for client in clients))
+
+
+@recipe()
+async def connections_opened_and_reset(victim: Victim) -> None:
+    """Two thousand requests whose clients have gone before they are read."""
+    for _ in range(20):
+        clients = [Client(chat(), ends="resets") for _ in range(100)]
+        await asyncio.gather(*(client.act(victim.port) for client in clients))
+
+
+# -- replicas -------------------------------------------------------------------------------------
+
+
+async def answered(victim: Victim, *answers: Answer, stream: bool = True) -> None:
+    """Let clients that read meet each of these answers."""
+    for answer in answers:
+        victim.hostile.then(answer)
+        await Client(chat(stream=stream), reads_s=1.5).act(victim.port)
+        victim.hostile.script.clear()
+
+
+@recipe()
+async def streams_of_tiny_pieces(victim: Victim) -> None:
+    """Events byte by byte, in chunks of one byte, and 50,000 of them at once."""
+    events = role() + token("t") * 20
+    ones = b"".join(chunk(bytes([byte])) for byte in events)
+    await answered(
+        victim,
+        Answer(SSE_HEAD + chunk(events) + LAST_CHUNK, (1,)),
+        Answer(SSE_HEAD + ones + LAST_CHUNK),
+        Answer(SSE_HEAD + chunk(token("t")) * 50_000 + LAST_CHUNK),
+        Answer(SSE_HEAD + chunk(b"\n") * 100_000 + LAST_CHUNK),
+        Answer(SSE_HEAD + chunk(b": c\n") * 100_000 + LAST_CHUNK),
+    )
+
+
+@recipe()
+async def events_without_end(victim: Victim) -> None:
+    """Sixteen MiB of one event, of line ends, of the beginning of an error or of a usage."""
+    for unit in (b"x", b"\r", b"data: x\n", b'"_tokens"', b'{"error":', b'"usage":{'):
+        data = chunk(unit * (65_536 // len(unit))) * 256
+        await answered(victim, Answer(SSE_HEAD + chunk(b"data: ") + data, ends="closes"))
+
+
+@recipe()
+async def heads_without_end(victim: Victim) -> None:
+    """Informational responses, fields and a status line that do not end."""
+    await answered(
+        victim,
+        Answer(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 50_000, ends="closes"),
+        Answer(b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 200_000, ends="closes"),
+        Answer(b"HTTP/1.1 200 " + b"O" * 2 * MIB, ends="closes"),
+        Answer(b"\r\n" * MIB, ends="closes"),
+        stream=False,
+    )
+
+
+@recipe()
+async def answers_that_nobody_asked_for(victim: Victim) -> None:
+    """Bytes behind a whole answer never become the next client's."""
+    stolen = completion("x-stolen: yes")
+    for _ in range(20):
+        victim.hostile.then(Answer(completion() + stolen))
+        for _ in range(3):
+            answer = await ask(victim, chat())
+            assert answer.status == 200, answer
+            assert answer.header("x-stolen") is None, answer
+
+
+@recipe()
+async def a_model_list_that_is_a_bomb(victim: Victim) -> None:
+    """A replica whose answers to probes are deep, long, or no list of models at all."""
+    pages = [
+        b'{"data":' + b"[" * MIB,
+        b"[" * MIB + b"]" * MIB,
+        b'{"object":"list","data":['
+        + b",".join(b'{"id":"m%d"}' % n for n in range(200_000))
+        + b"]}",
+        b'{"object":"list","data":[{"id":"' + b"m" * 8 * MIB + b'"}]}',
+        b"\xff" * MIB,
+    ]
+    asked = 0
+
+    async def bomb(connection: ReplicaConnection) -> None:
+        nonlocal asked
+        page = pages[asked % len(pages)]
+        asked += 1
+        await connection.send(
+            head(
+                "HTTP/1.1 200 OK",
+                ["content-type: application/json", f"content-length: {len(page)}"],
+            )
+            + page
+        )
+
+    for replica in victim.pair:
+        replica.control.at[MODELS] = bomb
+    await eventually(lambda: asked >= 2, "lists were asked for")
+    for replica in victim.pair:
+        replica.control.at.clear()
+
+
+@recipe()
+async def metrics_that_are_a_bomb(victim: Victim) -> None:
+    """Pages of metrics that are long, have many labels, or say the impossible."""
+    line = b'vllm:num_requests_running{engine="0",model_name="n"} '
+    pages = [
+        line + b"9" * MIB + b"\n",
+        b"vllm:num_requests_running{" + b'a="b",' * 200_000 + b"} 1\n",
+        (line + b"1\n") * 100_000,
+        b'x{a="' + b"\\" * MIB + b'"} 1\n',
+        line + b"-1e999\n" + line + b"NaN\n",
+        b"# HELP " + b"h" * 8 * MIB,
+    ]
+    asked = 0
+
+    async def bomb(connection: ReplicaConnection) -> None:
+        nonlocal asked
+        page = pages[asked % len(pages)]
+        asked += 1
+        await connection.send(
+            head("HTTP/1.1 200 OK", ["content-type: text/plain", f"content-length: {len(page)}"])
+            + page
+        )
+
+    for replica in victim.pair:
+        replica.control.at["/metrics"] = bomb
+    try:
+        async with asyncio.timeout(4):
+            while asked < 2 * len(pages):
+                assert (await ask(victim, chat(model=PAIR))).status in (200, 503)
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        pass
+    assert asked >= len(pages), f"{asked} pages were read"
+
+
+# -- tenants --------------------------------------------------------------------------------------
+
+
+@recipe(extra="queue: {classes: {normal: {depth: 200}}}\n")
+async def a_tenant_that_invents_credentials(victim: Victim) -> None:
+    """Six hundred requests, each of another bearer, while the replica answers nobody."""
+    victim.hostile.behave = Answer(b"", ends="hangs")
+    clients = [
+        Client(chat(f"authorization: Bearer {n}", model=BAD), reads_s=1.0) for n in range(600)
+    ]
+    await asyncio.gather(*(client.act(victim.port) for client in clients))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipe(name: str, tmp_path: Path) -> None:
+    attack, memory, extra = RECIPES[name]
+    keys = KeyLine(name="a", hash=hash_of(b"a key"))
+    (tmp_path / "keys.jsonl").write_text(line_of(keys) + "\n")
+
+    @scenario
+    async def story() -> None:
+        said = extra.replace("{folder}", str(tmp_path))
+        async with under_attack(tmp_path, said) as victim, victim.attacked(memory):
+            await attack(victim)
+
+    story()

@@ -1,0 +1,217 @@
+"""The router under attack, its replicas, and the verdict on what the attack did to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import mmap
+import os
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.abuse.watched import PAGE
+from tests.faults.metrics import number
+from tests.harness.client import RawClient
+from tests.harness.messages import (
+    DONE,
+    LAST_CHUNK,
+    SSE_HEAD,
+    chat,
+    chunk,
+    completion,
+    json_response,
+    role,
+    token,
+)
+from tests.harness.process import RouterProcess, serving, write_config
+from tests.harness.replica import HostileReplica, ReplicaConnection
+
+LOOP_S = 0.1  # of CPU between two ticks
+MEMORY = 128 * 1024 * 1024  # bytes above what a router that has served a little holds
+GOOD = "good"  # the model of a replica that no attack reaches
+BAD = "m"  # the model of the hostile one, ...
+PAIR = "n"  # ... and of two hostile ones
+STREAM = SSE_HEAD + chunk(role()) + chunk(token("t0")) + chunk(DONE) + LAST_CHUNK
+
+
+class Victim:
+    """A running router. `hostile` serves model `m`; two others serve `n`, a good one `good`."""
+
+    def __init__(
+        self, process: RouterProcess, page: mmap.mmap, replicas: list[HostileReplica]
+    ) -> None:
+        self.process = process
+        self.good, self.hostile, *self.pair = replicas
+        self.said: deque[str] = deque(maxlen=1000)  # what it wrote on standard error
+        self.served = 0  # answers that bystanders got during attacks
+        self.worst_s = 0.0  # of CPU between two ticks, in any attack so far
+        self._page = page
+        self._bystander: RawClient | None = None
+        self._at_rest = 0
+
+    @property
+    def port(self) -> int:
+        return self.process.port
+
+    @property
+    def longest_s(self) -> float:
+        """CPU seconds of the loop's thread between two ticks, at most, since `begin`."""
+        return float(PAGE.unpack_from(self._page)[0])
+
+    @property
+    def resident(self) -> int:
+        """Bytes of memory it holds now."""
+        pages = int(Path(f"/proc/{self.process.child.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    @property
+    def grown(self) -> int:
+        """Bytes of memory it holds beyond what it held at rest."""
+        return self.resident - self._at_rest
+
+    async def settle(self) -> None:
+        """Serve a few requests of every kind; what they leave behind is no attack's doing."""
+        for model in (GOOD, BAD, PAIR):
+            for stream in (False, True):
+                client = await RawClient.connect(self.port)
+                await client.send(chat(model=model, stream=stream))
+                assert (await client.recv_response()).status == 200
+                client.close()
+        self._at_rest = self.resident
+
+    @asynccontextmanager
+    async def attacked(self, memory: int = MEMORY) -> AsyncIterator[None]:
+        """The block is an attack: others are served meanwhile, and nothing is left behind it.
+
+        Fails when the loop stood still, memory grew by more than `memory` bytes, an answer was
+        another's, the process died, or anything is under way when all clients are gone.
+        """
+        if self._bystander is not None:
+            self._bystander.close()  # it remembers all that it read
+        PAGE.pack_into(self._page, 0, 0.0, 0.0)
+        over = asyncio.Event()
+        bystander = asyncio.create_task(self._stand_by(over, memory))
+        try:
+            yield
+        finally:
+            over.set()
+            await bystander
+        await self._ask(0)
+        await self._nothing_left()
+        longest = self.longest_s
+        self.worst_s = max(self.worst_s, longest)
+        assert longest <= LOOP_S, f"{longest:.3f} s of CPU between two ticks of the loop"
+        failures = []
+        for replica in (self.good, self.hostile, *self.pair):
+            replica.connections = [c for c in replica.connections if not c.closed]
+            failures += replica.failures
+            replica.failures.clear()
+        assert not failures, failures
+        broken = [line for line in self.said if '"exception":' in line or line[:1] != "{"]
+        assert not broken, broken
+
+    async def listen(self) -> None:
+        """Read what the process says, for ever."""
+        assert self.process.child.stderr is not None
+        while line := await self.process.child.stderr.readline():
+            self.said.append(line.decode("utf-8", "replace"))
+
+    def close(self) -> None:
+        if self._bystander is not None:
+            self._bystander.close()
+
+    async def _stand_by(self, over: asyncio.Event, memory: int) -> None:
+        """Ask the good replica until the attack is over; every answer must be the asker's own."""
+        index = 0
+        while not over.is_set():
+            index += 1
+            await self._ask(index)
+            self.served += 1
+            grown = self.grown
+            assert grown <= memory, f"{grown / 2**20:.0f} MiB more than at rest"
+            try:
+                async with asyncio.timeout(0.02):
+                    await over.wait()
+            except TimeoutError:
+                pass
+
+    async def _ask(self, index: int) -> None:
+        child = self.process.child
+        assert child.returncode is None, f"it died: {child.returncode}, {list(self.said)[-20:]}"
+        if self._bystander is None or self._bystander.closed:
+            self._bystander = await RawClient.connect(self.port)
+        marker = f"bystander {index}"
+        await self._bystander.send(chat(model=GOOD, user=marker))
+        answer = await self._bystander.recv_response()
+        assert answer.status == 200, answer
+        assert json.loads(answer.body)["user"] == marker, answer
+
+    async def _nothing_left(self) -> None:
+        port = self.process.admin_port
+        left = -1.0
+        for _ in range(500):
+            left = await number(port, "hedgerow_requests_under_way")
+            if not left:
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"{left} requests are under way when all clients have gone")
+
+
+async def either(connection: ReplicaConnection) -> None:
+    """An engine that takes any body: it streams where one seems to ask for that."""
+    while request := await connection.recv_request():
+        if b'"stream": true' in request.body:
+            await connection.send(STREAM)
+        else:
+            await connection.send(completion())
+
+
+async def marked(connection: ReplicaConnection) -> None:
+    """A good engine that says whom it answers."""
+    while request := await connection.recv_request():
+        try:
+            asked = json.loads(bytes(request.body))
+            user = asked["user"] if isinstance(asked, dict) and not asked.get("stream") else None
+        except (ValueError, KeyError, RecursionError):
+            user = None  # a hostile request without a model
+        if b'"stream": true' in request.body:
+            await connection.send(STREAM)
+        else:
+            await connection.send(json_response({"choices": [], "user": user}))
+
+
+@asynccontextmanager
+async def under_attack(folder: Path, extra: str = "") -> AsyncIterator[Victim]:
+    """A compiled router with shipped settings on faster clocks, and its four replicas."""
+    replicas = [
+        HostileReplica(marked, models=(GOOD,)),
+        HostileReplica(either, models=(BAD,)),
+        *(HostileReplica(either, models=(PAIR,)) for _ in range(2)),
+    ]
+    for replica in replicas:
+        replica.start()
+    config, path = folder / "config.yaml", folder / "ticks"
+    path.write_bytes(bytes(PAGE.size))
+    write_config(config, *(r.url for r in replicas), extra="access_log: {path: ''}\n" + extra)
+    with open(path, "r+b") as file:
+        page = mmap.mmap(file.fileno(), PAGE.size)
+    try:
+        program = ("tests.abuse.watched", str(path))
+        async with serving(config, program=program) as process:
+            said = process.events
+            assert any(event.get("build") == "compiled" for event in said), said
+            victim = Victim(process, page, replicas)
+            listening = asyncio.create_task(victim.listen())
+            try:
+                await victim.settle()
+                yield victim
+            finally:
+                victim.close()
+                listening.cancel()
+                await asyncio.gather(listening, return_exceptions=True)
+    finally:
+        for replica in replicas:
+            await replica.stop()
+        page.close()

@@ -1,0 +1,57 @@
+"""The router with a ticker on its event loop: `python -m tests.abuse.watched FILE serve …`.
+
+FILE is a page of two doubles: the longest CPU time, in seconds, that the loop's thread took
+between two ticks since the number was last set to zero, and how many ticks there were. CPU time,
+because a busy machine also makes an innocent loop wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import struct
+import sys
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+TICK_S = 0.005
+PAGE = struct.Struct("dd")
+
+
+def main(path: str, *arguments: str) -> int:
+    import uvloop
+
+    from router import cli
+
+    with open(path, "r+b") as file:
+        page = mmap.mmap(file.fileno(), PAGE.size)
+    run = uvloop.run
+
+    def run_with_ticks(work: Coroutine[Any, Any, Any]) -> Any:
+        async def ticking() -> Any:
+            _tick(asyncio.get_running_loop(), page)
+            return await work
+
+        return run(ticking())
+
+    uvloop.run = run_with_ticks
+    return cli.main(list(arguments))
+
+
+def _tick(loop: asyncio.AbstractEventLoop, page: mmap.mmap) -> None:
+    before = time.thread_time()
+
+    def tick() -> None:
+        nonlocal before
+        now = time.thread_time()
+        longest, ticks = PAGE.unpack_from(page)
+        PAGE.pack_into(page, 0, max(longest, now - before), ticks + 1)
+        before = now
+        loop.call_later(TICK_S, tick)
+
+    loop.call_later(TICK_S, tick)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
