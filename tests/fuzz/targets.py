@@ -1,0 +1,201 @@
+"""What must hold for any bytes. A target takes bytes and fails on what may not be.
+
+Each reader may refuse with its own error and nothing else, and what it tells does not depend on how
+the bytes were cut. The first two bytes of an input say how they are cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+from router.config.model import Limits
+from router.core.errors import RouterError
+from router.core.unreadable import NOT_JSON
+from router.dispatch.usage import UsageTap
+from router.intake import routes
+from router.intake.body import read_fields, watch
+from router.intake.fields import Unread
+from router.intake.forms import read_form
+from router.intake.members import MemberScan
+from router.wire.heads import RequestHead
+from router.wire.request_reader import COMPLETE, RequestReader
+from router.wire.response_reader import COMPLETE as WHOLE
+from router.wire.response_reader import BadResponse, ResponseReader
+
+Target = Callable[[bytes], None]
+TARGETS: dict[str, Target] = {}
+
+_LIMITS = Limits(head=4096, body=65_536, response_head=4096)
+_WANTED = frozenset({"model", "stream", "priority", "n"})
+
+
+def target(work: Target) -> Target:
+    TARGETS[work.__name__] = work
+    return work
+
+
+def cut(data: bytes) -> tuple[bytes, list[bytes]]:
+    """The bytes behind the first two, whole and in the pieces that those two say."""
+    rest = data[2:]
+    if len(data) < 2 or not data[0]:
+        return rest, [rest[at : at + 1] for at in range(len(rest))]
+    ends = sorted({0, len(rest), *(n * data[1] % (len(rest) + 1) for n in range(1, data[0] % 8))})
+    return rest, [rest[start:end] for start, end in pairwise(ends)]
+
+
+# -- the wire -------------------------------------------------------------------------------------
+
+
+@target
+def request(data: bytes) -> None:
+    """Bytes of a client: the same requests, however they come."""
+    whole, pieces = cut(data)
+    told, again = _requests([whole]), _requests(pieces)
+    assert told == again, (told, again)
+
+
+def _requests(pieces: list[bytes]) -> list[Any]:
+    heads: list[RequestHead] = []
+    reader = RequestReader(_LIMITS, b"hedgerow", heads.append)
+    story: list[Any] = []
+    try:
+        for piece in pieces:
+            data = piece
+            while data:
+                reader.feed(data)
+                if reader.state != COMPLETE:
+                    break
+                body = b"".join(reader.take_body())
+                assert len(body) == reader.body_bytes
+                story.append((reader.head, body))
+                data, reader.early = reader.early, b""
+                reader.reset()
+    except RouterError:
+        story.append("refused")  # which reason is found first may depend on what has come
+    else:
+        story.append(reader.started)
+    reader.close()
+    return story
+
+
+@target
+def response(data: bytes) -> None:
+    """Bytes of a replica: the same response, however they come, until the connection ends."""
+    whole, pieces = cut(data)
+    for for_head in (False, True):
+        told, again = _response([whole], for_head), _response(pieces, for_head)
+        assert told == again, (told, again)
+
+
+def _response(pieces: list[bytes], for_head: bool) -> Any:
+    reader = ResponseReader(_LIMITS, for_head)
+    try:
+        for piece in pieces:
+            reader.feed(piece)
+        before = reader.state == WHOLE
+        ended = reader.eof()
+        assert ended or not before, "whole, and not at its end"
+    except BadResponse:
+        return "bad"
+    assert len(reader.interim) <= 100
+    return reader.head, b"".join(reader.parts), before, ended, reader.surplus
+
+
+# -- bodies ---------------------------------------------------------------------------------------
+
+_ROUTES = (
+    (b"POST", b"/v1/chat/completions"),
+    (b"POST", b"/v1/audio/transcriptions"),
+    (b"POST", b"/unknown"),
+)
+
+
+@target
+def body(data: bytes) -> None:
+    """A body on each kind of route: fields, or a refusal; never another error."""
+    whole, pieces = cut(data)
+    for method, path in _ROUTES:
+        route, _ = routes.classify(method, path, frozenset())
+        for kind in (b"application/json", b"multipart/form-data; boundary=b", None):
+            stories = []
+            for given in ([whole], pieces):
+                try:
+                    stories.append(read_fields(route, given, len(whole), kind, None))
+                except RouterError as err:
+                    stories.append((err.reason, err.message))
+            assert _plain(stories[0]) == _plain(stories[1]), stories
+            watcher = watch(route, None, kind)
+            for piece in pieces if watcher is not None else ():
+                watcher.feed(piece)
+
+
+def _plain(found: Any) -> Any:
+    return found.why if isinstance(found, Unread) else found
+
+
+@target
+def members(data: bytes) -> None:
+    """The walk through a large object finds what a decoder finds, however it is cut."""
+    whole, pieces = cut(data)
+    one, many = MemberScan(_WANTED), MemberScan(_WANTED)
+    one.feed(whole)
+    for piece in pieces:
+        many.feed(piece)
+    assert (one.is_whole, one.members, list(one.long)) == (
+        many.is_whole,
+        many.members,
+        list(many.long),
+    )
+    try:
+        value = msgspec.json.decode(whole, type=dict[str, msgspec.Raw])
+    except NOT_JSON:
+        return
+    assert one.is_whole
+    for name in _WANTED:
+        if name not in value:
+            assert name not in one.members
+        elif name in one.members:
+            assert one.members[name] == bytes(value[name]).strip(b" \t\r\n")
+        else:
+            assert name in one.long
+
+
+@target
+def form(data: bytes) -> None:
+    """A form: its fields, or a refusal."""
+    kind, _, content = data.partition(b"\n")
+    try:
+        found = read_form(content, kind, {b"model", b"stream"})
+    except RouterError:
+        return
+    for name, value in found.items():
+        assert name in (b"model", b"stream")
+        assert value in content
+
+
+# -- streams --------------------------------------------------------------------------------------
+
+
+@target
+def stream(data: bytes) -> None:
+    """A replica's events: relayed as they came, or less the usage; the same, however cut."""
+    whole, pieces = cut(data)
+    if pieces:
+        relayed, tap = _relayed(pieces, takes_out=False)
+        assert relayed == whole
+        assert tap.events >= 0
+    told = [_relayed(given, takes_out=True)[0] for given in ([whole], pieces) if given]
+    for kept in told:
+        assert len(kept) <= len(whole)
+
+
+def _relayed(pieces: list[bytes], *, takes_out: bool) -> tuple[bytes, UsageTap]:
+    tap = UsageTap(takes_out=takes_out)
+    out = b"".join([tap.feed(piece) for piece in pieces if piece])
+    out += tap.flush()
+    tap.result(True)
+    return out, tap
