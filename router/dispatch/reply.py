@@ -277,9 +277,9 @@ class Reply:
         number = 0 if tap is None else tap.events
         family = shapes.family_of(self._target)
         event = shapes.event_of(told, family, self._request_id.decode("ascii"), number)
-        # In the middle of an event ours would become a part of it.
-        if tap is not None and not tap.ends_between_events:
-            event = b"\n\n" + event
+        if tap is not None:
+            # In the middle of an event ours would become a part of it.
+            event = tap.let_go() + (b"" if tap.ends_between_events else b"\n\n") + event
         self.event(event)
 
     def error(self, err: RouterError) -> bool:

@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from router.core.unreadable import NOT_JSON
+from router.dispatch.fingerprint import FINISH, Closing
 from router.dispatch.usage_shapes import Told
 from router.fleet.cadence import Cadence
 from router.wire.sse import ERROR_MARKS, ErrorWatch
@@ -146,6 +147,7 @@ class UsageTap:
     """
 
     __slots__ = (
+        "_closing",
         "_drops_lf",
         "_event",
         "_events",
@@ -176,6 +178,8 @@ class UsageTap:
         self._meter = Cadence() if meter is None else meter
         self.errors = ErrorWatch()
         self._takes_out = takes_out
+        # A stream that may be continued has to see its end at once.
+        self._closing = Closing() if takes_out and not whole else None
         self._whole = whole
         self._needle = NEEDLES.get(engine or "", _NEEDLE)
         self._quiet = quiet
@@ -197,10 +201,13 @@ class UsageTap:
             and not data.startswith(ERROR_MARKS)
             and self._needle not in data
         ):
-            self._events += 1
-            self._meter.events += 1
-            return data
-        return self._look(data)
+            closing = self._closing
+            if closing is None or not (closing.held or FINISH in data):
+                self._events += 1
+                self._meter.events += 1
+                return data
+        data = self._look(data)
+        return data if self._closing is None else self._closing.pass_on(data)
 
     def flush(self) -> bytes:
         """The stream has ended: what is left of it, an event without its end."""
@@ -208,7 +215,12 @@ class UsageTap:
         self._event.clear()
         if self._needle in rest:
             self._note(rest)
-        return self._without_usage(rest) if self._is_withheld else b""
+        out = self._without_usage(rest) if self._is_withheld else b""
+        return self.let_go(out)
+
+    def let_go(self, data: bytes = b"") -> bytes:
+        """What is held of whole events, and what comes behind them: no more will come."""
+        return data if self._closing is None else self._closing.let_go(data)
 
     @property
     def content_events(self) -> int:
@@ -346,6 +358,7 @@ class UsageTap:
                 # Line ends before an event are the end of the one before it.
                 kept.append(event[: len(event) - len(event.lstrip(b"\r\n"))])
                 self._drops_lf = end == len(events) and event.endswith(b"\r")
+                self._keep_fingerprint(event)
             else:
                 kept.append(event)
                 if self._needle in event and _tells_unasked(event):
@@ -353,6 +366,11 @@ class UsageTap:
             start = end
         kept.append(events[start:])
         return b"".join(kept)
+
+    def _keep_fingerprint(self, event: bytes) -> None:
+        told = _json_of(event).get("system_fingerprint")
+        if self._closing is not None and isinstance(told, str):
+            self._closing.fingerprint = msgspec.json.encode(told)
 
 
 def _count(events: bytes) -> int:

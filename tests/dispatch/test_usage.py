@@ -170,6 +170,68 @@ def test_nothing_is_held_but_an_unfinished_event(sizes: list[int], parts: list[b
         assert b"\n\n" not in stream[got : got + held], "a whole event is held"
 
 
+# -- the fingerprint ----------------------------------------------------------------------------
+
+
+def compact(data: bytes) -> bytes:
+    value = json.loads(data[6:])
+    return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
+
+
+FINISH = compact(token("z", "stop"))
+PRINT = usage_event(system_fingerprint='v"1')
+STAMPED = FINISH[:-3] + b',"system_fingerprint":"v\\"1"}\n\n'
+
+
+def test_the_last_event_takes_over_the_fingerprint_wherever_it_is_cut() -> None:
+    stream = compact(token("a")) + FINISH + PRINT + DONE
+    expected = compact(token("a")) + STAMPED + DONE
+    for pieces in ways(stream):
+        assert tapped(pieces, takes_out=True)[0] == expected, name_of(pieces)
+        assert tapped(pieces)[0] == stream, name_of(pieces)
+
+
+def test_of_several_choices_the_last_takes_it_over() -> None:
+    more = compact(token("b"))
+    stream = FINISH + more + FINISH + PRINT + DONE
+    for pieces in ways(stream):
+        out = tapped(pieces, takes_out=True)[0]
+        assert out == FINISH + more + STAMPED + DONE, name_of(pieces)
+
+
+def test_a_fingerprint_that_was_told_is_not_told_twice() -> None:
+    stream = STAMPED + PRINT + DONE
+    for pieces in ways(stream):
+        assert tapped(pieces, takes_out=True)[0] == STAMPED + DONE, name_of(pieces)
+
+
+def test_an_event_with_a_reason_waits_for_the_next_one_only() -> None:
+    tap = UsageTap(takes_out=True)
+    assert tap.feed(FINISH) == b""
+    assert tap.ends_between_events
+    assert tap.let_go() == FINISH
+    assert tap.feed(FINISH) == b""
+    assert tap.feed(DONE) == FINISH + DONE
+    assert tap.feed(FINISH) == b""
+    assert tap.flush() == FINISH
+    assert UsageTap(takes_out=True, whole=True).feed(FINISH) == FINISH
+
+
+def test_a_recorded_stream_ends_as_one_that_was_asked_for_no_usage() -> None:
+    """Real vLLM: the event with the reason has the same members, in the same order."""
+    asked, unasked = (
+        bytes(read_response((RECORDINGS / name).read_bytes()).body)
+        for name in ("chat_stream_usage.http", "chat_stream.http")
+    )
+    given = tapped([asked], takes_out=True)[0]
+    last, expected = (
+        json.loads(next(line for line in reversed(body.split(b"\n\n")) if b'"choices"' in line)[6:])
+        for body in (given, unasked)
+    )
+    assert list(last) == list(expected)
+    assert last["system_fingerprint"] == expected["system_fingerprint"]
+
+
 def test_without_taking_out_nothing_is_ever_held() -> None:
     tap = UsageTap()
     for at in range(len(usage_event())):

@@ -58,6 +58,16 @@ def told(data: bytes, value: Any) -> bytes:
     return event({**json.loads(data[6:]), "usage": value})
 
 
+def with_fingerprint(data: bytes) -> bytes:
+    return event({**json.loads(data[6:]), "system_fingerprint": "vllm-0.32.0-7166a170"})
+
+
+def compact(data: bytes) -> bytes:
+    """An event as Pydantic writes it, which knows no blanks."""
+    value = json.loads(data[6:])
+    return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
+
+
 def stream_of(engine: str, body: dict[str, Any]) -> list[bytes]:
     """The events with which an engine answers a body."""
     if engine == "trtllm":
@@ -80,6 +90,9 @@ def stream_of(engine: str, body: dict[str, Any]) -> list[bytes]:
     end = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": []}
     if at_end and engine != "tgi":
         events.append(event({**end, "usage": usage(OUTPUT)}))
+    if engine == "vllm":  # the last event of all but [DONE] tells the fingerprint
+        events[-1] = with_fingerprint(events[-1])
+        return [compact(data) for data in (role(), *events)] + [DONE]
     if engine == "llamacpp":
         timings = {"cache_n": CACHED, "prompt_n": PROMPT - CACHED, "predicted_n": OUTPUT}
         events[-1] = event({**json.loads(events[-1][6:]), "timings": timings})
