@@ -13,7 +13,7 @@ from math import inf
 from typing import Final
 
 from policies.queueing.ticket import CLASSES
-from router.admission.gate import UNLIMITED, Facts, is_open, open_to
+from router.admission.gate import OBSTACLES, UNLIMITED, Facts, obstacle, open_to
 from router.admission.learned import LearnedLimit
 from router.admission.place import Place, Pool
 from router.admission.rules import ClassRules
@@ -106,9 +106,17 @@ class Doors:
         were granted are taken."""
         door = self.of(place)
         self._read(door)
+        return not door.is_shut and not self._obstacle(door, urgency)
+
+    def why_closed(self, place: Place, urgency: int) -> str:
+        """What keeps a class out, for people; "": nothing."""
+        door = self.of(place)
+        return "connect" if door.is_shut else OBSTACLES[self._obstacle(door, urgency)]
+
+    def _obstacle(self, door: Door, urgency: int) -> int:
         learned = door.learned
         limit = 0 if learned is None else learned.allowed()
-        return not door.is_shut and is_open(door.facts, self._classes[urgency], limit)
+        return obstacle(door.facts, self._classes[urgency], limit)
 
     def shut(self, door: Door, now: float) -> None:
         """The replica could not be connected to: nothing goes there for a moment, which doubles as

@@ -42,6 +42,25 @@ LEAST: Final = 64.0  # tokens
 UNSEEN: Final = 32_768  # tokens: four batches of 8192, vLLM 0.32's default on most GPUs
 UNLIMITED: Final = float(1 << 60)
 
+# Why a replica takes no more; 0: it does.
+_LIMIT: Final = 1
+_LEARNED: Final = 2
+_WAITING: Final = 3
+_PREFILL: Final = 4
+_BUSY: Final = 5
+_PACE: Final = 6
+_KV_CACHE: Final = 7
+OBSTACLES: Final = (
+    "",
+    "limit",  # as many requests as it may have
+    "learned limit",  # as many as an engine that tells nothing was seen to take
+    "waiting",  # as many wait there as may, and ...
+    "prefill",  # ... a batch of prompt tokens, too
+    "busy",  # it works, and the class goes to idle replicas only
+    "pace",  # its streams are slower than the class allows
+    "kv_cache",  # it is as full as the class allows
+)
+
 
 class Facts:
     """What a place said when it was last looked at: read once, judged as often as need be."""
@@ -125,21 +144,21 @@ def open_to(facts: Facts, classes: list[ClassRules], learned: int) -> int:
     """
     found = 0
     for urgency in range(CLASSES):
-        if is_open(facts, classes[urgency], learned):
+        if not obstacle(facts, classes[urgency], learned):
             found |= 1 << urgency
     return found
 
 
-def is_open(facts: Facts, rules: ClassRules, learned: int) -> bool:
-    """The same of one class."""
+def obstacle(facts: Facts, rules: ClassRules, learned: int) -> int:
+    """The same of one class: 0, or the index in `OBSTACLES` of what closes it."""
     if facts.inflight >= facts.limit:
-        return False
+        return _LIMIT
     waiting = facts.waiting
     load = facts.load
     slots = facts.slots
     if learned:
         if waiting - facts.foreign >= learned:
-            return False
+            return _LEARNED
         waiting -= facts.unseen + facts.seen
     else:
         if facts.is_guess:
@@ -151,17 +170,19 @@ def is_open(facts: Facts, rules: ClassRules, learned: int) -> bool:
     if waiting >= rules.waiting:
         batch = rules.prefill_tokens
         if batch <= 0.0 or load >= slots:
-            return False
+            return _WAITING
         polled = facts.foreign + facts.seen
         tokens = float(facts.tokens) + polled * batch / rules.waiting
         if tokens >= batch or waiting * LEAST >= batch:
-            return False
+            return _PREFILL
     if load <= 0:
-        return True
-    if rules.idle or facts.cadence_s >= rules.tpot_s:
-        return False
+        return 0
+    if rules.idle:
+        return _BUSY
+    if facts.cadence_s >= rules.tpot_s:
+        return _PACE
     kv_usage = facts.kv_usage
     if kv_usage < rules.kv_usage:
-        return True
+        return 0
     ran = facts.kv_running
-    return load < ran and kv_usage * load / ran < rules.kv_usage
+    return 0 if load < ran and kv_usage * load / ran < rules.kv_usage else _KV_CACHE

@@ -723,6 +723,11 @@ class Queue:
         """Whether one more of the class may go there."""
         return bool(self._doors.of(place).mask & (1 << urgency))
 
+    def why_closed(self, place: Place, urgency: int) -> str:
+        """Why no more of the class may go there; "": it may. For `connect` see `Doors.shut`, for
+        the others `gate.OBSTACLES`."""
+        return self._doors.why_closed(place, urgency)
+
 
 _SOON_S: Final = 0.1
 _FIRST_S: Final = 0.02  # until an early poll is asked for the first that waits

@@ -58,6 +58,18 @@ def described(line: Line | None) -> dict[str, Any]:
     }
 
 
+def closed(line: Line | None) -> dict[str, dict[str, str]]:
+    """Of each replica the classes that may not send it one more request now, and why."""
+    found: dict[str, dict[str, str]] = {}
+    for queue in () if line is None else line.pools.queues:
+        for place in queue.places():
+            whys = {name: queue.why_closed(place, n) for n, name in enumerate(CLASSES)}
+            found[str(getattr(place, "id", place))] = {
+                name: why for name, why in whys.items() if why
+            }
+    return found
+
+
 def _count(item: tuple[tuple[str, str], int]) -> int:
     return item[1]
 

@@ -11,7 +11,7 @@ from router.app.parts import Parts
 from router.core.urgency import CLASSES
 from router.dispatch.engine_priority import dialect_of, is_honoured
 from router.fleet.health import BREAKERS
-from router.fleet.utilisation import utilisation
+from router.fleet.utilisation import slots_of, utilisation
 from router.observe.collector import Gauges, Grid, Reading
 
 _OF_A_REPLICA = (
@@ -60,6 +60,7 @@ def replicas(parts: Parts) -> list[dict[str, Any]]:
     """For people and scripts: GET /replicas. Unknown is null."""
     now = monotonic()
     exact = parts.knowledge.exact
+    closed = queued.closed(parts.dispatcher.line)
     return [
         {
             "id": r.id,
@@ -67,10 +68,17 @@ def replicas(parts: Parts) -> list[dict[str, Any]]:
             "state": r.state(now),
             "breaker": r.health.breaker(now),
             "engine": r.engine,
-            "priority": {"dialect": dialect_of(r), "honoured": is_honoured(r)},
+            "priority": {
+                "dialect": dialect_of(r),
+                "honoured": is_honoured(r),
+                "last_told": r.priority_told.decode("ascii") or None,
+            },
             "models": sorted(r.models) if r.models is not None else None,
             "inflight": r.inflight,
             "max_inflight": r.config.max_inflight,
+            "slots": slots_of(r),  # told by the engine, or learned
+            "slots_told": r.signals.slots,
+            "closed_to": closed.get(r.id, {}),
             "waiting": r.waiting,
             "load": r.load,
             "pending_tokens": r.pending_tokens,

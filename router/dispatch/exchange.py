@@ -418,7 +418,7 @@ class Exchange:
         self.race.completed(leg, reason, now)
         fleet = self._d.fleet
         if reason is Reason.SERVER_ERROR or blames_replica:
-            fleet.failed(leg.replica, reason, leg.attempt.began)
+            fleet.failed(leg.replica, reason, leg.attempt.began, request_id=self.request_id)
         elif reason is Reason.OK:
             generates = self.route.inference and not self.route.light
             fleet.succeeded(leg.replica, leg.attempt.began, content=generates)

@@ -117,7 +117,9 @@ class Ledger:
                 flow.is_known,
                 "" if exchange.name is exchange.request_id else exchange.name.decode("ascii"),
                 milliseconds(exchange.first_at - winner.began)
-                if winner is not None and exchange.first_at >= winner.began
+                if winner is not None
+                and (waited_s or len(tried) > 1)
+                and exchange.first_at >= winner.began
                 else None,
                 winner.told.decode("ascii") if winner is not None else "",
             )

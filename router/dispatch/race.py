@@ -232,7 +232,7 @@ class Race:
         self.legs.remove(leg)
         self._forget_prefix(leg)
         began = leg.attempt.began
-        self._d.fleet.failed(leg.replica, reason, began, began, was_overdue=leg.is_overdue)
+        self._blame(leg, reason, began)
         if self.life.aside(leg.attempt, reason, now):
             self.aside_said, self.aside_replica = reader, leg.replica
         self._d.hedger.failed(self._x.view, leg.attempt, leg.replica, now)
@@ -340,7 +340,7 @@ class Race:
         self._forget_prefix(leg)
         began = attempt.began
         shown = began if shows_nothing else self._x.said_at()
-        d.fleet.failed(replica, reason, began, shown, was_overdue=leg.is_overdue)
+        self._blame(leg, reason, shown)
         now = monotonic()
         step = self.life.failed(
             attempt,
@@ -467,11 +467,24 @@ class Race:
             due = min(due, leg.overdue_due, leg.connect_due)
         return due
 
+    def _blame(self, leg: Leg, reason: Reason, shown: float) -> None:
+        """An attempt ended badly; `shown`: when it last showed content, or was dispatched."""
+        self._d.fleet.failed(
+            leg.replica,
+            reason,
+            leg.attempt.began,
+            shown,
+            was_overdue=leg.is_overdue,
+            request_id=self._x.request_id,
+        )
+
     def look(self, now: float) -> None:
         """See whether a leg's first token is overdue, or its connection too late for its class."""
         for leg in [*self.legs]:
             if leg.overdue_due <= now:
-                leg.overdue_due = self._d.fleet.overdue(leg.replica, leg.attempt.began, now)
+                leg.overdue_due = self._d.fleet.overdue(
+                    leg.replica, leg.attempt.began, now, self._x.request_id
+                )
                 leg.is_overdue = leg.overdue_due == NEVER
             if leg.connect_due <= now:
                 leg.connect_due = NEVER

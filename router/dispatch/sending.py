@@ -83,6 +83,8 @@ def send(exchange: Exchange, leg: Leg, conn: ReplicaConnection) -> None:
             if appended is not None:
                 leg.attempt.told = told.number
             leg.attempt.rid = rid
+    if leg.attempt.told:
+        replica.priority_told = leg.attempt.told
     common += told.header
     head = attempt_head(
         exchange.head,

@@ -65,6 +65,7 @@ class Replica(Candidate):
         "polls_awaited",
         "polls_heard",
         "pool",
+        "priority_told",
         "progress",
         "refuses_priority",
         "removed",
@@ -125,6 +126,7 @@ class Replica(Candidate):
         self.low_first: bool | None = None  # ... lower numbers first
         self.metrics_on: bool | None = None  # it has Prometheus metrics (SGLang)
         self.refuses_priority = False  # it has said that it knows none
+        self.priority_told = b""  # the last number that it was told of a request
         self.told = NO_SIGNALS  # the same, kept when it is too old to be believed
         # Requests that ended since the last hit in the prefix cache, and should have hit it.
         self.expected_hits = 0

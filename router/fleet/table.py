@@ -324,8 +324,10 @@ class Fleet:
             health.showed_content(now, dispatched)
         self._room(replica)
 
-    def overdue(self, replica: Replica, dispatched: float, now: float) -> float:
-        """The first token of an attempt that was dispatched then is overdue.
+    def overdue(
+        self, replica: Replica, dispatched: float, now: float, request_id: bytes = b""
+    ) -> float:
+        """The first token of an attempt that was dispatched then, for this request, is overdue.
 
         Returns when to look at it again, because the replica works for other requests; NEVER: the
         attempt counts against the replica, or the replica has left.
@@ -343,7 +345,7 @@ class Fleet:
             return NEVER
         health.why = (
             f"no first token for {now - dispatched:.1f} s, usual {replica.progress.first_s:.2f} s, "
-            f"and no sign of work for {now - silent_since:.1f} s"
+            f"and no sign of work for {now - silent_since:.1f} s{_by(request_id)}"
         )
         self._turned_against(replica, is_ejected)
         return NEVER
@@ -394,9 +396,10 @@ class Fleet:
         shown: float = NEVER,
         *,
         was_overdue: bool = False,
+        request_id: bytes = b"",
     ) -> None:
-        """An attempt at the replica, dispatched then, ended badly; `shown`: when it last showed
-        content, or was dispatched."""
+        """An attempt at the replica for this request, dispatched then, ended badly; `shown`: when
+        it last showed content, or was dispatched."""
         if reason not in BLAMED or replica.removed:
             return
         now = self._clock()
@@ -413,7 +416,8 @@ class Fleet:
             was_overdue=was_overdue,
             dispatched=None if dispatched == NEVER else dispatched,
         ):
-            health.why = f"{health.failures} failures in a row, the last: {reason.value}"
+            last = f"{reason.value}{_by(request_id)}"
+            health.why = f"{health.failures} failures in a row, the last: {last}"
             self._turned_against(replica, True)
 
     def probed(self, replica: Replica, good: bool, *, at_start: bool = False) -> None:
@@ -675,6 +679,11 @@ def _preferred(fit: Sequence[Replica], now: float) -> Sequence[Replica]:
     """Of fit replicas those that are neither suspect nor busy; rather busy ones than suspects."""
     trusted = [r for r in fit if not r.health.is_suspect(now)] or fit
     return [r for r in trusted if not r.health.is_busy(now)] or trusted
+
+
+def _by(request_id: bytes) -> str:
+    """Which request showed it, for people."""
+    return f"; request {request_id.decode('latin-1')}" if request_id else ""
 
 
 def _without(fit: Sequence[Replica], preferred: Sequence[Replica]) -> tuple[Replica, ...]:

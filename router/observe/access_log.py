@@ -65,10 +65,10 @@ class Record(msgspec.Struct, omit_defaults=True, gc=False, rename={"priority": "
     user: str = ""  # of its tenant
     known_key: bool = False  # its tenant is in the keys file
     sent_as: str = ""  # as engines know it, followed by `-` and the attempt; "": `id` itself
-    # Of the attempt whose answer the client got: from its dispatch to its first content, and the
-    # number that told its engine how urgent it is.
+    # Of the attempt whose answer the client got: from its dispatch to its first content (None: that
+    # is `ttft_ms`, as there was no wait and no other attempt), ...
     engine_ms: float | None = None
-    told: str = ""
+    told: str = ""  # ... and the number that told its engine how urgent it is
 
 
 class AccessLog:

@@ -417,8 +417,8 @@ async def test_the_fleet_says_who_is_told_what() -> None:
         second.engine = "vllm"
         shown = router.app.replicas()
         assert [entry["priority"] for entry in shown] == [
-            {"dialect": "none", "honoured": False},
-            {"dialect": "vllm", "honoured": None},
+            {"dialect": "none", "honoured": False, "last_told": None},
+            {"dialect": "vllm", "honoured": None, "last_told": None},
         ]
         assert first.engine == "tgi"
 
@@ -444,7 +444,11 @@ def learned(settings: dict[str, Any], told: list[Any], shown: str) -> None:
             assert (await ask(router, priority="high")).status == 200
             assert engine.told == told
             (entry,) = router.app.replicas()
-            assert entry["priority"] == {"dialect": shown, "honoured": shown != "none"}
+            assert entry["priority"] == {
+                "dialect": shown,
+                "honoured": shown != "none",
+                "last_told": None if told[-1] is None else str(told[-1]),
+            }
 
     story()
 

@@ -1,0 +1,47 @@
+"""GET /replicas: what an operator asks it: why nothing goes to a replica, and what it was told."""
+
+from __future__ import annotations
+
+from tests.app.pages import page
+from tests.dispatch.test_line import ONE, Turnstile, queue, send
+from tests.harness.behaviours import answer, json_ok
+from tests.harness.messages import chat, json_response
+from tests.harness.running import running, scenario
+
+BROKEN = answer(json_response({"error": {"message": "broken"}}, 500))
+
+
+@scenario
+async def test_it_says_what_keeps_requests_away_and_what_the_engine_was_told() -> None:
+    turnstile = Turnstile()
+    async with running(turnstile, replica={**ONE, "engine": "vllm"}, queue=queue()) as router:
+        (shown,) = await page(router, "/replicas")
+        assert shown["closed_to"] == {}
+        assert shown["priority"]["last_told"] is None
+        first = await send(router, "first", queued=False)
+        second = await send(router, "second")
+        (shown,) = await page(router, "/replicas")
+        assert shown["closed_to"] == dict.fromkeys(
+            ("critical", "high", "normal", "low", "batch"), "limit"
+        )
+        assert shown["priority"]["last_told"] == str(turnstile.bodies[0]["priority"])
+        assert (shown["slots"], shown["slots_told"]) == (None, None)  # never seen to be full
+        for client in (first, second):
+            turnstile.open()
+            assert (await client.recv_response()).status == 200
+            client.close()
+        await router.quiet()
+        (shown,) = await page(router, "/replicas")
+        assert shown["closed_to"] == {}
+
+
+@scenario
+async def test_a_replica_that_is_ejected_says_which_request_showed_it() -> None:
+    rules = {"eject_after": 2, "slow_start_s": 0.0}
+    async with running(BROKEN, json_ok, health=rules, policy="round_robin") as router:
+        for number in range(4):
+            await router.ask(chat(f"x-request-id: mine-{number}"))
+        health = router.app.parts.fleet.replicas["r0"].health
+        failed = [line["id"] for line in await router.log(4) if line["status"] == 500]
+        assert len(failed) == 2
+        assert health.why == f"2 failures in a row, the last: server_error; request {failed[-1]}"
