@@ -25,11 +25,15 @@ def arguments(prog: str, description: str | None) -> argparse.Namespace:
     return parser.parse_args()
 
 
-def tell(results: dict[str, Any], table: Callable[[dict[str, Any]], str], json_file: str) -> None:
-    """Print the table, and write the results as JSON where that is asked for."""
+def tell(results: dict[str, Any], table: Callable[[dict[str, Any]], str], json_file: str) -> int:
+    """Print the table, and write the results as JSON where that is asked for.
+
+    Returns the exit status: 1 if one of `results["goals"]` is missed.
+    """
     if json_file != "-":
         print(table(results))
     if json_file == "-":
         print(json.dumps(results, indent=2))
     elif json_file:
         Path(json_file).write_text(json.dumps(results, indent=2) + "\n")
+    return 1 if any(goal["reached"] > goal["most"] for goal in results["goals"]) else 0

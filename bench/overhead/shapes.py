@@ -49,9 +49,17 @@ def chunk(data: bytes) -> bytes:
 
 
 def json_answer(body: bytes) -> bytes:
+    return _answer(body, b"application/json")
+
+
+def text_answer(body: bytes) -> bytes:
+    return _answer(body, b"text/plain; version=0.0.4; charset=utf-8")
+
+
+def _answer(body: bytes, kind: bytes) -> bytes:
     return _HEAD + (
-        b"content-length: %d\r\ncontent-type: application/json\r\nvary: Origin\r\n\r\n%b"
-        % (len(body), body)
+        b"content-length: %d\r\ncontent-type: %b\r\nvary: Origin\r\n\r\n%b"
+        % (len(body), kind, body)
     )
 
 

@@ -4,7 +4,8 @@ One process serves several ports. JSON answers are one prebuilt write. Flat-out 
 chunk per stream and loop turn, as an engine that flushes every token; paced streams are driven by
 one timer for the whole process, their phases spread over the period, as an API server that works
 through its batch step by step does. `GET /bench/counters` tells what was sent, to be compared
-with what arrived. Never used for anything but measuring.
+with what arrived. `GET /metrics` is vLLM's page, so that a router has signals to go by. Never used
+for anything but measuring.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import asyncio
 import json
 import socket
 import sys
+import time
+from functools import partial
 from typing import Any
 
 import httptools
@@ -22,6 +25,8 @@ from bench.overhead import shapes
 
 TICK_S = 0.0025  # tokens due within it are written together
 PIECES = 64  # a longer body (4 MB or so) never asks for a stream
+BYTES_A_TOKEN = 4
+SLOTS = 1024  # requests at once, which it never has; only a router is told
 SPREAD_S = 0.1  # the longest wait for a paced stream's first token
 
 _CHAT = shapes.json_answer(shapes.CHAT_BODY)
@@ -29,6 +34,35 @@ _MODELS = shapes.json_answer(shapes.MODELS_BODY)
 _EMPTY = shapes.json_answer(b"")
 _OBJECT = shapes.json_answer(b"{}")
 _NOT_FOUND = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nserver: uvicorn\r\n\r\n"
+
+
+class Engine:
+    """What one port has done, as its page of metrics tells it."""
+
+    __slots__ = ("prompt_tokens", "started_at", "tokens")
+
+    def __init__(self) -> None:
+        self.prompt_tokens = 0
+        self.tokens = 0
+        self.started_at = time.time()
+
+    def page(self, running: int) -> bytes:
+        """As a recent vLLM writes it; `running`: streams under way."""
+        labels = '{engine="0",model_name="bench"}'
+        used = min(0.9, running / SLOTS)
+        lines = [
+            f"process_start_time_seconds {self.started_at}",
+            f"vllm:num_requests_running{labels} {running}",
+            f"vllm:num_requests_waiting{labels} 0",
+            f"vllm:kv_cache_usage_perc{labels} {used}",
+            f"vllm:prefix_cache_queries_total{labels} {self.prompt_tokens}",
+            f"vllm:prefix_cache_hits_total{labels} 0",
+            f"vllm:num_preemptions_total{labels} 0",
+            f"vllm:prompt_tokens_total{labels} {self.prompt_tokens}",
+            f"vllm:generation_tokens_total{labels} {self.tokens}",
+            'vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="31250"} 1.0',
+        ]
+        return shapes.text_answer("\n".join([*lines, ""]).encode())
 
 
 class Stream:
@@ -73,6 +107,10 @@ class Pacer:
             self._ticking = True
             self._loop.call_later(TICK_S, self._tick, now + TICK_S)
 
+    def running(self, engine: Engine) -> int:
+        """Streams under way of one port."""
+        return sum(1 for one in (*self._flat, *self._paced) if one.owner.engine is engine)
+
     def _pump(self) -> None:
         self._flat = [stream for stream in self._flat if self._one(stream)]
         if self._flat:
@@ -105,6 +143,7 @@ class Pacer:
         if owner.paused:
             return True
         self.tokens += 1
+        owner.engine.tokens += 1
         stream.left -= 1
         token = shapes.TOKEN_CHUNKS[stream.left & 7]
         if stream.left:
@@ -117,8 +156,9 @@ class Pacer:
 class Connection(asyncio.Protocol):
     """One keep-alive connection from a router."""
 
-    def __init__(self, pacer: Pacer) -> None:
+    def __init__(self, pacer: Pacer, engine: Engine) -> None:
         self.transport: asyncio.Transport | None = None
+        self.engine = engine
         self.paused = False
         self._pacer = pacer
         self._parser = httptools.HttpRequestParser(self)
@@ -162,6 +202,7 @@ class Connection(asyncio.Protocol):
             self.transport.write(self._other(url))
             return
         self._pacer.requests += 1
+        self.engine.prompt_tokens += sum(map(len, self._body)) // BYTES_A_TOKEN
         pieces = self._body
         if len(pieces) > PIECES:  # joining megabytes would delay the other streams
             pieces = pieces[:1] + pieces[-1:]
@@ -182,6 +223,8 @@ class Connection(asyncio.Protocol):
             return shapes.json_answer(json.dumps(counters).encode())
         if url.endswith(b"/health"):
             return _EMPTY
+        if url == b"/metrics":
+            return self.engine.page(self._pacer.running(self.engine))
         # What routers ask an engine about itself when they meet it.
         if url.endswith((b"/server_info", b"/get_server_info", b"/model_info", b"/get_model_info")):
             return _OBJECT
@@ -198,7 +241,9 @@ async def serve(ports: int) -> None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", 0))
         servers.append(
-            await loop.create_server(lambda: Connection(pacer), sock=listener, backlog=4096)
+            await loop.create_server(
+                partial(Connection, pacer, Engine()), sock=listener, backlog=4096
+            )
         )
     print(json.dumps([s.sockets[0].getsockname()[1] for s in servers]), flush=True)
     await loop.run_in_executor(None, sys.stdin.buffer.read)

@@ -68,8 +68,7 @@ def main() -> int:
         "pass_us": passes,
     }
     results["goals"] = _goals(results)
-    micro.tell(results, _table, args.json)
-    return 0
+    return micro.tell(results, _table, args.json)
 
 
 def _goals(results: dict[str, Any]) -> list[dict[str, Any]]:

@@ -56,8 +56,7 @@ def main() -> int:
         "entry_bytes": measure.bytes_per_entry(),
     }
     results["goals"] = _goals(results)
-    micro.tell(results, _table, args.json)
-    return 0
+    return micro.tell(results, _table, args.json)
 
 
 def _goals(results: dict[str, Any]) -> list[dict[str, Any]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bench.fleet import engines, scenarios
 
 SPEC = engines.Spec()
@@ -41,3 +43,13 @@ def test_a_restart_is_counted_from_when_the_replica_is_back() -> None:
         script = scenarios.restart(12.0, 0.7, 1, spec)
         assert scenarios.RESTART_S < scenarios.BACK_S == script.measure_from
         assert script.until - script.measure_from > 11.0  # load all the while
+
+
+@pytest.mark.parametrize(("last", "is_judged"), [(6.0, False), (0.0, False), (30.0, True)])
+def test_a_restarted_replica_that_is_hardly_asked_is_not_judged(
+    last: float, is_judged: bool
+) -> None:
+    outcome = scenarios.Outcome("back", 1.1, 475 + round(last), [95.0] * 5 + [last])
+    scenarios.require_use(outcome)
+    assert (outcome.hotspot is not None) == is_judged
+    assert bool(outcome.problems) != is_judged

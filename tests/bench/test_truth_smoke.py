@@ -31,7 +31,8 @@ def test_a_dozen_requests_both_ways() -> None:
     assert (real["in SLO"], model["in SLO"]) == (100.0, 100.0)
     assert real["hit rate"] == pytest.approx(model["hit rate"])
     assert model["hit rate"] and model["hit rate"] > 50.0
-    assert real["TPOT p50"] and real["TPOT p50"] > 0.0
+    for name in ("TTFT p50", "TPOT p50"):  # a busy machine is slower than the model, never faster
+        assert real[name] and model[name] and real[name] >= 0.9 * model[name], (real, model)
     assert run.router_cpu > 0.0 and run.engines_cpu > 0.0 and run.others_cpu >= 0.0
 
 
