@@ -32,12 +32,12 @@ async def test_it_backs_off_and_recovers() -> None:
             assert spent < 0.25, f"{spent:.2f} s of CPU in half a second of having no files"
         clients = [RawClient(sock) for sock in waiting]
         router.clients += clients
-        served = 0
         for client in clients:
             await client.send_pieces([chat()])
             while not client.unread and await client.fill():
                 pass
-            served += client.unread.startswith(b"HTTP/1.1 200 ")
-        # A shed connection may have been closed; at least nobody hangs, and new ones are served.
-        assert 0 <= served <= 3
+            # A shed connection may have been closed. Nobody hangs, and nobody is told an error.
+            assert client.unread.startswith(b"HTTP/1.1 200 ") or (
+                client.ended and not client.unread
+            ), client
         assert (await router.ask(chat())).status == 200

@@ -86,6 +86,8 @@ async def _judge(router: Router, case: Case, form: str) -> list[str]:
     found += _as_sent(sent_bytes, got)
     found += _verdict(case, verdict, form, sent_bytes, answers, got)
     found += _special(case, answers, got)
+    if not case.expects(answers[0].status if answers else None):
+        found.append(f"the corpus expects {case.statuses}")
     return [f"{problem}; statuses {statuses}, replica read {_names(got)}" for problem in found]
 
 
@@ -204,8 +206,11 @@ def _verdict(
             "_" in name or "\t" in name for request in got for name, _ in request.headers
         ):
             found.append("the odd field was passed on")
-    elif verdict in ("see_expected", "must_not_desync"):
-        pass  # the universal rules, and `_special`
+    elif verdict == "see_expected":
+        if not case.statuses:
+            found.append("the corpus says nothing that could be expected")
+    elif verdict == "must_not_desync":
+        pass  # the universal rules
     else:
         found.append(f"no rule for verdict {verdict}")
     return found

@@ -9,7 +9,9 @@ from router.wire import answers
 from tests.harness.reading import read_response, read_responses
 
 
-@pytest.mark.parametrize("reason", [r for r in Reason if r not in (Reason.OK, Reason.HTTP2_NOT_SERVED)])
+@pytest.mark.parametrize(
+    "reason", [r for r in Reason if r not in (Reason.OK, Reason.HTTP2_NOT_SERVED)]
+)
 @pytest.mark.parametrize("keep_alive", [True, False])
 def test_every_error_is_a_whole_openai_shaped_response(reason: Reason, keep_alive: bool) -> None:
     err = RouterError(reason, 'say "it"\n\u00e9', param="model", retry_after_s=3)
