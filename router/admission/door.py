@@ -109,8 +109,9 @@ class Doors:
         return not door.is_shut and not self._obstacle(door, urgency)
 
     def why_closed(self, place: Place, urgency: int) -> str:
-        """What keeps a class out, for people; "": nothing."""
+        """What keeps a class out, for people; "": nothing. As `admits`."""
         door = self.of(place)
+        self._read(door)
         return "connect" if door.is_shut else OBSTACLES[self._obstacle(door, urgency)]
 
     def _obstacle(self, door: Door, urgency: int) -> int:
