@@ -106,18 +106,18 @@ class Doors:
         were granted are taken."""
         door = self.of(place)
         self._read(door)
-        return not door.is_shut and not self._obstacle(door, urgency)
+        learned = door.learned
+        limit = 0 if learned is None else learned.allowed()
+        return not door.is_shut and not obstacle(door.facts, self._classes[urgency], limit)
 
     def why_closed(self, place: Place, urgency: int) -> str:
         """What keeps a class out, for people; "": nothing. As `admits`."""
         door = self.of(place)
         self._read(door)
-        return "connect" if door.is_shut else OBSTACLES[self._obstacle(door, urgency)]
-
-    def _obstacle(self, door: Door, urgency: int) -> int:
         learned = door.learned
         limit = 0 if learned is None else learned.allowed()
-        return obstacle(door.facts, self._classes[urgency], limit)
+        found = obstacle(door.facts, self._classes[urgency], limit)
+        return "connect" if door.is_shut else OBSTACLES[found]
 
     def shut(self, door: Door, now: float) -> None:
         """The replica could not be connected to: nothing goes there for a moment, which doubles as

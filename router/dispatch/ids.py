@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-LENGTH: Final = 32  # hexadecimal digits: 128 bits
+LENGTH: Final = 24  # hexadecimal digits: 96 bits
 _AT_ONCE: Final = 256  # drawn from the system together
 
 
