@@ -27,9 +27,9 @@ class Closing:
 
     def pass_on(self, data: bytes) -> bytes:
         """What of it goes to the client now."""
-        whole = self.held + data
         if self.fingerprint:
             return self.let_go(data)
+        whole = self.held + data
         self.held = b""
         if not whole.endswith(b"\n\n"):
             return whole

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import mmap
-import os
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from tests.abuse.watched import PAGE
 from tests.faults.metrics import number
+from tests.faults.test_slow_readers_in_memory import resident_bytes
 from tests.harness.client import RawClient
 from tests.harness.messages import (
     DONE,
@@ -63,8 +63,7 @@ class Victim:
     @property
     def resident(self) -> int:
         """Bytes of memory it holds now."""
-        pages = int(Path(f"/proc/{self.process.child.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        return resident_bytes(self.process.child.pid)
 
     @property
     def grown(self) -> int:
@@ -173,8 +172,8 @@ async def marked(connection: ReplicaConnection) -> None:
     while request := await connection.recv_request():
         try:
             asked = json.loads(bytes(request.body))
-            user = asked["user"] if isinstance(asked, dict) and not asked.get("stream") else None
-        except (ValueError, KeyError, RecursionError):
+            user = asked.get("user") if isinstance(asked, dict) else None
+        except (ValueError, RecursionError):
             user = None  # a hostile request without a model
         if b'"stream": true' in request.body:
             await connection.send(STREAM)

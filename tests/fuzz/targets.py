@@ -7,13 +7,13 @@ the bytes were cut. The first two bytes of an input say how they are cut.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import msgspec
 
 from router.config.model import Limits
-from router.core.errors import RouterError
+from router.core.errors import Reason, RouterError
 from router.core.unreadable import NOT_JSON
 from router.dispatch.usage import UsageTap
 from router.intake import routes
@@ -21,10 +21,8 @@ from router.intake.body import read_fields, watch
 from router.intake.fields import Unread
 from router.intake.forms import read_form
 from router.intake.members import MemberScan
-from router.wire.heads import RequestHead
-from router.wire.request_reader import COMPLETE, RequestReader
-from router.wire.response_reader import COMPLETE as WHOLE
-from router.wire.response_reader import BadResponse, ResponseReader
+from tests.wire.test_units_request_reader import read as read_requests
+from tests.wire.test_units_response_reader import read as read_response
 
 Target = Callable[[bytes], None]
 TARGETS: dict[str, Target] = {}
@@ -59,50 +57,21 @@ def request(data: bytes) -> None:
 
 
 def _requests(pieces: list[bytes]) -> list[Any]:
-    heads: list[RequestHead] = []
-    reader = RequestReader(_LIMITS, b"hedgerow", heads.append)
-    story: list[Any] = []
-    try:
-        for piece in pieces:
-            data = piece
-            while data:
-                reader.feed(data)
-                if reader.state != COMPLETE:
-                    break
-                body = b"".join(reader.take_body())
-                assert len(body) == reader.body_bytes
-                story.append((reader.head, body))
-                data, reader.early = reader.early, b""
-                reader.reset()
-    except RouterError:
-        story.append("refused")  # which reason is found first may depend on what has come
-    else:
-        story.append(reader.started)
-    reader.close()
-    return story
+    """Which reason a refusal finds first may depend on what has come."""
+    story = read_requests(pieces, _LIMITS)
+    return [*story[:-1], "refused" if isinstance(story[-1], Reason) else story[-1]]
 
 
 @target
 def response(data: bytes) -> None:
     """Bytes of a replica: the same response, however they come, until the connection ends."""
     whole, pieces = cut(data)
-    for for_head in (False, True):
-        told, again = _response([whole], for_head), _response(pieces, for_head)
+    for for_head, eof in product((False, True), repeat=2):
+        told, again = (
+            read_response(given, for_head=for_head, limits=_LIMITS, eof=eof)
+            for given in ([whole], pieces)
+        )
         assert told == again, (told, again)
-
-
-def _response(pieces: list[bytes], for_head: bool) -> Any:
-    reader = ResponseReader(_LIMITS, for_head)
-    try:
-        for piece in pieces:
-            reader.feed(piece)
-        before = reader.state == WHOLE
-        ended = reader.eof()
-        assert ended or not before, "whole, and not at its end"
-    except BadResponse:
-        return "bad"
-    assert len(reader.interim) <= 100
-    return reader.head, b"".join(reader.parts), before, ended, reader.surplus
 
 
 # -- bodies ---------------------------------------------------------------------------------------
