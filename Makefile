@@ -14,8 +14,8 @@ SOURCES := $(shell find router policies bench tests -name '*.py')
 # Every process that a test starts would compile its imports anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-compiled test-abuse soak check check-install check-install-trixie wheel test-engine \
-    compare-engines bench-overhead bench-fleet bench-hedging bench-priority clean
+.PHONY: run test test-compiled test-abuse soak test-sdk check check-install check-install-trixie wheel \
+    test-engine compare-engines bench-overhead bench-fleet bench-aiperf bench-hedging bench-priority clean
 
 run: $(VENV)/.installed  ## a router in front of three emulated engines
 	$(BIN)/hedgerow serve --emulate 3
@@ -32,6 +32,10 @@ test-abuse: $(COMPILED)/.built  ## hostile clients and replicas against the comp
 MINUTES ?= 60
 soak: $(COMPILED)/.built  ## hostile crowds for MINUTES, resumable; report in build/soak
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m tests.abuse.soak $(CURDIR)/build/soak $(MINUTES)
+
+TESTS ?=
+test-sdk: $(VENV)/.installed-dev  ## the openai SDK's own API tests, straight and routed; needs npm
+	$(BIN)/python -m tests.clients.openai_suite $(CURDIR)/build/test-sdk "$(TESTS)"
 
 check: $(VENV)/.installed-dev  ## lint and types
 	$(BIN)/ruff check .
@@ -61,6 +65,9 @@ bench-overhead: $(COMPILED)/.built  ## CPU per request and per token, beside eve
 
 bench-fleet: $(COMPILED)/.built  ## time to first token of an emulated fleet, beside every peer found
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench fleet
+
+bench-aiperf: $(COMPILED)/.built  ## time to first token as aiperf measures it, policy against policy
+	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m bench.aiperf --install
 
 bench-hedging: $(COMPILED)/.built  ## what second copies bring and cost, simulated and over HTTP
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench hedging \

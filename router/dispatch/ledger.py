@@ -68,7 +68,7 @@ class Ledger:
         replica = exchange.answered_by
         if replica is not None:
             if winner is not None and winner.held and reason is Reason.OK:
-                replica.expected_hits += 1
+                replica.should_have_hit(winner.began)
             self._count_tokens(exchange, replica, urgency, now)
         if urgency:
             self._count_usage(exchange, urgency, reason)

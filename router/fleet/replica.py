@@ -48,6 +48,7 @@ class Replica(Candidate):
         "foreign_load",
         "foreign_waiting",
         "health",
+        "hit_seen_at",
         "host_line",
         "is_unlisted",
         "kv_running",
@@ -130,6 +131,7 @@ class Replica(Candidate):
         self.told = NO_SIGNALS  # the same, kept when it is too old to be believed
         # Requests that ended since the last hit in the prefix cache, and should have hit it.
         self.expected_hits = 0
+        self.hit_seen_at = 0.0  # when a poll showed that hit; it is of a request sent before
         self._doubted_hits = 0  # ... as of the poll before
         self.learned = LearnedCapacity()
         self.cadence = Cadence()  # counted by the streams that are relayed from it, ...
@@ -188,15 +190,25 @@ class Replica(Candidate):
         usual = self.tpot_s
         self.tpot_s = tpot_s if usual is None else usual + (tpot_s - usual) * SMOOTHING
 
-    def misses_cache(self, before: int | None, now: int | None) -> bool:
+    def should_have_hit(self, sent_at: float) -> None:
+        """A request ended well that was sent at `sent_at`, when its prefix seemed to be held here.
+
+        Engines count a hit when a request begins. One that was sent before the last hit was seen
+        may be that hit, however late it ends.
+        """
+        if sent_at > self.hit_seen_at:
+            self.expected_hits += 1
+
+    def misses_cache(self, before: int | None, now: int | None, at: float) -> bool:
         """Whether the prefix cache must have been reset: `MISSES` requests that should have hit it
         have ended, a poll has passed so that lagging counters show them, and none of them did.
 
-        `before`, `now`: the engine's totals of hits; one that never had a hit may have no cache. No
-        engine tells of a reset by a counter.
+        `before`, `now`: the engine's totals of hits, as a poll tells at `at`; one that never had a
+        hit may have no cache. No engine tells of a reset by a counter.
         """
         if not before or now != before:
             self.expected_hits = self._doubted_hits = 0
+            self.hit_seen_at = at
             return False
         if self._doubted_hits < MISSES:
             self._doubted_hits = self.expected_hits

@@ -501,7 +501,7 @@ class Fleet:
             replica.health.begins_slowly(now)
             replica.refuses_priority = False  # it may be another version
             self._on_event("restarted", replica)
-        elif replica.misses_cache(told.cache_hits, signals.cache_hits):
+        elif replica.misses_cache(told.cache_hits, signals.cache_hits, now):
             self.knowledge.restarted(replica)
             self._on_event("cache_reset", replica)
         if signals.asleep != before.asleep:

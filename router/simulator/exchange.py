@@ -578,7 +578,7 @@ class SimulatedExchange:
             output: int | None = answered.made or None
             if reason is Reason.OK:
                 if answered.attempt.held:
-                    answered.replica.expected_hits += 1
+                    answered.replica.should_have_hit(answered.attempt.began)
                 output = arrival.output_tokens
                 outcome.cached_tokens = cached = answered.cached_tokens
                 metrics.counted_tokens(model, arrival.prompt_tokens, output, cached)

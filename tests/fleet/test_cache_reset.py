@@ -31,6 +31,12 @@ class Known(Table):
     def held(self) -> int:
         return self.fleet.knowledge.prefixes.match(BLOCKS).get(self.replica, 0)
 
+    def miss(self, requests: int) -> None:
+        """So many that should have hit the cache are sent and end."""
+        self.now += 0.1
+        for _ in range(requests):
+            self.replica.should_have_hit(self.now)
+
     def poll(self, **signals: object) -> Replica:
         self.now += 1.0
         number = poll_begins(self.replica, self.now)
@@ -54,8 +60,8 @@ async def test_a_sleeping_engine_holds_nothing() -> None:
 @scenario
 async def test_requests_that_should_have_hit_and_did_not_tell_of_a_reset() -> None:
     table = Known()
-    replica = table.poll(cache_hits=1000)
-    replica.expected_hits += MISSES
+    table.poll(cache_hits=1000)
+    table.miss(MISSES)
     table.poll(cache_hits=1000)
     assert table.held == 3, "the counters may lag"
     table.poll(cache_hits=1000)
@@ -71,18 +77,40 @@ async def test_requests_that_should_have_hit_and_did_not_tell_of_a_reset() -> No
 @scenario
 async def test_a_hit_a_few_misses_and_an_engine_without_a_cache_tell_of_no_reset() -> None:
     table = Known()
-    replica = table.poll(cache_hits=0)
+    table.poll(cache_hits=0)
     for hits in (0, 0, 0, 5, 6, 7):
-        replica.expected_hits += MISSES
+        table.miss(MISSES)
         table.poll(cache_hits=hits)
-    replica.expected_hits += MISSES - 1
+    table.miss(MISSES - 1)
     for _ in range(5):
         table.poll(cache_hits=7)
     for _ in range(5):
-        replica.expected_hits += MISSES
+        table.miss(MISSES)
         table.poll()  # it does not say
     assert table.held == 3
     table.close()
+
+
+@scenario
+async def test_requests_that_outlive_their_hit_tell_of_no_reset() -> None:
+    """Engines count a hit when a request begins, and a burst of long answers ends much later."""
+    prompt = "the same long beginning of every conversation " * 60
+    async with (
+        emulated("vllm") as engine,
+        running(engine.url, polling={"interval_s": 0.05}) as router,
+    ):
+        (replica,) = router.app.parts.fleet.replicas.values()
+        for tokens in (1, 40):
+            asked = chat(messages=[{"role": "user", "content": prompt}], max_tokens=tokens)
+            clients = [await router.client() for _ in range(MISSES + 1)]
+            for client in clients:
+                await client.send(asked)
+            for client in clients:
+                assert (await client.recv_response()).status == 200
+        for _ in range(3):
+            polled = replica.signals_at
+            await eventually(lambda polled=polled: replica.signals_at > polled, "another poll")
+        assert router.app.parts.fleet.knowledge.prefixes.stats.entries > 0
 
 
 @scenario
