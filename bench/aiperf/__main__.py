@@ -2,8 +2,8 @@
 
 Each run has fresh engines and a fresh router; the policies alternate, and the first of a round is
 the second of the next. aiperf lives in an environment of its own (`--install` makes it, once a
-machine). Its tokenizer is made here, so that nothing is fetched for it. Its prompts, 550 tokens each,
-come again and again, and its requests arrive at random.
+machine). Its tokenizer is made here, so that nothing is fetched for it. Its prompts, 550 tokens
+each, come again and again, and its requests arrive at random.
 
 Goals: no request fails, and p99 of the time to first token under `kv_aware` is at most that under
 `round_robin` (medians of the rounds). The exit status is 1 if one is missed.
