@@ -210,8 +210,8 @@ class Ledger:
         usage = exchange.usage
         view = exchange.view
         if usage is not UNKNOWN:
-            prompt, output, cached, is_exact = usage
-            self.metrics.counted_tokens(view.model, prompt, output, cached)
+            prompt, output, is_exact = usage.prompt_tokens, usage.output_tokens, usage.exact
+            self.metrics.counted_tokens(view.model, prompt, output, usage.cached_tokens)
             if is_exact and view.blocks:  # a shorter prompt is mostly chat template
                 self._knowledge.counted(view.model, view.prompt_bytes, prompt)
             if exchange.fields.stream and output is not None and output > 1:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from email.utils import formatdate
 from http import HTTPStatus
+from time import time
 from typing import Final
 
 from router.core.errors import Reason, RouterError
@@ -24,9 +25,24 @@ ALLOW: Final = b"allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
 _GOAWAY: Final = bytes.fromhex("000000 04 00 00000000 000008 07 00 00000000 00000000 0000000d")
 
 
+class _Date:
+    """The Date field of the second that was asked for last."""
+
+    def __init__(self) -> None:
+        self.second = -1
+        self.text = b""
+
+
+_date: Final = _Date()
+
+
 def date() -> bytes:
-    """The time for a Date field."""
-    return formatdate(usegmt=True).encode("ascii")
+    """The time for a Date field, written once a second."""
+    second = int(time())
+    if second != _date.second:
+        _date.second = second
+        _date.text = formatdate(second, usegmt=True).encode("ascii")
+    return _date.text
 
 
 def response(

@@ -18,6 +18,7 @@ T = TypeVar("T")
 
 _NAMES: Final = (b"\r\ncontent-length: ", b"\r\nContent-Length: ")
 _SKIP: Final = len(_NAMES[0])
+_DIGITS: Final = 18  # a longer number is no length
 CAPACITY: Final = 512  # heads
 LONGEST: Final = 2048  # bytes of a head that is remembered
 
@@ -33,12 +34,18 @@ def key_of(raw: bytes) -> tuple[bytes, int | None]:
         at = raw.find(_NAMES[1])
         if at < 0:
             return raw, None
-    start = at + _SKIP
-    end = raw.find(b"\r", start)
-    digits = raw[start:end]
-    if not digits.isdigit() or len(digits) > 18:
+    start = end = at + _SKIP
+    last = min(len(raw) - 1, start + _DIGITS)
+    length = 0
+    while end < last:
+        digit = raw[end] - 48
+        if not 0 <= digit <= 9:
+            break
+        length = length * 10 + digit
+        end += 1
+    if end == start or raw[end] != 13:
         return b"", None
-    return raw[:start] + raw[end:], int(digits)
+    return raw[:start] + raw[end:], length
 
 
 class Plans(Generic[T]):

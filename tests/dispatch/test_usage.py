@@ -486,4 +486,5 @@ def test_an_answer_in_pieces(sizes: list[int]) -> None:
 def test_nothing_is_raised(data: bytes, before: bytes) -> None:
     for found in (usage_of(before + data), usage_of(data + before)):
         if found is not None:
-            assert all(n is None or n >= 0 for n in found[:3])
+            told = found.prompt_tokens, found.output_tokens, found.cached_tokens
+            assert all(n is None or n >= 0 for n in told)

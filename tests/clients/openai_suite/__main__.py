@@ -104,7 +104,7 @@ def router(folder: Path, mock_port: int, port: int) -> Iterator[None]:
         f"listen: 127.0.0.1:{port}\n"
         f"admin: 127.0.0.1:{free_port()}\n"
         "access_log: {path: ''}\n"
-        f"replicas: [{{url: 'http://127.0.0.1:{mock_port}', models: ['*']}}]\n"
+        f"replicas: [{{url: 'http://127.0.0.1:{mock_port}'}}]\n"
     )
     serve = [sys.executable, "-m", "router", "serve", "--config", config]
     with (folder / "hedgerow.log").open("w") as log, running(serve, log):
