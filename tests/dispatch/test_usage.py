@@ -417,10 +417,8 @@ def test_a_count_that_content_follows_is_not_the_last_word() -> None:
     ids=str,
 )
 def test_shapes_of_usage(usage: dict[str, Any], expected: tuple[Any, ...]) -> None:
-    assert usage_of(json.dumps({"a": [1], "usage": usage, "b": {"c": None}}).encode()) == (
-        *expected,
-        True,
-    )
+    answer = json.dumps({"a": [1], "usage": usage, "b": {"c": None}}).encode()
+    assert usage_of(answer) == Usage(*expected, True)
 
 
 @pytest.mark.parametrize(
