@@ -200,11 +200,7 @@ class Leg:
             if not (whole or (self._passes and parts) or self._holds_too_much(parts)):
                 return False
             return self._may_commit_whole(reader, whole)
-        verdict = Verdict.NOTHING
-        for part in parts[self._looked :]:
-            verdict = scanner.feed(part)
-            if verdict:
-                break
+        verdict = scanner.feed(b"".join(parts[self._looked :]))
         too_much = self._holds_too_much(parts)
         if verdict == Verdict.BUSY or verdict == Verdict.ERROR:
             busy = verdict == Verdict.BUSY

@@ -194,6 +194,7 @@ _BLANK: Final = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")  # WHATWG HTML sect
 # What stands in every event that tells counts, and in few others: SGLang writes `"usage":null` into
 # each. llama.cpp tells unasked, in other words.
 _NEEDLE: Final = b'_tokens"'
+_USAGE: Final = b'"usage"'
 NEEDLES: Final = {"llamacpp": b'"timings"'}
 
 
@@ -380,10 +381,7 @@ class UsageTap:
         looked = seam + data if seam else data
         if b"\r" not in looked:
             return max(0, looked.rfind(b"\n\n") + 2 - len(seam)) if b"\n\n" in looked else 0
-        end = 0
-        for blank in _BLANK.finditer(looked):
-            end = blank.end()
-        return max(0, end - len(seam))
+        return max(0, _behind_blank(looked, 0, len(looked)) - len(seam))
 
     def _release(self, data: bytes) -> bytes:
         """An event that is too long to be held goes on, `data` being its latest bytes."""
@@ -409,50 +407,55 @@ class UsageTap:
     def _without_usage(self, events: bytes) -> bytes:
         """Whole events, less those that only tell the usage."""
         kept: list[bytes] = []
-        start = 0
-        while start < len(events) and self._takes_out:
-            blank = _BLANK.search(events, start)
+        start = end = 0  # of what is still to be kept; of the last event that was looked at
+        at = events.find(self._needle) if _USAGE in events else -1
+        while at >= 0 and self._takes_out:
+            begin = _behind_blank(events, end, at)
+            blank = _BLANK.search(events, at)
             end = len(events) if blank is None else blank.end()
-            event = events[start:end]
-            if self._needle in event and _is_usage(event):
-                # Line ends before an event are the end of the one before it.
-                kept.append(event[: len(event) - len(event.lstrip(b"\r\n"))])
-                self._drops_lf = end == len(events) and event.endswith(b"\r")
-                self._keep_fingerprint(event)
-            else:
-                kept.append(event)
-                if self._needle in event and _tells_unasked(event):
-                    self._takes_out = False
-            start = end
+            event = events[begin:end]
+            body = _json_of(event) if _USAGE in event else {}
+            if isinstance(body.get("usage"), dict):
+                if body.get("choices") == []:
+                    # Line ends before an event are the end of the one before it.
+                    kept.append(events[start : end - len(event.lstrip(b"\r\n"))])
+                    self._drops_lf = end == len(events) and event.endswith(b"\r")
+                    self._keep_fingerprint(body)
+                    start = end
+                elif body.get("choices"):
+                    self._takes_out = False  # the engine tells it unasked
+            at = events.find(self._needle, end)
         kept.append(events[start:])
         return b"".join(kept)
 
-    def _keep_fingerprint(self, event: bytes) -> None:
-        told = _json_of(event).get("system_fingerprint")
+    def _keep_fingerprint(self, body: dict[str, Any]) -> None:
+        told = body.get("system_fingerprint")
         if self._closing is not None and isinstance(told, str):
             self._closing.fingerprint = msgspec.json.encode(told)
 
 
 def _count(events: bytes) -> int:
     """How many events end in these bytes."""
-    if b"\r" not in events:
-        return events.count(b"\n\n")
-    return sum(1 for _ in _BLANK.finditer(events))
+    if b"\r" in events:
+        events = events.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    return events.count(b"\n\n")
+
+
+# How a blank line ends, whichever line ends a stream has.
+_BLANK_ENDS: Final = (b"\n\n", b"\r\r", b"\n\r", b"\n\r\n", b"\r\r\n")
+
+
+def _behind_blank(data: bytes, start: int, end: int) -> int:
+    """Where the last blank line between the two places ends; `start`: there is none."""
+    found = start
+    for blank in _BLANK_ENDS:
+        at = data.rfind(blank, start, end)
+        if at >= 0:
+            found = max(found, at + len(blank))
+    return found
 
 
 _decode = msgspec.json.Decoder().decode
-
-
-def _is_usage(event: bytes) -> bool:
-    """Whether an event tells the usage and nothing else."""
-    body = _json_of(event)
-    return body.get("choices") == [] and isinstance(body.get("usage"), dict)
-
-
-def _tells_unasked(event: bytes) -> bool:
-    """Whether an event with content tells the usage, too."""
-    body = _json_of(event)
-    return bool(body.get("choices")) and isinstance(body.get("usage"), dict)
 
 
 def _json_of(event: bytes) -> dict[str, Any]:

@@ -84,6 +84,7 @@ class Pool:
         "_waiters",
         "address",
         "all",
+        "call_soon",
         "deadline",
         "limits",
         "opened",
@@ -109,6 +110,7 @@ class Pool:
         self._timeouts = timeouts
         self._sweeper = sweeper
         self._loop = loop
+        self.call_soon = loop.call_soon
         self._idle: list[ReplicaConnection] = []
         self._waiters: dict[Waiter, float] = {}  # until when each waits, the first to come first
         self._fresh: set[Waiter] = set()  # of them, those that want a new connection

@@ -56,7 +56,10 @@ class Verdict(IntEnum):
 
 
 class FirstContent:
-    """Feed the body of one stream until the verdict is something."""
+    """Feed the body of one stream until the verdict is something.
+
+    Each call looks through the unfinished event again, so feed it a read and not a chunk.
+    """
 
     __slots__ = ("_after_cr", "_cap", "_pending", "quiet")
 
@@ -80,10 +83,11 @@ class FirstContent:
             end = data.find(b"\n\n", start)
             if end < 0:
                 break
-            verdict = judge(data[start:end])
-            if verdict:
-                self._pending = b""
-                return verdict
+            if end > start:
+                verdict = judge(data[start:end])
+                if verdict:
+                    self._pending = b""
+                    return verdict
             self.quiet += 1
             start = end + 2
         self._pending = data[start:]
@@ -92,11 +96,11 @@ class FirstContent:
 
 def judge(event: bytes) -> Verdict:
     """The verdict on one event, given without its closing blank line."""
-    data = b""
-    for line in event.split(b"\n"):
-        if line.startswith(b"data:"):
-            data = data + b"\n" + line[5:] if data else line[5:]
-    data = data.strip()
+    if b"data:" not in event:
+        return Verdict.NOTHING
+    data = b"\n".join(
+        [line[5:] for line in event.split(b"\n") if line.startswith(b"data:")]
+    ).strip()
     if not data or data == b"[DONE]":
         return Verdict.NOTHING
     try:
@@ -163,7 +167,9 @@ def _find_report(data: bytes) -> int:
             if data.find(b'"error"', at, end if end >= 0 else len(data)) >= 0:
                 found.append(at)
                 break
-            at = data.find(line, at + 1)
+            if end < 0:
+                break  # no other line of this event finds it, either
+            at = data.find(line, end + 1)
     return min(found, default=-1)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pytest
@@ -486,3 +487,17 @@ def test_nothing_is_raised(data: bytes, before: bytes) -> None:
         if found is not None:
             told = found.prompt_tokens, found.output_tokens, found.cached_tokens
             assert all(n is None or n >= 0 for n in told)
+
+
+@pytest.mark.parametrize("takes_out", [False, True])
+@pytest.mark.parametrize(
+    "unit", [b"\r", b"\r\n", b"\n\n", b":\n\n", b"\r\r\n", b'_tokens"\n\n', b'"usage"', b"\n\r"]
+)
+def test_a_hostile_mebibyte_costs_little(unit: bytes, takes_out: bool) -> None:
+    """A read may take no more of the event loop than its size is worth."""
+    tap = UsageTap(takes_out=takes_out)
+    read = b'data: {"choices":[],"a_tokens":1}\n\n' + unit * (256 * 1024 // len(unit))
+    began = process_time()
+    for _ in range(4):
+        tap.feed(read)
+    assert process_time() - began < 0.4

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.wire.sse import FirstContent, Verdict
+from router.wire.sse import ErrorWatch, FirstContent, Verdict
 from tests.core.splits import name_of, ways
 from tests.harness.reading import read_response
 
@@ -222,3 +223,24 @@ def test_cutting_never_changes_a_verdict(events: list[bytes], sizes: list[int]) 
 def test_nothing_is_raised(pieces: list[bytes]) -> None:
     verdicts(pieces)
     verdicts([b"data: ", *pieces, b"\n\n"])
+
+
+READ = 256 * 1024
+
+
+@pytest.mark.parametrize(
+    "unit", [b"\n", b"\r", b":\n\n", b"data:1111\n", b"x", b"\r\n", b"data: {}\r\n\r\n"]
+)
+def test_a_hostile_read_costs_little(unit: bytes) -> None:
+    began = process_time()
+    FirstContent(READ).feed(unit * (READ // len(unit)) + b"\n")
+    assert process_time() - began < 0.5
+
+
+@pytest.mark.parametrize("unit", [b"\nevent: error", b"\nevent: error\n", b'\ndata: {"error"'])
+def test_lines_that_begin_as_errors_cost_little(unit: bytes) -> None:
+    """A search to the end of the read for each of them took seconds."""
+    watch = ErrorWatch()
+    began = process_time()
+    watch.feed(b'"error"' + unit * (READ // len(unit)), True)
+    assert process_time() - began < 0.5
