@@ -220,7 +220,7 @@ class Dispatcher:
         if key is not None and (is_inference or (route.kind == "other" and head.has_body)):
             check_model(key, fields.model)
         if type(fields) is Unread:  # `isinstance` asks its metaclass
-            tenants.check_read(key, fields, is_inference=is_inference and route.is_known)
+            tenants.check_read(key, fields, is_inference=is_inference, is_known=route.is_known)
         exchange = Exchange(
             self,
             client,

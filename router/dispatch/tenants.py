@@ -232,10 +232,19 @@ class Tenants:
             authorization = head.owner  # a line of a batch, whose owner sent a credential once
         return self.flows.of(key, authorization, head.api_key, peer, head.forwarded_for, user)
 
-    def check_read(self, key: Key | None, fields: Unread, *, is_inference: bool) -> None:
+    def check_read(
+        self, key: Key | None, fields: Unread, *, is_inference: bool, is_known: bool
+    ) -> None:
         """Raises RouterError (UNREAD_BODY) where the model or the priority that the body may name
-        is limited: what is forwarded must be what was judged."""
-        if (is_inference and self.has_keys) or (key is not None and key.models is not None):
+        is limited, or the tokens that it may cost: what is forwarded must be what was judged.
+
+        `is_known`: what the members of the route's bodies mean is known.
+        """
+        limits_it = is_inference and is_known and self.has_keys
+        if not limits_it and key is not None:
+            counts_tokens = is_inference and key.tokens_per_minute is not None
+            limits_it = counts_tokens or key.models is not None
+        if limits_it:
             raise RouterError(
                 Reason.UNREAD_BODY, f"the body cannot be judged, as keys demand: {fields.why}"
             )

@@ -50,6 +50,8 @@ UNREAD = {
     "an encoding that is none": (CHAT, chat(model="big"), "Content-Encoding: x", JSON),
     "not one object": (CHAT, chat(model="m", x=LARGE) + chat(model="big"), JSON),
     "UTF-16 on an unknown path": ("/v1/x", chat(model="big").decode().encode("utf-16"), JSON),
+    "UTF-32 on an unknown path": ("/v1/x", chat(model="big").decode().encode("utf-32"), JSON),
+    "a byte order mark on an unknown path": ("/v1/x", b"\xef\xbb\xbf" + chat(model="big"), JSON),
     "NaN on an unknown path": ("/v1/x", b'{"model":"big","x":NaN}', JSON),
     "a form with two models": (
         "/v1/x",
@@ -69,6 +71,27 @@ def test_a_body_that_cannot_be_judged_passes_no_key(name: str, tmp_path: Path) -
         async with one_key(tmp_path) as router:
             answer = await router.ask(post(path, body, ALLOWED, *fields), "POST")
             assert_error(answer, Reason.UNREAD_BODY, 415)
+            assert router.replica.requests == []
+
+    story()
+
+
+@pytest.mark.parametrize(
+    ("path", "rules"),
+    [
+        (CHAT, {"ceiling": "low"}),
+        (CHAT, {"tokens_per_minute": 1000.0}),
+        ("/v1/x", {"tokens_per_minute": 1000.0}),
+    ],
+)
+def test_each_limit_of_a_key_demands_it(path: str, rules: dict[str, Any], tmp_path: Path) -> None:
+    body = gzip.compress(chat(model="m", priority="critical", x=LARGE))
+
+    @scenario
+    async def story() -> None:
+        async with one_key(tmp_path, models=None, **rules) as router:
+            asked = post(path, body, ALLOWED, JSON, "Content-Encoding: gzip")
+            assert_error(await router.ask(asked, "POST"), Reason.UNREAD_BODY, 415)
             assert router.replica.requests == []
 
     story()
