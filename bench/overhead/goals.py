@@ -6,7 +6,7 @@ measured after one another in one run saw the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.overhead.measure import PACE, Row
@@ -45,6 +45,13 @@ class Verdict:
         if self.met:
             return f"met{tail}"
         return f"short by {self.value / self.limit:.2f}x{tail}"
+
+
+def missed(verdicts: Sequence[Verdict], *, is_quick: bool) -> bool:
+    """Whether a goal was missed: then the exit status of a bench is 1. What could not be judged is
+    not missed, and neither is anything by the figures of a quick run, which are of no worth."""
+    judged = [verdict for verdict in verdicts if verdict.value is not None]
+    return not is_quick and not all(verdict.met for verdict in judged)
 
 
 def _figure(rows: Rows, peer: str, figure: str) -> tuple[float | None, str]:

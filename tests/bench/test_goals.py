@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
+from types import ModuleType
+
 import pytest
 
+from bench.findings.found import Found
+from bench.hedging import cli as hedging
 from bench.overhead import goals
 from bench.overhead.measure import Row
+from bench.priority import cli as priority
+from router.simulator.report.table import Column, Table
 
 
 def rows(**figures: float) -> dict[str, Row]:
@@ -43,6 +50,35 @@ def test_nothing_is_met_without_a_figure() -> None:
     table["haproxy"].figures["added_us"] = -0.5  # noise larger than what was measured
     table["hedgerow"].figures["added_us"] = 10.0
     assert goals.ratio(table, "latency", "added_us", "haproxy", 3.0).value is None
+
+
+def test_a_goal_that_is_missed_is_an_exit_status() -> None:
+    met, short = (goals.Verdict("a", "", 1.0, value) for value in (1.0, 1.1))
+    unknown = goals.Verdict("a", "", 1.0, None, "nobody to compare with")
+    assert not goals.missed([], is_quick=False)
+    assert not goals.missed([met, unknown], is_quick=False)
+    assert goals.missed([met, short, unknown], is_quick=False)
+    assert not goals.missed([short], is_quick=True)
+
+
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("cli", [hedging, priority])
+def test_the_commands_say_so(
+    cli: ModuleType,
+    quick: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each part is replaced by one that misses its goal."""
+    short = goals.Verdict("a", "at most 1", 1.0, 2.0)
+    missed = Found("A bench", "a method", Table([Column("n", "n")], []), verdicts=[short])
+    found = [missed] if cli is hedging else missed
+    monkeypatch.setattr(f"{cli.PARTS['http']}.run", lambda *_: found)
+    parser = argparse.ArgumentParser()
+    cli.add_arguments(parser)
+    words = ["--part", "http", *(["--quick"] if quick else [])]
+    assert cli.main(parser.parse_args(words)) == (0 if quick else 1)
+    assert "short by 2.00x" in capsys.readouterr().out
 
 
 def test_trouble_with_a_figure_stands_beside_its_verdict() -> None:
