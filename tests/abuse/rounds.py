@@ -16,6 +16,7 @@ async def attack(victim: Victim, crowd: Crowd) -> None:
     targets = (victim.hostile, *victim.pair)
     for index, answer in enumerate(crowd.answers):
         targets[index % len(targets)].then(answer)
+    victim.renew()
     async with victim.attacked():
         await asyncio.gather(*(client.act(victim.port) for client in crowd.clients))
     for replica in targets:

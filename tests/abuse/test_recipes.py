@@ -224,8 +224,9 @@ async def answered(victim: Victim, *answers: Answer, stream: bool = True) -> Non
     """Let clients that read meet each of these answers."""
     for answer in answers:
         victim.hostile.then(answer)
+        victim.renew()
         await Client(chat(stream=stream), reads_s=1.5).act(victim.port)
-        victim.hostile.script.clear()
+        assert not victim.hostile.script, f"the router did not meet {answer}"
 
 
 @recipe()
@@ -270,10 +271,12 @@ async def answers_that_nobody_asked_for(victim: Victim) -> None:
     stolen = completion("x-stolen: yes")
     for _ in range(20):
         victim.hostile.then(Answer(completion() + stolen))
+        victim.renew()
         for _ in range(3):
             answer = await ask(victim, chat())
             assert answer.status == 200, answer
             assert answer.header("x-stolen") is None, answer
+        assert not victim.hostile.script, "the router did not meet it"
 
 
 @recipe()
