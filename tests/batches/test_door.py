@@ -68,25 +68,33 @@ async def test_a_batch_from_upload_to_results(tmp_path: Path) -> None:
         assert result.purpose == "batch_output"
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        b'{"custom_id": "\xff"}',
-        b'{"custom_id":"b","method":"POST","url":"/v1/chat/completions","body":{"\xff":1}}',
-        b'{"custom_id":"b","method":"POST","url":"/v1/chat/completions","body":{"model":"\xff"}}',
-    ],
-)
-def test_a_byte_that_is_no_text_fails_its_line_and_not_the_batch_api(
+BROKEN = b'{"custom_id":"b","method":"POST","url":"/v1/chat/completions","body":%b}'
+
+
+@pytest.mark.parametrize("bad", [b'{"custom_id": "\xff"}', BROKEN % b'{"\xff":1}'])
+def test_a_byte_that_is_no_text_fails_its_batch_and_not_the_batch_api(
     bad: bytes, tmp_path: Path
 ) -> None:
     @scenario
     async def story() -> None:
         async with open_door(tmp_path / "b", json_ok) as router, sdk(router) as client:
-            batch = await submit(client, jsonl(line("a")) + bad + b"\n")
-            batch = await until(client, batch.id, "completed", "failed")
-            assert batch.status in ("completed", "failed")
+            batch = await until(client, (await submit(client, jsonl(line("a"), bad))).id, "failed")
+            assert batch.errors is not None
+            assert [error.line for error in batch.errors.data or []] == [2]
+            batch = await submit(client, jsonl(line("a")))  # its place is free again
+            assert (await until(client, batch.id)).status == "completed"
 
     story()
+
+
+@scenario
+async def test_in_a_value_it_fails_its_line_only(tmp_path: Path) -> None:
+    async with open_door(tmp_path / "b", json_ok) as router, sdk(router) as client:
+        batch = await submit(client, jsonl(line("a"), BROKEN % b'{"model":"\xff"}'))
+        batch = await until(client, batch.id, "completed")
+        found = await results(client, batch)
+        assert found["a"]["response"]["status_code"] == 200
+        assert found["b"]["response"] is None or found["b"]["response"]["status_code"] == 400
 
 
 @scenario

@@ -402,6 +402,29 @@ async def test_one_that_gives_way_comes_back_and_its_client_notices_nothing() ->
 
 
 @scenario
+async def test_what_it_ran_before_it_gave_way_is_no_wait() -> None:
+    """It ran for longer than its class may wait, and is not expired at once."""
+
+    async def never(connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        await until_closed(connection)
+
+    rules = queue(
+        preemption=PreemptionRules(enabled=True, after_s=0.05),
+        classes=QueueClasses(batch=QueueClass(timeout_s=0.5)),
+    )
+    async with running(in_turn(never, then=chat_either), replica=ONE, queue=rules) as router:
+        batch = await send(router, "batch", queued=False, priority="batch", stream=True)
+        await router.replica.wait_for_requests(1)
+        await asyncio.sleep(0.7)
+        high = await router.client()
+        await high.send(chat(tag="high", priority="high"))
+        assert (await high.recv_response()).status == 200
+        assert (await batch.recv_response()).events()[-1] == "[DONE]"
+        assert counts(router, "preempted")[BATCH] == 1
+
+
+@scenario
 async def test_one_that_gave_way_may_leave() -> None:
     turnstile = Turnstile()
     rules = queue(preemption=PreemptionRules(enabled=True, after_s=0.05))

@@ -47,6 +47,24 @@ async def test_no_body_by_status(data: bytes) -> None:
         assert (await client.recv_response()).json()["target"] == "/next"
 
 
+@pytest.mark.parametrize(
+    ("method", "status"), [("HEAD", b"200 OK"), ("GET", b"204 No"), ("GET", b"304 Not Modified")]
+)
+@pytest.mark.parametrize("surplus", [b"hello", json_response({"poison": True})])
+@scenario
+async def test_what_follows_is_nobodys_answer(method: str, status: bytes, surplus: bytes) -> None:
+    """Bytes behind an answer that has no body close the connection."""
+    data = b"HTTP/1.1 " + status + b"\r\nContent-Length: 5\r\n\r\n" + surplus
+    async with running(first(data)) as router:
+        client = await router.client()
+        await client.send(request("/odd", method=method))
+        assert (await client.recv_response(method)).complete
+        await client.send(request("/next"))
+        assert (await client.recv_response()).json()["target"] == "/next"
+        assert b"hello" not in client.received
+        assert len(router.replica.sessions) == 2
+
+
 @scenario
 async def test_head_keeps_its_length_and_has_no_body() -> None:
     async with running(first(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")) as router:

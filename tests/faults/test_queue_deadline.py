@@ -266,6 +266,21 @@ async def test_the_nearest_deadline_goes_first_where_that_is_the_order() -> None
         assert turnstile.tags == ["first", "eight", "nine", "none"]
 
 
+@pytest.mark.parametrize("policy", ["edf", "slide"])
+@scenario
+async def test_a_near_deadline_jumps_no_class(policy: str) -> None:
+    """Any client can state one."""
+    turnstile = Turnstile()
+    async with running(turnstile, replica=ONE, queue=Queue(enabled=True, policy=policy)) as router:
+        clients = [await send(router, "first", queued=False)]
+        clients.append(await asks(router, EIGHT, tag="low", priority="low"))
+        clients.append(await asks(router, tag="normal"))
+        turnstile.open(3)
+        for client in clients:
+            assert (await client.recv_response()).status == 200
+        assert turnstile.tags == ["first", "normal", "low"]
+
+
 @scenario
 async def test_a_reload_changes_who_is_believed() -> None:
     async with running(hang, queue=queue()) as router:

@@ -126,6 +126,33 @@ def test_a_thousand_requests_and_one(tmp_path: Path, crowd: str) -> None:
     story()
 
 
+def test_work_whose_client_leaves_is_charged(tmp_path: Path) -> None:
+    """Else a tenant that leaves each answer just before its end would have more than its share."""
+
+    @scenario
+    async def story() -> None:
+        turnstile = Turnstile()
+        keys = keys_of(tmp_path, "leaves", "stays")
+        long = [{"role": "user", "content": "x" * 4000}]
+        async with running(turnstile, replica=ONE, queue=FAIR, keys=keys) as router:
+            clients = [await send(router, "first", queued=False)]
+            for name, tag in (("leaves", "one"), ("leaves", "two"), ("stays", "three")):
+                clients.append(await router.client())
+                before = waiting(router)
+                await clients[-1].send(chat(bearer(name), messages=long, tag=tag))
+                await eventually(lambda b=before: waiting(router) == b + 1, "it waits")  # type: ignore[misc]
+            turnstile.open()
+            assert (await clients[0].recv_response()).status == 200
+            await eventually(lambda: turnstile.tags == ["first", "one"], "it is served")
+            clients[1].rst()
+            turnstile.open(3)  # one is for the answer that has no client
+            for client in clients[2:]:
+                assert (await client.recv_response()).status == 200
+            assert turnstile.tags == ["first", "one", "three", "two"]
+
+    story()
+
+
 # -- many names --------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ says that it computes for other requests, and counts neither as suspicion nor as
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -78,6 +79,19 @@ class Engine:
                 return
 
 
+# What was waited for, what is usual, and which request showed it.
+WHY = re.compile(
+    r"no first token for \d+\.\d s, usual \d+\.\d\d s, "
+    r"and no sign of work for \d+\.\d s; request hung-\d"
+)
+
+
+def told(caplog: pytest.LogCaptureFixture, message: str) -> list[str]:
+    """Why, as each event of this name says."""
+    events = [vars(record) for record in caplog.records]
+    return [e["fields"]["why"] for e in events if e.get("event", ("",))[0] == message]
+
+
 def breaker(router: Router) -> str:
     return str(router.app.replicas()[0]["breaker"])
 
@@ -96,19 +110,22 @@ def before(engine: Engine, **settings: Any) -> AbstractAsyncContextManager[Route
 
 @pytest.mark.parametrize("polled", [False, True])
 @scenario
-async def test_one_that_hangs_is_suspect_and_then_ejected(polled: bool) -> None:
+async def test_one_that_hangs_is_suspect_and_then_ejected(
+    polled: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     engine = Engine()
     polling = POLLED if polled else {"interval_s": 0.0}
     async with before(engine, polling=polling) as router:
         await is_known(router, engine)
         engine.hangs, engine.counts = True, False
         hung = [await router.client() for _ in range(4)]
-        for client in hung:  # in turns: two of them go to the engine
-            await client.send(chat(stream=True))
+        for number, client in enumerate(hung):  # in turns: two of them go to the engine
+            await client.send(chat(f"x-request-id: hung-{number}", stream=True))
         await eventually(lambda: breaker(router) in ("suspect", "open"), "suspect")
         await eventually(lambda: breaker(router) == "open", "ejected")
-        why = router.app.parts.fleet.replicas["r0"].health.why
-        assert "no first token" in why
+        for message in ("replica suspect", "replica ejected"):
+            (why,) = told(caplog, message)
+            assert WHY.fullmatch(why), why
         for client in hung:
             client.rst()
 

@@ -63,8 +63,11 @@ async def test_lines_come_one_by_one(kind: str) -> None:
         assert await router.reason() == "ok"
 
 
+@pytest.mark.parametrize(
+    "path", ["/api/chat", "/api/generate", "/generate", "/invocations", "/v1/audio/speech", "/v1/x"]
+)
 @scenario
-async def test_nobody_is_sent_comments_where_lines_are_due() -> None:
+async def test_nobody_is_sent_comments_where_lines_are_due(path: str) -> None:
     """A 200 of ours would say that events come."""
 
     async def behave(connection: ReplicaConnection) -> None:
@@ -73,13 +76,30 @@ async def test_nobody_is_sent_comments_where_lines_are_due() -> None:
             await connection.send(answer_of(LINES[0]))
 
     async with running(behave, timeouts={"commit_after_s": 0.05}) as router:
-        found = await router.ask(post_json("/api/chat", OLLAMA))
+        found = await router.ask(post_json(path, OLLAMA))
         assert (found.body, found.header("content-type")) == (LINES[0], "application/x-ndjson")
 
 
 def answer_of(body: bytes) -> bytes:
     fields = ["Content-Type: application/x-ndjson", f"Content-Length: {len(body)}"]
     return head("HTTP/1.1 200 OK", fields) + body
+
+
+@scenario
+async def test_lines_that_break_are_cut_and_logged_as_broken() -> None:
+    fields = ["Content-Type: application/x-ndjson", "Transfer-Encoding: chunked"]
+
+    async def behave(connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        await connection.send(head("HTTP/1.1 200 OK", fields), chunk(LINES[0] + b"\n"))
+        await asyncio.sleep(0.05)
+        connection.rst()
+
+    async with running(behave) as router:
+        found = await router.ask(post_json("/api/chat", OLLAMA))
+        assert not found.complete
+        assert found.body.startswith(LINES[0])
+        assert await router.reason() == "replica_reset"
 
 
 @pytest.mark.parametrize("length", [0, 2000], ids=["chunked", "sized"])

@@ -10,8 +10,9 @@ import pytest
 from router.core.errors import Reason
 from tests.faults.metrics import scrape
 from tests.harness.behaviours import echo, json_ok
+from tests.harness.control import Control
 from tests.harness.messages import chat, chat_body, json_response, request, without_priority
-from tests.harness.replica import ReplicaConnection
+from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
 from tests.harness.running import assert_error, running, scenario
 
 
@@ -59,6 +60,22 @@ async def test_the_refusal_names_what_there_is(replica: dict[str, Any]) -> None:
         assert answer.error()["message"] == told
         assert_error(await router.ask(request("/v1/models/gpt-x")), Reason.MODEL_NOT_FOUND)
         assert not [r for r in router.replica.requests if r.method == "POST"]
+
+
+@scenario
+async def test_an_adapter_goes_where_its_model_is() -> None:
+    """SGLang serves `model:adapter` and lists the model only."""
+    base = HostileReplica(echo, Control(models=("m",), owned_by="sglang"))
+    other = HostileReplica(echo, Control(models=("n",)))
+    async with running(base, other, replica={"models": None}) as router:
+        await eventually(lambda: len(router.app.parts.fleet.ready) == 2, "both are up")
+        for _ in range(4):
+            answer = await router.ask(chat(model="m:fr"))
+            assert answer.status == 200
+            assert json.loads(answer.json()["body"])["model"] == "m:fr"
+        assert len([r for r in base.requests if r.method == "POST"]) == 4
+        assert_error(await router.ask(chat(model="n:fr")), Reason.MODEL_NOT_FOUND)
+        assert not [r for r in other.requests if r.method == "POST"]
 
 
 @scenario

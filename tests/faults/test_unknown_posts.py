@@ -107,6 +107,20 @@ async def test_it_is_not_hedged() -> None:
         assert len(found) == 20
 
 
+@pytest.mark.parametrize("path", [*PATHS, "/v1/unknown"])
+def test_the_ceiling_of_its_key_holds(path: str, tmp_path: Path) -> None:
+    @scenario
+    async def story() -> None:
+        keys = Keys(file=file_of(tmp_path, acme(ceiling="low")))
+        async with running(json_ok, keys=keys) as router:
+            asked = post_json(path, BODY, BEARER, "x-priority: critical")
+            assert (await router.ask(asked, "POST")).status == 200
+            (line,) = await router.log(1)
+            assert line["class"] == "low"
+
+    story()
+
+
 @scenario
 async def test_urgency_by_header_and_a_model_that_is_named() -> None:
     async with running(json_ok) as router:
