@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Any, cast
 
 import h11
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -380,7 +381,12 @@ class Fire(RuleBasedStateMachine):
             assert (replica.inflight, replica.waiting, replica.load) == (0, 0, 0)
             assert replica.pending_tokens == 0
         assert (self.dispatcher.budget.requests, self.dispatcher.budget.retries) == (0, 0)
-        assert sum(a.kind == "hedge" for a in attempts) <= 1
+        copies = sum(a.kind == "hedge" for a in attempts)
+        assert copies <= 1
+        counts, bucket = self.counts, self.hedger._budget
+        assert counts.fired == counts.won + counts.lost + counts.failed == copies
+        # What was paid in is there or was spent on copies that reached a replica.
+        assert bucket.level + counts.fired_tokens == pytest.approx(bucket._all, rel=0.1)
         self._check_response()
         self.sweeper.close()
         for pool in self.pools:

@@ -1,4 +1,4 @@
-"""A compressed request body is never inflated here: passed on as it is, or refused."""
+"""A compressed request body is never inflated here: passed on as it is."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SMALL = gzip.compress(b'{"model": "m", "messages": []}')
 async def test_it_is_opaque(body: bytes) -> None:
     async with running(json_ok) as router:
         answer = await router.ask(post_json("/v1/chat/completions", body, "Content-Encoding: gzip"))
-        assert answer.status in (200, 400, 415)
-        for seen in router.replica.requests:
-            assert bytes(seen.body) == body
-            assert seen.header("content-encoding") == "gzip"
+        assert answer.status == 200
+        (seen,) = router.replica.requests
+        assert bytes(seen.body) == body
+        assert seen.header("content-encoding") == "gzip"

@@ -53,17 +53,16 @@ async def test_json_that_is_no_object_is_refused_or_the_engines_to_judge(body: b
 
 
 @scenario
-async def test_the_connection_survives_a_body_that_was_framed_well() -> None:
+async def test_the_connection_ends_with_the_refusal() -> None:
     async with running(echo, replica=TOLD_NOTHING) as router:
         client = await router.client()
-        await client.send(post_json("/v1/chat/completions", b"{"))
-        assert_error(await client.recv_response(), Reason.BAD_JSON)
-        if client.ended is None:
-            await client.send_pieces([request("/plain")])
-            while not client.unread and await client.fill():
-                pass
-            if client.unread:
-                assert (await client.recv_response()).status == 200
+        await client.send(post_json("/v1/chat/completions", b"{"), request("/plain"))
+        answer = await client.recv_response()
+        assert_error(answer, Reason.BAD_JSON)
+        assert answer.header("connection") == "close"
+        await client.expect_close()
+        assert not client.unread
+        assert not router.replica.requests
 
 
 @pytest.mark.parametrize("name", ["words", "empty", "nul bytes"])

@@ -86,24 +86,25 @@ async def test_a_second_request_during_a_stream_and_then_a_reset() -> None:
         await eventually(lambda: connection.ended is not None, "the replica's connection closed")
         await router.quiet()
         assert len(router.replica.requests) == 1
-        assert router.lines() == [] or (await router.log())[0]["reason"] == "client_gone"
+        assert await router.reason() == "client_gone"
 
 
 @scenario
 async def test_answers_of_the_routers_own_wait_for_a_reader() -> None:
-    """Thousands of requests fit into one read, and each answer is many times as long."""
+    """A thousand requests fit into one read, and each answer is many times as long. More of them
+    would end the connection: what comes early is capped."""
     models = [f"model-{number}" for number in range(200)]
     async with running(echo, replica={"models": models}) as router:
         client = await router.client(receive_buffer=4096)
         await client.send(request("/v1/models"))
         answer = await client.recv_response()
         assert len(answer.json()["data"]) == len(models)
-        sending = asyncio.create_task(client.send(*[request("/v1/models")] * 20_000))
+        sending = asyncio.create_task(client.send(*[request("/v1/models")] * 1000))
         limit = 2 * router.app.parts.front.limits.write_high
+        most = 0
         for _ in range(200):
             await asyncio.sleep(0.005)
-            buffers = [
-                one.transport.get_write_buffer_size() for one in router.app.parts.front.clients
-            ]
-            assert max(buffers, default=0) <= limit
+            (one,) = router.app.parts.front.clients
+            most = max(most, one.transport.get_write_buffer_size())
+        assert 0 < most <= limit
         sending.cancel()

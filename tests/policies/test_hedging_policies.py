@@ -48,7 +48,8 @@ def test_the_built_in_ones() -> None:
 @pytest.mark.parametrize("curve", [None, Curve([]), Curve([(1.0, 5)]), stragglers(0.05)])
 @pytest.mark.parametrize("quantile", [0.5, 0.75, 0.999])
 def test_the_contract(name: str, curve: Curve | None, quantile: float) -> None:
-    """A delay that is none or not negative, the same each time, with nobody's generator."""
+    """A delay that is none or not negative, the same each time, with nobody's generator. What pays
+    for a copy of some length pays for a shorter one."""
     before = random.getstate()
     policy = make_policy(name)
     found = policy.delay(curve, quantile)
@@ -56,7 +57,11 @@ def test_the_contract(name: str, curve: Curve | None, quantile: float) -> None:
     assert found is None or (found.ratio >= 0.0 and found.seconds >= 0.0)
     assert found is None or not policy.idle
     if curve is not None:
-        assert policy.pays(1.0, 0.5, 0.4, curve) in (True, False)
+        asked = [(waited, 0.5, backup) for waited in (0.1, 1.0, 9.0) for backup in (0.1, 0.4, 9.0)]
+        said = [policy.pays(*question, curve) for question in asked]
+        assert said == [make_policy(name).pays(*question, curve) for question in asked]
+        for shorter, longer in ((said[n], said[n + 1]) for n in (0, 1, 3, 4, 6, 7)):
+            assert type(shorter) is bool and shorter >= longer
     assert 0.0 <= policy.most_utilised() <= 1.0
     assert random.getstate() == before
 

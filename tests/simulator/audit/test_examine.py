@@ -217,7 +217,7 @@ def test_by_class_and_by_model(tmp_path: Path, records: list[Record]) -> None:
     assert costs is not None and costs.p99_share > 0.7
     by_model = examine([path], "model")
     assert [one.label for one in by_model.parties] == ["model m"]
-    assert all(one.itself for one in by_model.pairs)
+    assert by_model.pairs and all(one.itself for one in by_model.pairs)
 
 
 def test_a_log_without_tenants_is_told_apart_by_address_and_says_so(
