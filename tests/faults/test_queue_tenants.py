@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,18 @@ from router.config.keys import KeyLine, hash_of, line_of
 from router.config.model import Keys, Queue
 from router.core.urgency import LOW
 from tests.dispatch.test_line import ONE, Turnstile, queue, send, waiting
-from tests.harness.behaviours import json_ok
+from tests.harness.behaviours import json_ok, until_closed
 from tests.harness.crowd import Crowd, needs_files, reaches
-from tests.harness.messages import chat
-from tests.harness.replica import eventually
+from tests.harness.messages import (
+    DONE,
+    LAST_CHUNK,
+    SSE_HEAD,
+    chat,
+    chunk,
+    json_response,
+    token,
+)
+from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import Router, long_scenario, running, scenario
 
 MANY = 1000
@@ -128,27 +137,44 @@ def test_a_thousand_requests_and_one(tmp_path: Path, crowd: str) -> None:
 
 def test_work_whose_client_leaves_is_charged(tmp_path: Path) -> None:
     """Else a tenant that leaves each answer just before its end would have more than its share."""
+    go = asyncio.Event()
+    tags: list[str] = []
+
+    async def engine(connection: ReplicaConnection) -> None:
+        while asked := await connection.recv_request():
+            tags.append(asked.json().get("tag", ""))
+            if tags[-1] == "paced":  # shows how fast the engine is: a token in 10 ms
+                await connection.send(SSE_HEAD)
+                for _ in range(20):
+                    await connection.send(chunk(token("a")))
+                    await asyncio.sleep(0.01)
+                await connection.send(chunk(DONE), LAST_CHUNK)
+            elif tags[-1] == "left":
+                await until_closed(connection)
+            else:
+                await go.wait()
+                usage = {"prompt_tokens": 30, "completion_tokens": 1, "total_tokens": 31}
+                await connection.send(json_response({"choices": [], "usage": usage}))
 
     @scenario
     async def story() -> None:
-        turnstile = Turnstile()
         keys = keys_of(tmp_path, "leaves", "stays")
-        long = [{"role": "user", "content": "x" * 4000}]
-        async with running(turnstile, replica=ONE, queue=FAIR, keys=keys) as router:
+        async with running(engine, replica=ONE, queue=FAIR, keys=keys) as router:
+            assert (await router.ask(chat(stream=True, tag="paced"))).complete
             clients = [await send(router, "first", queued=False)]
-            for name, tag in (("leaves", "one"), ("leaves", "two"), ("stays", "three")):
+            sent = (("leaves", "left"), ("stays", "one"), ("leaves", "two"), ("stays", "three"))
+            for name, tag in sent:
                 clients.append(await router.client())
                 before = waiting(router)
-                await clients[-1].send(chat(bearer(name), messages=long, tag=tag))
+                await clients[-1].send(chat(bearer(name), tag=tag, max_tokens=1000))
                 await eventually(lambda b=before: waiting(router) == b + 1, "it waits")  # type: ignore[misc]
-            turnstile.open()
-            assert (await clients[0].recv_response()).status == 200
-            await eventually(lambda: turnstile.tags == ["first", "one"], "it is served")
+            go.set()
+            await eventually(lambda: tags[-1] == "left", "it is served")
+            await asyncio.sleep(0.6)  # some sixty tokens
             clients[1].rst()
-            turnstile.open(3)  # one is for the answer that has no client
-            for client in clients[2:]:
+            for client in (clients[0], *clients[2:]):
                 assert (await client.recv_response()).status == 200
-            assert turnstile.tags == ["first", "one", "three", "two"]
+            assert tags == ["paced", "first", "left", "one", "three", "two"]
 
     story()
 
