@@ -273,8 +273,9 @@ async def test_a_near_deadline_jumps_no_class(policy: str) -> None:
     turnstile = Turnstile()
     async with running(turnstile, replica=ONE, queue=Queue(enabled=True, policy=policy)) as router:
         clients = [await send(router, "first", queued=False)]
-        clients.append(await asks(router, EIGHT, tag="low", priority="low"))
         clients.append(await asks(router, tag="normal"))
+        near = "x-request-timeout-ms: 1500"
+        clients.append(await asks(router, near, tag="low", priority="low"))
         turnstile.open(3)
         for client in clients:
             assert (await client.recv_response()).status == 200

@@ -1,8 +1,11 @@
-"""A large body in one-byte chunks costs in proportion to its bytes, and leaves in one piece."""
+"""Bodies in one-byte chunks cost in proportion to their bytes: a request's, which leaves in one
+piece, and a stream's before its first content."""
 
 from __future__ import annotations
 
-from tests.harness.messages import completion, request
+from time import process_time
+
+from tests.harness.messages import LAST_CHUNK, SSE_HEAD, chat, chunk, completion, request, token
 from tests.harness.replica import ReplicaConnection
 from tests.harness.running import TOLD_NOTHING, running, scenario
 
@@ -30,3 +33,26 @@ async def test_it_is_rejoined() -> None:
         assert bytes(seen.body) == body
         assert seen.header("content-length") == str(len(body))
         assert len(router.replica.sessions[0].received) < len(body) + 2000
+
+
+@scenario
+async def test_a_first_event_that_comes_in_them() -> None:
+    """It was looked through from its beginning for each of them."""
+    events = b": " + b"x" * 30_000 + b"\n\n" + token("a")
+    data = SSE_HEAD + b"".join(chunk(events[at : at + 1]) for at in range(len(events))) + LAST_CHUNK
+    spent = 0.0
+
+    async def behave(connection: ReplicaConnection) -> None:
+        nonlocal spent
+        while await connection.recv_request():
+            spent = process_time()
+            connection.sock.setblocking(False)
+            await connection.send(data)
+
+    async with running(behave) as router:
+        client = await router.client()
+        await client.send(chat(stream=True))
+        await client.recv_until(b'"a"')
+        spent = process_time() - spent
+        assert spent < 0.4, f"{spent:.2f} s"
+        assert (await client.recv_response()).body == events

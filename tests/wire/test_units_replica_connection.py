@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 from router.core.errors import Reason
+from router.wire.replica import ReplicaConnection
 from tests.harness.behaviours import json_ok, rst_after_request
 from tests.harness.messages import completion, request
 from tests.harness.replica import ReplicaConnection as Accepted
@@ -159,3 +161,43 @@ async def test_a_paused_connection_is_pooled_reading() -> None:
         again = Owner(pool)
         assert again.take()
         await again.round_trip()
+
+
+@scenario
+async def test_a_large_read_is_the_last_of_its_turn() -> None:
+    """Else 8 MB are read on end, whatever they cost, before anything else has its turn."""
+    size = 8 * 1024 * 1024
+
+    async def behave(connection: Accepted) -> None:
+        await connection.recv_request()
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
+        await connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size, bytes(size))
+
+    loop = asyncio.get_running_loop()
+    turn, large, seen = 0, [], 0
+
+    def count() -> None:
+        nonlocal turn
+        turn += 1
+        if seen < size:
+            loop.call_soon(count)
+
+    class Reader(Owner):
+        def on_data(self, conn: ReplicaConnection) -> None:
+            nonlocal seen
+            came = sum(map(len, conn.reader.parts))
+            conn.reader.parts.clear()
+            seen += came
+            if came >= 128 * 1024:
+                large.append(turn)
+
+    async with pool_to(behave) as (pool, _):
+        owner = Reader(pool)
+        owner.take()
+        conn = await owner.connected()
+        loop.call_soon(count)
+        conn.send(owner, request("/plain"), [], for_head=False)
+        await eventually(lambda: seen == size, "all of it")
+        assert len(large) > 4
+        assert len(set(large)) == len(large), "two large reads in one turn"
+        conn.cancel()
