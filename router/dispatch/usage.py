@@ -381,7 +381,11 @@ class UsageTap:
         looked = seam + data if seam else data
         if b"\r" not in looked:
             return max(0, looked.rfind(b"\n\n") + 2 - len(seam)) if b"\n\n" in looked else 0
-        return max(0, _behind_blank(looked, 0, len(looked)) - len(seam))
+        end = _behind_blank(looked, 0, len(looked))
+        run = looked[len(looked[:end].rstrip(b"\r\n")) : end]
+        if len(run.replace(b"\r\n", b"\n")) % 2:  # the last one belongs to what comes next
+            end -= 2 if run.endswith(b"\r\n") else 1
+        return max(0, end - len(seam))
 
     def _release(self, data: bytes) -> bytes:
         """An event that is too long to be held goes on, `data` being its latest bytes."""
