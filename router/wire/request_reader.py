@@ -47,13 +47,17 @@ _HOST = re.compile(
 )
 _TARGET = re.compile(rb"/[\x21\x22\x24-\x7e]*")  # origin-form: no blank, no control, no '#'
 _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#\x00-\x20\x7f-\xff]+)([/?][\x21\x22\x24-\x7e]*)?")
-_WORD = re.compile(rb"(?:\r\n)*[A-Za-z-]{1,32}(?: |\Z)")  # what could be a method
+_WORD = re.compile(rb"[A-Za-z-]{1,32}(?: |\Z)")  # what could be a method
+
+_BLANK: Final = 16  # bytes of empty lines before a request (RFC 9112 section 2.2)
+_CR: Final = 13
 
 
 class RequestReader:
     """One client connection's reader. `on_head` may refuse a request before its body is taken."""
 
     __slots__ = (
+        "_blank",
         "_body",
         "_carry",
         "_chunked_slack",
@@ -98,6 +102,7 @@ class RequestReader:
         self._parser: Any = None  # made for a head that has no plan
         self._carry: bytearray | None = None  # the beginning of a head that came in pieces
         self._line_whole = False
+        self._blank = 0  # bytes of empty lines that came before the head
         self._body: list[bytes] = []
         self._small: bytearray | None = None  # the last of the body: reads too small for a piece
         self.body_bytes = 0
@@ -170,9 +175,16 @@ class RequestReader:
 
     def _feed_new_head(self, data: bytes) -> bytes:
         """The slow way, for a head that comes in pieces or was not seen before."""
-        if self._parser is None:
-            self._parser = httptools.HttpRequestParser(self)
         carry = self._carry
+        if self._parser is None:
+            if carry is not None:  # the CR of an empty line, perhaps
+                data = bytes(carry) + data
+                carry = self._carry = None
+            if data[0] == _CR:
+                rest = self._skip_blank(data)
+                if rest is not None:
+                    return rest
+            self._parser = httptools.HttpRequestParser(self)
         if carry is not None:
             # Only the last three bytes of what came before can belong to the end.
             tail = bytes(carry[-3:])
@@ -201,21 +213,32 @@ class RequestReader:
                 carry = self._carry = bytearray()
             carry += piece
             if not self._line_whole:
-                line = carry.lstrip(b"\r\n")
-                self._line_whole = line.find(b"\r\n") >= 0
+                self._line_whole = carry.find(b"\r\n") >= 0
                 # The CR of its end may be there already.
-                if not self._line_whole and len(line) > self._limits.request_line + 1:
+                if not self._line_whole and len(carry) > self._limits.request_line + 1:
                     self._too_large(carry)
             return b""
         raw = piece if carry is None else bytes(carry + piece)
         self._carry = None
-        if raw[:2] == b"\r\n":
-            raw = raw.lstrip(b"\r\n")  # empty lines before a request (RFC 9112 section 2.2)
-        if raw:
-            self._sort(raw)
-            self._remember(raw)
-            self._frame()
+        self._sort(raw)
+        self._remember(raw)
+        self._frame()
         return data[end:] if end < len(data) else b""
+
+    def _skip_blank(self, data: bytes) -> bytes | None:
+        """What follows the empty lines at the beginning of `data`, which a CR begins; None: it
+        begins no empty line. The empty lines before one request are counted, whatever reads they
+        come in, and refused above `_BLANK`, so that they cost nothing."""
+        if len(data) == 1:
+            self._carry = bytearray(data)
+            return b""
+        end = 0
+        while data[end : end + 2] == b"\r\n":
+            end += 2
+            if self._blank + end > _BLANK:
+                raise RouterError(Reason.BAD_REQUEST, "too many empty lines before a request")
+        self._blank += end
+        return data[end:] if end else None
 
     def _remember(self, raw: bytes) -> None:
         head = self.head
@@ -224,7 +247,7 @@ class RequestReader:
             self._plans.keep(key_of(raw)[0], head.__copy__())
 
     def _too_large(self, raw: bytearray | bytes) -> NoReturn:
-        line = raw.lstrip(b"\r\n").find(b"\r\n")
+        line = raw.find(b"\r\n")
         if line < 0 or line > self._limits.request_line:
             raise RouterError(Reason.TARGET_TOO_LONG, "the request line is too long")
         raise RouterError(

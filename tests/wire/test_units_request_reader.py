@@ -140,6 +140,23 @@ def test_the_request_line(over: int, lead: bytes) -> None:
 
 
 @pytest.mark.parametrize("over", [0, 1])
+def test_empty_lines_before_a_request(over: int) -> None:
+    data = b"\r\n" * (8 + over) + get()
+    if over:
+        assert refused(data) is Reason.BAD_REQUEST
+    else:
+        one(data)
+    behind = read_all_ways(get() + data)
+    assert behind[1] is Reason.BAD_REQUEST if over else behind[2] is False
+
+
+@pytest.mark.parametrize("lead", [b"\n", b"\r", b"\r\r\n", b"\n\r\n", b"\r\n\r", b"\r\n\n"])
+def test_line_ends_that_are_no_empty_line(lead: bytes) -> None:
+    for pieces in ways(lead + get()):
+        assert isinstance(read(pieces)[-1], Reason), name_of(pieces)
+
+
+@pytest.mark.parametrize("over", [0, 1])
 def test_the_whole_head(over: int) -> None:
     bare = get(b"X-Pad: ")
     data = get(b"X-Pad: " + b"p" * (SMALL.head - len(bare) + over))
