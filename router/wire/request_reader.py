@@ -296,6 +296,9 @@ class RequestReader:
                     )
                 head.chunked = True
             elif action == h.CONTENT_TYPE:
+                if head.content_type is not None:
+                    # Engines read the first, other servers the last.
+                    raise RouterError(Reason.BAD_HEADER, "more than one Content-Type")
                 head.content_type = value
                 keep.append(line)
             elif action == h.AUTHORIZATION:
