@@ -201,10 +201,9 @@ class Leg:
                 return False
             return self._may_commit_whole(reader, whole)
         verdict = Verdict.NOTHING
-        for part in parts[self._looked :]:
-            verdict = scanner.feed(part)
-            if verdict:
-                break
+        new = len(parts) - self._looked
+        if new:  # one look a read, in however many chunks it came
+            verdict = scanner.feed(parts[-1] if new == 1 else b"".join(parts[self._looked :]))
         too_much = self._holds_too_much(parts)
         if verdict == Verdict.BUSY or verdict == Verdict.ERROR:
             busy = verdict == Verdict.BUSY
