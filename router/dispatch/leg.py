@@ -200,7 +200,10 @@ class Leg:
             if not (whole or (self._passes and parts) or self._holds_too_much(parts)):
                 return False
             return self._may_commit_whole(reader, whole)
-        verdict = scanner.feed(b"".join(parts[self._looked :]))
+        verdict = Verdict.NOTHING
+        new = len(parts) - self._looked
+        if new:  # one look a read, in however many chunks it came
+            verdict = scanner.feed(parts[-1] if new == 1 else b"".join(parts[self._looked :]))
         too_much = self._holds_too_much(parts)
         if verdict == Verdict.BUSY or verdict == Verdict.ERROR:
             busy = verdict == Verdict.BUSY

@@ -3,8 +3,8 @@
 Rules:
 1. The C parser judges, this file counts and sorts. No byte is fed before it was counted against a
    limit, and no byte of a second request is fed while the first is open: the input is cut where a
-   message can end. A head and a chunked body always end with CRLF CRLF, a sized body after its
-   Content-Length; so bytes are fed up to the next such place, and the rest is kept.
+   message can end. A head ends with CRLF CRLF, a chunked body with the same behind its last chunk,
+   a sized body after its Content-Length; bytes are fed up to there, and the rest is kept.
 2. Whatever is ambiguous is refused (RFC 9112 sections 2.2, 3, 6): there is no lenient mode.
 3. Nothing here knows a socket; every refusal is a RouterError, after which the reader is dead.
 
@@ -42,18 +42,25 @@ _PIECE: Final = 16 * 1024  # bytes; smaller reads of a body are joined
 # Chunk lines, extensions and trailers may cost this much beyond 16 bytes a chunk (RFC 9112 7.1.1).
 CHUNK_OVERHEAD: Final = 16 * 1024
 
+# Bytes of a chunk's size that are read: sixteen digits, the CR, and one that is too many.
+_SIZE_LINE: Final = 18
+
 _HOST = re.compile(
     rb"(?:[A-Za-z0-9\-._~%!$&'()*+;=]{1,255}|\[[0-9A-Fa-f:.]{2,45}(?:%25[A-Za-z0-9._~\-]+)?\])(?::[0-9]{1,5})?"
 )
 _TARGET = re.compile(rb"/[\x21\x22\x24-\x7e]*")  # origin-form: no blank, no control, no '#'
 _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#\x00-\x20\x7f-\xff]+)([/?][\x21\x22\x24-\x7e]*)?")
-_WORD = re.compile(rb"(?:\r\n)*[A-Za-z-]{1,32}(?: |\Z)")  # what could be a method
+_WORD = re.compile(rb"[A-Za-z-]{1,32}(?: |\Z)")  # what could be a method
+
+_BLANK: Final = 16  # bytes of empty lines before a request (RFC 9112 section 2.2)
+_CR: Final = 13
 
 
 class RequestReader:
     """One client connection's reader. `on_head` may refuse a request before its body is taken."""
 
     __slots__ = (
+        "_blank",
         "_body",
         "_carry",
         "_chunked_slack",
@@ -61,6 +68,7 @@ class RequestReader:
         "_done",
         "_left",
         "_limits",
+        "_line",
         "_line_whole",
         "_on_head",
         "_parser",
@@ -98,12 +106,14 @@ class RequestReader:
         self._parser: Any = None  # made for a head that has no plan
         self._carry: bytearray | None = None  # the beginning of a head that came in pieces
         self._line_whole = False
+        self._blank = 0  # bytes of empty lines that came before the head
         self._body: list[bytes] = []
         self._small: bytearray | None = None  # the last of the body: reads too small for a piece
         self.body_bytes = 0
         self._left = 0
         self._chunked_slack = CHUNK_OVERHEAD
-        self._tail = b""
+        self._line = b""  # the beginning of the line of a chunk's size
+        self._tail = b""  # behind the last chunk: the last bytes, where the body can end
         self._done = False
 
     def close(self) -> None:
@@ -170,9 +180,16 @@ class RequestReader:
 
     def _feed_new_head(self, data: bytes) -> bytes:
         """The slow way, for a head that comes in pieces or was not seen before."""
-        if self._parser is None:
-            self._parser = httptools.HttpRequestParser(self)
         carry = self._carry
+        if self._parser is None:
+            if carry is not None:  # the CR of an empty line, perhaps
+                data = bytes(carry) + data
+                carry = self._carry = None
+            if data[0] == _CR:
+                rest = self._skip_blank(data)
+                if rest is not None:
+                    return rest
+            self._parser = httptools.HttpRequestParser(self)
         if carry is not None:
             # Only the last three bytes of what came before can belong to the end.
             tail = bytes(carry[-3:])
@@ -201,21 +218,32 @@ class RequestReader:
                 carry = self._carry = bytearray()
             carry += piece
             if not self._line_whole:
-                line = carry.lstrip(b"\r\n")
-                self._line_whole = line.find(b"\r\n") >= 0
+                self._line_whole = carry.find(b"\r\n") >= 0
                 # The CR of its end may be there already.
-                if not self._line_whole and len(line) > self._limits.request_line + 1:
+                if not self._line_whole and len(carry) > self._limits.request_line + 1:
                     self._too_large(carry)
             return b""
         raw = piece if carry is None else bytes(carry + piece)
         self._carry = None
-        if raw[:2] == b"\r\n":
-            raw = raw.lstrip(b"\r\n")  # empty lines before a request (RFC 9112 section 2.2)
-        if raw:
-            self._sort(raw)
-            self._remember(raw)
-            self._frame()
+        self._sort(raw)
+        self._remember(raw)
+        self._frame()
         return data[end:] if end < len(data) else b""
+
+    def _skip_blank(self, data: bytes) -> bytes | None:
+        """What follows the empty lines at the beginning of `data`, which a CR begins; None: it
+        begins no empty line. The empty lines before one request are counted, whatever reads they
+        come in, and refused above `_BLANK`, so that they cost nothing."""
+        if len(data) == 1:
+            self._carry = bytearray(data)
+            return b""
+        end = 0
+        while data[end : end + 2] == b"\r\n":
+            end += 2
+            if self._blank + end > _BLANK:
+                raise RouterError(Reason.BAD_REQUEST, "too many empty lines before a request")
+        self._blank += end
+        return data[end:] if end else None
 
     def _remember(self, raw: bytes) -> None:
         head = self.head
@@ -224,7 +252,7 @@ class RequestReader:
             self._plans.keep(key_of(raw)[0], head.__copy__())
 
     def _too_large(self, raw: bytearray | bytes) -> NoReturn:
-        line = raw.lstrip(b"\r\n").find(b"\r\n")
+        line = raw.find(b"\r\n")
         if line < 0 or line > self._limits.request_line:
             raise RouterError(Reason.TARGET_TOO_LONG, "the request line is too long")
         raise RouterError(
@@ -273,6 +301,9 @@ class RequestReader:
                     )
                 head.chunked = True
             elif action == h.CONTENT_TYPE:
+                if head.content_type is not None:
+                    # Engines read the first, other servers the last.
+                    raise RouterError(Reason.BAD_HEADER, "more than one Content-Type")
                 head.content_type = value
                 keep.append(line)
             elif action == h.AUTHORIZATION:
@@ -446,20 +477,12 @@ class RequestReader:
         at = 0
         size = len(data)
         while at < size and not self._done:
-            # An end that began in the data before: at most three bytes complete it.
-            joined = self._tail + data[at : at + 3]
-            across = joined.find(_END)
-            if across >= 0:
-                end = at + across + 4 - len(self._tail)
-            else:
-                found = data.find(_END, at)
-                end = found + 4 if found >= 0 else size
+            end = self._may_end(data, at)
             piece = data[at:end] if at or end != size else data
             try:
                 parser.feed_data(piece)
             except httptools.HttpParserError as err:
                 raise RouterError(Reason.BAD_REQUEST, f"unreadable chunked body: {err}") from None
-            self._tail = (self._tail + piece)[-3:]
             at = end
             self._chunked_slack -= len(piece)
         body = b"".join(chunks) if len(chunks) != 1 else chunks[0]
@@ -480,8 +503,61 @@ class RequestReader:
             return data[at:] if at < size else b""
         return b""
 
+    def _may_end(self, data: bytes, at: int) -> int:
+        """The first place behind `at` where the body can end, or the end of `data`.
+
+        The sizes of chunks are counted, so that the data of a chunk are never searched: only
+        behind a chunk of size 0 a CRLF CRLF ends the body. The parser reads the same sizes and
+        judges the rest.
+        """
+        size = len(data)
+        left = self._left
+        while not self._tail:
+            if left >= size - at:
+                self._left = left - (size - at)
+                return size
+            at += left
+            end = data.find(b"\n", at)
+            if end < 0:
+                self._left = 0
+                if len(self._line) < _SIZE_LINE:
+                    self._line += data[at : at + _SIZE_LINE]
+                return size
+            line = data[at:end]
+            if self._line:
+                line = self._line + line
+                self._line = b""
+            at = end + 1
+            left = _chunk_size(line)
+            if left:
+                left += 2  # its CRLF
+            else:
+                self._left = 0
+                self._tail = _END[:2]
+        # An end that began in the data before: at most three bytes complete it.
+        tail = self._tail
+        across = (tail + data[at : at + 3]).find(_END)
+        if across >= 0:
+            return at + across + 4 - len(tail)
+        found = data.find(_END, at)
+        end = found + 4 if found >= 0 else size
+        self._tail = (tail + data[at:end])[-3:]
+        return end
+
     def on_message_complete(self) -> None:
         self._done = True
+
+
+def _chunk_size(line: bytes) -> int:
+    """The size that the line of a chunk tells, which goes up to its line feed."""
+    digits = line.partition(b";")[0] if len(line) > 2 else line
+    try:
+        size = int(digits, 16) if len(digits) <= _SIZE_LINE else -1
+    except ValueError:
+        size = -1
+    if size < 0:
+        raise RouterError(Reason.BAD_REQUEST, "unreadable chunked body: no size of a chunk")
+    return size
 
 
 def _check_host(host: bytes | None) -> None:

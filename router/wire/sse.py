@@ -56,10 +56,8 @@ class Verdict(IntEnum):
 
 
 class FirstContent:
-    """Feed the body of one stream until the verdict is something.
-
-    Each call looks through the unfinished event again, so feed it a read and not a chunk.
-    """
+    """Feed the body of one stream, a read at a time, until the verdict is something. A call costs
+    the bytes of its read and those of the unfinished event before it, which `cap` bounds."""
 
     __slots__ = ("_after_cr", "_cap", "_pending", "quiet")
 
@@ -76,11 +74,12 @@ class FirstContent:
         self._after_cr = data.endswith(b"\r") or (self._after_cr and not data)
         if b"\r" in data:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        start = looked = 0
         if self._pending:
+            looked = len(self._pending) - 1  # before its last byte no event ends
             data = self._pending + data
-        start = 0
         while True:
-            end = data.find(b"\n\n", start)
+            end = data.find(b"\n\n", looked)
             if end < 0:
                 break
             if end > start:
@@ -89,7 +88,7 @@ class FirstContent:
                     self._pending = b""
                     return verdict
             self.quiet += 1
-            start = end + 2
+            start = looked = end + 2
         self._pending = data[start:]
         return Verdict.CONTENT if len(self._pending) > self._cap else Verdict.NOTHING
 
@@ -98,9 +97,8 @@ def judge(event: bytes) -> Verdict:
     """The verdict on one event, given without its closing blank line."""
     if b"data:" not in event:
         return Verdict.NOTHING
-    data = b"\n".join(
-        [line[5:] for line in event.split(b"\n") if line.startswith(b"data:")]
-    ).strip()
+    lines = [line[5:] for line in event.split(b"\n") if line.startswith(b"data:")]
+    data = (lines[0] if len(lines) == 1 else b"\n".join(lines)).strip()
     if not data or data == b"[DONE]":
         return Verdict.NOTHING
     try:
@@ -145,7 +143,7 @@ def _judge_error(error: object) -> Verdict:
 _CODE = re.compile(rb'"(?:code|http_status_code)"\s*:\s*"?([0-9]{3})')
 # How an error event begins, or a line of it.
 ERROR_MARKS: Final = (b'data: {"error"', b'data:{"error"', b"event: error")
-_LINES: Final = tuple(b"\n" + mark for mark in ERROR_MARKS)
+_MARK = re.compile(b"\n(?:" + b"|".join(re.escape(mark) for mark in ERROR_MARKS) + b")")
 # What is kept of an unfinished event: `event: error`, a line end and the JSON up to its `"error"`.
 _SEAM: Final = 64
 _REPORT: Final = 16 * 1024  # bytes of an error event that are looked through for its code
@@ -158,19 +156,20 @@ def is_server_error(report: bytes) -> bool:
 
 
 def _find_report(data: bytes) -> int:
-    """Where the first error event begins; -1: nowhere."""
-    found = []
-    for line in _LINES:
-        at = data.find(line)
-        while at >= 0:
-            end = data.find(b"\n\n", at + 1)
-            if data.find(b'"error"', at, end if end >= 0 else len(data)) >= 0:
-                found.append(at)
-                break
-            if end < 0:
-                break  # no other line of this event finds it, either
-            at = data.find(line, end + 1)
-    return min(found, default=-1)
+    """Where the first error event begins, at the line end before its mark; -1: nowhere.
+
+    An event with a mark and no `"error"` behind it is left as a whole: no byte is searched twice.
+    """
+    mark = _MARK.search(data)
+    while mark is not None:
+        at = mark.start()
+        end = data.find(b"\n\n", at + 1)
+        if end < 0:
+            end = len(data)
+        if data.find(b'"error"', at, end) >= 0:
+            return at
+        mark = _MARK.search(data, end)
+    return -1
 
 
 def find_error(events: bytes) -> int:

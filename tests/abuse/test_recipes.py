@@ -194,6 +194,24 @@ async def chunks_of_one_byte(victim: Victim) -> None:
 
 
 @recipe()
+async def chunks_full_of_line_ends(victim: Victim) -> None:
+    """Four MiB in one chunk, and in chunks of 64 KiB, of what ends a body outside a chunk."""
+    fields = ["host: h", "content-type: text/plain", "transfer-encoding: chunked"]
+    for size in (4 * MIB, 65_536):
+        chunks = chunk(b"\r\n\r\n" * (size // 4)) * (4 * MIB // size)
+        data = head("POST /x HTTP/1.1", fields) + chunks + LAST_CHUNK
+        answer = await ask(victim, data)
+        assert answer.status in (200, 404), answer
+
+
+@recipe()
+async def empty_lines_before_a_request(victim: Victim) -> None:
+    """A mebibyte of them, at once and in pieces of one byte."""
+    assert (await ask(victim, b"\r\n" * (MIB // 2))).status == 400
+    assert (await ask(victim, b"\r\n" * 100, (1,))).status == 400
+
+
+@recipe()
 async def trailers_without_end(victim: Victim) -> None:
     fields = ["host: h", "content-type: application/json", "transfer-encoding: chunked"]
     value = chunk(json.dumps(chat_body()).encode())
@@ -250,6 +268,21 @@ async def events_without_end(victim: Victim) -> None:
     for unit in (b"x", b"\r", b"data: x\n", b'"_tokens"', b'{"error":', b'"usage":{'):
         data = chunk(unit * (65_536 // len(unit))) * 256
         await answered(victim, Answer(SSE_HEAD + chunk(b"data: ") + data, ends="closes"))
+
+
+@recipe()
+async def events_that_are_searched_again(victim: Victim) -> None:
+    """An event of 200 KB that is full of the marks of errors, and one of many data lines; events of
+    32 KB in chunks of one byte."""
+    marks = b'data: "error"' + b"\nevent: error" * 15_000 + b"\n\n"
+    pending = (b": " + b"\nx" * 15_900 + b"\n\n") * 7
+    ones = b"".join(chunk(bytes([byte])) for byte in pending)
+    await answered(
+        victim,
+        Answer(SSE_HEAD + chunk(token("t")) + chunk(marks) * 4, ends="closes"),
+        Answer(SSE_HEAD + chunk(b"data: 1,\n" * 25_000) * 4, ends="closes"),
+        Answer(SSE_HEAD + ones, ends="closes"),
+    )
 
 
 @recipe()

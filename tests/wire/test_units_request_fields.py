@@ -131,6 +131,11 @@ def test_connection_may_not_name_what_is_not_its_own(name: bytes) -> None:
     assert refused(get(b"Connection: close, " + name)) is Reason.BAD_HEADER
 
 
+@pytest.mark.parametrize("second", [b"content-type: a/b", b"Content-Type: text/plain"])
+def test_two_content_types_are_refused(second: bytes) -> None:
+    assert refused(get(b"Content-Type: a/b", b"X-A: 1", second)) is Reason.BAD_HEADER
+
+
 def test_two_connection_fields_are_one_list() -> None:
     head, _ = one(get(b"Connection: x-a", b"X-A: 1", b"Connection: close", b"X-B: 2"))
     assert head.lines == [b"X-B: 2"]

@@ -101,12 +101,65 @@ CHUNKED = b"Transfer-Encoding: chunked"
         (post(b'2;a=b;c="d e"\r\nhi\r\n0;last\r\n\r\n', CHUNKED), b"hi"),
         (post(b"2\r\nhi\r\n0\r\nHost: evil\r\nVia: 1.1 x\r\n\r\n", CHUNKED), b"hi"),
         (post(b"A\r\n0123456789\r\n0\r\n\r\n", CHUNKED), b"0123456789"),
+        (post(b"009\r\n0\r\n\r\n0\r\n\r\r\n000;x\r\n\r\n", CHUNKED), b"0\r\n\r\n0\r\n\r"),
+        (post(b'1;a="0";b\r\nx\r\n0;c="d"\r\nX: 0\r\n\r\n', CHUNKED), b"x"),
     ],
 )
 def test_a_request_is_the_same_however_it_arrives(data: bytes, body: bytes) -> None:
     head, got = one(data)
     assert got == body
     assert head.target in (b"/a", b"/p")
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        b"",
+        b"-1",
+        b"-5",
+        b"+1",
+        b"0x1",
+        b"1_0",
+        b" 1",
+        b"1 ",
+        b"g",
+        b";a",
+        b"1\r",
+        b"f" * 17,
+        b"0" * 40,
+    ],
+)
+def test_sizes_of_chunks_that_are_refused(size: bytes) -> None:
+    data = post(size + b"\r\nx\r\n\r\n0\r\n\r\n", CHUNKED)
+    assert refused(data) is Reason.BAD_REQUEST
+
+
+class CountingParser:
+    def __init__(self, parser: Any) -> None:
+        self.parser = parser
+        self.calls = 0
+
+    def feed_data(self, data: bytes) -> None:
+        self.calls += 1
+        self.parser.feed_data(data)
+
+
+@pytest.mark.parametrize("sizes", [[], [65_536], [8], [1, 65_536]])
+def test_line_ends_in_the_data_of_a_chunk_cost_nothing(sizes: list[int]) -> None:
+    """They end no body, so the parser is given whole reads. `sizes`: where the first reads end."""
+    reader = RequestReader(LIMITS, b"v", lambda head: None)
+    reader.feed(post(b"", CHUNKED))
+    parser = reader._parser = CountingParser(reader._parser)
+    value = b"\r\n\r\n" * 50_000
+    data = b"%x\r\n%b\r\n0\r\n\r\n" % (len(value), value) + NEXT
+    for size in sizes:
+        reader.feed(data[:size])
+        data = data[size:]
+    reader.feed(data)
+    assert reader.state == COMPLETE
+    assert reader.early == NEXT
+    assert b"".join(reader.take_body()) == value
+    assert parser.calls <= len(sizes) + 2
 
 
 def test_trailers_never_become_fields() -> None:
@@ -137,6 +190,23 @@ def test_the_request_line(over: int, lead: bytes) -> None:
         assert refused(data, SMALL) is Reason.TARGET_TOO_LONG
     else:
         one(data, SMALL)
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_empty_lines_before_a_request(over: int) -> None:
+    data = b"\r\n" * (8 + over) + get()
+    if over:
+        assert refused(data) is Reason.BAD_REQUEST
+    else:
+        one(data)
+    behind = read_all_ways(get() + data)
+    assert behind[1] is Reason.BAD_REQUEST if over else behind[2] is False
+
+
+@pytest.mark.parametrize("lead", [b"\n", b"\r", b"\r\r\n", b"\n\r\n", b"\r\n\r", b"\r\n\n"])
+def test_line_ends_that_are_no_empty_line(lead: bytes) -> None:
+    for pieces in ways(lead + get()):
+        assert isinstance(read(pieces)[-1], Reason), name_of(pieces)
 
 
 @pytest.mark.parametrize("over", [0, 1])
