@@ -49,7 +49,15 @@ from router.intake.fields import MAX_SESSION, Fields, Unread
 from router.intake.flow import with_steps
 from router.intake.keys import Key
 from router.intake.prompt import prompt_blocks, prompt_seed
-from router.intake.routes import BATCHES, MODELS, MODELS_PATH, SERVER, STORED_PREFIX, classify
+from router.intake.routes import (
+    BATCHES,
+    MODELS,
+    MODELS_PATH,
+    SERVER,
+    STORED_PREFIX,
+    classify,
+    has_judged_body,
+)
 from router.intake.urgency import UNSAID, door_of
 from router.observe.access_log import AccessLog
 from router.observe.events import log_event
@@ -159,7 +167,7 @@ class Dispatcher:
             if self.closing:
                 raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
             head.passes = True
-        elif head.has_body and may_be_large(head.content_length) and head.method == b"POST":
+        elif head.has_body and may_be_large(head.content_length) and has_judged_body(head.method):
             head.watch = watch(found[0], head.content_length, head.content_type)
 
     def relieve(self, client: ClientConnection, head: RequestHead, body_bytes: int) -> bool:
@@ -195,7 +203,7 @@ class Dispatcher:
         route, path = head.route
         name = self._ids.new()
         fields = Fields()
-        if head.method == b"POST":
+        if has_judged_body(head.method):
             fields = read_fields(
                 route,
                 body,
@@ -210,7 +218,7 @@ class Dispatcher:
             fields.model = head.model.decode("utf-8", "replace")[:256]
         tenants = self.tenants
         key = tenants.identify(head)
-        is_inference = route.inference and head.method == b"POST"
+        is_inference = route.inference
         urgency = UNSAID
         if is_inference:
             if fields.priority is None:
@@ -336,7 +344,7 @@ class Dispatcher:
                 replica = owner
             elif route.light:
                 replica = self._least_loaded(exchange)
-            elif line is not None and route.inference and exchange.head.method == b"POST":
+            elif line is not None and route.inference:
                 replica = line.enter(exchange, owner)
             else:
                 replica = self.chooser.choose(exchange.view, self.candidates(exchange))
@@ -476,14 +484,14 @@ class Dispatcher:
         """Fit replicas for a request that are not in `tried`. Raises RouterError if none is."""
         model = exchange.view.model
         # What is no inference needs no model: any replica may answer.
-        anyone = model is None and exchange.head.method != b"POST"
+        anyone = model is None and not has_judged_body(exchange.head.method)
         return self.fleet.eligible(model, tried, anyone=anyone)
 
     def _least_loaded(self, exchange: Exchange) -> Replica:
         """Where a request goes that uses no GPU: at once, however full the fleet is. Raises
         RouterError if no replica is fit."""
         model = exchange.view.model
-        if exchange.head.method == b"POST":
+        if has_judged_body(exchange.head.method):
             self.fleet.check(model)
         fit = self.fleet.serving(model)
         if not fit:
