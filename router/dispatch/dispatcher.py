@@ -214,7 +214,8 @@ class Dispatcher:
             )
             if not route.is_known:
                 fields.priority = fields.service_tier = None  # another API's, if anything
-        if fields.model is None and head.model is not None:
+        own_model = fields.model  # what the engine goes by; the header is not forwarded
+        if own_model is None and head.model is not None:
             fields.model = head.model.decode("utf-8", "replace")[:256]
         tenants = self.tenants
         key = tenants.identify(head)
@@ -225,10 +226,10 @@ class Dispatcher:
                 urgency = tenants.urgency(fields, head, client.peer, key, UNKNOWN)
             else:
                 urgency = self._stated_urgency(fields, head, client.peer, key)
-        if key is not None and (is_inference or (route.kind == "other" and head.has_body)):
-            check_model(key, fields.model)
         if type(fields) is Unread:  # `isinstance` asks its metaclass
             tenants.check_read(key, fields, is_inference=is_inference and route.is_known)
+        if key is not None and (is_inference or (route.kind == "other" and head.has_body)):
+            check_model(key, own_model)
         exchange = Exchange(
             self,
             client,

@@ -316,11 +316,14 @@ def owner_of(key: Key | None, head: RequestHead) -> bytes:
 
 
 def check_model(key: Key, model: str | None) -> None:
-    """Raises RouterError (MODEL_NOT_ALLOWED) where the key may not ask for the model."""
+    """Raises RouterError (MODEL_NOT_ALLOWED) where the key may not ask for the model.
+
+    `model` is the body's own member: an engine serves its default model where there is none.
+    """
     if key.models is None or (model is not None and model in key.models):
         return
     if model is None:
-        words = "this key is for some models only: name one in `model`"
+        words = "this key is for some models only: name one in the body's `model`"
     else:
         words = f"this key may not ask for the model `{model}`"
     raise RouterError(Reason.MODEL_NOT_ALLOWED, words, param="model")
