@@ -212,14 +212,15 @@ class Dispatcher:
                 head.content_encoding,
                 head.watch,
             )
-            if not route.is_known:
-                fields.priority = fields.service_tier = None  # another API's, if anything
         own_model = fields.model  # what the engine goes by; the header is not forwarded
         if own_model is None and head.model is not None:
             fields.model = head.model.decode("utf-8", "replace")[:256]
         tenants = self.tenants
         key = tenants.identify(head)
         is_inference = route.inference
+        if is_inference and not route.is_known:
+            tenants.check_unknown(key, fields, head.content_type, self._pool_of(fields))
+            fields.priority = fields.service_tier = None  # another API's, if anything
         urgency = UNSAID
         if is_inference:
             if fields.priority is None:
@@ -229,7 +230,7 @@ class Dispatcher:
         if type(fields) is Unread:  # `isinstance` asks its metaclass
             tenants.check_read(key, fields, is_inference=is_inference and route.is_known)
         if key is not None and (is_inference or (route.kind == "other" and head.has_body)):
-            check_model(key, own_model)
+            check_model(key, own_model, fields)
         exchange = Exchange(
             self,
             client,
@@ -305,12 +306,16 @@ class Dispatcher:
             fields.drop()  # views into the body, which must not outlive its sending
         self._place(exchange)
 
+    def _pool_of(self, fields: Fields) -> str:
+        """The dialect of the engines that serve a request's model."""
+        return self.fleet.dialects.of(self.fleet.routed(fields.model))
+
     def _stated_urgency(
         self, fields: Fields, head: RequestHead, peer: str, key: Key | None
     ) -> Urgency:
         """The urgency of a request whose body has a priority. Raises RouterError (BAD_PRIORITY)."""
         fleet, ignored = self.fleet, self.tenants.judge.ignored
-        dialect = fleet.dialects.of(fleet.routed(fields.model))
+        dialect = self._pool_of(fields)
         before = ignored.get(dialect, 0)
         urgency = self.tenants.urgency(fields, head, peer, key, dialect)
         if ignored.get(dialect, 0) != before:

@@ -1,5 +1,5 @@
-"""PUT and PATCH carry bodies that engines run as inference (SGLang: PUT /generate). The limits of keys,
-the ceiling of priorities and the queue hold for them as for POST."""
+"""PUT and PATCH carry bodies that engines run as inference (SGLang: PUT /generate). The limits of
+keys, the ceiling of priorities and the queue hold for them as for POST."""
 
 from __future__ import annotations
 
