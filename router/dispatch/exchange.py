@@ -36,7 +36,7 @@ from router.fleet.owners import response_id
 from router.fleet.replica import Replica
 from router.fleet.tokens.provider import Question
 from router.intake.body import SCAN_ABOVE
-from router.intake.fields import Fields, is_given
+from router.intake.fields import Fields, Unread, is_given
 from router.intake.flow import NO_FLOW, Flow
 from router.intake.keys import Key
 from router.intake.routes import Route
@@ -150,9 +150,11 @@ class Exchange:
         self.urgency = urgency
         # Its class by name; "": of what is no inference. A step never changes it.
         self.priority = urgency.name if urgency.source else ""
-        # Its body has one, whatever it says, and an engine would take it for itself.
-        self.has_priority = (
-            route.inference and fields.priority is not None and body_bytes <= SCAN_ABOVE
+        # The body contains `priority`, or may contain it in a place that the scan of a large body
+        # did not read; it must be rewritten, or the engine obeys the client's value.
+        self.has_priority = route.inference and (
+            fields.priority is not None
+            or (body_bytes > SCAN_ABOVE and route.is_known and type(fields) is Unread)
         )
         self.key: Key | None = None  # its API key; None: none that we know
         self.flow: Flow = NO_FLOW  # whose share of the fleet it uses
