@@ -10,6 +10,7 @@ What the client is sent, byte by byte, is its `Reply`'s; the exchange says what 
 
 from __future__ import annotations
 
+import logging
 from math import inf
 from time import monotonic, time
 from typing import TYPE_CHECKING
@@ -40,6 +41,7 @@ from router.intake.fields import Fields, Unread, is_given
 from router.intake.flow import NO_FLOW, Flow
 from router.intake.keys import Key
 from router.intake.routes import Route
+from router.observe.events import log_event
 from router.observe.metrics import Metrics
 from router.wire.client import ClientConnection
 from router.wire.error_shapes import of_replica, of_router
@@ -317,7 +319,7 @@ class Exchange:
         if self.route.kind == "responses" and head.status == 200 and reader.parts:
             made = response_id(b"".join(reader.parts))
             if made is not None:
-                self._d.fleet.owners.learn(made, leg.replica.id, self.flow.party)
+                self._learn_response(made, leg.replica)
         if self._client.paused:
             self.client_paused()
         has_begun = reply.status != 0
@@ -331,6 +333,20 @@ class Exchange:
         if not has_begun:
             self._begin_reply(reader, leg.replica)
         return reply
+
+    def _learn_response(self, made: str, replica: Replica) -> None:
+        """Remember where a stored response is, and whose it is if this request has made it."""
+        owners = self._d.fleet.owners
+        if not self.route.inference:
+            owners.shown(made, replica.id)
+        elif not owners.learn(made, replica.id, self.flow.party):
+            log_event(
+                logging.WARNING,
+                "a response has the id of another party's stored response",
+                key=f"response {replica.id}",
+                replica=replica.id,
+                tenant=self.flow.account,
+            )
 
     def _watch(self, leg: Leg, before: Replica | None, now: float) -> None:
         """A leg's stream of events goes to the client, behind what `before` said of it."""
