@@ -49,7 +49,15 @@ from router.intake.fields import MAX_SESSION, Fields, Unread
 from router.intake.flow import with_steps
 from router.intake.keys import Key
 from router.intake.prompt import prompt_blocks, prompt_seed
-from router.intake.routes import BATCHES, MODELS, MODELS_PATH, SERVER, STORED_PREFIX, classify
+from router.intake.routes import (
+    BATCHES,
+    MODELS,
+    MODELS_PATH,
+    SERVER,
+    STORED_PREFIX,
+    classify,
+    has_judged_body,
+)
 from router.intake.urgency import UNSAID, door_of
 from router.observe.access_log import AccessLog
 from router.observe.events import log_event
@@ -159,7 +167,7 @@ class Dispatcher:
             if self.closing:
                 raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
             head.passes = True
-        elif head.has_body and may_be_large(head.content_length) and head.method == b"POST":
+        elif head.has_body and may_be_large(head.content_length) and has_judged_body(head.method):
             head.watch = watch(found[0], head.content_length, head.content_type)
 
     def relieve(self, client: ClientConnection, head: RequestHead, body_bytes: int) -> bool:
@@ -195,7 +203,7 @@ class Dispatcher:
         route, path = head.route
         name = self._ids.new()
         fields = Fields()
-        if head.method == b"POST":
+        if has_judged_body(head.method):
             fields = read_fields(
                 route,
                 body,
@@ -204,23 +212,25 @@ class Dispatcher:
                 head.content_encoding,
                 head.watch,
             )
-            if not route.is_known:
-                fields.priority = fields.service_tier = None  # another API's, if anything
-        if fields.model is None and head.model is not None:
+        own_model = fields.model  # what the engine goes by; the header is not forwarded
+        if own_model is None and head.model is not None:
             fields.model = head.model.decode("utf-8", "replace")[:256]
         tenants = self.tenants
         key = tenants.identify(head)
-        is_inference = route.inference and head.method == b"POST"
+        is_inference = route.inference
+        if is_inference and not route.is_known:
+            tenants.check_unknown(key, fields, head.content_type, self._pool_of(fields))
+            fields.priority = fields.service_tier = None  # another API's, if anything
         urgency = UNSAID
         if is_inference:
             if fields.priority is None:
                 urgency = tenants.urgency(fields, head, client.peer, key, UNKNOWN)
             else:
                 urgency = self._stated_urgency(fields, head, client.peer, key)
-        if key is not None and (is_inference or (route.kind == "other" and head.has_body)):
-            check_model(key, fields.model)
         if type(fields) is Unread:  # `isinstance` asks its metaclass
             tenants.check_read(key, fields, is_inference=is_inference, is_known=route.is_known)
+        if key is not None and (is_inference or (route.kind == "other" and head.has_body)):
+            check_model(key, own_model, fields)
         exchange = Exchange(
             self,
             client,
@@ -296,12 +306,16 @@ class Dispatcher:
             fields.drop()  # views into the body, which must not outlive its sending
         self._place(exchange)
 
+    def _pool_of(self, fields: Fields) -> str:
+        """The dialect of the engines that serve a request's model."""
+        return self.fleet.dialects.of(self.fleet.routed(fields.model))
+
     def _stated_urgency(
         self, fields: Fields, head: RequestHead, peer: str, key: Key | None
     ) -> Urgency:
         """The urgency of a request whose body has a priority. Raises RouterError (BAD_PRIORITY)."""
         fleet, ignored = self.fleet, self.tenants.judge.ignored
-        dialect = fleet.dialects.of(fleet.routed(fields.model))
+        dialect = self._pool_of(fields)
         before = ignored.get(dialect, 0)
         urgency = self.tenants.urgency(fields, head, peer, key, dialect)
         if ignored.get(dialect, 0) != before:
@@ -336,7 +350,7 @@ class Dispatcher:
                 replica = owner
             elif route.light:
                 replica = self._least_loaded(exchange)
-            elif line is not None and route.inference and exchange.head.method == b"POST":
+            elif line is not None and route.inference:
                 replica = line.enter(exchange, owner)
             else:
                 replica = self.chooser.choose(exchange.view, self.candidates(exchange))
@@ -476,14 +490,14 @@ class Dispatcher:
         """Fit replicas for a request that are not in `tried`. Raises RouterError if none is."""
         model = exchange.view.model
         # What is no inference needs no model: any replica may answer.
-        anyone = model is None and exchange.head.method != b"POST"
+        anyone = model is None and not has_judged_body(exchange.head.method)
         return self.fleet.eligible(model, tried, anyone=anyone)
 
     def _least_loaded(self, exchange: Exchange) -> Replica:
         """Where a request goes that uses no GPU: at once, however full the fleet is. Raises
         RouterError if no replica is fit."""
         model = exchange.view.model
-        if exchange.head.method == b"POST":
+        if has_judged_body(exchange.head.method):
             self.fleet.check(model)
         fit = self.fleet.serving(model)
         if not fit:

@@ -10,8 +10,9 @@ The number is `engine_numbers`'. It is written
 A client's own `priority` never passes: it is replaced where the dialect has the field, and removed
 elsewhere. The router appends members, which costs a few bytes. Only a body that contains
 `priority` is written anew from its raw top-level members, so that no duplicate remains. A body too
-large to decode gets the appended member in any case: of duplicates, the last counts. A compressed
-body stays as it is; no engine here reads one.
+large to decode gets an appended member: of duplicates, the last counts. Where no number is due,
+this member has the value that the engine takes for an absent one (`absent`). A compressed body
+stays as it is; no engine here reads one.
 
 An engine that rejects the field is recognised by its words (`refuses`) and asked again without. If
 that succeeds, the replica gets no more numbers. If it fails, something else was wrong: a client can
@@ -135,6 +136,15 @@ def tell(
         return NOTHING
     word = number_for(dialect, is_bounded, number, arrived, level_s)
     return Told(b'"priority":' + word, b"", False, _REFUSAL[dialect], word)
+
+
+# What an engine takes for an absent `priority`: vLLM's field is an int, TensorRT-LLM's a float.
+_ABSENT: Final = {"vllm": b'"priority":0', "trtllm": b'"priority":0.5'}
+
+
+def absent(replica: Replica) -> bytes:
+    """A member that has the effect of an absent `priority` at the replica."""
+    return _ABSENT.get(spoken(replica), b'"priority":null')
 
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

@@ -10,6 +10,7 @@ What the client is sent, byte by byte, is its `Reply`'s; the exchange says what 
 
 from __future__ import annotations
 
+import logging
 from math import inf
 from time import monotonic, time
 from typing import TYPE_CHECKING
@@ -36,10 +37,11 @@ from router.fleet.owners import response_id
 from router.fleet.replica import Replica
 from router.fleet.tokens.provider import Question
 from router.intake.body import SCAN_ABOVE
-from router.intake.fields import Fields, is_given
+from router.intake.fields import Fields, Unread, is_given
 from router.intake.flow import NO_FLOW, Flow
 from router.intake.keys import Key
 from router.intake.routes import Route
+from router.observe.events import log_event
 from router.observe.metrics import Metrics
 from router.wire.client import ClientConnection
 from router.wire.error_shapes import of_replica, of_router
@@ -150,9 +152,11 @@ class Exchange:
         self.urgency = urgency
         # Its class by name; "": of what is no inference. A step never changes it.
         self.priority = urgency.name if urgency.source else ""
-        # Its body has one, whatever it says, and an engine would take it for itself.
-        self.has_priority = (
-            route.inference and fields.priority is not None and body_bytes <= SCAN_ABOVE
+        # The body contains `priority`, or may contain it in a place that the scan of a large body
+        # did not read; it must be rewritten, or the engine obeys the client's value.
+        self.has_priority = route.inference and (
+            fields.priority is not None
+            or (body_bytes > SCAN_ABOVE and route.is_known and type(fields) is Unread)
         )
         self.key: Key | None = None  # its API key; None: none that we know
         self.flow: Flow = NO_FLOW  # whose share of the fleet it uses
@@ -315,7 +319,7 @@ class Exchange:
         if self.route.kind == "responses" and head.status == 200 and reader.parts:
             made = response_id(b"".join(reader.parts))
             if made is not None:
-                self._d.fleet.owners.learn(made, leg.replica.id, self.flow.party)
+                self._learn_response(made, leg.replica)
         if self._client.paused:
             self.client_paused()
         has_begun = reply.status != 0
@@ -329,6 +333,20 @@ class Exchange:
         if not has_begun:
             self._begin_reply(reader, leg.replica)
         return reply
+
+    def _learn_response(self, made: str, replica: Replica) -> None:
+        """Remember where a stored response is, and whose it is if this request has made it."""
+        owners = self._d.fleet.owners
+        if not self.route.inference:
+            owners.shown(made, replica.id)
+        elif not owners.learn(made, replica.id, self.flow.party):
+            log_event(
+                logging.WARNING,
+                "a response has the id of another party's stored response",
+                key=f"response {replica.id}",
+                replica=replica.id,
+                tenant=self.flow.account,
+            )
 
     def _watch(self, leg: Leg, before: Replica | None, now: float) -> None:
         """A leg's stream of events goes to the client, behind what `before` said of it."""

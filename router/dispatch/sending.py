@@ -15,6 +15,7 @@ from router.dispatch.body_edit import append, size_of, with_length
 from router.dispatch.engine_priority import (
     NOTHING,
     Told,
+    absent,
     dialect_of,
     keeps_numbers,
     tell,
@@ -41,9 +42,12 @@ def send(exchange: Exchange, leg: Leg, conn: ReplicaConnection) -> None:
     told = NOTHING
     if client_body and exchange.route.inference and exchange.route.is_known:
         told = _tell_priority(exchange, leg)
-    if exchange.has_priority:
-        edited = without(edited or client_body) or edited
     members = told.member
+    if exchange.has_priority:
+        if exchange.body_bytes <= SCAN_ABOVE:
+            edited = without(edited or client_body) or edited
+        elif not members:
+            members = absent(replica)  # too large to write anew; of two members the last counts
     asks = False
     if _may_ask_for_usage(exchange):
         asked = exchange.stream_options

@@ -27,8 +27,10 @@ from router.admission.limits import Account, Grant, Verdict
 from router.config.keys import KeyLine
 from router.config.model import Config
 from router.core.errors import Reason, RouterError
-from router.core.urgency import Urgency
+from router.core.urgency import CRITICAL, Urgency
 from router.dispatch.usage import Usage
+from router.fleet.dialects import NONE
+from router.intake.authority import check_adapters, check_no_priority
 from router.intake.fields import Fields, Unread
 from router.intake.flow import Flow, Flows, Pending, header_of, user_of
 from router.intake.keys import Key, Keyring
@@ -245,9 +247,23 @@ class Tenants:
             counts_tokens = is_inference and key.tokens_per_minute is not None
             limits_it = counts_tokens or key.models is not None
         if limits_it:
-            raise RouterError(
-                Reason.UNREAD_BODY, f"the body cannot be judged, as keys demand: {fields.why}"
-            )
+            raise _unread(fields.why)
+
+    def check_unknown(
+        self, key: Key | None, fields: Fields, content_type: bytes | None, pool: str
+    ) -> None:
+        """Raises RouterError (BAD_PRIORITY, UNREAD_BODY) where the body of a path that the router
+        does not know may state a priority to engines that have priorities, and a ceiling applies.
+
+        `pool`: the dialect of these engines.
+        """
+        if self.judge.ceiling_of(key) == CRITICAL or pool == NONE:
+            return
+        if type(fields) is not Unread:
+            check_no_priority(fields)
+        elif self.has_keys and (content_type is None or b"json" in content_type.lower()):
+            # Engines also read UTF-16, and numbers that are no JSON.
+            raise _unread(fields.why)
 
     def enter(
         self,
@@ -284,6 +300,10 @@ class Tenants:
         if takes_steps:
             entry.steps = self.pending.come(flow)
         return entry
+
+
+def _unread(why: str) -> RouterError:
+    return RouterError(Reason.UNREAD_BODY, f"the body cannot be judged, as keys demand: {why}")
 
 
 def _granted(
@@ -324,12 +344,18 @@ def owner_of(key: Key | None, head: RequestHead) -> bytes:
     return sha256(line[line.find(b":") + 1 :].strip(b" \t")).hexdigest().encode()
 
 
-def check_model(key: Key, model: str | None) -> None:
-    """Raises RouterError (MODEL_NOT_ALLOWED) where the key may not ask for the model."""
-    if key.models is None or (model is not None and model in key.models):
+def check_model(key: Key, model: str | None, fields: Fields) -> None:
+    """Raises RouterError (MODEL_NOT_ALLOWED) where the key may not ask for the model.
+
+    `model` is the body's own member: an engine serves its default model where there is none.
+    """
+    if key.models is None:
+        return
+    if model is not None and model in key.models:
+        check_adapters(fields, key.models)
         return
     if model is None:
-        words = "this key is for some models only: name one in `model`"
+        words = "this key is for some models only: name one in the body's `model`"
     else:
         words = f"this key may not ask for the model `{model}`"
     raise RouterError(Reason.MODEL_NOT_ALLOWED, words, param="model")

@@ -34,12 +34,23 @@ class Owners:
     def __len__(self) -> int:
         return len(self._owners)
 
-    def learn(self, response: str, replica: str, party: str = "") -> None:
+    def learn(self, response: str, replica: str, party: str = "") -> bool:
+        """Remember who made a response. False: the id is another party's, and stays so, because
+        some engines let a client choose the id of its response."""
         owners = self._owners
+        before = owners.get(response)
+        if before is not None and before[1] != party:
+            return False
         owners[response] = replica, party
         owners.move_to_end(response)
         if len(owners) > self._capacity:
             owners.popitem(last=False)
+        return True
+
+    def shown(self, response: str, replica: str) -> None:
+        """A replica has shown a response to somebody, who need not be its maker."""
+        if response not in self._owners:
+            self.learn(response, replica)
 
     def find(self, response: str, party: str = "") -> str | None:
         """The replica; None: nobody knows of such a response.

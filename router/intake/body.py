@@ -37,6 +37,8 @@ _RAWS: Final = (
     "service_tier",
     "stream_options",
     "rid",
+    "lora_path",
+    "parameters",
 )
 _COUNTS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n")
 

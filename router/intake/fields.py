@@ -55,6 +55,9 @@ class Fields(msgspec.Struct, gc=False):
     service_tier: MaybeRaw = None
     stream_options: MaybeRaw = None
     rid: MaybeRaw = None
+    # What an engine may take besides what the router has judged (`authority`).
+    lora_path: MaybeRaw = None
+    parameters: MaybeRaw = None
 
     @property
     def session(self) -> str | None:
@@ -80,7 +83,7 @@ class Fields(msgspec.Struct, gc=False):
         """Let go of every view into the body."""
         self.messages = self.prompt = self.input = self.instructions = self.system = None
         self.tools = self.cache_salt = self.priority = self.service_tier = None
-        self.stream_options = self.rid = None
+        self.stream_options = self.rid = self.lora_path = self.parameters = None
         self.session_id = self.prompt_cache_key = self.user = None
 
 
@@ -88,6 +91,14 @@ class Unread(Fields, gc=False):
     """Of a body that could not be read as its engine may read it: nothing is known for sure."""
 
     why: str = ""  # set by us; never decoded
+
+
+class Parameters(msgspec.Struct, gc=False):
+    """What counts of a body's `parameters` (`authority`)."""
+
+    lora_path: MaybeRaw = None
+    adapter_id: MaybeRaw = None
+    priority: MaybeRaw = None
 
 
 def is_given(raw: msgspec.Raw | None) -> bool:

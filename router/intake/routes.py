@@ -60,7 +60,11 @@ def _inference(
     return {path: Route(kind, True, body, True, light, events) for path in paths}
 
 
-# POST to these, exactly as spelled, is inference.
+# Methods whose bodies an engine may run as inference. SGLang serves PUT /generate like POST, so
+# every rule for POST holds for all of them.
+_BODY_METHODS: Final = frozenset({b"POST", b"PUT", b"PATCH"})
+
+# POST to these, exactly as spelled, is inference; so are PUT and PATCH.
 POSTS: Final[dict[bytes, Route]] = {
     **_inference("chat", b"/v1/chat/completions", b"/cohere/v2/chat", events=True),
     **_inference("chat", b"/api/chat"),
@@ -102,7 +106,8 @@ POSTS: Final[dict[bytes, Route]] = {
 
 MODELS: Final = Route("models", False, ANY, True, light=True)
 OTHER: Final = Route("other", False, ANY, False)
-UNKNOWN: Final = Route("other", True, ANY, False, is_known=False)  # POST: work, for all we know
+# POST, PUT and PATCH to an unknown path may be work.
+UNKNOWN: Final = Route("other", True, ANY, False, is_known=False)
 OTHER_SAFE: Final = Route("other", False, ANY, True, light=True)  # GET, HEAD, OPTIONS
 STORED: Final = Route("responses", False, ANY, True, light=True)  # GET /v1/responses/{id}
 STORED_CHANGE: Final = Route("responses", False, ANY, False)  # DELETE, POST …/cancel
@@ -202,13 +207,19 @@ CONTROL_BELOW: Final = (b"/debug/", b"/fault_tolerance/", b"/slots/", b"/metrics
 _TRICKS: Final = (b"//", b"/./", b"/../", b"\\", b";", b"\x00")
 
 
+def has_judged_body(method: bytes) -> bool:
+    """Whether the body of a request with this method is read and judged."""
+    return method == b"POST" or method in _BODY_METHODS
+
+
 def classify(method: bytes, target: bytes, allowed: frozenset[bytes]) -> tuple[Route, bytes]:
     """The route of a request target and its path, decoded and without its query.
 
+    A route with `inference` is returned only for a method whose body is judged.
     `allowed` are control paths that the configuration lets through. Raises RouterError for a path
     that is not served here or that could be read in two ways.
     """
-    if method == b"POST":
+    if has_judged_body(method):
         exact = POSTS.get(target)
         if exact is not None:
             return exact, target
@@ -222,7 +233,7 @@ def classify(method: bytes, target: bytes, allowed: frozenset[bytes]) -> tuple[R
         raise RouterError(Reason.NOT_FOUND, "this path is not served here")
     if plain in _BATCH_PATHS or plain.startswith(_BATCHES_BELOW):
         return BATCHES, plain
-    if method == b"POST":
+    if has_judged_body(method):
         route = POSTS.get(plain)
         if route is not None:
             return route, plain

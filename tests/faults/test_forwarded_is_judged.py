@@ -135,3 +135,42 @@ def test_the_model_in_the_middle_of_a_large_body(
             assert len(router.replica.requests) == (status == 200)
 
     story()
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+@pytest.mark.parametrize("model", [{}, {"model": None}])
+@pytest.mark.parametrize("path", [CHAT, "/tokenize", "/v1/x"])
+def test_a_header_does_not_name_the_model_that_an_engine_reads(
+    path: str, model: dict[str, Any], method: str, tmp_path: Path
+) -> None:
+    """The engine would serve its default model."""
+
+    @scenario
+    async def story() -> None:
+        async with one_key(tmp_path) as router:
+            asked = request(path, BEARER, ALLOWED, JSON, method=method, body=chat(**model))
+            answer = await router.ask(asked, method)
+            assert_error(answer, Reason.MODEL_NOT_ALLOWED, 403)
+            assert "`model`" in answer.error()["message"]
+            assert router.replica.requests == []
+
+    story()
+
+
+def test_a_header_does_not_name_the_model_of_a_form_or_of_nothing(tmp_path: Path) -> None:
+    form = b'--b\r\nContent-Disposition: form-data; name="x"\r\n\r\nm\r\n--b--\r\n'
+    kind = "Content-Type: multipart/form-data; boundary=b"
+
+    @scenario
+    async def story() -> None:
+        async with one_key(tmp_path) as router:
+            for asked in (
+                post("/v1/audio/transcriptions", form, ALLOWED, kind),
+                post("/v1/x", form, ALLOWED, kind),
+                post("/v1/x", b"", ALLOWED),
+            ):
+                answer = await router.ask(asked, "POST")
+                assert_error(answer, Reason.MODEL_NOT_ALLOWED, 403)
+            assert router.replica.requests == []
+
+    story()

@@ -79,3 +79,25 @@ async def test_of_before_the_start(tmp_path: Path, required: bool) -> None:
     path = file_of(tmp_path, acme(), umbrella())
     async with running(engine, keys=Keys(file=path, required=required)) as router:
         assert await reaches(router, BEARER) != required
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@scenario
+async def test_another_party_does_not_take_it_over_by_its_name(stream: bool) -> None:
+    """vLLM and SGLang name a response as `request_id` of the body says."""
+    async with running(engine) as router:
+        assert (await router.ask(asked(BEARER), "POST")).status == 200
+        taken = asked(OTHER, request_id="resp_1", stream=stream)
+        assert (await router.ask(taken, "POST")).status == 200
+        assert (await router.ask(asked(), "POST")).status == 200
+        assert not await reaches(router, OTHER)
+        assert not await reaches(router)
+        assert await reaches(router, BEARER)
+
+
+@scenario
+async def test_who_is_shown_it_does_not_own_it() -> None:
+    """It was made before the start: its maker may come after somebody who knows its id."""
+    async with running(engine) as router:
+        assert await reaches(router, OTHER)
+        assert await reaches(router, BEARER)

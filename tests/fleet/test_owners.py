@@ -54,3 +54,22 @@ def test_looking_for_the_unknown_learns_nothing() -> None:
     owners = Owners(3)
     assert owners.find("resp_x") is None
     assert len(owners) == 0
+
+
+def test_an_id_stays_its_partys() -> None:
+    owners = Owners(2)
+    assert owners.learn("resp_1", "a", "acme")
+    for party in ("", "umbrella"):
+        assert not owners.learn("resp_1", "b", party)
+    assert owners.find("resp_1", "acme") == "a"
+    assert owners.learn("resp_1", "c", "acme")
+    assert owners.find("resp_1", "acme") == "c"
+    assert owners.learn("resp_2", "a")  # nobody's
+    assert not owners.learn("resp_2", "b", "acme")
+    assert owners.find("resp_2") == "a"
+    owners.learn("resp_3", "a", "acme")
+    assert owners.learn("resp_1", "b", "umbrella")  # forgotten meanwhile
+    owners.shown("resp_1", "c")
+    assert owners.find("resp_1", "umbrella") == "b"
+    owners.shown("resp_4", "c")
+    assert owners.find("resp_4", "acme") == "c"

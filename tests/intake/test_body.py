@@ -370,6 +370,8 @@ RAWS = (
         "service_tier",
         "stream_options",
         "rid",
+        "lora_path",
+        "parameters",
     ),
 )
 

@@ -102,6 +102,15 @@ def test_everything_else_passes(path: bytes) -> None:
     assert classify(b"DELETE", path, NONE) == (OTHER, path)
 
 
+@pytest.mark.parametrize(
+    "path", [*POSTS, b"/tomorrow/s/endpoint", b"/v1/models", b"/sleep", b"/v1/files"]
+)
+def test_put_and_patch_are_judged_like_post(path: bytes) -> None:
+    allowed = frozenset({b"/sleep"})
+    for method in (b"PUT", b"PATCH"):
+        assert classify(method, path, allowed) == classify(b"POST", path, allowed)
+
+
 def test_control_does_not_wait_like_work() -> None:
     assert classify(b"POST", b"/sleep", frozenset({b"/sleep"})) == (OTHER, b"/sleep")
 
