@@ -40,7 +40,7 @@ from router.intake.body import SCAN_ABOVE
 from router.intake.fields import Fields, Unread, is_given
 from router.intake.flow import NO_FLOW, Flow
 from router.intake.keys import Key
-from router.intake.routes import Route
+from router.intake.routes import JSON, Route
 from router.observe.events import log_event
 from router.observe.metrics import Metrics
 from router.wire.client import ClientConnection
@@ -552,14 +552,22 @@ class Exchange:
             self._finish(reason, monotonic())
 
     def _estimate_work(self) -> None:
-        """Its client leaves in the middle of a whole answer: what an engine has done for it until
-        now, from how fast that engine usually is. A stream says it by itself."""
-        if self.answered_by is not None or not self._is_whole:
+        """The client leaves before any content: estimate what an engine has done for it until now.
+
+        The engine has read the prompt. It may also have made output that nobody was shown: a whole
+        answer, or a stream whose first tokens the engine keeps back. That is estimated from the
+        engine's usual pace. A request that no engine has, or that the engine refused, is free.
+        """
+        if self.answered_by is not None or not self.route.inference or self.route.light:
             return
         now = monotonic()
         for leg in self.race.legs:
-            if leg.conn is None:
+            conn = leg.conn
+            if conn is None:
                 continue  # nothing was sent
+            head = conn.reader.head
+            if head is not None and head.status != 200:
+                continue  # refused
             replica = leg.replica
             output = 0.0
             pace_s = replica.cadence_s or replica.tpot_s
@@ -567,8 +575,16 @@ class Exchange:
                 busy_s = now - leg.attempt.began - replica.progress.first_s
                 most = self.fields.output_tokens
                 output = min(max(0.0, busy_s / pace_s), 1e6 if most is None else most)
-            self._worked = Usage(self.view.prompt_tokens, int(output), None, False)
+            self._worked = Usage(self._prompt_tokens(), int(output), None, False)
             return
+
+    def _prompt_tokens(self) -> int:
+        """The estimated size of the prompt. A JSON body whose prompt was not measured, because the
+        body is too large to be decoded or prefixes are off, is estimated from its bytes."""
+        tokens = self.view.prompt_tokens
+        if not tokens and self.route.body == JSON:
+            tokens = self.body_bytes // 4
+        return tokens
 
     def _stop_cadence(self, now: float) -> None:
         """The stream ends, or its client no longer lets it go on."""
@@ -652,7 +668,12 @@ class Exchange:
         self._stop_cadence(now)
         if self.route.inference:
             usage = self.reply.usage(is_whole)
-            self.usage = self._worked if usage is UNKNOWN else usage
+            if usage is UNKNOWN:
+                usage = self._worked
+            elif usage.prompt_tokens is None and self.body_bytes > SCAN_ABOVE:
+                # The prompt of such a body was not measured, and nobody told its tokens.
+                usage = Usage(self._prompt_tokens(), usage.output_tokens, None, False)
+            self.usage = usage
         if self.reply.continuation is not None:
             self.reply.continuation.close()
         self.body = None

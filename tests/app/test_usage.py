@@ -151,16 +151,18 @@ async def test_who_cancels_has_used_what_came_until_then() -> None:
 
 
 @scenario
-async def test_who_was_shown_nothing_of_a_stream_has_used_nothing() -> None:
+async def test_a_stream_that_is_left_before_its_first_token_has_used_its_prompt() -> None:
     async with running(hang) as router:
         client = await router.client()
-        await client.send(chat(stream=True))
+        long = [{"role": "user", "content": "x" * 4000}]
+        await client.send(chat(stream=True, messages=long))
         await eventually(lambda: bool(router.replica.requests), "the request is there")
         client.close()
-        await router.log()
+        (line,) = await router.log()
         (told,) = (await tenants(router)).values()
-        assert (told["requests"], told["prompt_tokens"], told["output_tokens"]) == (1, 0, 0)
-        assert told["estimated"] == 0
+        assert (told["requests"], told["output_tokens"]) == (1, 0)
+        assert told["prompt_tokens"] == line["estimated_tokens"] > 500
+        assert told["estimated"] == 1
 
 
 @scenario

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from router.config.model import Usage as UsageSettings
-from router.dispatch.usage import UNKNOWN, Usage
+from router.dispatch.usage import Usage
 from router.intake.body import SCAN_ABOVE
 from tests.harness.control import anonymous
 from tests.harness.messages import (
@@ -400,7 +400,7 @@ async def test_a_client_that_leaves_has_used_what_it_got(engine: str | None, cut
 
 
 @scenario
-async def test_who_leaves_before_the_first_token_has_used_nothing_known() -> None:
+async def test_a_client_that_leaves_before_the_first_token_has_used_its_prompt() -> None:
     async def behave(connection: ReplicaConnection) -> None:
         await connection.recv_request()
         await connection.send(SSE_HEAD, chunk(role()))
@@ -413,7 +413,9 @@ async def test_who_leaves_before_the_first_token_has_used_nothing_known() -> Non
         await router.replica.wait_for_requests(1)
         client.rst()
         await eventually(lambda: bool(found), "the request is over")
-        assert found == [UNKNOWN]
+        (line,) = await router.log()
+        assert line["estimated_tokens"] > 0
+        assert found == [Usage(line["estimated_tokens"], 0, None, False)]
 
 
 @pytest.mark.parametrize("cut", [0, 60])
