@@ -9,10 +9,10 @@ The number is `engine_numbers`'. It is written
 
 A client's own `priority` never passes: it is replaced where the dialect has the field, and removed
 elsewhere. The router appends members, which costs a few bytes. Only a body that contains
-`priority` is written anew from its raw top-level members, so that no duplicate remains. A body too
-large to decode gets an appended member: of duplicates, the last counts. Where no number is due,
-this member has the value that the engine takes for an absent one (`absent`). A compressed body
-stays as it is; no engine here reads one.
+`priority` is written anew from its raw top-level members, so that no duplicate remains; from a
+large body the member is cut. A body too large to decode gets an appended member: of duplicates, the
+last counts. Where no number is due, this member has the value that the engine takes for an absent
+one (`absent`). A compressed body stays as it is; no engine here reads one.
 
 An engine that rejects the field is recognised by its words (`refuses`) and asked again without. If
 that succeeds, the replica gets no more numbers. If it fails, something else was wrong: a client can
@@ -33,6 +33,8 @@ from router.core.urgency import NORMAL, Urgency
 from router.dispatch.engine_numbers import number_for
 from router.fleet.dialects import NONE, UNKNOWN, spoken
 from router.fleet.replica import Replica
+from router.intake.body import EACH_UP_TO
+from router.intake.members import MemberScan
 
 _CHAT: Final = (b"/v1/chat/completions", b"/v1/completions")
 # The paths whose bodies have the field.
@@ -147,6 +149,8 @@ def absent(replica: Replica) -> bytes:
     return _ABSENT.get(spoken(replica), b'"priority":null')
 
 
+_PRIORITY: Final = frozenset({"priority"})
+_SPACE: Final = b" \t\r\n"
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -154,12 +158,35 @@ _encode = msgspec.json.Encoder().encode
 def without(body: list[bytes]) -> list[bytes] | None:
     """The body less its `priority`, every other member as its client wrote it; of members with one
     name the last stays, which is the one that counts. None: it cannot be read."""
+    whole = body[0] if len(body) == 1 else b"".join(body)
+    if len(whole) > EACH_UP_TO:
+        return _cut(whole)
     try:
-        members = _members(body[0] if len(body) == 1 else b"".join(body))
+        members = _members(whole)
     except NOT_JSON:
         return None
     members.pop("priority", None)
     return [_encode(members)]
+
+
+def _cut(body: bytes) -> list[bytes] | None:
+    """A large body less its `priority` members; every other byte is the client's."""
+    scan = MemberScan(_PRIORITY)
+    scan.feed(body)
+    if not scan.is_whole:
+        return None
+    kept: list[bytes] = []
+    at = 0
+    for place in scan.places:
+        kept.append(body[at : place.start])
+        at = place.end
+        if body[at : at + 1] == b",":
+            at += 1
+        else:  # the last member: the comma before it goes, too
+            before = b"".join(kept).rstrip(_SPACE)
+            kept = [before.removesuffix(b",")]
+    kept.append(body[at:])
+    return kept
 
 
 # TensorRT-LLM before 1.3, vLLM's V0 and its first V1, SGLang --abort-on-priority-when-disabled.

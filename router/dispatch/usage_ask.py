@@ -46,7 +46,10 @@ MEMBERS: Final = {
     engine: b'"stream_options":' + dialect.options for engine, dialect in DIALECTS.items()
 }
 
+_NAME: Final = b'"stream_options"'
 _KEY: Final = re.compile(rb'"stream_options"[ \t\r\n]*:[ \t\r\n]*')
+_LONGEST: Final = 4096  # bytes of a client's `stream_options`; the engine judges longer ones
+_TRIES: Final = 64  # places of that name in one body
 _NO: Final = (None, b"false", b"null")
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -72,6 +75,8 @@ def _merge(asked: bytes, dialect: Dialect) -> bytes | None:
     """The client's own options and the question; None if it asks already or is not understood."""
     if asked == b"null":
         return dialect.options
+    if len(asked) > _LONGEST:
+        return None
     try:
         options = _members(asked)
     except NOT_JSON:
@@ -94,13 +99,27 @@ def _merge(asked: bytes, dialect: Dialect) -> bytes | None:
 
 def _replace(body: bytes, asked: bytes, options: bytes) -> list[bytes] | None:
     """Other `stream_options` in their place; None where the place is not beyond doubt."""
-    places = [m.end() for m in _KEY.finditer(body) if body.startswith(asked, m.end())]
-    if not places:
+    at = _place(body, asked)
+    if at < 0:
         return None
-    at = places[-1]  # of two members with one name, the last counts
     changed = body[:at] + options + body[at + len(asked) :]
     try:
         found = _body(changed).stream_options
     except NOT_JSON:
         return None
     return [changed] if bytes(found) == options else None  # it was another object's member
+
+
+def _place(body: bytes, asked: bytes) -> int:
+    """Where the value of the last member of that name and value begins; below 0: nowhere. Of two
+    members with one name, the last counts."""
+    end = len(body)
+    for _ in range(_TRIES):
+        key = body.rfind(_NAME, 0, end)
+        if key < 0:
+            break
+        found = _KEY.match(body, key)
+        if found is not None and body.startswith(asked, found.end()):
+            return found.end()
+        end = key
+    return -1

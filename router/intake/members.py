@@ -10,7 +10,7 @@ Must never: judge more than where the object's own members begin and end, or kee
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -19,9 +19,10 @@ from router.core.unreadable import NOT_JSON
 KEPT: Final = 4096  # bytes of a value, or of a name
 SMALL: Final = 256 * 1024  # a body up to here costs no walk, until it is larger
 
+MEMBERS: Final = 10_000  # of one object; each costs about 2 µs
+_NEAR: Final = 64  # bytes of a string that are looked at one by one before a search
 _QUOTE: Final = 0x22
 _BACKSLASH: Final = 0x5C
-_SPACE: Final = frozenset(b" \t\r\n")
 
 # What comes next.
 _OBJECT: Final = 0  # its opening brace
@@ -33,75 +34,113 @@ _OVER: Final = 5  # behind the closing brace
 _WRONG: Final = 6  # it is no JSON object
 
 
+class Place(NamedTuple):
+    """Where a member that was asked for stands, in bytes from the start of the body."""
+
+    name: str
+    start: int  # of its name's quote
+    value: int  # behind the colon
+    end: int  # of its value: the comma or the brace behind it
+
+
 class MemberScan:
-    """Feed the pieces of a body in order; `members` holds what was found of `wanted`."""
+    """Finds the members of a JSON object whose bytes are fed in order, in pieces of any size.
+
+    A byte costs a few comparisons, whatever it is; a byte of a long string costs less. A member
+    costs some calls, so an object may have `MEMBERS` of them: with more it is not whole.
+    """
 
     __slots__ = (
+        "_before",
         "_depth",
         "_in_string",
         "_is_escaped",
         "_is_long",
+        "_left",
         "_name",
+        "_name_at",
         "_state",
         "_taken",
+        "_value_at",
         "_wanted",
         "long",
         "members",
+        "places",
     )
 
     def __init__(self, wanted: Container[str]) -> None:
         self.members: dict[str, bytes] = {}  # raw values, by name
         self.long: dict[str, None] = {}  # names whose value is too long to be kept
+        self.places: list[Place] = []  # of every wanted member, in their order
         self._wanted = wanted
         self._state = _OBJECT
+        self._left = MEMBERS  # how many more members the object may have
+        self._before = 0  # bytes of the pieces before the present one
         self._depth = 0  # brackets and braces that are open in the present value
         self._in_string = False
         self._is_escaped = False  # the next byte of the string belongs to a backslash
         self._taken = bytearray()  # of the present name or value
         self._is_long = False  # it is not kept
-        self._name = ""  # of the member whose value comes; "": nobody asked for it
+        self._name = ""  # of the member whose value comes; "": it was not asked for
+        self._name_at = 0
+        self._value_at = 0
 
     @property
     def is_whole(self) -> bool:
         """Whether exactly one object has come, as far as this walk can tell."""
         return self._state == _OVER
 
+    @property
+    def problem(self) -> str:
+        """Why the object is not whole."""
+        if self._left < 0:
+            return f"it has more than {MEMBERS} members"
+        return "it is not one JSON object"
+
     def feed(self, data: bytes) -> None:
         at, size = 0, len(data)
         while at < size:
             state = self._state
-            if self._in_string:
-                at = self._string(data, at)
-            elif state == _VALUE:
+            if state == _VALUE:
                 at = self._value(data, at)
+            elif state == _IN_NAME:
+                at = self._in_a_name(data, at)
             elif state == _WRONG:
                 return
             else:
-                self._between(data[at])
-                at += 1
+                at = self._between(data, at)
+        self._before += size
 
-    def _between(self, byte: int) -> None:
-        """One byte outside of names and values."""
+    def _between(self, data: bytes, at: int) -> int:
+        """On through the space outside of names and values, and one other byte behind it.
+        Returns where to go on."""
+        size = len(data)
+        byte = data[at]
+        while byte == 0x20 or byte == 0x0A or byte == 0x0D or byte == 0x09:
+            at += 1
+            if at == size:
+                return at
+            byte = data[at]
         state = self._state
-        if byte in _SPACE:
-            return
-        if state == _OBJECT and byte == 0x7B:  # {
-            self._state = _NAME
-        elif state == _NAME and byte == _QUOTE:
-            self._state = _IN_NAME
+        if state == _NAME and byte == _QUOTE:
+            self._left -= 1
+            self._state = _IN_NAME if self._left >= 0 else _WRONG
             self._in_string = True
+            self._name_at = self._before + at
             self._begin()
             self._taken.append(byte)
-        elif state == _NAME and byte == 0x2C:  # ,
-            pass
-        elif state == _NAME and byte == 0x7D:  # }
-            self._state = _OVER
         elif state == _COLON and byte == 0x3A:  # :
             self._state = _VALUE
+            self._value_at = self._before + at + 1
             self._begin()
             self._is_long = not self._name
+        elif state == _OBJECT and byte == 0x7B:  # {
+            self._state = _NAME
+        elif state == _NAME and byte == 0x7D:  # }
+            self._state = _OVER
         else:
             self._state = _WRONG
+        return at + 1
 
     def _begin(self) -> None:
         self._taken.clear()
@@ -117,30 +156,49 @@ class MemberScan:
         else:
             self._taken += data[start:end]
 
-    def _string(self, data: bytes, start: int) -> int:
-        """On through a string. Returns where to go on."""
-        at = start
-        if self._is_escaped:
-            self._is_escaped = False
-            at += 1  # the byte behind the backslash, whatever it is
-        while True:
+    def _string(self, data: bytes, at: int) -> int:
+        """On through a string. Returns where to go on; `_in_string`: it goes on there.
+
+        A search costs as much as fifty bytes do one by one, and may end at once. So after each
+        search that did not end the string the next bytes are looked at one by one.
+        """
+        size = len(data)
+        is_escaped = self._is_escaped
+        while at < size:
+            stop = at + _NEAR
+            if stop > size:
+                stop = size
+            while at < stop:
+                byte = data[at]
+                at += 1
+                if is_escaped:
+                    is_escaped = False
+                elif byte == _BACKSLASH:
+                    is_escaped = True
+                elif byte == _QUOTE:
+                    self._is_escaped = False
+                    self._in_string = False
+                    return at
+            if is_escaped or at == size:
+                continue
+            # No backslash before the next quote: all up to it is passed over.
             end = data.find(b'"', at)
-            # Quotes and their backslashes: a run of them before a quote, or at the end.
-            stop = end if end >= 0 else len(data)
-            run = stop
+            if end < 0:
+                end = size
+            # The run of backslashes before it; all before the run come in whole pairs with what
+            # follows them.
+            run = end
             while run > at and data[run - 1] == _BACKSLASH:
                 run -= 1
-            odd = (stop - run) % 2 == 1
-            if end < 0:
-                self._is_escaped = odd
-                self._take(data, start, len(data))
-                return len(data)
-            at = end + 1
-            if not odd:
-                break
+            is_escaped = (end - run) % 2 == 1
+            at = end
+        self._is_escaped = is_escaped
+        return size
+
+    def _in_a_name(self, data: bytes, start: int) -> int:
+        at = self._string(data, start)
         self._take(data, start, at)
-        self._in_string = False
-        if self._state == _IN_NAME:
+        if not self._in_string:
             self._state = _COLON
             self._name = self._wanted_name()
         return at
@@ -155,47 +213,50 @@ class MemberScan:
         return name if name in self._wanted else ""
 
     def _value(self, data: bytes, start: int) -> int:
-        """On through what is no string of a value. Returns where to go on."""
-        depth = self._depth
+        """On through a value, and the comma or the brace behind it. Returns where to go on."""
         at, size = start, len(data)
+        if self._in_string:
+            at = self._string(data, at)
+        depth = self._depth
         while at < size:
             byte = data[at]
             if byte == _QUOTE:
-                self._take(data, start, at + 1)
-                self._depth = depth
                 self._in_string = True
-                return at + 1
+                at = self._string(data, at + 1)
+                continue
             if byte == 0x7B or byte == 0x5B:  # { [
                 depth += 1
             elif byte == 0x7D or byte == 0x5D:  # } ]
                 if depth == 0:
                     self._take(data, start, at)
-                    self._ends()
+                    self._ends(at)
                     self._state = _OVER if byte == 0x7D else _WRONG
                     return at + 1
                 depth -= 1
             elif byte == 0x2C and depth == 0:  # ,
                 self._take(data, start, at)
-                self._ends()
+                self._ends(at)
                 return at + 1
             at += 1
         self._depth = depth
         self._take(data, start, size)
         return size
 
-    def _ends(self) -> None:
+    def _ends(self, at: int) -> None:
         """A member's value is over."""
         self._state = _NAME
         self._depth = 0
-        if not self._name:
+        name = self._name
+        if not name:
             return
+        self.places.append(Place(name, self._name_at, self._value_at, self._before + at))
         # The last of two counts.
         if self._is_long:
-            self.members.pop(self._name, None)
-            self.long[self._name] = None
+            self.members.pop(name, None)
+            self.long[name] = None
         else:
-            self.long.pop(self._name, None)
-            self.members[self._name] = bytes(self._taken).strip(b" \t\r\n")
+            self.long.pop(name, None)
+            self.members[name] = bytes(self._taken).strip(b" \t\r\n")
 
 
 class LargeBody:

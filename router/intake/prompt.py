@@ -92,10 +92,9 @@ def prompt_blocks(
     text: Text = memoryview(last)
     opening = text[0]
     if opening == 0x5B:  # [
-        end = -1
-        while text[end - 1] in b" \t\r\n":  # a body printed prettily
-            end -= 1
-        text = text[:end]
+        text = text[:-1]
+        if text[-1] in b" \t\r\n":  # a body printed prettily
+            text = bytes(text).rstrip(b" \t\r\n")
     elif opening == 0x22:  # "
         text = text[1:-1]
     else:

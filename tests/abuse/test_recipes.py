@@ -123,6 +123,36 @@ async def a_hundred_thousand_members(victim: Victim) -> None:
 
 
 @recipe()
+async def large_bodies_that_no_decoder_takes(victim: Victim) -> None:
+    """Seven MiB of members, of spaces, of half surrogate pairs, where each is looked at."""
+    many = b",".join(b'"%x":1' % n for n in range(700_000))
+    halves = b"\\ud800" * (7 * MIB // 6)
+    for members in (
+        b'"stream":"x",' + many,
+        b'"priority":1,' + many,
+        b'"stream":true,"stream_options":{' + many + b"}",
+        b'"messages":["x"' + b" " * 7 * MIB + b"]",
+        b'"user":"u","previous_response_id":"' + halves + b'"',
+        b'"previous_response_id":"\\ud800","messages":["' + halves + b'"]',
+    ):
+        data = post_json("/v1/chat/completions", b'{"model":"m",' + members + b"}")
+        assert (await ask(victim, data)).status in (200, 400)
+
+
+@recipe()
+async def dense_bodies_that_are_scanned(victim: Victim) -> None:
+    """Twenty MiB of tiny members, of escapes, of empty strings, of spaces between members."""
+    for dense in (
+        b'"n":1,' * (20 * MIB // 6) + b'"n":1',
+        b'"messages":["' + b'\\"' * 10 * MIB + b'"]',
+        b'"messages":[' + b'"",' * (20 * MIB // 3) + b'""]',
+        b" " * 20 * MIB + b'"n":1',
+    ):
+        data = post_json("/v1/chat/completions", b'{"model":"m",' + dense + b"}")
+        assert (await ask(victim, data)).status in (200, 400)
+
+
+@recipe()
 async def endless_digits(victim: Victim) -> None:
     """Numbers of a million digits where numbers are read."""
     for name in (b"priority", b"max_tokens", b"n", b"seed"):

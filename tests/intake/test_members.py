@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.intake.members import KEPT, MemberScan
+from router.intake.members import KEPT, MEMBERS, MemberScan
 
 WANTED = frozenset({"model", "n", "ö", 'a"b'})
 TEXT = st.text(max_size=6) | st.text('\\"{}[],: ', max_size=6)
@@ -99,3 +99,24 @@ def test_dense_bodies_cost_little_per_read(piece: bytes) -> None:
     for _ in range(4):
         scan.feed(read)
     assert process_time() - began < 0.5
+
+
+def test_an_object_of_too_many_members_is_not_whole() -> None:
+    for count in (MEMBERS, MEMBERS + 1):
+        scan = MemberScan(WANTED)
+        scan.feed(b"{" + b",".join([b'"n":1'] * count) + b"}")
+        assert scan.is_whole == (count == MEMBERS)
+        assert len(scan.places) == MEMBERS
+    assert str(MEMBERS) in scan.problem
+
+
+@given(cuts=st.lists(st.integers(0, 2000), max_size=8), text=st.text('\\"x', max_size=400))
+def test_strings_that_are_searched(cuts: list[int], text: str) -> None:
+    """Some bytes of a string are looked at one by one, and others are searched."""
+    body = json.dumps({"x": "x" * 70 + text, "model": text + "x" * 200 + text}).encode()
+    scan = scanned(body, cuts)
+    assert scan.is_whole
+    assert json.loads(scan.members["model"]) == text + "x" * 200 + text
+    (place,) = scan.places
+    assert body[place.start : place.value].endswith(b'"model":')
+    assert body[place.value : place.end].strip() == scan.members["model"]
