@@ -135,12 +135,9 @@ class App:
         host, port = split_host_port(config.listen)
         front = self.parts.front
         self._server = await self.parts.loop.create_server(
-            lambda: ClientConnection(front),
+            lambda: ClientConnection(front, tls),
             host,
             port,
-            ssl=tls,
-            # A handshake is held to what a head is held to.
-            ssl_handshake_timeout=config.timeouts.head_s if tls is not None else None,
             backlog=BACKLOG,
         )
         self.port = self._server.sockets[0].getsockname()[1]

@@ -13,6 +13,7 @@ Must never: pick a replica, decide about a retry, await anything.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
@@ -22,6 +23,7 @@ from router.config.model import Limits, Timeouts
 from router.core.errors import Reason, RouterError
 from router.wire import answers
 from router.wire.error_shapes import OPENAI, family_of
+from router.wire.handshake import Handshake
 from router.wire.heads import RequestHead
 from router.wire.origins import INSIDE, Origin, Origins
 from router.wire.outbox import Outbox
@@ -160,6 +162,7 @@ class ClientConnection(asyncio.Protocol):
         "_pumping",
         "_reader",
         "_requests",
+        "_tls",
         "deadline",
         "exchange",
         "half_closed",
@@ -174,8 +177,9 @@ class ClientConnection(asyncio.Protocol):
     transport: asyncio.Transport
     write: Callable[[bytes], None]  # at the end of this turn of the loop
 
-    def __init__(self, front: Front) -> None:
+    def __init__(self, front: Front, tls: ssl.SSLContext | None = None) -> None:
         self._front = front
+        self._tls = tls
         self._reader = RequestReader(front.limits, front.via, self._on_head, front.plans)
         self.exchange: Exchange | None = None
         self.peer = INSIDE
@@ -211,7 +215,26 @@ class ClientConnection(asyncio.Protocol):
         self.deadline = now + front.timeouts.head_s
         front.sweeper.add(self)
         if len(front.clients) > front.soft_clients and not front.takes(self, now):
-            self._refuse(_too_many())
+            if self._tls is None:
+                self._refuse(_too_many())
+            else:
+                front.handler.refused(self, None, _too_many())
+                self.abort(Reason.NO_FILES)
+        elif self._tls is not None:
+            # A handshake is held to what a head is held to.
+            Handshake(self.transport, self, self._tls, front.timeouts.head_s, self._secured)
+
+    def _secured(self, transport: asyncio.Transport | None) -> None:
+        """The handshake is over; None: it failed."""
+        front = self._front
+        if transport is None or self.transport.is_closing():
+            self.transport.abort()
+            self.connection_lost(None)
+            return
+        self.transport = transport
+        self.write = partial(front.outbox.write, transport)
+        transport.set_write_buffer_limits(front.limits.write_high, front.limits.write_low)
+        self.deadline = monotonic() + front.timeouts.head_s
 
     def data_received(self, data: bytes) -> None:
         if self._closing:

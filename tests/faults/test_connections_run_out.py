@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from router.config.model import Queue
+from router.config.model import Queue, Tls
 from router.core.errors import Reason
 from router.core.urgency import NORMAL
 from tests.dispatch.test_line import ONE, Turnstile, counts, waiting
+from tests.faults.over_tls import CERT, KEY, TlsClient
 from tests.faults.test_flow_without_keys import PROXY, of
 from tests.faults.test_queue_tenants import bearer, keys_of
 from tests.harness.behaviours import json_ok
@@ -57,6 +58,21 @@ def test_connections_that_ask_for_nothing_make_room(sends: bytes) -> None:
             assert clients(router) <= MOST
 
     story()
+
+
+@scenario
+async def test_handshakes_that_never_begin_make_room() -> None:
+    """Connections count from the moment they are accepted, not from the end of their handshake."""
+    async with running(json_ok, limits=LIMITS, tls=Tls(cert=CERT, key=KEY)) as router:
+        for _ in range(2 * MOST):
+            await client_at(router, GREEDY)
+        await eventually(lambda: clients(router) >= MOST - MOST // 16, "all are taken")
+        for _ in range(3):
+            modest = await TlsClient.connect(router.port)
+            router.clients.append(modest)
+            await modest.send(chat())
+            assert (await modest.recv_response("POST")).status == 200
+        assert clients(router) <= MOST
 
 
 @scenario

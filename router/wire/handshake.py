@@ -1,0 +1,48 @@
+"""The TLS handshake of an accepted connection, begun in the callback that accepts it.
+
+A server with `ssl` tells of a connection only after its handshake, so that half-open ones would be
+counted nowhere. Here the client connection is told first (it is counted, and may be closed to make
+room), and TLS is put below it before a byte is read: no task, whose first step would come too late.
+
+Must never: let a byte of the connection pass in the clear.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+
+class Handshake:
+    """One handshake. `done` gets the transport to use from then on; None: there will be none."""
+
+    __slots__ = ("_done", "_steps")
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        protocol: asyncio.Protocol,
+        context: ssl.SSLContext,
+        timeout_s: float,
+        done: Callable[[asyncio.Transport | None], None],
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self._done = done
+        self._steps: Coroutine[Any, Any, asyncio.Transport | None] = loop.start_tls(
+            transport, protocol, context, server_side=True, ssl_handshake_timeout=timeout_s
+        )
+        self._go_on(None)
+
+    def _go_on(self, _: object) -> None:
+        """What a task does with a coroutine, beginning at once."""
+        try:
+            waiter = self._steps.send(None)
+        except StopIteration as end:
+            self._done(end.value)
+        except (OSError, asyncio.CancelledError):  # ssl.SSLError is one
+            self._done(None)
+        else:
+            waiter._asyncio_future_blocking = False
+            waiter.add_done_callback(self._go_on)
