@@ -37,6 +37,7 @@ _RAWS: Final = (
     "service_tier",
     "stream_options",
     "rid",
+    "request_id",
     "lora_path",
     "parameters",
 )
