@@ -96,6 +96,7 @@ class Exchange:
         "limits",
         "metrics",
         "name",
+        "names_response",
         "no_body",
         "path",
         "pinned",
@@ -186,6 +187,8 @@ class Exchange:
         if dispatcher.aborter is not None and body_bytes <= SCAN_ABOVE:
             self.aborter = dispatcher.aborter if is_nameable(path, fields) else None
         self.has_rid = is_given(fields.rid)  # a name of its client's, which no engine may be told
+        # The body names the response that it makes, so it could name another party's.
+        self.names_response = route.kind == "responses" and is_given(fields.request_id)
         self.no_body = head.method == b"HEAD"
         options = fields.stream_options if fields.stream else None
         # A copy: the field is a view that keeps the whole body alive.

@@ -66,6 +66,9 @@ def send(exchange: Exchange, leg: Leg, conn: ReplicaConnection) -> None:
         members = b'%b,"rid":"%b"' % (members, rid) if members else b'"rid":"%b"' % rid
     elif exchange.has_rid and replica.engine == ENGINE:
         members = b'%b,"rid":null' % members if members else b'"rid":null'
+    if exchange.names_response:  # vLLM and SGLang: `request_id` becomes the id of the response
+        member = b'"request_id":"resp_%b-%02d"' % (exchange.name, leg.attempt.index)
+        members = b"%b,%b" % (members, member) if members else member
     appended = None
     if members:
         appended = append(edited or client_body, members)

@@ -40,6 +40,7 @@ _RAWS: Final = (
     "service_tier",
     "stream_options",
     "rid",
+    "request_id",
     "lora_path",
     "parameters",
 )

@@ -55,6 +55,7 @@ class Fields(msgspec.Struct, gc=False):
     service_tier: MaybeRaw = None
     stream_options: MaybeRaw = None
     rid: MaybeRaw = None
+    request_id: MaybeRaw = None
     # What an engine may take besides what the router has judged (`authority`).
     lora_path: MaybeRaw = None
     parameters: MaybeRaw = None
@@ -84,6 +85,7 @@ class Fields(msgspec.Struct, gc=False):
         self.messages = self.prompt = self.input = self.instructions = self.system = None
         self.tools = self.cache_salt = self.priority = self.service_tier = None
         self.stream_options = self.rid = self.lora_path = self.parameters = None
+        self.request_id = None
         self.session_id = self.prompt_cache_key = self.user = None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from router.config.model import Keys
 from router.core.errors import Reason
+from router.intake.body import SCAN_ABOVE
 from tests.dispatch.test_keys_at_the_door import BEARER, OTHER, acme, file_of, umbrella
 from tests.harness.messages import json_response, post_json, request
 from tests.harness.replica import ReplicaConnection
@@ -101,3 +104,20 @@ async def test_who_is_shown_it_does_not_own_it() -> None:
     async with running(engine) as router:
         assert await reaches(router, OTHER)
         assert await reaches(router, BEARER)
+
+
+@pytest.mark.parametrize("size", [1, SCAN_ABOVE])
+@scenario
+async def test_a_client_does_not_name_its_response(size: int) -> None:
+    """The engine would store it in the place of another party's."""
+    async with running(engine) as router:
+        for _ in range(2):
+            body = asked(OTHER, request_id="resp_1", input="x" * size)
+            assert (await router.ask(body, "POST")).status == 200
+        seen = [json.loads(r.body) for r in router.replica.requests if r.method == "POST"]
+        names = {members["request_id"] for members in seen}
+        assert len(names) == 2
+        assert all(re.fullmatch("resp_[0-9a-f]{24}-[0-9]{2}", name) for name in names)
+        assert (await router.ask(asked(BEARER), "POST")).status == 200
+        last = [r for r in router.replica.requests if r.method == "POST"][-1]
+        assert "request_id" not in json.loads(last.body)  # the engine draws one

@@ -370,6 +370,7 @@ RAWS = (
         "service_tier",
         "stream_options",
         "rid",
+        "request_id",
         "lora_path",
         "parameters",
     ),
