@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from math import inf
 from time import monotonic, time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from policies.contract import RequestView
 from policies.queueing.ticket import Ticket
@@ -31,7 +31,7 @@ from router.dispatch.messages import MESSAGES
 from router.dispatch.race import Race
 from router.dispatch.reply import Reply
 from router.dispatch.tenants import Entry, models_of
-from router.dispatch.usage import UNKNOWN, Usage, UsageTap
+from router.dispatch.usage import NATIVE, UNKNOWN, Usage, UsageTap
 from router.fleet.cadence import Cadence
 from router.fleet.owners import response_id
 from router.fleet.replica import Replica
@@ -52,6 +52,9 @@ from router.wire.sweep import NEVER
 
 if TYPE_CHECKING:
     from router.dispatch.dispatcher import Dispatcher
+
+# Kinds of routes whose answers are text that the engine generates.
+_WRITES: Final = frozenset({"chat", "completions", "responses", "messages", "generate"})
 
 
 class Exchange:
@@ -576,10 +579,26 @@ class Exchange:
             pace_s = replica.cadence_s or replica.tpot_s
             if pace_s:
                 busy_s = now - leg.attempt.began - replica.progress.first_s
-                most = self.fields.output_tokens
-                output = min(max(0.0, busy_s / pace_s), 1e6 if most is None else most)
+                output = min(max(0.0, busy_s / pace_s), self._most_output())
             self._worked = Usage(self._prompt_tokens(), int(output), None, False)
             return
+
+    def _most_output(self) -> float:
+        """More tokens than that no engine makes for the request.
+
+        An engine may read only one of the members, so the largest counts. Native routes have others
+        of their own.
+        """
+        fields = self.fields
+        most = max(fields.max_tokens or 0, fields.max_completion_tokens or 0)
+        most = max(most, fields.max_output_tokens or 0)
+        return 1e6 if most <= 0 or self.path in NATIVE else float(min(most, 1_000_000))
+
+    def _relayed(self) -> Usage:
+        """An engine has answered and told no counts: those of the output, by what was relayed."""
+        if self.route.kind not in _WRITES:
+            return UNKNOWN
+        return Usage(None, self.reply.estimated_output(), None, False)
 
     def _prompt_tokens(self) -> int:
         """The estimated size of the prompt. A JSON body whose prompt was not measured, because the
@@ -673,7 +692,13 @@ class Exchange:
             usage = self.reply.usage(is_whole)
             if usage is UNKNOWN:
                 usage = self._worked
-            elif usage.prompt_tokens is None and self.body_bytes > SCAN_ABOVE:
+                if self.answered_by is not None and self.reply.is_work:
+                    usage = self._relayed()
+            if (
+                usage.prompt_tokens is None
+                and usage is not UNKNOWN
+                and self.body_bytes > SCAN_ABOVE
+            ):
                 # The prompt of such a body was not measured, and nobody told its tokens.
                 usage = Usage(self._prompt_tokens(), usage.output_tokens, None, False)
             self.usage = usage

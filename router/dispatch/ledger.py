@@ -214,7 +214,9 @@ class Ledger:
             self.metrics.counted_tokens(view.model, prompt, output, usage.cached_tokens)
             if is_exact and view.blocks:  # a shorter prompt is mostly chat template
                 self._knowledge.counted(view.model, view.prompt_bytes, prompt)
-            if exchange.fields.stream and output is not None and output > 1:
+            # An estimate from the bytes of an answer says nothing of its pace.
+            is_paced = bool(exchange.fields.stream) and (is_exact or exchange.reply.is_counted)
+            if is_paced and output is not None and output > 1:
                 tpot_s = (now - exchange.first_at) / (output - 1)
                 self.metrics.paced(urgency, tpot_s)
                 if exchange.life.continuations == 0:  # of two, the seam is no pace of either

@@ -19,7 +19,7 @@ from router.core.errors import RouterError
 from router.core.progress import Progress
 from router.dispatch.continuation.stream import Continuation
 from router.dispatch.response_head import interim_head, response_head, stream_head
-from router.dispatch.usage import UNKNOWN, BodyEnd, Usage, UsageTap, usage_of
+from router.dispatch.usage import NATIVE, UNKNOWN, BodyEnd, Usage, UsageTap, native_of, usage_of
 from router.wire import answers
 from router.wire import error_shapes as shapes
 from router.wire.client import ClientConnection
@@ -28,6 +28,8 @@ from router.wire.heads import ResponseHead
 from router.wire.response_reader import COMPLETE, ResponseReader
 
 _COMMENT: Final = b": waiting for the first token\n\n"
+_FRAME_BYTES: Final = 256  # of an answer, around its text
+_LINE_BYTES: Final = 400  # with one token; Ollama's have some 130
 _COLON: Final = 0x3A  # the first byte of a comment in a stream of events
 _NONE: Final = Progress()  # of responses that show no work of an engine
 
@@ -51,6 +53,7 @@ class Reply:
         "bytes_out",
         "continuation",
         "gap_s",
+        "is_work",
         "keep_alive",
         "progress",
         "status",
@@ -78,6 +81,7 @@ class Reply:
         self.status = 0  # sent to the client
         self.bytes_out = 0  # of the body
         self.keep_alive = False  # what the response's head promised
+        self.is_work = False  # an engine's answer was relayed that took tokens
         self.progress = _NONE  # of the replica whose content this is
         self._is_sized = False  # its head has a Content-Length
         self._chunked = False
@@ -136,11 +140,12 @@ class Reply:
             if self._tap is not None:
                 self._tap.feed(body)
             elif counts_tokens:
-                self._whole = usage_of(body)
+                self._whole = native_of(body) if self._target in NATIVE else usage_of(body)
         elif counts_tokens and not head.is_sse:
-            self._end = BodyEnd()
+            self._end = BodyEnd(is_native=self._target in NATIVE)
             self._look = self._end.feed
         self._client.write(lines)
+        self.is_work = counts_tokens
 
     def watch(self, tap: UsageTap, continuation: Continuation | None = None) -> None:
         """The response is a stream of events; before `begin`, if it has not begun.
@@ -250,6 +255,13 @@ class Reply:
         if self._end is not None:
             return self._end.result(is_whole)
         return self._whole or UNKNOWN
+
+    def estimated_output(self) -> int:
+        """Tokens of an answer of which nobody told any, from what was relayed of it."""
+        lines = 0 if self._end is None else self._end.lines
+        if lines > 1:  # of JSON: a token each, unless the engine puts more into one
+            return max(lines, self.bytes_out // _LINE_BYTES)
+        return max(0, self.bytes_out - _FRAME_BYTES) // 4
 
     # -- of our own ---------------------------------------------------------------------------
 

@@ -25,7 +25,8 @@ import msgspec
 
 from router.core.unreadable import NOT_JSON
 from router.dispatch.fingerprint import FINISH, Closing
-from router.dispatch.usage_shapes import Told
+from router.dispatch.usage_numbers import Numbers
+from router.dispatch.usage_shapes import Details, Told
 from router.fleet.cadence import Cadence
 from router.wire.sse import ERROR_MARKS, ErrorWatch
 
@@ -69,14 +70,50 @@ _END: Final = 2048  # bytes at the end of a body, or behind a `usage`, that are 
 
 
 def usage_of(data: bytes) -> Usage | None:
-    """What the last `usage` (or `timings`) in the end of an answer tells; None: there is none."""
-    data = data[-_END:]
-    at = data.rfind(_START)
+    """What the last `usage` (or `timings`) in the end of a whole answer tells, or the counts that
+    stand anywhere else in it; None: there are none."""
+    end = data[-_END:]
+    at = end.rfind(_START)
     if at >= 0:
-        usual = _usual(data, at + len(_START))
+        usual = _usual(end, at + len(_START))
         if usual is not None:
             return usual
-    return _counts(_last_object(data))
+    last = _last_object(end)
+    return _counts(last) if last else native_of(data)
+
+
+# Routes whose answers tell their counts in words of their own, and may have a `usage` that the
+# model has written: Ollama writes a tool call's arguments as JSON, not as a string.
+NATIVE: Final = frozenset({b"/generate", b"/api/chat", b"/api/generate"})
+
+
+def native_of(data: bytes) -> Usage | None:
+    """What the numbers of a whole answer tell, wherever they stand; None: there are none."""
+    numbers = Numbers()
+    numbers.feed(data)
+    return _told_by(numbers)
+
+
+def _told_by(numbers: Numbers) -> Usage | None:
+    usage = _usage_from(
+        Told(
+            prompt_tokens=numbers.most(b"prompt_tokens", b"prompt_eval_count"),
+            completion_tokens=numbers.most(
+                b"completion_tokens", b"eval_count", b"generated_tokens"
+            ),
+            prompt_tokens_details=Details(cached_tokens=numbers.get(b"cached_tokens")),
+            input_tokens=numbers.get(b"input_tokens"),
+            output_tokens=numbers.get(b"output_tokens"),
+            cache_read_input_tokens=numbers.get(b"cache_read_input_tokens"),
+            cache_creation_input_tokens=numbers.get(b"cache_creation_input_tokens"),
+            prompt_n=numbers.get(b"prompt_n"),
+            predicted_n=numbers.get(b"predicted_n"),
+            cache_n=numbers.get(b"cache_n"),
+        )
+    )
+    if usage is not None and not numbers.is_of_one:
+        usage.exact = False  # a prompt may be told once for each of its answers
+    return usage
 
 
 # `usage` as vLLM and SGLang write it: no spaces, `total_tokens` before or behind the output's, and
@@ -147,6 +184,11 @@ def _counts(data: bytes) -> Usage | None:
         told = _told(data[start:end])
     except NOT_JSON:
         return None
+    return _usage_from(told)
+
+
+def _usage_from(told: Told) -> Usage | None:
+    """The counts in the words of every engine; None: there are none."""
     prompt = told.prompt_tokens
     cached = None
     details = told.prompt_tokens_details or told.input_tokens_details
@@ -172,19 +214,28 @@ def _counts(data: bytes) -> Usage | None:
 
 
 class BodyEnd:
-    """The end of a body that is no stream of events."""
+    """The counts in a body that passes as it comes and is no stream of events."""
 
-    __slots__ = ("_end",)
+    __slots__ = ("_end", "_is_native", "_numbers", "lines")
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_native: bool = False) -> None:
+        """`is_native`: its route is one of `NATIVE`."""
         self._end = b""
+        self._numbers = Numbers()
+        self._is_native = is_native
+        self.lines = 0  # of JSON, that have ended
 
     def feed(self, data: bytes) -> bytes:
         self._end = data[-_END:] if len(data) >= _END else (self._end + data)[-_END:]
+        self._numbers.feed(data)
+        self.lines += data.count(b"}\n")
         return data
 
     def result(self, is_whole: bool) -> Usage:
-        return (usage_of(self._end) if is_whole else None) or UNKNOWN
+        if not is_whole:
+            return UNKNOWN
+        last = b"" if self._is_native else _last_object(self._end)
+        return (_counts(last) if last else _told_by(self._numbers)) or UNKNOWN
 
 
 # -- reading ------------------------------------------------------------------------------------
@@ -218,6 +269,7 @@ class UsageTap:
         "_last_at",
         "_meter",
         "_needle",
+        "_numbers",
         "_quiet",
         "_takes_out",
         "_whole",
@@ -251,6 +303,7 @@ class UsageTap:
         self._first = b""  # the first usage, the last one, and how many events it came after
         self._last = b""
         self._last_at = 0
+        self._numbers: Numbers | None = None  # of events that have counts, but no such object
 
     def feed(self, data: bytes) -> bytes:
         """This is the path of a token."""
@@ -312,6 +365,11 @@ class UsageTap:
         # An answer that came to its end closed with [DONE].
         counted = max(0, self._events - self._quiet - (1 if is_whole else 0))
         told = _counts(self._last) if self._last else None
+        if told is None and self._numbers is not None:
+            numbers = _told_by(self._numbers)
+            if numbers is not None:
+                counted = max(numbers.output_tokens or 0, counted)
+                return Usage(numbers.prompt_tokens, counted, numbers.cached_tokens, False)
         if told is None:
             return Usage(None, counted, None, False)
         prompt, output, cached = told.prompt_tokens, told.output_tokens, told.cached_tokens
@@ -396,7 +454,14 @@ class UsageTap:
 
     def _trim(self) -> None:
         if len(self._event) > _HELD:
+            self._seek(bytes(self._event[:-_END]))
             del self._event[:-_END]
+
+    def _seek(self, events: bytes) -> None:
+        """Look for counts in what is not kept, or has them in words of their own."""
+        if self._numbers is None:
+            self._numbers = Numbers()
+        self._numbers.feed(events)
 
     def _note(self, events: bytes) -> None:
         last = _last_object(events)
@@ -407,6 +472,8 @@ class UsageTap:
                 first = _OBJECT.search(events)
                 assert first is not None
                 self._first = events[first.start() : first.start() + _END]
+        else:
+            self._seek(events)
 
     def _without_usage(self, events: bytes) -> bytes:
         """Whole events, less those that only tell the usage."""

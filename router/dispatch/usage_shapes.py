@@ -9,7 +9,9 @@ import msgspec
 _Tokens = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
 
 
-class _Details(msgspec.Struct):
+class Details(msgspec.Struct):
+    """Of the prompt's tokens."""
+
     cached_tokens: _Tokens | None = None
 
 
@@ -19,10 +21,10 @@ class Told(msgspec.Struct):
 
     prompt_tokens: _Tokens | None = None
     completion_tokens: _Tokens | None = None
-    prompt_tokens_details: _Details | None = None
+    prompt_tokens_details: Details | None = None
     input_tokens: _Tokens | None = None
     output_tokens: _Tokens | None = None
-    input_tokens_details: _Details | None = None
+    input_tokens_details: Details | None = None
     cache_read_input_tokens: _Tokens | None = None
     cache_creation_input_tokens: _Tokens | None = None
     prompt_n: _Tokens | None = None

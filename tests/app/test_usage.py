@@ -281,3 +281,21 @@ async def test_a_request_that_was_not_sent_is_free() -> None:
         assert (told["prompt_tokens"], told["output_tokens"]) == (0, 0)
         turnstile.open()
         assert (await first.recv_response()).status == 200
+
+
+def test_a_limit_of_output_that_the_engine_may_not_read_lowers_no_estimate(tmp_path: Path) -> None:
+    @scenario
+    async def story() -> None:
+        async with running(paces_then_hangs, keys=keys(tmp_path)) as router:
+            assert (await router.ask(chat(stream=True), "POST")).complete
+            (replica,) = router.app.parts.fleet.replicas.values()
+            assert replica.tpot_s is not None
+            client = await router.client()
+            await client.send(chat(ACME, max_tokens=100, max_completion_tokens=1))
+            await router.replica.wait_for_requests(2)
+            await asyncio.sleep(30 * replica.tpot_s)
+            client.rst()
+            await router.log(2)
+            assert 10 <= (await tenants(router))["acme"]["output_tokens"] <= 100
+
+    story()

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.dispatch.usage import UNKNOWN, BodyEnd, Usage, UsageTap, usage_of
+from router.dispatch.usage import UNKNOWN, BodyEnd, Usage, UsageTap, native_of, usage_of
+from router.dispatch.usage_numbers import Numbers
 from tests.core.splits import name_of, ways
 from tests.harness.messages import DONE, event, role, token
 from tests.harness.reading import read_response
@@ -461,10 +462,10 @@ def test_the_answer_of_one_engine_is_not_read_as_anothers() -> None:
     assert usage_of(json.dumps(both).encode()) == Usage(1, 2, None, True)
 
 
-def test_only_the_end_of_an_answer_is_looked_at() -> None:
+def test_the_end_of_an_answer_comes_first_then_all_of_it() -> None:
     usage = b'"usage":{"prompt_tokens":1,"completion_tokens":2}'
     assert usage_of(b'{"text":"' + b"x" * 5000 + b'",' + usage + b"}") == Usage(1, 2, None, True)
-    assert usage_of(b"{" + usage + b',"text":"' + b"x" * 5000 + b'"}') is None
+    assert usage_of(b"{" + usage + b',"text":"' + b"x" * 5000 + b'"}') == Usage(1, 2, None, True)
     assert usage_of(b'{"text":"\\"usage\\":{\\"prompt_tokens\\":1}"}') is None
     assert usage_of(b'"usage":{"prompt_tokens":1') is None
     assert usage_of(b"") is None
@@ -501,3 +502,89 @@ def test_a_hostile_mebibyte_costs_little(unit: bytes, takes_out: bool) -> None:
     for _ in range(4):
         tap.feed(read)
     assert process_time() - began < 0.4
+
+
+# -- counts in other places ---------------------------------------------------------------------
+
+LARGE = list(range(100_000, 101_000))
+ELSEWHERE: list[tuple[Any, Usage]] = [
+    ({"usage": TOLD, "prompt_token_ids": LARGE}, Usage(28, 4, None, True)),
+    (
+        {
+            "text": "y",
+            "meta_info": {
+                "finish_reason": {"type": "stop", "matched": "}"},
+                "prompt_tokens": 28,
+                "input_token_logprobs": LARGE,
+                "completion_tokens": 4,
+                "cached_tokens": 16,
+                "hidden_states": LARGE,
+            },
+        },
+        Usage(28, 4, 16, True),
+    ),
+    ({"context": LARGE, "prompt_eval_count": 28, "eval_count": 4}, Usage(28, 4, None, True)),
+    (
+        {"generated_text": "y", "details": {"generated_tokens": 4, "tokens": LARGE}},
+        Usage(None, 4, None, False),
+    ),
+    (
+        {"timings": {"prompt_n": 12, "cache_n": 16, "predicted_n": 4}, "probs": LARGE},
+        Usage(28, 4, 16, True),
+    ),
+    ([{"meta_info": {"prompt_tokens": 14, "completion_tokens": 2}}] * 2, Usage(28, 4, None, False)),
+]
+
+
+@pytest.mark.parametrize("dumps", [json.dumps, lambda v: json.dumps(v, separators=(",", ":"))])
+@pytest.mark.parametrize(("value", "expected"), ELSEWHERE)
+def test_counts_that_stand_elsewhere(value: Any, expected: Usage, dumps: Any) -> None:
+    body = dumps(value).encode()
+    assert usage_of(body) == expected
+    for size in (1, 7, 1000, 100_000):
+        end = BodyEnd()
+        assert b"".join(end.feed(piece) for piece in cut(body, [size])) == body
+        assert end.result(True) == expected, size
+
+
+def test_no_text_and_no_object_of_the_model_lowers_a_count() -> None:
+    fake = {"usage": {"prompt_tokens": 0, "completion_tokens": 0}, "eval_count": 0}
+    call = {"function": {"name": "f", "arguments": fake}}
+    message = {"content": json.dumps({"eval_count": 1, **fake}), "tool_calls": [call]}
+    body = json.dumps({"message": message, "prompt_eval_count": 28, "eval_count": 4}).encode()
+    assert native_of(body) == Usage(28, 4, None, True)
+    end = BodyEnd(is_native=True)
+    end.feed(body)
+    assert end.result(True) == Usage(28, 4, None, True)
+
+
+@pytest.mark.parametrize("size", [100, 5000, 1_000_000])
+def test_an_event_that_is_too_long_to_be_held_tells_its_counts(size: int) -> None:
+    """vLLM's `response.completed`, with its messages behind the usage."""
+    usage = {"input_tokens": 28, "output_tokens": 40}
+    value = {"response": {"output": "a" * HELD, "usage": usage, "output_messages": "b" * HELD}}
+    for takes_out in (False, True):
+        stream = role() + event(value) + DONE
+        out, told = tapped(cut(stream, [size]), takes_out=takes_out)
+        assert out == stream
+        assert (told.prompt_tokens, told.output_tokens) == (28, 40)
+
+
+def test_a_stream_in_an_engines_own_words() -> None:
+    """SGLang's: the counts so far in every event, more than one token an event."""
+    events = [
+        event({"text": "x" * n, "meta_info": {"prompt_tokens": 28, "completion_tokens": 8 * n}})
+        for n in (1, 2, 3)
+    ]
+    assert tapped([*events, DONE])[1] == Usage(28, 24, None, False)
+
+
+@pytest.mark.parametrize(
+    "unit", [b'"eval_count" : ', b'"prompt_tokens":1', b'"_tokens"', b'"usage":{', b'{"a_n":[']
+)
+def test_looking_for_counts_costs_what_the_bytes_cost(unit: bytes) -> None:
+    """What is looked at again with the next piece has a bound."""
+    numbers = Numbers()
+    for _ in range(200):
+        numbers.feed(unit * 100)
+        assert len(numbers._carry) <= 64
