@@ -265,11 +265,18 @@ class App:
             prepared = reload.prepare(self.parts, config)
         except ConfigError as err:
             self.metrics.reloaded(False)
-            log_event(logging.ERROR, "reload refused", problems=err.problems)
+            # A key of its own: each result of a reload is logged, however soon the next one comes.
+            log_event(
+                logging.ERROR,
+                "reload refused",
+                key=str(self.metrics.reloads_failed),
+                problems=err.problems,
+            )
             raise
         reload.commit(self.parts, prepared, self._certificate, self._emulated_replicas)
         self.config = config
         self.parts.log.reopen()
         self.metrics.reloaded(True, config_hash(config))
-        log_event(logging.INFO, "reloaded", hash=self.metrics.config_hash)
+        number = str(self.metrics.reloads_ok)
+        log_event(logging.INFO, "reloaded", key=number, hash=self.metrics.config_hash)
         return self.metrics.config_hash

@@ -6,6 +6,7 @@ Pure: must never look at a replica, or ask one.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
+from heapq import nsmallest
 from typing import Final
 
 from router.config.model import Replica as Config
@@ -30,8 +31,9 @@ def served(config: Config, learned: frozenset[str] | None) -> frozenset[str] | N
 
 def told(listed: Iterable[str], models: Container[str] | None) -> str:
     """Listed models as an error tells them; `models`: those the client may ask for, None: any."""
-    names = sorted(n for n in listed if n != ANY and (models is None or n in models))
+    names = [n for n in listed if n != ANY and (models is None or n in models)]
     if not names:
         return ""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return "; served here: " + ", ".join(f"`{name}`" for name in names[:_NAMED]) + more
+    named = nsmallest(_NAMED, names)
+    return "; served here: " + ", ".join(f"`{name}`" for name in named) + more

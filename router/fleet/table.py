@@ -29,6 +29,7 @@ from router.core.lease import poll_counted, poll_failed, signals_lost
 from router.fleet.absences import Absences
 from router.fleet.aliases import Aliases
 from router.fleet.dialects import Dialects
+from router.fleet.engines.models import MODELS_MOST
 from router.fleet.engines.vllm import read_load_header
 from router.fleet.health import BLAMED, RACES, SILENT
 from router.fleet.knowledge import Knowledge
@@ -449,7 +450,10 @@ class Fleet:
 
     def learned(self, replica: Replica, objects: dict[str, dict[str, Any]]) -> None:
         """The replica's /v1/models, read anew. It is remembered while the replica restarts."""
-        replica.listed = frozenset(objects)
+        listed = frozenset(objects)
+        if len(listed) >= MODELS_MOST and listed != replica.listed:
+            self._on_event("models_left_out", replica)
+        replica.listed = listed
         models = served(replica.config, replica.listed)
         assert models is not None, "it lists them"
         replica.objects = {name: entry for name, entry in objects.items() if name in models}

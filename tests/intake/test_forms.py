@@ -64,6 +64,10 @@ def test_parts_of_other_names(disposition: bytes) -> None:
         [part(b"form-data; name=x", more=b"\r\nContent-Disposition: form-data; name=model")],
         [part(b"form-data; name*=utf-8''model")],
         [part(b"form-data; name*0=mo; name*1=del")],
+        [part(b"form-data; name=<model>")],
+        [part(b'form-data; name="<model>"')],
+        [part(b'form-data; name="mod\\\\el"')],
+        [part(b'form-data; name="mod\\"el"')],
         [part(b"form-data;\r\n name=model")],
         [part(b"form-data; name=model", more=b"\r\nContent-Transfer-Encoding: base64")],
         [part(b"form-data; name=x", more=b"\r\nno colon")],
@@ -124,3 +128,25 @@ def test_a_hostile_mebibyte_costs_no_second(piece: bytes) -> None:
 )
 def test_parameters(value: bytes, given: dict[bytes, bytes]) -> None:
     assert parameters(value) == (b"a", given)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"boundary=c; boundary*0=bnd",
+        b"boundary=c; boundary*=utf-8''bnd",
+        b"boundary=c; Boundary=bnd",
+        b"boundary=<bnd>",
+        b'boundary="<bnd>"',
+        b'boundary="b\\nd"',
+        b'boundary="b\\"nd"',
+    ],
+)
+def test_a_boundary_that_could_be_read_in_two_ways_is_refused(rest: bytes) -> None:
+    body = b"".join(
+        b"--%b\r\nContent-Disposition: form-data; name=model\r\n\r\nm\r\n--%b--\r\n" % (mark, mark)
+        for mark in (b"bnd", b"c", b"<bnd>", b"b\\nd", b'b"nd')
+    )
+    with pytest.raises(RouterError) as caught:
+        read_form(body, b"multipart/form-data; " + rest, MODEL)
+    assert caught.value.reason is Reason.BAD_MULTIPART

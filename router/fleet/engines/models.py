@@ -8,21 +8,41 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from router.fleet.engines.base import decoded, mapping
+import msgspec
+
+from router.core.unreadable import NOT_JSON
+from router.fleet.engines.base import decoded
 
 CONTEXT = "max_model_len"  # as vLLM and SGLang call it
+
+MODELS_MOST = 4096  # entries read of one list, the first ones; each name costs the fleet some µs
 
 Entries = dict[str, dict[str, Any]]  # model name -> its entry
 
 
+class _List(msgspec.Struct):
+    data: list[msgspec.Raw]
+
+
+_read_list = msgspec.json.Decoder(_List).decode
+
+
 def read_models(body: bytes) -> Entries:
-    """The entries by model name; empty if the answer is no list of models."""
-    entries = mapping(decoded(body)).get("data")
-    if not isinstance(entries, list):
+    """The entries by model name; empty if the answer is no list of models. Of a list that is
+    longer than MODELS_MOST the rest is not looked at."""
+    try:
+        data = _read_list(body).data
+    except NOT_JSON:
         return {}
-    if not all(isinstance(entry, dict) for entry in entries):
-        return {}
-    return {entry["id"]: entry for entry in entries if isinstance(entry.get("id"), str)}
+    entries: Entries = {}
+    for raw in data[:MODELS_MOST]:
+        entry = decoded(bytes(raw))
+        if not isinstance(entry, dict):
+            return {}
+        name = entry.get("id")
+        if isinstance(name, str):
+            entries[name] = entry
+    return entries
 
 
 def owners(entries: Mapping[str, Mapping[str, Any]]) -> frozenset[str]:

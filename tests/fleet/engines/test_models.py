@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.fleet.engines.models import adapters, context_tokens, owners, read_models
+from router.fleet.engines.models import (
+    MODELS_MOST,
+    adapters,
+    context_tokens,
+    owners,
+    read_models,
+)
 from tests.wire.corpus import DATA
 
 LIST = {
@@ -65,3 +71,10 @@ def test_any_list(data: Any) -> None:
     assert all(isinstance(owner, str) for owner in owners(entries))
     for entry in entries.values():
         context_tokens(entry)
+
+
+def test_of_a_long_list_the_first_entries_are_read() -> None:
+    data = [{"id": f"m{n}"} for n in range(MODELS_MOST + 3)]
+    for count in (MODELS_MOST - 1, MODELS_MOST, MODELS_MOST + 3):
+        entries = read_models(json.dumps({"data": data[:count]}).encode())
+        assert list(entries) == [entry["id"] for entry in data[:count]][:MODELS_MOST]
