@@ -28,6 +28,7 @@ from router.wire.heads import RequestHead
 from router.wire.origins import INSIDE, Origin, Origins
 from router.wire.outbox import Outbox
 from router.wire.plans import Plans
+from router.wire.reads import LARGE_READ
 from router.wire.request_reader import COMPLETE, HEAD, PASSES, RequestReader
 from router.wire.sweep import NEVER, Sweeper
 
@@ -243,11 +244,22 @@ class ClientConnection(asyncio.Protocol):
                 if self._linger_left < 0:
                     self.transport.abort()
             return
+        if len(data) >= LARGE_READ:
+            # For the rest of this turn only: who is paused for longer is not seen to leave.
+            self.transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._read_on)
         try:
             self._pump(data)
         except Exception as err:
             self._front.handler.crashed(err)
             self.abort(Reason.INTERNAL)
+
+    def _read_on(self) -> None:
+        """The next turn of the loop has come."""
+        transport = self.transport
+        # A tunnel that has taken the connection over meanwhile reads when it likes.
+        if not transport.is_closing() and transport.get_protocol() is self:
+            transport.resume_reading()
 
     def eof_received(self) -> bool:
         if self._closing:

@@ -19,6 +19,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol
 
 from router.core.errors import Reason
+from router.wire.reads import LARGE_READ
 from router.wire.response_reader import COMPLETE, BadResponse, ResponseReader
 from router.wire.sweep import NEVER
 
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 # Why reading from the replica is paused; reading goes on when no reason is left.
 PAUSE_CLIENT: Final = 1
 _PAUSE_TURN: Final = 2
-# A read this large is the last one of its turn of the event loop: libuv would read 32 times on end,
-# 8 MB, before anything else has its turn.
-_LARGE_READ: Final = 128 * 1024
 # Copying a body this small costs less than a write of two buffers.
 _JOINED: Final = 64 * 1024
 
@@ -163,7 +161,7 @@ class ReplicaConnection(asyncio.Protocol):
             self._drop()
             return
         self.received = True
-        if len(data) >= _LARGE_READ:
+        if len(data) >= LARGE_READ:
             self.pause(_PAUSE_TURN)
             self.pool.call_soon(self.resume, _PAUSE_TURN)
         try:

@@ -17,7 +17,7 @@ import pytest
 
 from router.config.keys import KeyLine, hash_of, line_of
 from tests.abuse.hostile import Answer, Client
-from tests.abuse.victim import BAD, MEMORY, PAIR, Victim, under_attack
+from tests.abuse.victim import BAD, GOOD, MEMORY, PAIR, Victim, under_attack
 from tests.harness.client import RawClient
 from tests.harness.control import MODELS
 from tests.harness.messages import (
@@ -227,6 +227,7 @@ async def chunks_of_one_byte(victim: Victim) -> None:
 async def chunks_full_of_line_ends(victim: Victim) -> None:
     """Four MiB in one chunk, and in chunks of 64 KiB, of what ends a body outside a chunk."""
     fields = ["host: h", "content-type: text/plain", "transfer-encoding: chunked"]
+    fields.append(f"x-router-model: {GOOD}")
     for size in (4 * MIB, 65_536):
         chunks = chunk(b"\r\n\r\n" * (size // 4)) * (4 * MIB // size)
         data = head("POST /x HTTP/1.1", fields) + chunks + LAST_CHUNK
