@@ -16,8 +16,6 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +23,7 @@ from statistics import median
 from typing import Any
 
 from bench.overhead.install import Package, found, install
-from bench.overhead.processes import free_port, start, stop
+from bench.overhead.processes import free_port, start, stop, wait_for
 
 AIPERF = Package("aiperf", "0.13.0", "aiperf")
 TOKENIZER = Path(__file__).parent / "tokenizer.py"
@@ -79,23 +77,10 @@ def router(folder: Path, policy: str, replicas: int) -> Iterator[str]:
     serve = [sys.executable, "-m", "router", "serve", "--config", str(config)]
     process = start(serve, log=folder / "hedgerow.log")
     try:
-        wait_for(f"http://127.0.0.1:{admin}/readyz")
+        wait_for(f"http://127.0.0.1:{admin}/readyz", START_S)
         yield f"http://127.0.0.1:{port}"
     finally:
         stop(process)
-
-
-def wait_for(url: str) -> None:
-    """Raises OSError if it does not answer 200 within START_S."""
-    end = time.monotonic() + START_S
-    while True:
-        try:
-            with urllib.request.urlopen(url, timeout=5):
-                return
-        except OSError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.1)
 
 
 def profile(

@@ -13,6 +13,8 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,6 +136,19 @@ class Orderly:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def wait_for(url: str, within_s: float) -> None:
+    """Returns once the URL answers with a good status; raises OSError if it does not in time."""
+    end = time.monotonic() + within_s
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
 
 
 def free_port() -> int:

@@ -265,18 +265,11 @@ class App:
             prepared = reload.prepare(self.parts, config)
         except ConfigError as err:
             self.metrics.reloaded(False)
-            # A key of its own: each result of a reload is logged, however soon the next one comes.
-            log_event(
-                logging.ERROR,
-                "reload refused",
-                key=str(self.metrics.reloads_failed),
-                problems=err.problems,
-            )
+            log_event(logging.ERROR, "reload refused", key=None, problems=err.problems)
             raise
         reload.commit(self.parts, prepared, self._certificate, self._emulated_replicas)
         self.config = config
         self.parts.log.reopen()
         self.metrics.reloaded(True, config_hash(config))
-        number = str(self.metrics.reloads_ok)
-        log_event(logging.INFO, "reloaded", key=number, hash=self.metrics.config_hash)
+        log_event(logging.INFO, "reloaded", key=None, hash=self.metrics.config_hash)
         return self.metrics.config_hash

@@ -55,7 +55,7 @@ def send(exchange: Exchange, leg: Leg, conn: ReplicaConnection) -> None:
             member = MEMBERS.get(replica.engine or "")
             if member is not None:
                 asks = True
-                members = b"%b,%b" % (members, member) if members else member
+                members = _also(members, member)
         else:
             asking = replaced(edited or client_body, asked, replica.engine)
             asks = asking is not None
@@ -63,12 +63,12 @@ def send(exchange: Exchange, leg: Leg, conn: ReplicaConnection) -> None:
     rid = b""
     if exchange.aborter is not None and exchange.aborter.aborts(replica):
         rid = b"%b-%02d" % (exchange.name, leg.attempt.index)
-        members = b'%b,"rid":"%b"' % (members, rid) if members else b'"rid":"%b"' % rid
+        members = _also(members, b'"rid":"%b"' % rid)
     elif exchange.has_rid and replica.engine == ENGINE:
-        members = b'%b,"rid":null' % members if members else b'"rid":null'
+        members = _also(members, b'"rid":null')
     if exchange.names_response:  # vLLM and SGLang: `request_id` becomes the id of the response
-        member = b'"request_id":"resp_%b-%02d"' % (exchange.name, leg.attempt.index)
-        members = b"%b,%b" % (members, member) if members else member
+        own = b'"request_id":"resp_%b-%02d"' % (exchange.name, leg.attempt.index)
+        members = _also(members, own)
     appended = None
     if members:
         appended = append(edited or client_body, members)
@@ -102,6 +102,10 @@ def send(exchange: Exchange, leg: Leg, conn: ReplicaConnection) -> None:
         leg.attempt.index,
     )
     conn.send(leg, head, body, for_head=exchange.no_body)
+
+
+def _also(members: bytes, member: bytes) -> bytes:
+    return b"%b,%b" % (members, member) if members else member
 
 
 def _tell_priority(exchange: Exchange, leg: Leg) -> Told:

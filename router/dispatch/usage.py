@@ -28,6 +28,7 @@ from router.dispatch.fingerprint import FINISH, Closing
 from router.dispatch.usage_numbers import Numbers
 from router.dispatch.usage_shapes import Details, Told
 from router.fleet.cadence import Cadence
+from router.wire.digits import number_at
 from router.wire.sse import ERROR_MARKS, ErrorWatch
 
 
@@ -127,15 +128,15 @@ _DIGITS: Final = 15  # more are no count
 
 def _usual(data: bytes, at: int) -> Usage | None:
     """The counts, where the prompt's begins at `at`; None: they are not written as usual."""
-    prompt, at = _number(data, at)
+    prompt, at = number_at(data, at, _DIGITS)
     has_total = data[at : at + len(_TOTAL)] == _TOTAL
     if has_total:
-        _, at = _number(data, at + len(_TOTAL))
+        _, at = number_at(data, at + len(_TOTAL), _DIGITS)
     if data[at : at + len(_OUTPUT)] != _OUTPUT:
         return None
-    output, at = _number(data, at + len(_OUTPUT))
+    output, at = number_at(data, at + len(_OUTPUT), _DIGITS)
     if not has_total and data[at : at + len(_TOTAL)] == _TOTAL:
-        total, at = _number(data, at + len(_TOTAL))
+        total, at = number_at(data, at + len(_TOTAL), _DIGITS)
         if total < 0:
             return None
     if data[at : at + len(_DETAILS)] == _DETAILS:
@@ -143,20 +144,6 @@ def _usual(data: bytes, at: int) -> Usage | None:
     if prompt < 0 or output < 0 or data[at : at + 1] != b"}":
         return None
     return Usage(prompt, output, None, True)
-
-
-def _number(data: bytes, at: int) -> tuple[int, int]:
-    """The digits at `at` as a number, and where they end; -1: there are none, or too many."""
-    value = 0
-    start = at
-    end = min(len(data), at + _DIGITS + 1)
-    while at < end:
-        digit = data[at] - 48
-        if not 0 <= digit <= 9:
-            break
-        value = value * 10 + digit
-        at += 1
-    return (value if start < at <= start + _DIGITS else -1), at
 
 
 def _last_object(data: bytes) -> bytes:

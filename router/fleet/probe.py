@@ -21,13 +21,7 @@ from router.config.model import Config
 from router.fleet.ask import Asker, NoAnswer, keep
 from router.fleet.engines.base import Check, Engine
 from router.fleet.engines.detect import ENGINES, detect
-from router.fleet.engines.models import (
-    CONTEXT,
-    Entries,
-    context_tokens,
-    owners,
-    read_models,
-)
+from router.fleet.engines.models import CONTEXT, Entries, context_tokens, owners, read_models
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 

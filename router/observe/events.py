@@ -28,11 +28,12 @@ STDERR = 2
 _logger = logging.getLogger("hedgerow")
 
 
-def log_event(level: int, message: str, /, *, key: str = "", **fields: object) -> None:
+def log_event(level: int, message: str, /, *, key: str | None = "", **fields: object) -> None:
     """Say that something happened; `level` is one of logging's.
 
     `message` is a fixed text; what varies goes into `fields`. Messages that must not silence one
-    another although their text is the same (one per replica, say) differ in `key`.
+    another although their text is the same (one per replica, say) differ in `key`. With None the
+    message is never kept back.
     """
     if _logger.isEnabledFor(level):
         _logger.log(level, "%s", message, extra={"event": (message, key), "fields": fields})
@@ -80,7 +81,7 @@ class EventHandler(logging.Handler):
         # Foreign messages carry varying text; the place they come from is what repeats.
         key = getattr(record, "event", None) or (record.pathname, record.lineno)
         try:
-            kept_back = self._limit.admit(key)
+            kept_back = 0 if key[1] is None else self._limit.admit(key)
             if kept_back is not None and not self._sink.put(_line(record, kept_back)):
                 self._unwritten += 1
         except Exception:

@@ -14,11 +14,14 @@ from __future__ import annotations
 
 from typing import Final, Generic, TypeVar
 
+from router.wire.digits import number_at
+
 T = TypeVar("T")
 
 _NAMES: Final = (b"\r\ncontent-length: ", b"\r\nContent-Length: ")
 _SKIP: Final = len(_NAMES[0])
 _DIGITS: Final = 18  # a longer number is no length
+_CR: Final = 13
 CAPACITY: Final = 512  # heads
 LONGEST: Final = 2048  # bytes of a head that is remembered
 
@@ -34,16 +37,9 @@ def key_of(raw: bytes) -> tuple[bytes, int | None]:
         at = raw.find(_NAMES[1])
         if at < 0:
             return raw, None
-    start = end = at + _SKIP
-    last = min(len(raw) - 1, start + _DIGITS)
-    length = 0
-    while end < last:
-        digit = raw[end] - 48
-        if not 0 <= digit <= 9:
-            break
-        length = length * 10 + digit
-        end += 1
-    if end == start or raw[end] != 13:
+    start = at + _SKIP
+    length, end = number_at(raw, start, _DIGITS)
+    if length < 0 or end == len(raw) or raw[end] != _CR:
         return b"", None
     return raw[:start] + raw[end:], length
 

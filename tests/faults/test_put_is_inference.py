@@ -13,10 +13,9 @@ from router.config.model import Keys, Priority
 from router.core.errors import Reason
 from router.intake.body import SCAN_ABOVE
 from tests.dispatch.test_keys_at_the_door import BEARER, acme, file_of
-from tests.dispatch.test_line import ONE, Turnstile, queue, send, waiting
+from tests.faults.test_unknown_posts import waits_in_the_queue
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import request
-from tests.harness.replica import eventually
 from tests.harness.running import assert_error, running, scenario
 
 METHODS = ["PUT", "PATCH"]
@@ -62,13 +61,4 @@ async def test_a_priority_does_not_pass(method: str, size: int) -> None:
 @pytest.mark.parametrize("path", PATHS)
 @scenario
 async def test_it_waits_in_the_queue(path: str) -> None:
-    turnstile = Turnstile()
-    async with running(turnstile, replica=ONE, queue=queue()) as router:
-        first = await send(router, "first", queued=False)
-        client = await router.client()
-        await client.send(carrying("PUT", path, tag="put", stream=False))
-        await eventually(lambda: waiting(router) == 1, "it waits")
-        turnstile.open(2)
-        for one in (first, client):
-            assert (await one.recv_response()).status == 200
-        assert turnstile.tags == ["first", "put"]
+    await waits_in_the_queue(carrying("PUT", path, tag="put", stream=False), "put")

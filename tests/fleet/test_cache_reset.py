@@ -12,6 +12,7 @@ from tests.harness.replica import eventually
 from tests.harness.running import running, scenario
 
 BLOCKS = (11, 12, 13)
+PROMPT = "the same long beginning of every conversation " * 60
 
 
 class Known(Table):
@@ -94,14 +95,13 @@ async def test_a_hit_a_few_misses_and_an_engine_without_a_cache_tell_of_no_reset
 @scenario
 async def test_requests_that_outlive_their_hit_tell_of_no_reset() -> None:
     """Engines count a hit when a request begins, and a burst of long answers ends much later."""
-    prompt = "the same long beginning of every conversation " * 60
     async with (
         emulated("vllm") as engine,
         running(engine.url, polling={"interval_s": 0.05}) as router,
     ):
         (replica,) = router.app.parts.fleet.replicas.values()
         for tokens in (1, 40):
-            asked = chat(messages=[{"role": "user", "content": prompt}], max_tokens=tokens)
+            asked = chat(messages=[{"role": "user", "content": PROMPT}], max_tokens=tokens)
             clients = [await router.client() for _ in range(MISSES + 1)]
             for client in clients:
                 await client.send(asked)
@@ -115,7 +115,6 @@ async def test_requests_that_outlive_their_hit_tell_of_no_reset() -> None:
 
 @scenario
 async def test_an_emulated_engine_that_slept_is_asked_as_if_it_were_new() -> None:
-    prompt = "the same long beginning of every conversation " * 60
     async with (
         emulated("vllm") as engine,
         running(engine.url, polling={"interval_s": 0.05}) as router,
@@ -123,7 +122,7 @@ async def test_an_emulated_engine_that_slept_is_asked_as_if_it_were_new() -> Non
         fleet = router.app.parts.fleet
         (replica,) = fleet.replicas.values()
         client = await router.client()
-        await client.send(chat(messages=[{"role": "user", "content": prompt}], max_tokens=1))
+        await client.send(chat(messages=[{"role": "user", "content": PROMPT}], max_tokens=1))
         assert (await client.recv_response()).status == 200
         prefixes = fleet.knowledge.prefixes
         assert prefixes.stats.entries > 0

@@ -11,18 +11,17 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tarfile
-import time
-import urllib.request
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
+
+from bench.overhead.processes import free_port, start, stop, wait_for
 
 STRAIGHT = 0.9
 PRISM = "@stoplight/prism-cli@5"
@@ -90,9 +89,9 @@ def prism(folder: Path, document: Path, port: int) -> Iterator[None]:
     if not program.exists():
         install = ["npm", "install", "--silent", "--no-fund", "--no-audit", "--prefix", folder]
         subprocess.run([*install, PRISM], check=True)
-    words = [program, "mock", document, "--port", str(port), "--host", "127.0.0.1"]
-    with (folder / "prism.log").open("w") as log, running([*words, "--verboseLevel=error"], log):
-        answered(f"http://127.0.0.1:{port}/v1/models")
+    mock = [str(program), "mock", str(document), "--port", str(port), "--host", "127.0.0.1"]
+    url = f"http://127.0.0.1:{port}/v1/models"
+    with running([*mock, "--verboseLevel=error"], folder / "prism.log", url):
         yield
 
 
@@ -106,42 +105,20 @@ def router(folder: Path, mock_port: int, port: int) -> Iterator[None]:
         "access_log: {path: ''}\n"
         f"replicas: [{{url: 'http://127.0.0.1:{mock_port}'}}]\n"
     )
-    serve = [sys.executable, "-m", "router", "serve", "--config", config]
-    with (folder / "hedgerow.log").open("w") as log, running(serve, log):
-        answered(f"http://127.0.0.1:{port}/v1/models")
+    serve = [sys.executable, "-m", "router", "serve", "--config", str(config)]
+    with running(serve, folder / "hedgerow.log", f"http://127.0.0.1:{port}/v1/models"):
         yield
 
 
 @contextmanager
-def running(command: list[object], log: object) -> Iterator[None]:
-    process = subprocess.Popen([str(word) for word in command], stdout=log, stderr=log)  # type: ignore[call-overload]
+def running(command: list[str], log: Path, url: str) -> Iterator[None]:
+    """A program that answers at the URL when the block begins."""
+    process = start(command, log=log)
     try:
+        wait_for(url, START_S)
         yield
     finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def answered(url: str) -> None:
-    end = time.monotonic() + START_S
-    while True:
-        try:
-            with urllib.request.urlopen(url, timeout=5):
-                return
-        except OSError as err:
-            if time.monotonic() > end:
-                raise AssertionError(f"{url} does not answer: {err}") from err
-            time.sleep(0.2)
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+        stop(process)
 
 
 # -- the tests ---------------------------------------------------------------------------------

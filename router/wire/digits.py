@@ -1,0 +1,19 @@
+"""Numbers in bytes, read digit by digit: compiled, this costs a fraction of `int(data[a:b])`."""
+
+from __future__ import annotations
+
+
+def number_at(data: bytes, at: int, most: int) -> tuple[int, int]:
+    """The decimal number at `at`, of at most so many digits, and where its digits end; -1: there
+    are none, or more than `most`."""
+    start = at
+    last = start + most
+    end = min(len(data), last + 1)
+    value = 0
+    while at < end:
+        digit = data[at] - 48
+        if not 0 <= digit <= 9:
+            break
+        value = value * 10 + digit
+        at += 1
+    return (value if start < at <= last else -1), at
