@@ -104,17 +104,19 @@ _RESPONSE: Final[dict[bytes, int]] = {
     b"x-request-id": DROP,
 }
 
-# Fields that a client must not be able to strip by naming them in Connection.
-PROTECTED: Final = frozenset(
-    {
-        b"host",
-        b"content-length",
-        b"transfer-encoding",
-        b"authorization",
-        b"x-api-key",
-        b"x-forwarded-for",
-    }
-)
+# Actions for fields that belong to one connection, which `Connection` may name.
+_OF_ONE_CONNECTION: Final = frozenset({DROP, CONNECTION, UPGRADE})
+
+
+def _protected(known: dict[bytes, int]) -> frozenset[bytes]:
+    return frozenset([name for name in known if known[name] not in _OF_ONE_CONNECTION])
+
+
+# Fields that a peer must not be able to remove by naming them in Connection: every field that the
+# router reads. What is forwarded would otherwise differ from what was judged. A sender must not
+# name a field there that is for all recipients (RFC 9110 section 7.6.1).
+PROTECTED: Final = _protected(_REQUEST)
+PROTECTED_IN_RESPONSES: Final = _protected(_RESPONSE)
 
 # Fields that change with every request, or are secrets, are not remembered.
 _NOT_REMEMBERED: Final = frozenset(

@@ -238,7 +238,7 @@ class ResponseReader:
                 nominated.update(tokens)
         nominated -= {b"keep-alive", b"close"}
         if nominated:
-            if nominated & h.PROTECTED:
+            if nominated & h.PROTECTED_IN_RESPONSES:
                 raise BadResponse("Connection names a field that is not its own")
             head.lines = h.without(keep, nominated)
         if head.lines:

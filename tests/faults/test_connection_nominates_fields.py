@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from router.core.errors import Reason
 from tests.harness.behaviours import answer, echo
 from tests.harness.messages import request
-from tests.harness.running import running, scenario
+from tests.harness.running import assert_error, running, scenario
 
 
 @pytest.mark.parametrize(
@@ -56,3 +59,39 @@ async def test_in_responses_too() -> None:
         assert "x-end" in names
         assert not names & {"x-hop", "proxy-authenticate", "upgrade"}
         assert got.all("keep-alive") != ["timeout=1"]
+
+
+FORM = "multipart/form-data; boundary=b"
+PART = b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nm\r\n--b--\r\n'
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "body"),
+    [
+        ("/v1/images/edits", FORM, PART),
+        ("/v1/audio/transcriptions", FORM, PART),
+        ("/v1/chat/completions", "application/json", json.dumps({"model": "m"}).encode()),
+    ],
+)
+@pytest.mark.parametrize("name", ["Content-Type", "close, CONTENT-TYPE", "x-a,content-encoding"])
+@scenario
+async def test_fields_by_which_a_body_was_judged_stay(
+    name: str, path: str, kind: str, body: bytes
+) -> None:
+    """Without its type the engine would read another body than the router has judged."""
+    async with running(echo) as router:
+        fields = (f"Content-Type: {kind}", "Content-Encoding: identity", f"Connection: {name}")
+        for _ in range(2):  # a refused head is not remembered
+            asked = request(path, *fields, method="POST", body=body)
+            assert_error(await router.ask(asked, "POST"), Reason.BAD_HEADER, 400)
+        assert not [r for r in router.replica.requests if r.method == "POST"]
+
+
+@scenario
+async def test_an_answer_keeps_its_type() -> None:
+    data = (
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: text/plain\r\n"
+        b"Connection: content-type\r\n\r\nok"
+    )
+    async with running(answer(data)) as router:
+        assert_error(await router.ask(request("/plain")), Reason.BAD_RESPONSE)

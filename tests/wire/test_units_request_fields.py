@@ -125,7 +125,10 @@ def test_fields_of_the_connection_end_here() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [b"Host", b"content-length", b"Transfer-Encoding", b"AUTHORIZATION", b"X-Forwarded-For"],
+    [
+        *(b"Host", b"content-length", b"Transfer-Encoding", b"AUTHORIZATION", b"X-Forwarded-For"),
+        *(b"Content-Type", b"content-encoding", b"x-api-key", b"X-Session-Id", b"x-priority"),
+    ],
 )
 def test_connection_may_not_name_what_is_not_its_own(name: bytes) -> None:
     assert refused(get(b"Connection: close, " + name)) is Reason.BAD_HEADER
