@@ -40,7 +40,7 @@ class KeyLine(
     hash: str
     tier: str = ""  # one of `priority.tiers`: the class of its requests
     ceiling: ClassName | None = None  # the most urgent class; None: its tier's
-    models: tuple[str, ...] | None = None  # it may ask for; None: any
+    models: tuple[str, ...] | None = None  # it may ask for, adapters included; None: any
     # Of all but batch, which gets what they leave (`admission/limits.py`).
     # Requests at replicas at once. Others wait in the queue; without a queue they get 429.
     concurrency: Count | None = None

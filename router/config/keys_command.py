@@ -33,7 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--name", required=True, help="whose key it is; keys of one name share its limits")
     add("--tier", default="", help="enterprise, pro, free, or one of your own (priority.tiers)")
     add("--ceiling", help="the most urgent class: critical, high, normal, low or batch")
-    add("--model", action="append", metavar="NAME", help="it may ask for; repeat for each")
+    add(
+        "--model",
+        action="append",
+        metavar="NAME",
+        help="it may ask for, adapters included; repeat for each",
+    )
     add("--concurrency", type=int, metavar="N", help="requests at replicas at once")
     add("--requests-per-minute", type=float, metavar="N")
     add("--tokens-per-minute", type=float, metavar="N", help="of prompts and answers together")

@@ -44,6 +44,7 @@ from router.fleet.dialects import UNKNOWN
 from router.fleet.kv_events.chains import TokenChains
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
+from router.intake.authority import check_default
 from router.intake.body import is_form, may_be_large, read_fields, watch
 from router.intake.fields import MAX_SESSION, Fields, Unread
 from router.intake.flow import with_steps
@@ -230,7 +231,10 @@ class Dispatcher:
         if type(fields) is Unread:  # `isinstance` asks its metaclass
             tenants.check_read(key, fields, is_inference=is_inference, is_known=route.is_known)
         if key is not None and (is_inference or (route.kind == "other" and head.has_body)):
-            check_model(key, own_model, fields)
+            models = check_model(key, own_model, fields)
+            if models is not None and is_inference and not route.light:
+                served = self.fleet.defaults.of(self.fleet.routed(own_model))
+                check_default(fields, path, served, models, is_known=route.is_known)
         exchange = Exchange(
             self,
             client,

@@ -344,16 +344,18 @@ def owner_of(key: Key | None, head: RequestHead) -> bytes:
     return sha256(line[line.find(b":") + 1 :].strip(b" \t")).hexdigest().encode()
 
 
-def check_model(key: Key, model: str | None, fields: Fields) -> None:
-    """Raises RouterError (MODEL_NOT_ALLOWED) where the key may not ask for the model.
+def check_model(key: Key, model: str | None, fields: Fields) -> frozenset[str] | None:
+    """The models that the key may ask for; `None`: any model.
 
     `model` is the body's own member: an engine serves its default model where there is none.
+    Raises RouterError (MODEL_NOT_ALLOWED) where the key may not ask for the model.
     """
-    if key.models is None:
-        return
-    if model is not None and model in key.models:
-        check_adapters(fields, key.models)
-        return
+    models = key.models
+    if models is None:
+        return None
+    if model is not None and model in models:
+        check_adapters(fields, models)
+        return models
     if model is None:
         words = "this key is for some models only: name one in the body's `model`"
     else:

@@ -33,6 +33,7 @@ class Replica(Candidate):
 
     __slots__ = (
         "_doubted_hits",
+        "adapters",
         "address",
         "apart",
         "asked_at",
@@ -98,6 +99,7 @@ class Replica(Candidate):
         self.before_trial = 0  # attempts under way that were sent before a half-open trial
         self.progress = Progress()
         self.listed: frozenset[str] | None = None  # its own list of models, as it told it last
+        self.adapters: frozenset[str] = frozenset()  # those of the list that are adapters
         # None: not known, either because no probe has come back or because it lists none.
         self.models: frozenset[str] | None = served(config, None)
         self.is_unlisted = False  # its models are not known, and those of others are
@@ -154,6 +156,7 @@ class Replica(Candidate):
         whether it is up are known already."""
         self.objects = other.objects
         self.listed = other.listed
+        self.adapters = other.adapters
         self.models = served(self.config, self.listed)
         self.engine = self.engine or other.engine
         self.health.up = other.health.up

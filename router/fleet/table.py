@@ -28,8 +28,9 @@ from router.core.errors import Reason, RouterError
 from router.core.lease import poll_counted, poll_failed, signals_lost
 from router.fleet.absences import Absences
 from router.fleet.aliases import Aliases
+from router.fleet.defaults import Defaults
 from router.fleet.dialects import Dialects
-from router.fleet.engines.models import MODELS_MOST
+from router.fleet.engines.models import MODELS_MOST, adapters
 from router.fleet.engines.vllm import read_load_header
 from router.fleet.health import BLAMED, RACES, SILENT
 from router.fleet.knowledge import Knowledge
@@ -74,6 +75,7 @@ class Fleet:
         self.replicas: dict[str, Replica] = {}
         self.dialects = Dialects(self.replicas)  # what a number in a client's body means
         self.aliases = Aliases(self.replicas)  # for names that nobody lists
+        self.defaults = Defaults(self.replicas)  # for engines that do not read a body's `model`
         self.leaving: set[Replica] = set()  # removed, with leases still out
         self.owners = Owners()
         self._twins = Twins()
@@ -454,6 +456,7 @@ class Fleet:
         if len(listed) >= MODELS_MOST and listed != replica.listed:
             self._on_event("models_left_out", replica)
         replica.listed = listed
+        replica.adapters = adapters(objects)
         models = served(replica.config, replica.listed)
         assert models is not None, "it lists them"
         replica.objects = {name: entry for name, entry in objects.items() if name in models}
@@ -467,6 +470,7 @@ class Fleet:
         """The router has heard from the replica, so its engine may be known by now."""
         self.dialects.noticed(replica)
         self.aliases.noticed(replica)
+        self.defaults.noticed(replica)
 
     def observed(self, replica: Replica, signals: Signals, poll: int, now: float) -> None:
         """The answer to a poll of the replica's metrics; `poll` is what `poll_begins` gave."""
@@ -572,6 +576,7 @@ class Fleet:
         now = self._clock()
         self.dialects.changed()
         self.aliases.changed()
+        self.defaults.changed()
         away: set[Replica] = set()
         ejected: set[Replica] = set()
         is_untold = False

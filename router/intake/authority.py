@@ -1,6 +1,10 @@
 """Members of a body by which an engine takes more than the router has judged.
 
 - `lora_path` (SGLang) and `parameters.adapter_id` (TGI) choose an adapter, whatever `model` says.
+- `lora` (llama.cpp: numbers and scales; an empty list turns adapters off) and `lora_request`
+  (TensorRT-LLM: a path) choose adapters in a way that cannot be compared with names of models.
+- Where an engine does not read `model`, it serves its own model unless one of these chooses an
+  adapter (`check_default`).
 - `parameters` (SGLang's /vertex_generate) is passed on as the request itself: its `lora_path` and
   its `priority` count.
 - `priority` on a path that the router does not know is neither replaced nor removed.
@@ -11,6 +15,7 @@ priorities for a request with a ceiling. Must never: change a body, or keep a vi
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -20,17 +25,97 @@ from router.core.unreadable import NOT_JSON
 from router.intake.fields import Fields, Parameters, is_given, value_of
 
 _decode: Final = msgspec.json.Decoder(Parameters).decode
+
+# By what an engine chooses what it serves.
+_MODEL: Final = "model"
+_PATH: Final = "lora_path"
+_NESTED_PATH: Final = "parameters.lora_path"
+_NESTED_ID: Final = "parameters.adapter_id"
+
+_VERTEX: Final = b"/vertex_generate"
+_GENERATE: Final = b"/generate"
+_EMBEDS: Final = frozenset({b"/encode", b"/classify"})
+_OF_TGI: Final = frozenset({_GENERATE, b"/generate_stream", b"/invocations"})
+# Paths of the engines above, for an engine that was not detected yet.
+_NATIVE: Final = _OF_TGI | _EMBEDS | {_VERTEX}
 _OBJECT: Final = b"{"
 _NO_NUMBERS: Final = (b"{", b"[")
 
 
 def check_adapters(fields: Fields, models: frozenset[str]) -> None:
     """Raises RouterError (MODEL_NOT_ALLOWED) where the body chooses an adapter outside `models`."""
+    _check_no_adapter("lora", fields.lora)
+    _check_no_adapter("lora_request", fields.lora_request)
     _check_adapter("lora_path", fields.lora_path, models)
     nested = _parameters(fields)
     if nested is not None:
         _check_adapter("parameters.lora_path", nested.lora_path, models)
         _check_adapter("parameters.adapter_id", nested.adapter_id, models)
+
+
+def check_default(
+    fields: Fields,
+    path: bytes,
+    served: Iterable[tuple[str, frozenset[str], frozenset[str]]],
+    models: frozenset[str],
+    *,
+    is_known: bool,
+) -> None:
+    """Raises RouterError (MODEL_NOT_ALLOWED) where an engine would serve its own model, whatever
+    the body's `model` says, and that is none of `models`.
+
+    `served`: of each replica that may get the request, its engine ("" if not detected), the names
+    of its own model, and the names of its adapters. `is_known`: the router knows the path.
+    """
+    for engine, own, adapters in served:
+        if not own.isdisjoint(models):
+            continue
+        chooser = _chooser(engine, path, fields.model, adapters, is_known)
+        if chooser == _MODEL or (chooser and _is_chosen(fields, chooser)):
+            continue
+        words = (
+            "here the replica's engine does not go by `model`, and this key may not ask for the "
+            "model that it would serve"
+        )
+        if chooser:
+            words += f": name one of the key's adapters in `{chooser}`"
+        raise RouterError(Reason.MODEL_NOT_ALLOWED, words, param="model")
+
+
+def _chooser(
+    engine: str, path: bytes, model: str | None, adapters: frozenset[str], is_known: bool
+) -> str:
+    """The member by which an engine chooses what it serves on a path; "": there is none.
+
+    SGLang knows an adapter as `model:adapter` only, so the adapter's plain name means its own
+    model there. `/encode` and `/classify` of SGLang have taken adapters only since 2025.
+    """
+    if engine == "sglang":
+        if path == _VERTEX:
+            return _NESTED_PATH
+        if path == _GENERATE:
+            return _PATH
+        if path in _EMBEDS or not is_known:
+            return ""
+        return _PATH if model is not None and model in adapters else _MODEL
+    if engine == "tgi":
+        return _NESTED_ID if path in _OF_TGI or not is_known else _MODEL
+    if engine == "vllm" or path not in _NATIVE:
+        return _MODEL
+    return ""
+
+
+def _is_chosen(fields: Fields, chooser: str) -> bool:
+    """Whether the member names an adapter for every prompt."""
+    raw = fields.lora_path
+    if chooser != _PATH:
+        nested = _parameters(fields)
+        if nested is None:
+            return False
+        raw = nested.lora_path if chooser == _NESTED_PATH else nested.adapter_id
+    value = value_of(raw)
+    names = value if isinstance(value, list) else [value]
+    return bool(names) and all(isinstance(name, str) for name in names)
 
 
 def check_no_priority(fields: Fields) -> None:
@@ -63,6 +148,15 @@ def _check_adapter(name: str, raw: msgspec.Raw | None, models: frozenset[str]) -
         if adapter is not None and (not isinstance(adapter, str) or adapter not in models):
             words = f"this key may not ask for the adapter in `{name}`: name one of its models"
             raise RouterError(Reason.MODEL_NOT_ALLOWED, words, param=name)
+
+
+def _check_no_adapter(name: str, raw: msgspec.Raw | None) -> None:
+    if is_given(raw):
+        words = (
+            f"this key is for some models only, and `{name}` does not name them: leave it out, and "
+            "name one of the key's models in `model`"
+        )
+        raise RouterError(Reason.MODEL_NOT_ALLOWED, words, param=name)
 
 
 def _check_no_number(name: str, raw: msgspec.Raw | None) -> None:

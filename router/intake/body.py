@@ -41,7 +41,9 @@ _RAWS: Final = (
     "stream_options",
     "rid",
     "request_id",
+    "lora",
     "lora_path",
+    "lora_request",
     "parameters",
 )
 _OPENINGS: Final = (b'"', b"[", b"{")  # text, a list or an object

@@ -57,7 +57,9 @@ class Fields(msgspec.Struct, gc=False):
     rid: MaybeRaw = None
     request_id: MaybeRaw = None
     # What an engine may take besides what the router has judged (`authority`).
+    lora: MaybeRaw = None
     lora_path: MaybeRaw = None
+    lora_request: MaybeRaw = None
     parameters: MaybeRaw = None
 
     @property
@@ -85,7 +87,7 @@ class Fields(msgspec.Struct, gc=False):
         self.messages = self.prompt = self.input = self.instructions = self.system = None
         self.tools = self.cache_salt = self.priority = self.service_tier = None
         self.stream_options = self.rid = self.lora_path = self.parameters = None
-        self.request_id = None
+        self.request_id = self.lora = self.lora_request = None
         self.session_id = self.prompt_cache_key = self.user = None
 
 

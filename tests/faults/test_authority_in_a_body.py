@@ -95,6 +95,11 @@ ADAPTERS: list[tuple[str, dict[str, Any]]] = [
     ("/generate", {"parameters": {"adapter_id": "secret"}}),
     (VERTEX, {"parameters": {"lora_path": "secret"}}),
     ("/v1/x", {"lora_path": "secret"}),
+    ("/completion", {"lora": [{"id": 1, "scale": 1.0}]}),
+    (CHAT, {"lora": [{"id": 1, "scale": 1.0}], "x": "y" * SCAN_ABOVE}),
+    (CHAT, {"lora": []}),  # turns off the adapters that llama.cpp was started with
+    ("/v1/x", {"lora": {"path": "/secret"}}),
+    (CHAT, {"lora_request": {"lora_name": "n", "lora_path": "/secret"}}),
 ]
 
 
@@ -110,7 +115,9 @@ def test_an_adapter_that_its_key_may_not_ask_for(
             answer = await router.ask(post_json(path, body, BEARER), "POST")
             assert_error(answer, Reason.MODEL_NOT_ALLOWED, 403)
             assert posts(router) == []
+            assert "this key" in answer.error()["message"]
             own = {"model": "m", "lora_path": ["n", None], "parameters": {"lora_path": "n"}}
+            own |= {"lora": None}
             assert (await router.ask(post_json(path, own, BEARER), "POST")).status == 200
             assert (await router.ask(post_json(path, body), "POST")).status == 200  # no key
 

@@ -371,7 +371,9 @@ RAWS = (
         "stream_options",
         "rid",
         "request_id",
+        "lora",
         "lora_path",
+        "lora_request",
         "parameters",
     ),
 )

@@ -1,0 +1,91 @@
+"""What replicas serve where a request names no model; the table follows what is learned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from router.config.model import Health
+from router.config.model import Replica as ReplicaConfig
+from router.fleet.defaults import Defaults
+from router.fleet.listed import served
+from router.fleet.replica import Replica
+
+
+def replica(
+    name: str,
+    *listed: str,
+    adapters: tuple[str, ...] = (),
+    engine: str | None = None,
+    **config: Any,
+) -> Replica:
+    """A replica that has listed these names, or (none) has told no list."""
+    made = Replica(ReplicaConfig(url=f"http://{name}:1", id=name, **config), Health(), None)  # type: ignore[arg-type]
+    made.engine = engine
+    if listed:
+        made.listed = frozenset(listed)
+        made.models = served(made.config, made.listed)
+        made.adapters = frozenset(adapters)
+    return made
+
+
+def table(*replicas: Replica) -> Defaults:
+    return Defaults({each.id: each for each in replicas})
+
+
+@pytest.mark.parametrize(
+    ("made", "own"),
+    [
+        (replica("r", "base", "lora", adapters=("lora",)), {"base"}),
+        (replica("r", "base", "alias"), {"base", "alias"}),
+        (replica("r", "base", models=("gpt",)), {"gpt"}),
+        (replica("r", "base", "lora", adapters=("lora",), models=("lora",)), {"base"}),
+        (replica("r", "base", unknown_models="forward"), {"base"}),
+        (replica("r", models=("m", "*")), {"m"}),
+    ],
+)
+def test_a_replicas_own_model(made: Replica, own: set[str]) -> None:
+    for model in made.models or ():
+        assert table(made).of(model) == [("", own, made.adapters)]
+
+
+@pytest.mark.parametrize("made", [replica("r"), replica("r", unknown_models="forward")])
+def test_what_nobody_knows(made: Replica) -> None:
+    assert list(table(made).of(None)) == list(table(made).of("m")) == []
+
+
+def test_a_pool_has_an_entry_for_each_kind_of_replica() -> None:
+    found = table(
+        replica("a", "m", "x", engine="sglang"),
+        replica("b", "m", "x", engine="sglang"),
+        replica("c", "m", engine="tgi"),
+        replica("d", "n", engine="tgi"),
+    )
+    both = frozenset({"m", "x"})
+    first = ("sglang", both, frozenset())
+    assert found.of("x") == [first]
+    assert found.of("m") == [first, ("tgi", {"m"}, frozenset())]
+    assert len(found.of(None)) == 3
+    assert list(found.of("unknown")) == []
+
+
+def test_it_follows_what_is_learned() -> None:
+    one = replica("a", "base", "lora")
+    found = table(one)
+    assert found.of("lora") == [("", {"base", "lora"}, frozenset())]
+    one.engine = "sglang"
+    one.adapters = frozenset({"lora"})
+    found.noticed(one)
+    assert found.of("lora") == [("sglang", {"base"}, {"lora"})]
+    one.models = one.listed = frozenset({"base"})
+    found.changed()
+    assert list(found.of("lora")) == []
+
+
+def test_a_large_fleet_is_built_once_for_each_list() -> None:
+    names = [f"m{n}" for n in range(500)]
+    replicas = [replica(f"r{n}", *names) for n in range(50)]
+    found = table(*replicas)
+    assert len(found.of("m7")) == 1
+    assert found.of("m7") is found.of("m7")
