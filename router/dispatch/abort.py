@@ -20,11 +20,15 @@ import asyncio
 import logging
 from typing import Final
 
+import msgspec
+
 from router.config.model import Aborts
 from router.core.errors import Reason
+from router.core.unreadable import NOT_JSON
+from router.dispatch.body_edit import append
 from router.fleet.ask import Asker, NoAnswer
 from router.fleet.replica import Replica
-from router.intake.fields import Fields
+from router.intake.fields import Fields, Parameters, is_given
 from router.observe.events import log_event
 from router.wire.replica import ReplicaConnection
 
@@ -33,6 +37,7 @@ PATH: Final = "/abort_request"
 # Where a name is known to be taken. Of a list of prompts, or several choices, each gets another.
 PATHS: Final = frozenset({b"/v1/chat/completions", b"/v1/completions"})
 MOST: Final = 128  # under way at once, each over a connection of its own
+_decode: Final = msgspec.json.Decoder(Parameters).decode
 
 
 def is_nameable(path: bytes, fields: Fields) -> bool:
@@ -43,6 +48,18 @@ def is_nameable(path: bytes, fields: Fields) -> bool:
         return False
     prompt = fields.prompt
     return prompt is None or memoryview(prompt)[0] == 0x22  # a single text
+
+
+def unnamed_parameters(raw: msgspec.Raw) -> bytes | None:
+    """A body's `parameters`, which SGLang's /vertex_generate takes for the request itself, as a
+    member in which the client's `rid` has no value. `None`: it has none already."""
+    try:
+        if not is_given(_decode(raw).rid):
+            return None
+    except NOT_JSON:
+        return None  # no object, or not JSON: the engine refuses it, or reads no name in it
+    edited = append([bytes(raw)], b'"rid":null')
+    return None if edited is None else b'"parameters":' + b"".join(edited)
 
 
 class _Nobody:

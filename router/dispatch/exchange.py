@@ -21,7 +21,7 @@ from router.admission.concurrency import Concurrency
 from router.config.model import Limits, Timeouts
 from router.core.errors import STATUS, Reason, RouterError
 from router.core.urgency import Urgency
-from router.dispatch.abort import Aborter, is_nameable
+from router.dispatch.abort import Aborter, is_nameable, unnamed_parameters
 from router.dispatch.attempts import Commit
 from router.dispatch.continuation.outcome import Outcome
 from router.dispatch.continuation.request import ENGINES, KINDS
@@ -101,6 +101,7 @@ class Exchange:
         "name",
         "names_response",
         "no_body",
+        "parameters",
         "path",
         "pinned",
         "priority",
@@ -158,9 +159,9 @@ class Exchange:
         self.priority = urgency.name if urgency.source else ""
         # The body contains `priority`, or may contain it in a place that the scan of a large body
         # did not read; it must be rewritten, or the engine obeys the client's value.
+        is_unread = body_bytes > SCAN_ABOVE and type(fields) is Unread
         self.has_priority = route.inference and (
-            fields.priority is not None
-            or (body_bytes > SCAN_ABOVE and route.is_known and type(fields) is Unread)
+            fields.priority is not None or (is_unread and route.is_known)
         )
         self.key: Key | None = None  # its API key; None: none that we know
         self.flow: Flow = NO_FLOW  # whose share of the fleet it uses
@@ -189,7 +190,12 @@ class Exchange:
         self.aborter: Aborter | None = None
         if dispatcher.aborter is not None and body_bytes <= SCAN_ABOVE:
             self.aborter = dispatcher.aborter if is_nameable(path, fields) else None
-        self.has_rid = is_given(fields.rid)  # a name of its client's, which no engine may be told
+        # The body has a name of its client's, or may have one: no engine may be told that.
+        self.has_rid = is_given(fields.rid) or is_unread
+        # The body's `parameters` as a member without such a name; `None`: they have none.
+        self.parameters: bytes | None = None
+        if fields.parameters is not None:
+            self.parameters = unnamed_parameters(fields.parameters)
         # The body names the response that it makes, so it could name another party's.
         self.names_response = route.kind == "responses" and is_given(fields.request_id)
         self.no_body = head.method == b"HEAD"

@@ -66,6 +66,8 @@ def send(exchange: Exchange, leg: Leg, conn: ReplicaConnection) -> None:
         members = _also(members, b'"rid":"%b"' % rid)
     elif exchange.has_rid and replica.engine == ENGINE:
         members = _also(members, b'"rid":null')
+    if exchange.parameters is not None and replica.engine == ENGINE:
+        members = _also(members, exchange.parameters)
     if exchange.names_response:  # vLLM and SGLang: `request_id` becomes the id of the response
         own = b'"request_id":"resp_%b-%02d"' % (exchange.name, leg.attempt.index)
         members = _also(members, own)

@@ -98,11 +98,12 @@ class Unread(Fields, gc=False):
 
 
 class Parameters(msgspec.Struct, gc=False):
-    """What counts of a body's `parameters` (`authority`)."""
+    """The members of a body's `parameters` that give a request authority, or name it."""
 
     lora_path: MaybeRaw = None
     adapter_id: MaybeRaw = None
     priority: MaybeRaw = None
+    rid: MaybeRaw = None
 
 
 def is_given(raw: msgspec.Raw | None) -> bool:
