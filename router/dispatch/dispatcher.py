@@ -219,8 +219,8 @@ class Dispatcher:
         tenants = self.tenants
         key = tenants.identify(head)
         is_inference = route.inference
-        if is_inference and not route.is_known:
-            tenants.check_unknown(key, fields, head.content_type, self._pool_of(fields))
+        if is_inference and not route.is_edited:
+            tenants.check_unedited(key, fields, head.content_type, self._pool_of(fields))
             fields.priority = fields.service_tier = None  # another API's, if anything
         urgency = UNSAID
         if is_inference:

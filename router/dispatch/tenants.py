@@ -249,11 +249,12 @@ class Tenants:
         if limits_it:
             raise _unread(fields.why)
 
-    def check_unknown(
+    def check_unedited(
         self, key: Key | None, fields: Fields, content_type: bytes | None, pool: str
     ) -> None:
-        """Raises RouterError (BAD_PRIORITY, UNREAD_BODY) where the body of a path that the router
-        does not know may state a priority to engines that have priorities, and a ceiling applies.
+        """Raises RouterError (BAD_PRIORITY, UNREAD_BODY) where a body that the router cannot write
+        anew (a form, or a body on a path that the router does not know) may state a priority to
+        engines that have priorities, and a ceiling applies.
 
         `pool`: the dialect of these engines.
         """

@@ -245,12 +245,17 @@ def _from_scan(scan: MemberScan) -> Fields:
 
 # -- forms --------------------------------------------------------------------------------------
 
-_WANTED: Final = frozenset({b"model", b"stream"})
+_WANTED: Final = frozenset({b"model", b"stream", b"priority", b"lora", b"lora_path"})
 
 
 def _from_form(body: bytes, content_type: bytes | None) -> Fields:
+    """The fields of a form that a form can have; a text stands for any other value."""
     found = read_form(body, content_type or b"", _WANTED)
-    fields = Fields()
+    fields = Fields(
+        priority=_text(found.get(b"priority")),
+        lora=_text(found.get(b"lora")),
+        lora_path=_text(found.get(b"lora_path")),
+    )
     model = found.get(b"model")
     if model is not None:
         fields.model = model.decode("utf-8", "replace").strip() or None
@@ -258,6 +263,13 @@ def _from_form(body: bytes, content_type: bytes | None) -> Fields:
     if stream is not None:
         fields.stream = stream.strip().lower() in _TRUE
     return fields
+
+
+def _text(value: bytes | None) -> msgspec.Raw | None:
+    """The value of a form's field as a JSON string."""
+    if value is None:
+        return None
+    return msgspec.Raw(msgspec.json.encode(value.decode("utf-8", "replace")))
 
 
 _TRUE: Final = frozenset({b"true", b"1", b"on", b"yes", b"t", b"y"})  # pydantic's

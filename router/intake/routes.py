@@ -34,6 +34,9 @@ class Route(NamedTuple):
     # What its body's members mean is known. Else it counts and waits like inference, and is never
     # edited, hedged or sent a second time.
     is_known: bool = True
+    # The members by which engines judge urgency can be replaced: the body is JSON and known. Where
+    # they cannot, a body that has a priority above the ceiling is refused.
+    is_edited: bool = True
 
 
 KINDS: Final = (
@@ -57,7 +60,8 @@ KINDS: Final = (
 def _inference(
     kind: str, *paths: bytes, body: str = JSON, light: bool = False, events: bool = False
 ) -> dict[bytes, Route]:
-    return {path: Route(kind, True, body, True, light, events) for path in paths}
+    route = Route(kind, True, body, True, light, events, is_edited=body == JSON)
+    return dict.fromkeys(paths, route)
 
 
 # Methods whose bodies an engine may run as inference. SGLang serves PUT /generate like POST, so
@@ -107,7 +111,7 @@ POSTS: Final[dict[bytes, Route]] = {
 MODELS: Final = Route("models", False, ANY, True, light=True)
 OTHER: Final = Route("other", False, ANY, False)
 # POST, PUT and PATCH to an unknown path may be work.
-UNKNOWN: Final = Route("other", True, ANY, False, is_known=False)
+UNKNOWN: Final = Route("other", True, ANY, False, is_known=False, is_edited=False)
 OTHER_SAFE: Final = Route("other", False, ANY, True, light=True)  # GET, HEAD, OPTIONS
 STORED: Final = Route("responses", False, ANY, True, light=True)  # GET /v1/responses/{id}
 STORED_CHANGE: Final = Route("responses", False, ANY, False)  # DELETE, POST …/cancel
