@@ -443,7 +443,9 @@ class Dispatcher:
         entry = exchange.entry
         if entry is not None:
             usage = exchange.usage
-            entry.leave(usage, replica is not None or usage is not UNKNOWN_USAGE, now)
+            # What an engine refuses takes no tokens, but counts as a request.
+            worked = exchange.reply.is_work or usage is not UNKNOWN_USAGE
+            entry.leave(usage, worked, now)
             if line is not None:
                 line.wake()
         if exchange.flow.within and replica is not None:

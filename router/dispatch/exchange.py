@@ -406,7 +406,7 @@ class Exchange:
         head = reader.head
         assert head is not None
         shown = replica.id if self._d.config.debug_headers else None
-        counts = self.route.inference and head.status == 200
+        counts = self.route.inference and 200 <= head.status < 300
         self.reply.begin(reader, shown, counts_tokens=counts)
 
     def _shown(self, leg: Leg, head: ResponseHead, now: float) -> None:

@@ -70,8 +70,8 @@ class Entry:
         self._pending = pending  # that counts it; None: none does
         self._grant = grant
 
-    def leave(self, usage: Usage, answered: bool, now: float) -> None:
-        """The request is over, and took that many tokens: none, where no replica worked for it.
+    def leave(self, usage: Usage, worked: bool, now: float) -> None:
+        """The request is over, and took that many tokens: none, unless an engine worked for it.
 
         Only the first call counts.
         """
@@ -82,7 +82,7 @@ class Entry:
         if grant is not None:
             prompt, output = usage.prompt_tokens, usage.output_tokens
             used = None
-            if not answered:
+            if not worked:
                 used = 0
             elif prompt is not None:
                 used = prompt + (output or 0)
