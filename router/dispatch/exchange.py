@@ -30,6 +30,7 @@ from router.dispatch.leg import Leg, error_of
 from router.dispatch.messages import MESSAGES
 from router.dispatch.race import Race
 from router.dispatch.reply import Reply
+from router.dispatch.response_head import is_text
 from router.dispatch.tenants import Entry, models_of
 from router.dispatch.usage import NATIVE, UNKNOWN, Usage, UsageTap
 from router.fleet.cadence import Cadence
@@ -40,7 +41,7 @@ from router.intake.body import SCAN_ABOVE
 from router.intake.fields import Fields, Unread, is_given
 from router.intake.flow import NO_FLOW, Flow
 from router.intake.keys import Key
-from router.intake.routes import JSON, Route
+from router.intake.routes import JSON, Route, may_answer_in_text
 from router.observe.events import log_event
 from router.observe.metrics import Metrics
 from router.wire.client import ClientConnection
@@ -408,6 +409,8 @@ class Exchange:
         shown = replica.id if self._d.config.debug_headers else None
         counts = self.route.inference and 200 <= head.status < 300
         self.reply.begin(reader, shown, counts_tokens=counts)
+        if counts and not self.route.is_known:
+            self.reply.is_text = is_text(head) and may_answer_in_text(self.path)
 
     def _shown(self, leg: Leg, head: ResponseHead, now: float) -> None:
         """Learn from an attempt's first content: what the replica holds, how long it took."""
@@ -601,8 +604,11 @@ class Exchange:
         return 1e6 if most <= 0 or self.path in NATIVE else float(min(most, 1_000_000))
 
     def _relayed(self) -> Usage:
-        """An engine has answered and told no counts: those of the output, by what was relayed."""
-        if self.route.kind not in _WRITES:
+        """An engine has answered and told no counts: those of the output, by what was relayed.
+
+        What is answered on a path that the router does not know counts if it may be text.
+        """
+        if self.route.kind not in _WRITES and not self.reply.is_text:
             return UNKNOWN
         return Usage(None, self.reply.estimated_output(), None, False)
 

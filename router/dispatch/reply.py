@@ -53,6 +53,7 @@ class Reply:
         "bytes_out",
         "continuation",
         "gap_s",
+        "is_text",
         "is_work",
         "keep_alive",
         "progress",
@@ -82,6 +83,7 @@ class Reply:
         self.bytes_out = 0  # of the body
         self.keep_alive = False  # what the response's head promised
         self.is_work = False  # an engine's answer was relayed that took tokens
+        self.is_text = False  # ... on a path that the router does not know, and it may be text
         self.progress = _NONE  # of the replica whose content this is
         self._is_sized = False  # its head has a Content-Length
         self._chunked = False

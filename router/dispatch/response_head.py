@@ -58,3 +58,17 @@ def stream_head(request_id: bytes, *, chunked: bool, keep_alive: bool) -> bytes:
         out.append(b"connection: close")
     out.append(b"\r\n")
     return b"\r\n".join(out)
+
+
+_TYPE = b"content-type:"
+
+
+def is_text(head: ResponseHead) -> bool:
+    """Whether a response's body may be text: JSON, events, lines, or a body without a type."""
+    if head.is_json or head.is_sse:
+        return True
+    for line in head.lines:
+        if line[: len(_TYPE)].lower() == _TYPE:
+            kind = line[len(_TYPE) :].strip().lower()
+            return kind.startswith(b"text/") or b"json" in kind
+    return True

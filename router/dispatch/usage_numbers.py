@@ -8,8 +8,8 @@ TensorRT-LLM its `prompt_token_ids`), and the native words of SGLang (`meta_info
 A quote inside of a JSON string is escaped, so text never looks like a member.
 
 A name may occur more than once: the largest number counts, so that an object which the client has
-made the model write cannot lower it. In a list of answers (SGLang, for a list of prompts) the
-numbers are added up.
+made the model write cannot lower it. In a list of answers (SGLang, for a list of prompts, and its
+/vertex_generate) the numbers are added up.
 
 Pure: bytes in, numbers out. The cost is linear in the bytes; at most `_CARRY` bytes are kept.
 """
@@ -27,6 +27,8 @@ _COUNT: Final = re.compile(
     rb'|prompt_eval_count|eval_count|prompt_n|predicted_n|cache_n)"'
     rb"[ \t\r\n]{0,4}:[ \t\r\n]{0,4}([0-9]{1,14})[,}\] \t\r\n]"
 )
+_LISTS: Final = (b"[", b'{"predictions":[', b'{"predictions": [')  # how a list of answers begins
+_BEGINNING: Final = max(map(len, _LISTS))  # bytes
 _CARRY: Final = 64  # bytes; no match is longer
 
 
@@ -42,12 +44,12 @@ class Numbers:
         self._found: dict[bytes, int] = {}
 
     def feed(self, data: bytes) -> None:
-        if not self._has_begun:
-            first = data[:_CARRY].lstrip()
-            self._has_begun = bool(first)
-            self._adds = first.startswith(b"[")
         looked = self._carry + data if self._carry else data
         end = 0
+        if not self._has_begun:
+            first = looked[: 2 * _CARRY].lstrip()
+            self._has_begun = len(first) >= _BEGINNING
+            self._adds = first.startswith(_LISTS)
         if _NEEDLES[0] in looked or _NEEDLES[1] in looked or _NEEDLES[2] in looked:
             found = self._found
             for count in _COUNT.finditer(looked):
@@ -55,6 +57,7 @@ class Numbers:
                 had = found.get(name, 0)
                 found[name] = had + value if self._adds else max(had, value)
                 end = count.end()
+                self._has_begun = True
         self._carry = looked[max(end, len(looked) - _CARRY) :]
 
     def get(self, name: bytes) -> int | None:

@@ -208,12 +208,20 @@ CONTROL: Final = frozenset(
 # …and everything below these.
 CONTROL_BELOW: Final = (b"/debug/", b"/fault_tolerance/", b"/slots/", b"/metrics/", b"/hicache/")
 
+# Paths whose answers are pictures, sound or vectors: their size says nothing of tokens.
+_DATA_BELOW: Final = (b"/v1/images/", b"/v1/videos", b"/v1/audio/", b"/api/embed")
+
 _TRICKS: Final = (b"//", b"/./", b"/../", b"\\", b";", b"\x00")
 
 
 def has_judged_body(method: bytes) -> bool:
     """Whether the body of a request with this method is read and judged."""
     return method == b"POST" or method in _BODY_METHODS
+
+
+def may_answer_in_text(path: bytes) -> bool:
+    """Whether the answers of a path that the router does not know may be text of a model."""
+    return not path.startswith(_DATA_BELOW)
 
 
 def classify(method: bytes, target: bytes, allowed: frozenset[bytes]) -> tuple[Route, bytes]:

@@ -533,6 +533,11 @@ ELSEWHERE: list[tuple[Any, Usage]] = [
         Usage(28, 4, 16, True),
     ),
     ([{"meta_info": {"prompt_tokens": 14, "completion_tokens": 2}}] * 2, Usage(28, 4, None, False)),
+    (
+        {"predictions": [{"meta_info": {"prompt_tokens": 14, "completion_tokens": 2}}] * 2},
+        Usage(28, 4, None, False),
+    ),
+    ({"predictions": {"prompt_tokens": 28, "completion_tokens": 4}}, Usage(28, 4, None, True)),
 ]
 
 

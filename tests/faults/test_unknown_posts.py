@@ -14,8 +14,8 @@ from router.core.errors import Reason
 from tests.app.pages import page
 from tests.dispatch.test_keys_at_the_door import BEARER, acme, file_of
 from tests.dispatch.test_line import ONE, Turnstile, queue, send, waiting
-from tests.harness.behaviours import echo, fin_after_request, in_turn, json_ok
-from tests.harness.messages import post_json
+from tests.harness.behaviours import answer, echo, fin_after_request, in_turn, json_ok
+from tests.harness.messages import json_response, post_json, response
 from tests.harness.replica import eventually
 from tests.harness.running import assert_error, running, scenario
 
@@ -132,3 +132,51 @@ async def test_urgency_by_header_and_a_model_that_is_named() -> None:
         await router.ask(post_json("/vertex_generate", BODY, "x-priority: low"), "POST")
         (line,) = await router.log(1)
         assert (line["class"], line["model"], line["kind"]) == ("low", "m", "other")
+
+
+TEXT: dict[str, bytes] = {
+    "json": json_response({"out": "word " * 2000}),
+    "vertex": json_response({"predictions": [{"text": "word " * 2000}]}),
+    "text": response(200, body=b"word " * 2000, content_type="text/plain; charset=utf-8"),
+    "lines": response(200, body=b'{"a":1}\n' * 2000, content_type="application/x-ndjson"),
+    "created": json_response({"out": "word " * 2000}, 201),
+    "counts of many": json_response({"predictions": [{"completion_tokens": 200}] * 10}),
+}
+
+
+@pytest.mark.parametrize("name", TEXT)
+def test_an_answer_without_counts_is_estimated_by_its_size(name: str, tmp_path: Path) -> None:
+    @scenario
+    async def story() -> None:
+        keys = Keys(file=file_of(tmp_path, acme(tokens_per_minute=1000)))
+        async with running(answer(TEXT[name]), keys=keys) as router:
+            asked = post_json("/vertex_generate", BODY, BEARER)
+            assert (await router.ask(asked, "POST")).status in (200, 201)
+            assert_error(await router.ask(asked, "POST"), Reason.KEY_TOKENS)
+            first, _ = await router.log(2)
+            assert first["output_tokens"] >= 2000
+            assert first.get("exact") is not True
+            (told,) = (await page(router, "/usage"))["tenants"]
+            assert told["output_tokens"] == first["output_tokens"]
+
+    story()
+
+
+@pytest.mark.parametrize(
+    ("path", "data"),
+    [
+        ("/v1/images/generations", json_response({"data": [{"b64_json": "A" * 100_000}]})),
+        ("/api/embed", json_response({"embeddings": [[0.25] * 10_000]})),
+        ("/v1/x", response(200, body=b"\x89PNG" * 10_000, content_type="image/png")),
+    ],
+)
+def test_what_is_no_text_has_no_tokens(path: str, data: bytes, tmp_path: Path) -> None:
+    @scenario
+    async def story() -> None:
+        keys = Keys(file=file_of(tmp_path, acme(tokens_per_minute=1000)))
+        async with running(answer(data), keys=keys) as router:
+            for _ in range(3):
+                asked = post_json(path, BODY, BEARER)
+                assert (await router.ask(asked, "POST")).status == 200
+
+    story()
