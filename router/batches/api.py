@@ -70,9 +70,6 @@ async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
         if err.errno in _FULL:
             return _full()
         return error_answer(500, "storage_failed", "The router could not use its folder.")
-    except ValueError as err:  # how aiohttp says that a form is none
-        message = f"The form cannot be read: {str(err)[:200]}."
-        return error_answer(400, "bad_multipart", message)
     except Exception as err:
         log_event(logging.ERROR, "a batch request failed", key=request.path, error=repr(err))
         return error_answer(500, "internal", "The router could not answer this; see its log.")

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from router.batches import asked
 from router.batches.answers import json_answer, owner_of
 from router.batches.asked import Refused
+from router.batches.form import SLACK, Form
 from router.batches.ids import is_id
 from router.batches.rows import File
 from router.batches.shapes import file_object, page
 from router.batches.shelf import Shelf
 from router.batches.store import Store
-from router.batches.uploads import FORM_SLACK, PIECE, Upload, described, receive, too_large
+from router.batches.uploads import PIECE, Upload, described, receive, too_large
 from router.batches.worker import Worker
 from router.config.model import Batches
 
@@ -43,15 +44,15 @@ class FileApi:
 
     async def upload(self, request: web.Request) -> web.Response:
         length = request.content_length or 0
-        if length > self._rules.file + FORM_SLACK:
+        if length > self._rules.file + SLACK:
             raise too_large(self._rules)
-        if not request.content_type.startswith("multipart/form-data"):
-            raise Refused(400, "bad_multipart", "A file comes as multipart/form-data.")
+        content_type = request.headers.get(hdrs.CONTENT_TYPE, "")
+        form = Form(content_type.encode("utf-8", "surrogateescape"))
         owner = owner_of(request)
         upload = Upload(self._store, self._shelf, self._rules, owner)
         try:
             await self._worker(upload.begin, length)
-            form = await receive(request, upload, self._worker)
+            await receive(request.content, form, upload, self._worker)
             file = described(form, upload, owner, self._rules)
             await self._worker(upload.keep, file)
         finally:

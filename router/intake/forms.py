@@ -29,15 +29,7 @@ def read_form(body: bytes, content_type: bytes, wanted: Container[bytes]) -> dic
 
     Raises RouterError (BAD_MULTIPART).
     """
-    _, given = parameters(content_type)
-    boundary = given.get(b"boundary", b"")
-    if not 0 < len(boundary) <= _BOUNDARY_BYTES:
-        raise _bad("a multipart body without a boundary")
-    if any(key.startswith(b"boundary*") for key in given):
-        raise _bad("the boundary of the form is encoded or comes in parts")
-    if _AMBIGUOUS.search(boundary) is not None:
-        raise _bad('the boundary of the form has one of the characters < > " \\')
-    mark = b"--" + boundary
+    mark = b"--" + boundary_of(content_type)
     fields: dict[bytes, bytes] = {}
     at = 0 if body.startswith(mark) else _next(body, mark, 0)
     for _ in range(PARTS):
@@ -63,6 +55,19 @@ def read_form(body: bytes, content_type: bytes, wanted: Container[bytes]) -> dic
     raise _bad(f"the form has more than {PARTS} parts")
 
 
+def boundary_of(content_type: bytes) -> bytes:
+    """The boundary that a form's Content-Type names. Raises RouterError (BAD_MULTIPART)."""
+    _, given = parameters(content_type)
+    boundary = given.get(b"boundary", b"")
+    if not 0 < len(boundary) <= _BOUNDARY_BYTES:
+        raise _bad(f"its Content-Type names no boundary of 1 to {_BOUNDARY_BYTES} bytes")
+    if any(key.startswith(b"boundary*") for key in given):
+        raise _bad("the boundary of the form is encoded or comes in parts")
+    if _AMBIGUOUS.search(boundary) is not None:
+        raise _bad('the boundary of the form has one of the characters < > " \\')
+    return boundary
+
+
 def _next(body: bytes, mark: bytes, start: int) -> int:
     """Where the next delimiter line begins, behind its line break; below 0: nowhere."""
     found = body.find(b"\r\n" + mark, start)
@@ -82,7 +87,7 @@ def _name(head: bytes) -> bytes:
         if not colon:
             raise _bad("a head line of a part has no colon")
         kind = field.strip(_SPACE).lower()
-        if kind == b"content-transfer-encoding" and value.strip(_SPACE).lower() not in _PLAIN:
+        if kind == b"content-transfer-encoding" and value.strip(_SPACE).lower() not in PLAIN:
             raise _bad("a part of the form is encoded")
         if kind != b"content-disposition":
             continue
@@ -99,7 +104,7 @@ def _name(head: bytes) -> bytes:
 
 # Python's email package, which python-multipart uses up to 0.0.20, takes these characters away.
 _AMBIGUOUS: Final = re.compile(rb'[<>"\\]')
-_PLAIN: Final = frozenset({b"7bit", b"8bit", b"binary"})
+PLAIN: Final = frozenset({b"7bit", b"8bit", b"binary"})
 
 
 def parameters(value: bytes) -> tuple[bytes, dict[bytes, bytes]]:

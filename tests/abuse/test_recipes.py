@@ -190,6 +190,38 @@ async def forms_without_end(victim: Victim) -> None:
             assert answer.status in (200, 400, 431), answer
 
 
+@recipe(extra="batches: {enabled: true, folder: '{folder}/b', disk_free: 0}\n")
+async def uploads_of_no_file(victim: Victim) -> None:
+    """Four MiB each of what is no file, and of files that are full of almost-boundaries; a form
+    in chunks of one byte."""
+    field = b"--b\r\nContent-Disposition: form-data; name=purpose\r\n"
+    file = b"--b\r\nContent-Disposition: form-data; name=file\r\n\r\n"
+    for start, filler in (
+        (b"", b"\r\n"),
+        (b"", b"x\r\n"),
+        (b"", b"\r\n-"),
+        (field, b"X:y\r\n"),
+        (field + b"X:", b" "),
+        (field + b"\r\n", b"x"),
+        (b"", field + b"\r\n\r\n"),
+        (file + b"\r\n--b", b" "),
+        (file, b"\r\n--bx"),
+        (file, b"\r\n--b-x"),
+        (file, b"\r\n--"),
+        (file + b"\r\n--b--", b"\r\n"),
+    ):
+        body = start + filler * (4 * MIB // len(filler))
+        fields = ["host: h", FORM, f"content-length: {len(body)}"]
+        answer = await ask(victim, head("POST /v1/files HTTP/1.1", fields) + body)
+        assert answer.status == 400, (start, filler, answer)
+    content = b"\r\n--" * (MIB // 64)
+    whole = file + content + b"\r\n" + field + b"\r\nbatch\r\n--b--"
+    fields = ["host: h", FORM, "transfer-encoding: chunked"]
+    ones = b"".join(b"1\r\n%c\r\n" % byte for byte in whole) + LAST_CHUNK
+    answer = await ask(victim, head("POST /v1/files HTTP/1.1", fields) + ones)
+    assert (answer.status, answer.json()["bytes"]) == (200, len(content)), answer
+
+
 @recipe(memory=160 * MIB, extra="limits: {body: 8388608, bodies_total: 67108864}\n")
 async def a_replica_that_reads_nothing(victim: Victim) -> None:
     """Forty bodies of 7 MiB: what the replica does not take is counted, and refused beyond."""

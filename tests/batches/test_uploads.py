@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
+import shutil
 import ssl
+import subprocess
 from pathlib import Path
 
+import aiohttp
+import pytest
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from router.config.model import Tls
@@ -111,6 +116,36 @@ async def test_the_connection_may_have_served_before(tmp_path: Path) -> None:
 
 
 @scenario
+async def test_forms_as_aiohttp_writes_them(tmp_path: Path) -> None:
+    data = numbered(2000)
+    async with open_door(tmp_path, json_ok) as router, aiohttp.ClientSession() as client:
+        form = aiohttp.FormData({"purpose": "batch"})
+        form.add_field("file", data, filename="in.jsonl")
+        async with client.post(f"http://127.0.0.1:{router.port}/v1/files", data=form) as response:
+            said = await response.json()
+        assert (response.status, said["bytes"]) == (200, len(data)), said
+        assert said["filename"] == "in.jsonl"
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+@scenario
+async def test_forms_as_curl_writes_them(tmp_path: Path) -> None:
+    data = numbered(20_000)
+    (tmp_path / "a;b.jsonl").write_bytes(data)
+    async with open_door(tmp_path / "b", json_ok) as router:
+        child = await asyncio.create_subprocess_exec(
+            *("curl", "--silent", "--show-error", "--max-time", "20", "--noproxy", "*"),
+            *("-F", "purpose=batch", "-F", f'file=@"{tmp_path}/a;b.jsonl"'),
+            *("-F", "expires_after[anchor]=created_at", "-F", "expires_after[seconds]=3600"),
+            f"http://127.0.0.1:{router.port}/v1/files",
+            stdout=subprocess.PIPE,
+        )
+        said = json.loads((await child.communicate())[0])
+        assert (said["bytes"], said["filename"]) == (len(data), "a;b.jsonl"), said
+        assert said["expires_at"] - said["created_at"] == 3600
+
+
+@scenario
 async def test_a_file_over_the_limit_is_refused_while_it_comes(tmp_path: Path) -> None:
     async with open_door(tmp_path, json_ok, batches={"file": 1000}) as router:
         # Known from its length: nothing of it is needed for the answer.
@@ -191,7 +226,7 @@ async def test_an_upload_that_drips(tmp_path: Path) -> None:
     async with open_door(tmp_path, json_ok, timeouts=slow) as router:
         client = await router.client()
         head = request("/v1/files", MULTIPART, "Content-Length: 5000", method="POST")
-        await client.send(head)
+        await client.send(head + form(b"|").partition(b"|")[0])
         try:
             async with asyncio.timeout(5):
                 while True:
