@@ -9,6 +9,7 @@ Bodies above `SCAN_ABOVE` are not decoded at once: their members are found while
 (`members`), and their prompts are not read. Of smaller bodies one decoder reads the wanted members.
 Where it cannot (a field of an odd type, half a surrogate pair), all members are looked at one by
 one: this costs 80 ns and 20 bytes of memory per byte, so above `EACH_UP_TO` they are scanned.
+Forms that are as large are scanned while they come in (`forms`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import msgspec
 from router.core.errors import Reason, RouterError
 from router.core.unreadable import NOT_JSON
 from router.intake.fields import Fields, Unread, value_of
-from router.intake.forms import read_form
+from router.intake.forms import FormScan, read_form
 from router.intake.members import LargeBody, MemberScan
 from router.intake.routes import ANY, MULTIPART, Route
 
@@ -58,10 +59,10 @@ def read_fields(
     size: int,
     content_type: bytes | None,
     content_encoding: bytes | None,
-    large: LargeBody | None = None,
+    large: LargeBody | FormScan | None = None,
 ) -> Fields:
     """The fields of a request body given in pieces of `size` bytes together; `large`: what was
-    seen of it while it came.
+    seen of it while it came, if it was watched.
 
     Raises RouterError (BAD_JSON, BAD_MULTIPART, BAD_MODEL).
     """
@@ -81,10 +82,10 @@ def may_be_large(size: int | None) -> bool:
     return size is None or size > SCAN_ABOVE
 
 
-def watch(route: Route, size: int | None, content_type: bytes | None) -> LargeBody | None:
-    """What is to be fed with a body that may be large, as it comes; None: it is no JSON."""
-    if route.body == MULTIPART or is_form(content_type):
-        return None
+def watch(route: Route, size: int | None, content_type: bytes | None) -> LargeBody | FormScan:
+    """What is to be fed with a body that may be large, as it comes."""
+    if _has_form(route, content_type):
+        return FormScan(content_type or b"", _WANTED)
     return LargeBody(_WANTED_MEMBERS, is_large=size is not None)
 
 
@@ -93,10 +94,13 @@ def _read(
     body: list[bytes],
     size: int,
     content_type: bytes | None,
-    large: LargeBody | None,
+    large: LargeBody | FormScan | None,
 ) -> Fields:
-    if route.body == MULTIPART or (route.body == ANY and is_form(content_type)):
-        fields = _from_form(b"".join(body), content_type)
+    if _has_form(route, content_type):
+        if isinstance(large, FormScan):
+            fields = _from_form(large.fields())
+        else:
+            fields = _from_form(read_form(body, content_type or b"", _WANTED))
     elif size > SCAN_ABOVE:
         fields = _from_members(large)
     elif not size:
@@ -114,6 +118,11 @@ def _read(
 
 def is_form(content_type: bytes | None) -> bool:
     return content_type is not None and content_type[:9].lower() == b"multipart"
+
+
+def _has_form(route: Route, content_type: bytes | None) -> bool:
+    """Whether the body is read as a form."""
+    return route.body == MULTIPART or (route.body == ANY and is_form(content_type))
 
 
 def _from_json(raw: bytes) -> Fields:
@@ -226,8 +235,8 @@ _ALL_MEMBERS: Final = _WANTED_MEMBERS | _RAW_MEMBERS
 _PRIORITY: Final = frozenset({"priority"})
 
 
-def _from_members(large: LargeBody | None) -> Fields:
-    if large is None:
+def _from_members(large: LargeBody | FormScan | None) -> Fields:
+    if not isinstance(large, LargeBody):
         return Unread(why="it is not one JSON object")
     return _from_scan(large.scan) if large.scan.is_whole else Unread(why=large.scan.problem)
 
@@ -246,8 +255,7 @@ def _from_scan(scan: MemberScan) -> Fields:
 _WANTED: Final = frozenset({b"model", b"stream"})
 
 
-def _from_form(body: bytes, content_type: bytes | None) -> Fields:
-    found = read_form(body, content_type or b"", _WANTED)
+def _from_form(found: dict[bytes, bytes]) -> Fields:
     fields = Fields()
     model = found.get(b"model")
     if model is not None:

@@ -152,6 +152,20 @@ async def dense_bodies_that_are_scanned(victim: Victim) -> None:
         assert (await ask(victim, data)).status in (200, 400)
 
 
+@recipe(memory=256 * MIB)
+async def large_forms(victim: Victim) -> None:
+    """Sixty MiB of one file, of beginnings of a delimiter, and of carriage returns."""
+    mark = b"b" * 60
+    part = b'--%b\r\nContent-Disposition: form-data; name="%b"\r\n\r\n'
+    for filler in (b"x", b"\r\n--" + b"b" * 59, b"\r", b"\r\n--" + b"b" * 30):
+        body = part % (mark, b"model") + b"m\r\n" + part % (mark, b"file")
+        body += filler * (60 * MIB // len(filler)) + b"\r\n--" + mark + b"--\r\n"
+        kind = "content-type: multipart/form-data; boundary=" + mark.decode()
+        fields = ["host: h", kind, f"content-length: {len(body)}"]
+        data = head("POST /v1/audio/transcriptions HTTP/1.1", fields) + body
+        assert (await ask(victim, data)).status == 200
+
+
 @recipe()
 async def endless_digits(victim: Victim) -> None:
     """Numbers of a million digits where numbers are read."""
