@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from router.config.keys import KeyLine, hash_of, line_of
+from router.intake.body import DECODE_UP_TO, EACH_UP_TO, SCAN_ABOVE
 from tests.abuse.hostile import Answer, Client
 from tests.abuse.victim import BAD, GOOD, MEMORY, PAIR, Victim, under_attack
 from tests.harness.client import RawClient
@@ -150,6 +151,21 @@ async def dense_bodies_that_are_scanned(victim: Victim) -> None:
     ):
         data = post_json("/v1/chat/completions", b'{"model":"m",' + dense + b"}")
         assert (await ask(victim, data)).status in (200, 400)
+
+
+@recipe()
+async def dense_bodies_up_to_each_limit(victim: Victim) -> None:
+    """Bodies as large as each way of reading them takes, made of what costs a decoder most."""
+    for size in (EACH_UP_TO, DECODE_UP_TO, SCAN_ABOVE // 2, SCAN_ABOVE):
+        for dense in (b"[],", b'"",', b"1,", b'{"":1},'):
+            x = b'"x":[' + dense * ((size - 200) // len(dense)) + b"1]"
+            for members in (
+                b'"stream":true,"stream_options":{"include_usage":false},',
+                b'"priority":1,',
+                b'"max_tokens":1.0,"priority":1,',
+            ):
+                data = post_json("/v1/chat/completions", b'{"model":"m",' + members + x + b"}")
+                assert (await ask(victim, data)).status == 200
 
 
 @recipe(memory=256 * MIB)
