@@ -70,7 +70,6 @@ from router.wire.tunnel import Door, Tunnel
 
 _SMALL = 4096  # bytes of a body that may be held on to
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-_encode = msgspec.json.Encoder().encode
 
 
 class Dispatcher:
@@ -510,25 +509,24 @@ class Dispatcher:
         """Answer from what the fleet knows. False: nothing is known, let a replica answer."""
         if exchange.head.method not in (b"GET", b"HEAD"):
             return False
-        entries = self.fleet.model_objects()
-        if not entries:
+        models = self.fleet.model_list()
+        if not len(models):
             return False
         allowed = models_of(exchange.key)
-        if allowed is not None:
-            entries = [entry for entry in entries if entry["id"] in allowed]
         if path == MODELS_PATH:
-            body = _encode({"object": "list", "data": entries})
+            body = models.whole if allowed is None else models.part(allowed)
         else:
             name = unquote(path[len(MODELS_PATH) + 1 :].decode("utf-8", "replace"))
-            found = next((e for e in entries if e["id"] == name), None)
+            is_hidden = allowed is not None and name not in allowed
+            found = None if is_hidden else models.entry(name)
             if found is None:
-                if allowed is not None and name not in allowed:
+                if is_hidden:
                     raise RouterError(
                         Reason.MODEL_NOT_FOUND, f"the model `{name}` does not exist", param="model"
                     )
                 self.fleet.eligible(self.fleet.routed(name))  # says which way it is missing
                 return False
-            body = _encode(found)
+            body = found
         self._answer(exchange, client, body)
         return True
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from router.config.keys import KeyLine, hash_of, line_of
+from router.fleet.engines.models import MODELS_MOST
 from router.intake.body import DECODE_UP_TO, EACH_UP_TO, SCAN_ABOVE
 from tests.abuse.hostile import Answer, Client
 from tests.abuse.victim import BAD, GOOD, MEMORY, PAIR, Victim, under_attack
@@ -404,6 +405,22 @@ async def a_model_list_that_is_a_bomb(victim: Victim) -> None:
     await eventually(lambda: asked >= 2, "lists were asked for")
     for replica in victim.pair:
         replica.control.at.clear()
+
+
+@recipe()
+async def a_long_model_list_asked_for_often(victim: Victim) -> None:
+    """Twenty clients, each with a thousand pipelined requests for a list of 4,096 models."""
+    before = victim.hostile.control.models
+    victim.hostile.control.models = tuple(f"{BAD}{n}" for n in range(MODELS_MOST))
+    listed = 0
+    async with asyncio.timeout(10):
+        while listed < MODELS_MOST:
+            await asyncio.sleep(0.05)
+            listed = len((await ask(victim, request("/v1/models"))).json()["data"])
+    data = request("/v1/models") * 1000
+    clients = [Client(data, reads_s=2.0) for _ in range(20)]
+    await asyncio.gather(*(client.act(victim.port) for client in clients))
+    victim.hostile.control.models = before
 
 
 @recipe()
