@@ -24,6 +24,7 @@ from router.config.model import ClassTimeouts, Config, Timeouts
 from router.core.errors import Reason, RouterError
 from router.core.urgency import BATCH, Urgency
 from router.dispatch.abort import Aborter
+from router.dispatch.body_edit import append
 from router.dispatch.chooser import Chooser
 from router.dispatch.continuation.store import Store
 from router.dispatch.engine_numbers import level_s
@@ -68,6 +69,7 @@ from router.wire.heads import RequestHead
 from router.wire.sweep import Sweeper
 from router.wire.tunnel import Door, Tunnel
 
+_MEMBER = b'"priority":0'  # any that could be appended
 _SMALL = 4096  # bytes of a body that may be held on to
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
@@ -228,6 +230,8 @@ class Dispatcher:
                 urgency = self._stated_urgency(fields, head, client.peer, key)
         if type(fields) is Unread:  # `isinstance` asks its metaclass
             tenants.check_read(key, fields, is_inference=is_inference, is_known=route.is_known)
+            if is_inference and route.is_known and not _may_be_edited(head, body):
+                tenants.check_unedited(key, fields, self._pool_of(fields))
         if key is not None and (is_inference or (route.kind == "other" and head.has_body)):
             check_model(key, own_model, fields)
         exchange = Exchange(
@@ -557,6 +561,14 @@ def _called(head: RequestHead, name: bytes) -> bytes:
     if given is not None and _REQUEST_ID.fullmatch(given):
         return given
     return name
+
+
+def _may_be_edited(head: RequestHead, body: list[bytes]) -> bool:
+    """Whether a body that was not read can still get members of the router's, or needs none: no
+    engine here reads a compressed one."""
+    encoding = head.content_encoding
+    is_plain = encoding is None or encoding == b"identity"
+    return not is_plain or append(body, _MEMBER) is not None
 
 
 def _load(replica: Replica) -> tuple[int, int]:
