@@ -37,6 +37,7 @@ PATH: Final = "/abort_request"
 # Where a name is known to be taken. Of a list of prompts, or several choices, each gets another.
 PATHS: Final = frozenset({b"/v1/chat/completions", b"/v1/completions"})
 MOST: Final = 128  # under way at once, each over a connection of its own
+_DECODED: Final = 64 * 1024  # bytes of `parameters`; longer ones may have a name
 _decode: Final = msgspec.json.Decoder(Parameters).decode
 
 
@@ -52,14 +53,18 @@ def is_nameable(path: bytes, fields: Fields) -> bool:
 
 def unnamed_parameters(raw: msgspec.Raw) -> bytes | None:
     """A body's `parameters`, which SGLang's /vertex_generate takes for the request itself, as a
-    member in which the client's `rid` has no value. `None`: it has none already."""
-    try:
-        if not is_given(_decode(raw).rid):
-            return None
-    except NOT_JSON:
-        return None  # no object, or not JSON: the engine refuses it, or reads no name in it
+    member in which the client's `rid` has no value. `None`: they have none, or are no object."""
+    if len(raw) <= _DECODED and not _has_rid(raw):
+        return None
     edited = append([bytes(raw)], b'"rid":null')
     return None if edited is None else b'"parameters":' + b"".join(edited)
+
+
+def _has_rid(raw: msgspec.Raw) -> bool:
+    try:
+        return is_given(_decode(raw).rid)
+    except NOT_JSON:
+        return False  # no object, or not JSON: the engine refuses it, or reads no name in it
 
 
 class _Nobody:

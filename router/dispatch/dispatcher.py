@@ -24,6 +24,7 @@ from router.config.model import ClassTimeouts, Config, Timeouts
 from router.core.errors import Reason, RouterError
 from router.core.urgency import BATCH, Urgency
 from router.dispatch.abort import Aborter
+from router.dispatch.body_edit import append
 from router.dispatch.chooser import Chooser
 from router.dispatch.continuation.store import Store
 from router.dispatch.engine_numbers import level_s
@@ -69,9 +70,9 @@ from router.wire.heads import RequestHead
 from router.wire.sweep import Sweeper
 from router.wire.tunnel import Door, Tunnel
 
+_MEMBER = b'"priority":0'  # any that could be appended
 _SMALL = 4096  # bytes of a body that may be held on to
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-_encode = msgspec.json.Encoder().encode
 
 
 class Dispatcher:
@@ -230,6 +231,8 @@ class Dispatcher:
                 urgency = self._stated_urgency(fields, head, client.peer, key)
         if type(fields) is Unread:  # `isinstance` asks its metaclass
             tenants.check_read(key, fields, is_inference=is_inference, is_known=route.is_known)
+            if is_inference and route.is_known and not _may_be_edited(head, body):
+                tenants.check_unreadable(key, fields, self._pool_of(fields))
         if key is not None and (is_inference or (route.kind == "other" and head.has_body)):
             models = check_model(key, own_model, fields)
             if models is not None and is_inference and not route.light:
@@ -516,25 +519,24 @@ class Dispatcher:
         """Answer from what the fleet knows. False: nothing is known, let a replica answer."""
         if exchange.head.method not in (b"GET", b"HEAD"):
             return False
-        entries = self.fleet.model_objects()
-        if not entries:
+        models = self.fleet.model_list()
+        if not len(models):
             return False
         allowed = models_of(exchange.key)
-        if allowed is not None:
-            entries = [entry for entry in entries if entry["id"] in allowed]
         if path == MODELS_PATH:
-            body = _encode({"object": "list", "data": entries})
+            body = models.whole if allowed is None else models.part(allowed)
         else:
             name = unquote(path[len(MODELS_PATH) + 1 :].decode("utf-8", "replace"))
-            found = next((e for e in entries if e["id"] == name), None)
+            is_hidden = allowed is not None and name not in allowed
+            found = None if is_hidden else models.entry(name)
             if found is None:
-                if allowed is not None and name not in allowed:
+                if is_hidden:
                     raise RouterError(
                         Reason.MODEL_NOT_FOUND, f"the model `{name}` does not exist", param="model"
                     )
                 self.fleet.eligible(self.fleet.routed(name))  # says which way it is missing
                 return False
-            body = _encode(found)
+            body = found
         self._answer(exchange, client, body)
         return True
 
@@ -565,6 +567,14 @@ def _called(head: RequestHead, name: bytes) -> bytes:
     if given is not None and _REQUEST_ID.fullmatch(given):
         return given
     return name
+
+
+def _may_be_edited(head: RequestHead, body: list[bytes]) -> bool:
+    """Whether a body that was not read can still get members of the router's, or needs none: no
+    engine here reads a compressed one."""
+    encoding = head.content_encoding
+    is_plain = encoding is None or encoding == b"identity"
+    return not is_plain or append(body, _MEMBER) is not None
 
 
 def _load(replica: Replica) -> tuple[int, int]:

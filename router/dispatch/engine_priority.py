@@ -10,9 +10,9 @@ The number is `engine_numbers`'. It is written
 A client's own `priority` never passes: it is replaced where the dialect has the field, and removed
 elsewhere. The router appends members, which costs a few bytes. Only a body that contains
 `priority` is written anew from its raw top-level members, so that no duplicate remains; from a
-large body the member is cut. A body too large to decode gets an appended member: of duplicates, the
-last counts. Where no number is due, this member has the value that the engine takes for an absent
-one (`absent`). A compressed body stays as it is; no engine here reads one.
+large body the member is cut. A body too large to be edited gets an appended member: of duplicates,
+the last counts. Where no number is due, this member has the value that the engine takes for an
+absent one (`absent`). A compressed body stays as it is; no engine here reads one.
 
 An engine that rejects the field is recognised by its words (`refuses`) and asked again without. If
 that succeeds, the replica gets no more numbers. If it fails, something else was wrong: a client can
@@ -34,7 +34,7 @@ from router.dispatch.engine_numbers import number_for
 from router.fleet.dialects import NONE, UNKNOWN, spoken
 from router.fleet.replica import Replica
 from router.intake.body import EACH_UP_TO
-from router.intake.members import MemberScan
+from router.intake.members import MemberScan, Place
 
 _CHAT: Final = (b"/v1/chat/completions", b"/v1/completions")
 # The paths whose bodies have the field.
@@ -149,35 +149,41 @@ def absent(replica: Replica) -> bytes:
     return _ABSENT.get(spoken(replica), b'"priority":null')
 
 
-_PRIORITY: Final = frozenset({"priority"})
+_NAME: Final = "priority"
+_PRIORITY: Final = frozenset({_NAME})
 _SPACE: Final = b" \t\r\n"
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def without(body: list[bytes]) -> list[bytes] | None:
+def without(body: list[bytes], places: list[Place] | None = None) -> list[bytes] | None:
     """The body less its `priority`, every other member as its client wrote it; of members with one
-    name the last stays, which is the one that counts. None: it cannot be read."""
+    name the last stays, which is the one that counts. None: it cannot be read.
+
+    `places`: those of the body's members, `priority` among them, if a scan has found them already.
+    """
     whole = body[0] if len(body) == 1 else b"".join(body)
+    if places is not None:
+        return _cut(whole, places)
     if len(whole) > EACH_UP_TO:
-        return _cut(whole)
+        scan = MemberScan(_PRIORITY)
+        scan.feed(whole)
+        return _cut(whole, scan.places) if scan.is_whole else None
     try:
         members = _members(whole)
     except NOT_JSON:
         return None
-    members.pop("priority", None)
+    members.pop(_NAME, None)
     return [_encode(members)]
 
 
-def _cut(body: bytes) -> list[bytes] | None:
+def _cut(body: bytes, places: list[Place]) -> list[bytes]:
     """A large body less its `priority` members; every other byte is the client's."""
-    scan = MemberScan(_PRIORITY)
-    scan.feed(body)
-    if not scan.is_whole:
-        return None
     kept: list[bytes] = []
     at = 0
-    for place in scan.places:
+    for place in places:
+        if place.name != _NAME:
+            continue
         kept.append(body[at : place.start])
         at = place.end
         if body[at : at + 1] == b",":

@@ -23,9 +23,9 @@ from router.dispatch.engine_priority import (
 )
 from router.dispatch.leg import Leg
 from router.dispatch.upstream_head import attempt_head
-from router.dispatch.usage_ask import MEMBERS, PATHS, replaced
+from router.dispatch.usage_ask import MEMBERS, PATHS, member, replaced
 from router.fleet.dialects import NONE
-from router.intake.body import SCAN_ABOVE
+from router.intake.body import DECODE_UP_TO, SCAN_ABOVE, places_of
 from router.observe.events import log_event
 from router.wire.replica import ReplicaConnection
 
@@ -45,21 +45,23 @@ def send(exchange: Exchange, leg: Leg, conn: ReplicaConnection) -> None:
     members = told.member
     if exchange.has_priority:
         if exchange.body_bytes <= SCAN_ABOVE:
-            edited = without(edited or client_body) or edited
+            edited = _without_priority(exchange, edited) or edited
         elif not members:
-            members = absent(replica)  # too large to write anew; of two members the last counts
-    asks = False
+            members = absent(replica)  # too large to be edited; of two members the last counts
+    asks = False  # by what is replaced in the body ...
+    appends_question = b""  # ... or by a member behind it
     if _may_ask_for_usage(exchange):
         asked = exchange.stream_options
         if asked is None:
-            member = MEMBERS.get(replica.engine or "")
-            if member is not None:
-                asks = True
-                members = _also(members, member)
+            appends_question = MEMBERS.get(replica.engine or "", b"")
+        elif exchange.body_bytes > DECODE_UP_TO:
+            appends_question = member(asked, replica.engine)
         else:
             asking = replaced(edited or client_body, asked, replica.engine)
             asks = asking is not None
             edited = asking or edited
+        if appends_question:
+            members = _also(members, appends_question)
     rid = b""
     if exchange.aborter is not None and exchange.aborter.aborts(replica):
         rid = b"%b-%02d" % (exchange.name, leg.attempt.index)
@@ -76,9 +78,9 @@ def send(exchange: Exchange, leg: Leg, conn: ReplicaConnection) -> None:
         appended = append(edited or client_body, members)
         if appended is None:  # it is no JSON object: nothing of ours goes with it
             rid = b""
-            asks = asks and exchange.stream_options is not None
         else:
             edited = appended
+            asks = asks or bool(appends_question)
     body = client_body
     if told.header:
         leg.attempt.told = told.number
@@ -106,15 +108,22 @@ def send(exchange: Exchange, leg: Leg, conn: ReplicaConnection) -> None:
     conn.send(leg, head, body, for_head=exchange.no_body)
 
 
-def _also(members: bytes, member: bytes) -> bytes:
-    return b"%b,%b" % (members, member) if members else member
+def _also(members: bytes, another: bytes) -> bytes:
+    return b"%b,%b" % (members, another) if members else another
+
+
+def _without_priority(exchange: Exchange, edited: list[bytes] | None) -> list[bytes] | None:
+    """The body less its `priority`; None: it cannot be read. `edited`: a continuation's body."""
+    if edited is not None:
+        return without(edited)
+    return without(exchange.body or [], places_of(exchange.head.watch, exchange.body_bytes))
 
 
 def _tell_priority(exchange: Exchange, leg: Leg) -> Told:
     """What the replica is told of the request's urgency."""
     replica = leg.replica
     dialect = NONE if exchange.race.untold is replica else dialect_of(replica)
-    must = exchange.body_bytes > SCAN_ABOVE  # not decoded: it may say something itself
+    must = exchange.body_bytes > SCAN_ABOVE  # not edited: it may say something itself
     told = tell(
         dialect,
         keeps_numbers(replica),
@@ -142,5 +151,5 @@ def _may_ask_for_usage(exchange: Exchange) -> bool:
         bool(exchange.fields.stream)
         and exchange.asks_for_usage
         and exchange.path in PATHS
-        and exchange.body_bytes <= SCAN_ABOVE  # decoded: the client does not ask already
+        and exchange.body_bytes <= SCAN_ABOVE  # it is known whether the client asks already
     )

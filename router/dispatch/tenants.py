@@ -247,7 +247,16 @@ class Tenants:
             counts_tokens = is_inference and key.tokens_per_minute is not None
             limits_it = counts_tokens or key.models is not None
         if limits_it:
-            raise _unread(fields.why)
+            raise _unread("keys demand", fields.why)
+
+    def check_unreadable(self, key: Key | None, fields: Unread, pool: str) -> None:
+        """Raises RouterError (UNREAD_BODY) where a ceiling applies to a body that was not read and
+        cannot be edited: the engine could read a priority from it that the router cannot replace.
+
+        `pool`: the dialect of the engines for its model.
+        """
+        if self.judge.ceiling_of(key) != CRITICAL and pool != NONE:
+            raise _unread("the priority ceiling demands", fields.why)
 
     def check_unedited(
         self, key: Key | None, fields: Fields, content_type: bytes | None, pool: str
@@ -264,7 +273,7 @@ class Tenants:
             check_no_priority(fields)
         elif self.has_keys and (content_type is None or b"json" in content_type.lower()):
             # Engines also read UTF-16, and numbers that are no JSON.
-            raise _unread(fields.why)
+            raise _unread("keys demand", fields.why)
 
     def enter(
         self,
@@ -303,8 +312,8 @@ class Tenants:
         return entry
 
 
-def _unread(why: str) -> RouterError:
-    return RouterError(Reason.UNREAD_BODY, f"the body cannot be judged, as keys demand: {why}")
+def _unread(limit: str, why: str) -> RouterError:
+    return RouterError(Reason.UNREAD_BODY, f"the body cannot be judged, as {limit}: {why}")
 
 
 def _granted(

@@ -71,6 +71,15 @@ def replaced(body: list[bytes], asked: bytes, engine: str | None) -> list[bytes]
     return None if options is None else _replace(b"".join(body), asked, options)
 
 
+def member(asked: bytes, engine: str | None) -> bytes:
+    """The member that makes a body with the `stream_options` `asked` ask `engine` for its usage, if
+    it is appended: of two members with one name, the last counts. For bodies that are too large to
+    be decoded, and so for `replaced`. b"": the body stays as it is, for the same reasons."""
+    dialect = DIALECTS.get(engine or "")
+    options = None if dialect is None else _merge(asked, dialect)
+    return b"" if options is None else b'"stream_options":' + options
+
+
 def _merge(asked: bytes, dialect: Dialect) -> bytes | None:
     """The client's own options and the question; None if it asks already or is not understood."""
     if asked == b"null":

@@ -35,6 +35,7 @@ from router.fleet.engines.vllm import read_load_header
 from router.fleet.health import BLAMED, RACES, SILENT
 from router.fleet.knowledge import Knowledge
 from router.fleet.listed import ANY, served, told
+from router.fleet.model_list import ModelList
 from router.fleet.model_pools import ModelPools
 from router.fleet.owners import Owners
 from router.fleet.replica import UNLIMITED, Replica
@@ -87,6 +88,8 @@ class Fleet:
         # Fit and passed over, for when everybody else was tried; None: of the whole fleet.
         self._passed_over: dict[str | None, tuple[Replica, ...]] = {}
         self._known_models: dict[str, None] = {}
+        self._model_list: ModelList | None = None  # None: it has changed, or nobody has asked
+        self._listing: dict[Replica, frozenset[str] | None] = {}  # the replicas that it is made of
         self._absent_models = Absences()
         self._absent_replicas = Absences()
         self._absent_since = clock()  # when the fleet became empty last: here, or in `rebuild`
@@ -272,8 +275,14 @@ class Fleet:
     def known_models(self) -> dict[str, None]:
         return self._known_models
 
-    def model_objects(self) -> list[dict[str, Any]]:
-        """Entries for /v1/models: of each model the one its first ready replica shows."""
+    def model_list(self) -> ModelList:
+        """The answer to /v1/models: of each model the entry that its first ready replica shows."""
+        models = self._model_list
+        if models is None:
+            self._model_list = models = ModelList(self._model_objects())
+        return models
+
+    def _model_objects(self) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
         for replica in self.ready_ids.values():
             for name, entry in replica.objects.items():
@@ -282,7 +291,7 @@ class Fleet:
                 found.setdefault(
                     name, {"id": name, "object": "model", "created": 0, "owned_by": "hedgerow"}
                 )
-        return list(found.values())
+        return found
 
     # -- what comes back ----------------------------------------------------------------------
 
@@ -459,7 +468,10 @@ class Fleet:
         replica.adapters = adapters(objects)
         models = served(replica.config, replica.listed)
         assert models is not None, "it lists them"
-        replica.objects = {name: entry for name, entry in objects.items() if name in models}
+        shown = {name: entry for name, entry in objects.items() if name in models}
+        if shown != replica.objects:
+            replica.objects = shown
+            self._model_list = None
         self._noticed(replica)
         models = self._pools.same(models)
         if models != replica.models:
@@ -613,6 +625,10 @@ class Fleet:
         if not ready and self.ready_ids:
             self._absent_since = now
         self.ready_ids = {r.id: r for r in ready}
+        listing = {r: r.models for r in ready}
+        if listing != self._listing:
+            self._listing = listing
+            self._model_list = None
         self.ready = tuple(_preferred(ready, now))
         if len(self.ready) < len(ready):
             self._passed_over[None] = _without(ready, self.ready)

@@ -10,7 +10,8 @@
 - `priority` on a path that the router does not know is neither replaced nor removed.
 
 A member is refused only where a limit applies to it: adapters for a key with a list of models,
-priorities for a request with a ceiling. Must never: change a body, or keep a view into it.
+priorities for a request with a ceiling. There a member that is too long to be decoded at once is
+refused as well. Must never: change a body, or keep a view into it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import msgspec
 
 from router.core.errors import Reason, RouterError
 from router.core.unreadable import NOT_JSON
-from router.intake.fields import Fields, Parameters, is_given, value_of
+from router.intake.fields import NULL, Fields, Parameters, value_of
 
 _decode: Final = msgspec.json.Decoder(Parameters).decode
 
@@ -40,6 +41,8 @@ _OF_TGI: Final = frozenset({_GENERATE, b"/generate_stream", b"/invocations"})
 _NATIVE: Final = _OF_TGI | _EMBEDS | {_VERTEX}
 _OBJECT: Final = b"{"
 _NO_NUMBERS: Final = (b"{", b"[")
+_VALUE_BYTES: Final = 256 * 1024  # of a value that is decoded: about 20 ms, if it is a list
+_OBJECT_BYTES: Final = 1024 * 1024  # of an object that is looked through: about 14 ms
 
 
 def check_adapters(fields: Fields, models: frozenset[str]) -> None:
@@ -128,10 +131,14 @@ def check_no_priority(fields: Fields) -> None:
 
 
 def _parameters(fields: Fields) -> Parameters | None:
-    """The body's `parameters`; None: there is no such object. Raises RouterError (BAD_JSON)."""
+    """The body's `parameters`; None: there is no such object.
+
+    Raises RouterError (BAD_JSON, UNREAD_BODY).
+    """
     raw = fields.parameters
     if raw is None or bytes(memoryview(raw)[:1]) != _OBJECT:
         return None
+    _check_length("parameters", raw, _OBJECT_BYTES)
     try:
         return _decode(raw)
     except NOT_JSON as err:
@@ -140,8 +147,9 @@ def _parameters(fields: Fields) -> Parameters | None:
 
 def _check_adapter(name: str, raw: msgspec.Raw | None, models: frozenset[str]) -> None:
     """`raw`: a name, or a list with one for each prompt; null is the base model."""
-    if not is_given(raw):
+    if raw is None or raw == NULL:
         return
+    _check_length(name, raw, _VALUE_BYTES)
     value = value_of(raw)
     names = value if isinstance(value, list) else [value]
     for adapter in names:
@@ -151,7 +159,7 @@ def _check_adapter(name: str, raw: msgspec.Raw | None, models: frozenset[str]) -
 
 
 def _check_no_adapter(name: str, raw: msgspec.Raw | None) -> None:
-    if is_given(raw):
+    if raw is not None and raw != NULL:
         words = (
             f"this key is for some models only, and `{name}` does not name them: leave it out, and "
             "name one of the key's models in `model`"
@@ -160,7 +168,10 @@ def _check_no_adapter(name: str, raw: msgspec.Raw | None) -> None:
 
 
 def _check_no_number(name: str, raw: msgspec.Raw | None) -> None:
-    if raw is None or not _may_be_number(raw):
+    if raw is None or bytes(memoryview(raw)[:1]) in _NO_NUMBERS:
+        return
+    _check_length(name, raw, _VALUE_BYTES)
+    if not _may_be_number(raw):
         return
     words = (
         f"`{name}` cannot be held to the priority ceiling on this path: "
@@ -169,10 +180,14 @@ def _check_no_number(name: str, raw: msgspec.Raw | None) -> None:
     raise RouterError(Reason.BAD_PRIORITY, words, param=name)
 
 
+def _check_length(name: str, raw: msgspec.Raw, most: int) -> None:
+    if len(raw) > most:
+        words = f"`{name}` is over {most} bytes, which is too long to be judged"
+        raise RouterError(Reason.UNREAD_BODY, words, param=name)
+
+
 def _may_be_number(raw: msgspec.Raw) -> bool:
     """Whether pydantic could make a number of a value, as the engines let it do with texts."""
-    if bytes(memoryview(raw)[:1]) in _NO_NUMBERS:
-        return False
     value = value_of(raw)
     if isinstance(value, str):
         try:

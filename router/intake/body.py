@@ -5,10 +5,16 @@ are no JSON where JSON is due, and a `model` that is no usable name. A field of 
 "unknown" to us and the engine's to refuse. What could not be read at all is `Unread`: it passes,
 but not by a limit that depends on what it says.
 
-Bodies above `SCAN_ABOVE` are not decoded at once: their members are found while they come in
-(`members`), and their prompts are not read. Of smaller bodies one decoder reads the wanted members.
-Where it cannot (a field of an odd type, half a surrogate pair), all members are looked at one by
-one: this costs 80 ns and 20 bytes of memory per byte, so above `EACH_UP_TO` they are scanned.
+How a JSON body is read depends on its size, because no body may hold the event loop for long:
+
+- Up to `DECODE_UP_TO`, one decoder reads the wanted members. Where it cannot (a field of an odd
+  type, half a surrogate pair), all members are looked at one by one. This costs 80 ns and 20 bytes
+  of memory per byte, so above `EACH_UP_TO` the members are scanned instead.
+- Above `DECODE_UP_TO`, the members are found while the body comes in (`members`). The engine judges
+  what is inside a value.
+- Above `SCAN_ABOVE`, nothing else is done: prompts are not read, and the body is not edited.
+
+Forms of any size are scanned while they come in (`forms`).
 """
 
 from __future__ import annotations
@@ -21,11 +27,12 @@ import msgspec
 from router.core.errors import Reason, RouterError
 from router.core.unreadable import NOT_JSON
 from router.intake.fields import Fields, Unread, value_of
-from router.intake.forms import read_form
-from router.intake.members import LargeBody, MemberScan
+from router.intake.forms import FormScan, read_form
+from router.intake.members import LargeBody, MemberScan, Place
 from router.intake.routes import ANY, MULTIPART, Route
 
 SCAN_ABOVE: Final = 8 * 1024 * 1024
+DECODE_UP_TO: Final = 1024 * 1024  # bytes; a dense body of this size takes about 14 ms
 EACH_UP_TO: Final = 512 * 1024  # bytes of a body whose members may all be decoded: about 40 ms
 MAX_MODEL: Final = 256  # characters; OpenAI's and the hub's names are far shorter
 
@@ -60,10 +67,10 @@ def read_fields(
     size: int,
     content_type: bytes | None,
     content_encoding: bytes | None,
-    large: LargeBody | None = None,
+    large: LargeBody | FormScan | None = None,
 ) -> Fields:
     """The fields of a request body given in pieces of `size` bytes together; `large`: what was
-    seen of it while it came.
+    seen of it while it came, if it was watched.
 
     Raises RouterError (BAD_JSON, BAD_MULTIPART, BAD_MODEL).
     """
@@ -80,14 +87,22 @@ def read_fields(
 
 def may_be_large(size: int | None) -> bool:
     """Whether a body is to be watched while it comes. `size`: its bytes; None: not known."""
-    return size is None or size > SCAN_ABOVE
+    return size is None or size > DECODE_UP_TO
 
 
-def watch(route: Route, size: int | None, content_type: bytes | None) -> LargeBody | None:
-    """What is to be fed with a body that may be large, as it comes; None: it is no JSON."""
-    if route.body == MULTIPART or is_form(content_type):
-        return None
-    return LargeBody(_WANTED_MEMBERS, is_large=size is not None)
+def watch(route: Route, size: int | None, content_type: bytes | None) -> LargeBody | FormScan:
+    """What is to be fed with a body that may be large, as it comes."""
+    if _has_form(route, content_type):
+        return FormScan(content_type or b"", _WANTED)
+    return LargeBody(_ALL_MEMBERS, is_large=size is not None)
+
+
+def places_of(large: object, size: int) -> list[Place] | None:
+    """Where the wanted members of a body of `size` bytes stand; None: it was not scanned. `large`:
+    what `watch` gave, if it was watched."""
+    if isinstance(large, LargeBody) and size > DECODE_UP_TO and large.scan.is_whole:
+        return large.scan.places
+    return None
 
 
 def _read(
@@ -95,12 +110,15 @@ def _read(
     body: list[bytes],
     size: int,
     content_type: bytes | None,
-    large: LargeBody | None,
+    large: LargeBody | FormScan | None,
 ) -> Fields:
-    if route.body == MULTIPART or (route.body == ANY and is_form(content_type)):
-        fields = _from_form(b"".join(body), content_type)
-    elif size > SCAN_ABOVE:
-        fields = _from_members(large)
+    if _has_form(route, content_type):
+        if isinstance(large, FormScan):
+            fields = _from_form(large.fields())
+        else:
+            fields = _from_form(read_form(body, content_type or b"", _WANTED))
+    elif size > DECODE_UP_TO:
+        fields = _from_scanned(body, size, large)
     elif not size:
         raise RouterError(Reason.BAD_JSON, "the body is empty; a JSON object is due")
     else:
@@ -116,6 +134,11 @@ def _read(
 
 def is_form(content_type: bytes | None) -> bool:
     return content_type is not None and content_type[:9].lower() == b"multipart"
+
+
+def _has_form(route: Route, content_type: bytes | None) -> bool:
+    """Whether the body is read as a form."""
+    return route.body == MULTIPART or (route.body == ANY and is_form(content_type))
 
 
 def _from_json(raw: bytes) -> Fields:
@@ -142,13 +165,13 @@ def _from_large_json(raw: bytes) -> Fields:
     try:
         fields = _decode(raw)
     except msgspec.ValidationError:
-        return _scanned(raw)
+        return _scanned(raw, _scan([raw], _ALL_MEMBERS))
     except NOT_JSON as err:
         if _SURROGATE.search(raw) is None:
             raise _bad_json(err) from None
-        return _scanned(raw)
+        return _scanned(raw, _scan([raw], _ALL_MEMBERS))
     if fields.priority is not None:
-        _scan(raw, _PRIORITY)  # refused, if it cannot be taken out
+        _whole(_scan([raw], _PRIORITY))  # refused, if it cannot be taken out
     return fields
 
 
@@ -184,29 +207,35 @@ def _tolerant(raw: bytes) -> Fields:
     return fields
 
 
-def _scanned(raw: bytes) -> Fields:
-    """The fields of a large body that the decoder does not take. The engine judges what the scan
-    does not look at."""
-    scan = _scan(raw, _ALL_MEMBERS)
+def _scanned(raw: bytes, scan: MemberScan) -> Fields:
+    """The fields of a large body as a scan for all members has found them. The engine judges what
+    the scan does not look at."""
+    _whole(scan)
     for name in _RAW_MEMBERS:
         scan.members.pop(name, None)
         scan.long.pop(name, None)
     fields = _from_scan(scan)
-    for place in scan.places:
-        name = place.name
-        if name in _RAW_MEMBERS:
+    last = {place.name: place for place in scan.places}
+    for name in _RAW_MEMBERS:
+        place = last.get(name)
+        if place is not None:
             value = raw[place.value : place.end].strip(b" \t\r\n")
             is_odd = name in _PROMPTS and value[:1] not in _OPENINGS
             setattr(fields, name, None if is_odd else msgspec.Raw(value))
     return fields
 
 
-def _scan(raw: bytes, wanted: frozenset[str]) -> MemberScan:
+def _scan(pieces: list[bytes], wanted: frozenset[str]) -> MemberScan:
     scan = MemberScan(wanted)
-    scan.feed(raw)
+    for piece in pieces:
+        scan.feed(piece)
+    return scan
+
+
+def _whole(scan: MemberScan) -> None:
+    """Raises RouterError (BAD_JSON) where the scan did not find one object."""
     if not scan.is_whole:
         raise RouterError(Reason.BAD_JSON, f"the body cannot be read: {scan.problem}")
-    return scan
 
 
 def _long_model() -> RouterError:
@@ -220,18 +249,23 @@ def _bad_json(err: Exception) -> RouterError:
 
 # -- bodies too large to decode at once ---------------------------------------------------------
 
-_WANTED_MEMBERS: Final = frozenset(
-    {"model", "stream", "previous_response_id", *_COUNTS, *_RAWS}  # no prompts
-)
 _RAW_MEMBERS: Final = frozenset({*_PROMPTS, *_RAWS})
-_ALL_MEMBERS: Final = _WANTED_MEMBERS | _RAW_MEMBERS
+_ALL_MEMBERS: Final = frozenset(
+    {"model", "stream", "previous_response_id", *_COUNTS, *_RAW_MEMBERS}
+)
 _PRIORITY: Final = frozenset({"priority"})
 
 
-def _from_members(large: LargeBody | None) -> Fields:
-    if large is None:
-        return Unread(why="it is not one JSON object")
-    return _from_scan(large.scan) if large.scan.is_whole else Unread(why=large.scan.problem)
+def _from_scanned(body: list[bytes], size: int, large: LargeBody | FormScan | None) -> Fields:
+    scan = large.scan if isinstance(large, LargeBody) else _scan(body, _ALL_MEMBERS)
+    if size <= SCAN_ABOVE:
+        return _scanned(b"".join(body), scan)
+    if not scan.is_whole:
+        return Unread(why=scan.problem)
+    for name in _PROMPTS:
+        scan.members.pop(name, None)
+        scan.long.pop(name, None)
+    return _from_scan(scan)
 
 
 def _from_scan(scan: MemberScan) -> Fields:
@@ -248,9 +282,8 @@ def _from_scan(scan: MemberScan) -> Fields:
 _WANTED: Final = frozenset({b"model", b"stream", b"priority", b"lora", b"lora_path"})
 
 
-def _from_form(body: bytes, content_type: bytes | None) -> Fields:
+def _from_form(found: dict[bytes, bytes]) -> Fields:
     """The fields of a form that a form can have; a text stands for any other value."""
-    found = read_form(body, content_type or b"", _WANTED)
     fields = Fields(
         priority=_text(found.get(b"priority")),
         lora=_text(found.get(b"lora")),

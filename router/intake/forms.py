@@ -1,10 +1,11 @@
 """The text fields of a form (RFC 7578): audio routes name their model in one.
 
-Each byte is looked at a fixed number of times, whatever the form holds: the parts are found with
-`bytes.find`, heads are cut at their delimiters, and the number and size of what is looked into have
-limits. What engines could read in another way than this file does is refused.
+A form is scanned in pieces, as its bytes come in, so no form holds the event loop for long. Each
+byte is looked at a fixed number of times, whatever the form holds and however it is cut: delimiters
+are found with `bytes.find`, heads are cut at their delimiters, and the number and size of what is
+looked into have limits. What engines could read in another way than this file does is refused.
 
-Must never: search with a pattern that can go back.
+Must never: search with a pattern that can go back, or keep more of a form than its wanted fields.
 """
 
 from __future__ import annotations
@@ -20,39 +21,171 @@ HEAD_BYTES: Final = 8192  # of one part
 VALUE_BYTES: Final = 4096  # of a field that is asked for
 PARAMETERS: Final = 16  # of one head line
 _BOUNDARY_BYTES: Final = 70  # RFC 2046 section 5.1.1
+_BREAK: Final = b"\r\n"
 _END: Final = b"\r\n\r\n"
 _SPACE: Final = b" \t"
 
+# What comes next.
+_TEXT: Final = 0  # the content of a part, or what stands before the first delimiter
+_HEAD: Final = 1  # the rest of a delimiter line, and the head of a part
+_OVER: Final = 2  # nothing that counts: behind the last delimiter, or the form is refused
 
-def read_form(body: bytes, content_type: bytes, wanted: Container[bytes]) -> dict[bytes, bytes]:
-    """The values of the fields in `wanted` that a form in the body has.
+
+def read_form(
+    pieces: list[bytes], content_type: bytes, wanted: Container[bytes]
+) -> dict[bytes, bytes]:
+    """The values of the fields in `wanted` that a form in pieces has.
 
     Raises RouterError (BAD_MULTIPART).
     """
-    mark = b"--" + boundary_of(content_type)
-    fields: dict[bytes, bytes] = {}
-    at = 0 if body.startswith(mark) else _next(body, mark, 0)
-    for _ in range(PARTS):
-        if at < 0:
+    scan = FormScan(content_type, wanted)
+    for piece in pieces:
+        scan.feed(piece)
+    return scan.fields()
+
+
+class FormScan:
+    """Finds the wanted fields of a form whose bytes are fed in order, in pieces of any size.
+
+    A delimiter is a line break, two hyphens and the boundary. The line break that ends a head may
+    begin the next delimiter, and so may the beginning of the form. So each text is taken to begin
+    with a line break, which is no part of a value.
+    """
+
+    __slots__ = (
+        "_delimiter",
+        "_fields",
+        "_head",
+        "_is_wanted",
+        "_name",
+        "_parts",
+        "_problem",
+        "_state",
+        "_tail",
+        "_value",
+        "_wanted",
+    )
+
+    def __init__(self, content_type: bytes, wanted: Container[bytes]) -> None:
+        self._wanted = wanted
+        self._fields: dict[bytes, bytes] = {}
+        self._parts = 0  # that have begun
+        self._head = bytearray()  # from behind the delimiter, as far as it has come
+        self._name = b""  # of the part whose text comes
+        self._is_wanted = False
+        self._value = bytearray()  # the text of a wanted part, from its line break on
+        self._tail = _BREAK  # the end of the text so far, if it is the beginning of a delimiter
+        self._state = _TEXT
+        self._problem = ""  # why the form is refused
+        self._delimiter = b""
+        try:
+            self._delimiter = b"\r\n--" + boundary_of(content_type)
+        except RouterError as err:
+            self._refuse(err.message)
+
+    def feed(self, data: bytes) -> None:
+        at, size = 0, len(data)
+        while at < size and self._state != _OVER:
+            at = self._text(data, at) if self._state == _TEXT else self._in_head(data, at)
+
+    def fields(self) -> dict[bytes, bytes]:
+        """The wanted fields of the form, the whole of which was fed. Raises RouterError
+        (BAD_MULTIPART)."""
+        if self._problem:
+            raise _bad(self._problem)
+        if self._state == _TEXT:
             raise _bad("the multipart body has no end")
-        start = at + len(mark)
-        if body[start : start + 2] == b"--":
-            return fields
-        head_end = body.find(_END, start, start + HEAD_BYTES)
-        if head_end < 0:
-            raise _bad(f"the head of a part has no end within {HEAD_BYTES} bytes")
-        at = _next(body, mark, head_end + 2)
-        name = _name(body[start:head_end])
-        if name not in wanted:
-            continue
-        # A part that is empty may end at the line break that ends its head. Compiled, a slice that
-        # ends before it begins is an error.
-        value = body[head_end + 4 : max(at - 2, head_end + 4)]
-        if len(value) > VALUE_BYTES:
-            raise _bad(f"a field of the form is over {VALUE_BYTES} bytes")
-        if fields.setdefault(name, value) != value:
-            raise _bad("the form has a field twice")
-    raise _bad(f"the form has more than {PARTS} parts")
+        if self._state == _HEAD:
+            raise _bad(_ENDLESS_HEAD)
+        return self._fields
+
+    def _text(self, data: bytes, start: int) -> int:
+        """On through a text, and the delimiter behind it. Returns where to go on."""
+        delimiter, tail, size = self._delimiter, self._tail, len(data)
+        if tail:
+            # Either the delimiter goes on here, or the tail is text: a delimiter has one CR only,
+            # so no other one can begin inside the tail.
+            end = start + len(delimiter) - len(tail)
+            if end > size:
+                end = size
+            tail += data[start:end]
+            if delimiter.startswith(tail):
+                if len(tail) == len(delimiter):
+                    self._ends()
+                else:
+                    self._tail = tail
+                return end
+            self._keep(self._tail, 0, len(self._tail))
+            self._tail = b""
+        found = data.find(delimiter, start)
+        if found >= 0:
+            self._keep(data, start, found)
+            self._ends()
+            return found + len(delimiter)
+        near = size - len(delimiter) + 1
+        end = data.rfind(b"\r", max(start, near))
+        if end < 0 or not delimiter.startswith(data[end:]):
+            end = size
+        self._keep(data, start, end)
+        self._tail = data[end:]
+        return size
+
+    def _keep(self, data: bytes, start: int, end: int) -> None:
+        if not self._is_wanted:
+            return
+        if len(self._value) + end - start > VALUE_BYTES + len(_BREAK):
+            self._refuse(f"a field of the form is over {VALUE_BYTES} bytes")
+        else:
+            self._value += data[start:end]
+
+    def _ends(self) -> None:
+        """A delimiter has come: the text before it is over, and a part begins, or the end."""
+        if self._is_wanted and self._state != _OVER:
+            # A part that is empty may end at the line break that ends its head. Compiled, a slice
+            # that ends before it begins is an error.
+            value = bytes(self._value[2:]) if len(self._value) > 2 else b""
+            if self._fields.setdefault(self._name, value) != value:
+                self._refuse("the form has a field twice")
+        if self._parts == PARTS:
+            self._refuse(f"the form has more than {PARTS} parts")
+        if self._state != _OVER:
+            self._parts += 1
+            self._state = _HEAD
+            self._tail = b""
+
+    def _in_head(self, data: bytes, start: int) -> int:
+        """On through what follows a delimiter. Returns where to go on."""
+        head = self._head
+        before = len(head)
+        head += data[start : start + HEAD_BYTES - before]
+        if head.startswith(b"--"):
+            self._state = _OVER
+            return len(data)
+        # Of an end that began in the pieces before, at most three bytes were there.
+        end = head.find(_END, before - 3 if before > 3 else 0)
+        if end < 0:
+            if len(head) == HEAD_BYTES:
+                self._refuse(_ENDLESS_HEAD)
+            return start + len(head) - before
+        try:
+            self._name = _name(bytes(head[:end]))
+        except RouterError as err:
+            self._refuse(err.message)
+            return len(data)
+        head.clear()
+        self._is_wanted = self._name in self._wanted
+        self._value.clear()
+        self._tail = _BREAK
+        self._state = _TEXT
+        return start + end + len(_END) - before
+
+    def _refuse(self, problem: str) -> None:
+        self._state = _OVER
+        if not self._problem:
+            self._problem = problem
+
+
+_ENDLESS_HEAD: Final = f"the head of a part has no end within {HEAD_BYTES} bytes"
 
 
 def boundary_of(content_type: bytes) -> bytes:
@@ -61,17 +194,13 @@ def boundary_of(content_type: bytes) -> bytes:
     boundary = given.get(b"boundary", b"")
     if not 0 < len(boundary) <= _BOUNDARY_BYTES:
         raise _bad(f"its Content-Type names no boundary of 1 to {_BOUNDARY_BYTES} bytes")
+    if b"\r" in boundary or b"\n" in boundary:
+        raise _bad("the boundary of the form has a line break")
     if any(key.startswith(b"boundary*") for key in given):
         raise _bad("the boundary of the form is encoded or comes in parts")
     if _AMBIGUOUS.search(boundary) is not None:
         raise _bad('the boundary of the form has one of the characters < > " \\')
     return boundary
-
-
-def _next(body: bytes, mark: bytes, start: int) -> int:
-    """Where the next delimiter line begins, behind its line break; below 0: nowhere."""
-    found = body.find(b"\r\n" + mark, start)
-    return found + 2 if found >= 0 else -1
 
 
 def _name(head: bytes) -> bytes:

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from router.config.keys import KeyLine, hash_of, line_of
+from router.fleet.engines.models import MODELS_MOST
+from router.intake.body import DECODE_UP_TO, EACH_UP_TO, SCAN_ABOVE
 from tests.abuse.hostile import Answer, Client
 from tests.abuse.victim import BAD, GOOD, MEMORY, PAIR, Victim, under_attack
 from tests.harness.client import RawClient
@@ -150,6 +152,35 @@ async def dense_bodies_that_are_scanned(victim: Victim) -> None:
     ):
         data = post_json("/v1/chat/completions", b'{"model":"m",' + dense + b"}")
         assert (await ask(victim, data)).status in (200, 400)
+
+
+@recipe()
+async def dense_bodies_up_to_each_limit(victim: Victim) -> None:
+    """Bodies as large as each way of reading them takes, made of what costs a decoder most."""
+    for size in (EACH_UP_TO, DECODE_UP_TO, SCAN_ABOVE // 2, SCAN_ABOVE):
+        for dense in (b"[],", b'"",', b"1,", b'{"":1},'):
+            x = b'"x":[' + dense * ((size - 200) // len(dense)) + b"1]"
+            for members in (
+                b'"stream":true,"stream_options":{"include_usage":false},',
+                b'"priority":1,',
+                b'"max_tokens":1.0,"priority":1,',
+            ):
+                data = post_json("/v1/chat/completions", b'{"model":"m",' + members + x + b"}")
+                assert (await ask(victim, data)).status == 200
+
+
+@recipe(memory=256 * MIB)
+async def large_forms(victim: Victim) -> None:
+    """Sixty MiB of one file, of beginnings of a delimiter, and of carriage returns."""
+    mark = b"b" * 60
+    part = b'--%b\r\nContent-Disposition: form-data; name="%b"\r\n\r\n'
+    for filler in (b"x", b"\r\n--" + b"b" * 59, b"\r", b"\r\n--" + b"b" * 30):
+        body = part % (mark, b"model") + b"m\r\n" + part % (mark, b"file")
+        body += filler * (60 * MIB // len(filler)) + b"\r\n--" + mark + b"--\r\n"
+        kind = "content-type: multipart/form-data; boundary=" + mark.decode()
+        fields = ["host: h", kind, f"content-length: {len(body)}"]
+        data = head("POST /v1/audio/transcriptions HTTP/1.1", fields) + body
+        assert (await ask(victim, data)).status == 200
 
 
 @recipe()
@@ -406,6 +437,22 @@ async def a_model_list_that_is_a_bomb(victim: Victim) -> None:
     await eventually(lambda: asked >= 2, "lists were asked for")
     for replica in victim.pair:
         replica.control.at.clear()
+
+
+@recipe()
+async def a_long_model_list_asked_for_often(victim: Victim) -> None:
+    """Twenty clients, each with a thousand pipelined requests for a list of 4,096 models."""
+    before = victim.hostile.control.models
+    victim.hostile.control.models = tuple(f"{BAD}{n}" for n in range(MODELS_MOST))
+    listed = 0
+    async with asyncio.timeout(10):
+        while listed < MODELS_MOST:
+            await asyncio.sleep(0.05)
+            listed = len((await ask(victim, request("/v1/models"))).json()["data"])
+    data = request("/v1/models") * 1000
+    clients = [Client(data, reads_s=2.0) for _ in range(20)]
+    await asyncio.gather(*(client.act(victim.port) for client in clients))
+    victim.hostile.control.models = before
 
 
 @recipe()

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.dispatch.body_edit import append
-from router.dispatch.usage_ask import DIALECTS, MEMBERS, replaced
+from router.dispatch.usage_ask import DIALECTS, MEMBERS, member, replaced
 
 ENGINES = sorted(DIALECTS)
 ABSENT: Any = "nothing said"
@@ -46,13 +46,21 @@ def inject(pieces: list[bytes], asked: bytes | None, engine: str | None) -> list
     """The two ways of asking: a member more, or another value."""
     if asked is not None:
         return replaced(pieces, asked, engine)
-    member = MEMBERS.get(engine or "")
-    return None if member is None else append(pieces, member)
+    added = MEMBERS.get(engine or "")
+    return None if added is None else append(pieces, added)
 
 
 def injected(options: Any, engine: str) -> dict[str, Any] | None:
     """The decoded body after the injection; None: it stayed as it was."""
     pieces = inject([body(options)], asked(options), engine)
+    given = asked(options)
+    if given is not None:  # a body too large to be decoded gets a member that counts as much
+        added = member(given, engine)
+        assert bool(added) == (pieces is not None)
+        if pieces is not None:
+            large = append([body(options)], added)
+            assert large is not None
+            assert json.loads(b"".join(large)) == json.loads(b"".join(pieces))
     return None if pieces is None else dict(json.loads(b"".join(pieces)))
 
 

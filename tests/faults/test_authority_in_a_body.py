@@ -103,6 +103,27 @@ ADAPTERS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+LONG = [
+    {"lora_path": ["m"] * 100_000},
+    {"lora_path": "m" * 400_000},
+    {"parameters": {"lora_path": "m", "x": [1] * 1_000_000}},
+]
+
+
+@pytest.mark.parametrize("members", LONG, ids=["list", "text", "parameters"])
+def test_what_takes_long_to_judge_is_refused(members: dict[str, Any], tmp_path: Path) -> None:
+    @scenario
+    async def story() -> None:
+        keys = Keys(file=file_of(tmp_path, acme(models=["m", "n"])))
+        async with running(json_ok, replica=LOW, keys=keys) as router:
+            body = {"model": "m", "text": "hi", **members}
+            answer = await router.ask(post_json("/generate", body, BEARER), "POST")
+            assert_error(answer, Reason.UNREAD_BODY, 415)
+            assert posts(router) == []
+
+    story()
+
+
 @pytest.mark.parametrize(("path", "members"), ADAPTERS, ids=range(len(ADAPTERS)))
 def test_an_adapter_that_its_key_may_not_ask_for(
     path: str, members: dict[str, Any], tmp_path: Path

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from router.config.keys import KeyLine, hash_of, line_of
-from router.config.model import Keys
+from router.config.model import Keys, Priority
 from router.core.errors import Reason
 from router.intake.body import SCAN_ABOVE
-from tests.harness.behaviours import echo
+from tests.harness.behaviours import echo, json_ok
 from tests.harness.messages import request
 from tests.harness.running import Router, assert_error, running, scenario
 
@@ -51,6 +51,8 @@ UNREAD = {
     "not one object": (CHAT, chat(model="m", x=LARGE) + chat(model="big"), JSON),
     "UTF-16 on an unknown path": ("/v1/x", chat(model="big").decode().encode("utf-16"), JSON),
     "UTF-32 on an unknown path": ("/v1/x", chat(model="big").decode().encode("utf-32"), JSON),
+    "large UTF-16": (CHAT, chat(model="big", x=LARGE[::2]).decode().encode("utf-16-le"), JSON),
+    "large UTF-32": (CHAT, chat(model="big", x=LARGE[::4]).decode().encode("utf-32-be"), JSON),
     "a byte order mark on an unknown path": ("/v1/x", b"\xef\xbb\xbf" + chat(model="big"), JSON),
     "NaN on an unknown path": ("/v1/x", b'{"model":"big","x":NaN}', JSON),
     "a form with two models": (
@@ -174,3 +176,28 @@ def test_a_header_does_not_name_the_model_of_a_form_or_of_nothing(tmp_path: Path
             assert router.replica.requests == []
 
     story()
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-8-sig"])
+@pytest.mark.parametrize(
+    ("engine", "ceiling", "status"),
+    [("vllm", "normal", 415), ("vllm", "critical", 200), ("llamacpp", "normal", 200)],
+)
+@scenario
+async def test_a_priority_that_only_an_engine_reads_passes_no_ceiling(
+    encoding: str, engine: str, ceiling: Any, status: int
+) -> None:
+    """Python's json reads these encodings. The router cannot edit them, so it cannot replace the
+    priority that they may contain."""
+    width = 4 if "32" in encoding else 2 if "16" in encoding else 1
+    large = LARGE[: SCAN_ABOVE // width]
+    body = chat(model="m", priority=-1_000_000, x=large).decode().encode(encoding)
+    rules = Priority(ceiling=ceiling)
+    async with running(json_ok, replica={"engine": engine}, priority=rules) as router:
+        answer = await router.ask(request(CHAT, JSON, method="POST", body=body), "POST")
+        assert answer.status == status, answer
+        seen = [r for r in router.replica.requests if r.method == "POST"]
+        assert [bytes(r.body) for r in seen] == [body] * (status == 200)
+        if status != 200:
+            assert_error(answer, Reason.UNREAD_BODY, status)
+            assert "ceiling" in answer.error()["message"]

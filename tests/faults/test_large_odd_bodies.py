@@ -7,20 +7,22 @@ import tracemalloc
 
 import pytest
 
+from router.config.model import Prefix
 from router.core.errors import Reason, RouterError
 from router.dispatch.engine_priority import without
 from router.dispatch.usage_ask import replaced
-from router.intake.body import EACH_UP_TO, read_fields
+from router.intake.body import DECODE_UP_TO, EACH_UP_TO, SCAN_ABOVE, read_fields
 from router.intake.fields import Fields
 from router.intake.members import MEMBERS
 from router.intake.prompt import prompt_blocks
 from router.intake.routes import POSTS
-from tests.harness.behaviours import echo
+from tests.harness.behaviours import echo, json_ok
 from tests.harness.messages import post_json
 from tests.harness.running import TOLD_NOTHING, running, scenario
 
 CHAT = "/v1/chat/completions"
 LONG = b'"x": "' + b"x" * EACH_UP_TO + b'"'
+SCANNED = b'"y": [' + b"1," * (DECODE_UP_TO // 2) + b"1]"  # a body with it is not decoded
 MANY = b",".join(b'"%x":1' % n for n in range(EACH_UP_TO // 6))
 
 
@@ -31,9 +33,10 @@ def read(body: bytes) -> Fields:
 @pytest.mark.parametrize(
     "odd", [b'"stream": "yes"', b'"max_tokens": 1.0', b'"user": "\\ud800"', b'"messages": 3']
 )
+@pytest.mark.parametrize("filler", [LONG, SCANNED], ids=["long", "scanned"])
 @scenario
-async def test_it_is_forwarded_untouched(odd: bytes) -> None:
-    body = b'{"model": "m", ' + odd + b', "prompt_cache_key": "\\ud800", ' + LONG + b"}"
+async def test_it_is_forwarded_untouched(odd: bytes, filler: bytes) -> None:
+    body = b'{"model": "m", ' + odd + b', "prompt_cache_key": "\\ud800", ' + filler + b"}"
     async with running(echo, replica=TOLD_NOTHING) as router:
         answer = await router.ask(post_json(CHAT, body))
         assert answer.status == 200, answer
@@ -48,7 +51,10 @@ async def test_it_is_forwarded_untouched(odd: bytes) -> None:
         b'"model": "m", ' + LONG + b' , "priority" : -5 ',
         b'"model": "m", "priority": 3, ' + LONG + b', "priority": 4, "\\u0070riority": 5',
         b'"model": "m", "y": {"priority": 1}, ' + LONG + b',"priority":"low"\n',
+        b'"priority": 2, "model": "m", ' + LONG + b', "priority": -9, ' + SCANNED,
+        b'"model": "m", ' + SCANNED + b"," + LONG + b', "priority": -9 , "priority" : -5 ',
     ],
+    ids=range(6),
 )
 @scenario
 async def test_its_priority_does_not_pass(members: bytes) -> None:
@@ -120,3 +126,18 @@ def test_it_costs_no_more_memory_than_a_few_copies(body: bytes) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 4 * len(body)
+
+
+@pytest.mark.parametrize("size", [10, EACH_UP_TO, DECODE_UP_TO, SCAN_ABOVE - 30_000])
+@scenario
+async def test_a_prompt_of_any_size_is_known_again(size: int) -> None:
+    """A body that is scanned has the blocks that it would have if it were decoded."""
+    shared = "x" * 20_000
+    async with running(json_ok, replica=TOLD_NOTHING, prefix=Prefix()) as router:
+        for pad in (10, size):
+            messages = [{"role": "user", "content": shared}]
+            body = json.dumps({"model": "m", "messages": messages, "pad": "y" * pad}).encode()
+            assert (await router.ask(post_json(CHAT, body))).status == 200
+        first, second = await router.log(2)
+        assert first["estimated_tokens"] == second["estimated_tokens"] > 4000
+        assert first["blocks"] == second["blocks"] != ""

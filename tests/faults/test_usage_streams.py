@@ -14,7 +14,7 @@ import pytest
 
 from router.config.model import Usage as UsageSettings
 from router.dispatch.usage import Usage
-from router.intake.body import SCAN_ABOVE
+from router.intake.body import DECODE_UP_TO, SCAN_ABOVE
 from tests.harness.control import anonymous
 from tests.harness.messages import (
     DONE,
@@ -314,6 +314,21 @@ async def test_an_end_without_a_blank_line(last: bytes) -> None:
         answer = await router.ask(chat(stream=True))
         assert answer.complete
         assert answer.body == role() + token("a") + last
+
+
+@pytest.mark.parametrize("options", [ABSENT, None, {"include_usage": False}], ids=range(3))
+@scenario
+async def test_a_body_that_is_only_scanned_is_asked(options: Any) -> None:
+    body = {**asking(options), "pad": "y" * DECODE_UP_TO}
+    async with running(persona("vllm", 100_000), replica=VLLM) as router:
+        found = router.usages()
+        answer = await router.ask(post_json("/v1/chat/completions", body))
+        assert answer.body == b"".join(stream_of("vllm", asking(ABSENT)))
+        assert router.replica.requests[0].json() == {
+            **body,
+            "stream_options": {"include_usage": True},
+        }
+        assert found == [EXACT]
 
 
 @scenario

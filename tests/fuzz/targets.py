@@ -98,7 +98,7 @@ def body(data: bytes) -> None:
                     stories.append((err.reason, err.message))
             assert _plain(stories[0]) == _plain(stories[1]), stories
             watcher = watch(route, None, kind)
-            for piece in pieces if watcher is not None else ():
+            for piece in pieces:
                 watcher.feed(piece)
 
 
@@ -135,15 +135,22 @@ def members(data: bytes) -> None:
 
 @target
 def form(data: bytes) -> None:
-    """A form: its fields, or a refusal."""
+    """A form: its fields, or a refusal; the same, however it is cut."""
     kind, _, content = data.partition(b"\n")
-    try:
-        found = read_form(content, kind, {b"model", b"stream"})
-    except RouterError:
+    told, again = _form([content], kind), _form(cut(b"\x05\x11" + content)[1], kind)
+    assert told == again == _form(cut(b"\0\0" + content)[1], kind), (told, again)
+    if isinstance(told, str):
         return
-    for name, value in found.items():
+    for name, value in told.items():
         assert name in (b"model", b"stream")
         assert value in content
+
+
+def _form(pieces: list[bytes], kind: bytes) -> dict[bytes, bytes] | str:
+    try:
+        return read_form(pieces, kind, {b"model", b"stream"})
+    except RouterError as err:
+        return err.message
 
 
 # -- streams --------------------------------------------------------------------------------------

@@ -11,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.core.errors import Reason, RouterError
-from router.intake.body import MAX_MODEL, SCAN_ABOVE, read_fields, watch
+from router.intake.body import (
+    DECODE_UP_TO,
+    EACH_UP_TO,
+    MAX_MODEL,
+    SCAN_ABOVE,
+    is_form,
+    read_fields,
+    watch,
+)
 from router.intake.fields import MAX_SESSION, Fields, Unread, is_given
 from router.intake.routes import OTHER, POSTS, Route
 
@@ -28,10 +36,13 @@ def read(
     pieces = body if isinstance(body, list) else [body]
     size = sum(map(len, pieces))
     large = watch(route, size, content_type)
-    if large is not None:
-        for piece in pieces:
-            large.feed(piece)
-    return read_fields(route, pieces if size else [], size, content_type, encoding, large)
+    for piece in pieces:
+        large.feed(piece)
+    fields = read_fields(route, pieces if size else [], size, content_type, encoding, large)
+    if size > DECODE_UP_TO or is_form(content_type):
+        # Unwatched, it is read all the same.
+        assert read_fields(route, pieces if size else [], size, content_type, encoding) == fields
+    return fields
 
 
 def is_unread(fields: Fields) -> bool:
@@ -247,7 +258,6 @@ def test_a_large_bodys_long_model() -> None:
 def test_a_body_of_unknown_size_is_looked_at_while_it_comes() -> None:
     pieces = [b'{"model": "m", "x": "', *[b"y" * 1000] * 10_000, b'"}']
     found = watch(CHAT, None, None)
-    assert found is not None
     for piece in pieces:
         found.feed(piece)
     size = sum(map(len, pieces))
@@ -255,13 +265,51 @@ def test_a_body_of_unknown_size_is_looked_at_while_it_comes() -> None:
     assert read_fields(CHAT, pieces, size, None, None, found) == Fields("m")
 
 
-def test_the_limit_of_decoding() -> None:
+@pytest.mark.parametrize("limit", [DECODE_UP_TO, SCAN_ABOVE])
+def test_the_limit_of_decoding(limit: int) -> None:
     head = b'{"x": "'
     tail = b'", "model": "unknown"}'
-    fit = head + b"x" * (SCAN_ABOVE - len(head) - len(tail)) + tail
-    assert len(fit) == SCAN_ABOVE
+    fit = head + b"x" * (limit - len(head) - len(tail)) + tail
+    assert len(fit) == limit
     assert read(fit) == Fields("unknown")
     assert read(fit + b" ") == Fields("unknown")
+
+
+def padded(members: bytes, size: int) -> bytes:
+    return b'{%b, "pad": [%b1]}' % (members, b"1," * (size // 2))
+
+
+@pytest.mark.parametrize("size", [EACH_UP_TO, DECODE_UP_TO, SCAN_ABOVE // 2])
+def test_a_large_body_has_the_fields_of_a_small_one(size: int) -> None:
+    members = (
+        b'"model": "m", "stream": true, "n": 2, "max_tokens": 7, "user": "u", "rid": "r",'
+        b' "messages": [ {"role": "user", "content": "a\\n"} ] , "tools" : ["b"], "priority": 1,'
+        b' "instructions": "i", "stream_options": {"include_usage": false}, "prompt": "last",'
+        b' "parameters": {"priority": 3}, "prompt": "one", "system": 3'
+    )
+    body = padded(members, size)
+    assert size < len(body) < SCAN_ABOVE
+    large, small = read(body), read(b"{%b}" % members)
+    large.system = small.system = None  # of an odd type: a decoder keeps it, a scan does not
+    assert large == small
+    assert raw_of(large, "prompt") == b'"one"'
+
+
+@pytest.mark.parametrize("dense", [b"[],", b'"",', b"1,", b'{"a":1},'])
+def test_the_engine_judges_what_is_inside_a_large_body(dense: bytes) -> None:
+    body = b'{"model": "m", "x": [%b oops]}' % (dense * (DECODE_UP_TO // len(dense)))
+    assert read(body) == Fields("m")
+    assert refusal(body[:-1]) is Reason.BAD_JSON  # it is not one object
+
+
+def test_a_form_is_read_while_it_comes() -> None:
+    pieces = [part("model", b"m") + b"--bnd\r\n\r\n", *[b"\r\nx" * 1000] * 10, b"\r\n--bnd--"]
+    for route in (AUDIO, OTHER):
+        watched = watch(route, None, FORM)
+        for piece in pieces:
+            watched.feed(piece)
+        size = sum(map(len, pieces))
+        assert read_fields(route, [], size, FORM, None, watched) == Fields("m")
 
 
 # -- forms ------------------------------------------------------------------------------------

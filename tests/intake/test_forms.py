@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from itertools import pairwise
 from time import process_time
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from router.core.errors import Reason, RouterError
 from router.intake.forms import HEAD_BYTES, PARAMETERS, PARTS, VALUE_BYTES, parameters, read_form
@@ -18,7 +22,20 @@ def part(disposition: bytes, value: bytes = b"m", more: bytes = b"") -> bytes:
 
 
 def model(*parts: bytes) -> bytes | None:
-    return read_form(b"".join(parts) + b"--bnd--\r\n", TYPE, MODEL).get(b"model")
+    """The model of a form, which is the same however the form is cut."""
+    whole = b"".join(parts) + b"--bnd--\r\n"
+    told = outcome([whole])
+    for size in (1, 2, 3, 7, 100):
+        assert outcome([whole[at : at + size] for at in range(0, len(whole), size)]) == told
+    return read_form([whole], TYPE, MODEL).get(b"model")
+
+
+def outcome(pieces: list[bytes]) -> object:
+    """What a form in pieces is read as: its fields, or why it is refused."""
+    try:
+        return read_form(pieces, TYPE, MODEL)
+    except RouterError as err:
+        return err.reason, err.message
 
 
 @pytest.mark.parametrize(
@@ -89,8 +106,8 @@ def test_a_form_that_does_not_end() -> None:
     whole = part(b"form-data; name=model") + b"--bnd--"
     for size in range(len(whole)):
         with pytest.raises(RouterError):
-            read_form(whole[:size], TYPE, MODEL)
-    assert read_form(whole, TYPE, MODEL) == {b"model": b"m"}
+            read_form([whole[:size]], TYPE, MODEL)
+    assert read_form([whole], TYPE, MODEL) == {b"model": b"m"}
 
 
 @pytest.mark.parametrize(
@@ -111,10 +128,57 @@ def test_a_hostile_mebibyte_costs_no_second(piece: bytes) -> None:
     body = b"--bnd\r\nX: y\r\n\r\n\r\n" + piece * (1024 * 1024 // len(piece))
     began = process_time()
     try:
-        read_form(body, TYPE, MODEL)
+        read_form([body], TYPE, MODEL)
     except RouterError:
         pass
     assert process_time() - began < 0.5
+
+
+PIECES = [
+    *(b"--bnd", b"\r\n", b"\r\n\r\n", b"--", b"-", b"\r", b"\n", b"x", b"bnd", b"b"),
+    b"\r\n--bnd",
+    b"\r\n--bnd--",
+    b"\r\n--bnd\r\n",
+    b"\r\n--bnd\r\nContent-Disposition: form-data; name=model\r\n\r\n",
+    b"--bnd\r\nContent-Disposition: form-data; name=file\r\n\r\n",
+    b"Content-Disposition: form-data; name=model",
+    b"m" * (VALUE_BYTES - 3),
+    b"X: " + b"y" * (HEAD_BYTES - 60),
+]
+FORMS = st.lists(st.sampled_from(PIECES), max_size=14).map(b"".join)
+
+
+@settings(max_examples=500, deadline=None)
+@given(FORMS, st.lists(st.integers(0, 20_000), max_size=12))
+@example(b"--bnd\r\nContent-Disposition: form-data; name=model\r\n\r\n--bnd--", [51, 52, 53, 54])
+@example(b"\r\r\n--bnd\r\n\r\n\r\n--bn\r\n--bnd--", [1, 2, 3, 22, 23, 26])
+def test_every_cut_gives_the_same_result(form: bytes, cuts: list[int]) -> None:
+    ends = [0, *sorted(cut % (len(form) + 1) for cut in cuts), len(form)]
+    told = outcome([form])
+    assert outcome([form[a:b] for a, b in pairwise(ends)]) == told
+    assert outcome([form[at : at + 1] for at in range(len(form))]) == told
+
+
+def test_a_form_is_not_held() -> None:
+    """Only its wanted fields are kept, whatever its size: no copy is made of a whole form."""
+    piece = b"\r\n--bn" * 8000
+    pieces = [part(b"form-data; name=model") + b"--bnd\r\n\r\n", *[piece] * 200, b"\r\n--bnd--"]
+    tracemalloc.start()
+    try:
+        assert read_form(pieces, TYPE, MODEL) == {b"model": b"m"}
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * len(piece)
+
+
+@pytest.mark.parametrize("piece", [b"x", b"\r", b"\r\n--bn", b"\r\n--bnd\r\n\r\n"])
+def test_a_form_in_pieces_costs_what_its_bytes_cost(piece: bytes) -> None:
+    """Two hundred thousand bytes one by one, or as many bytes of head."""
+    for body in (b"--bnd\r\n\r\n" + piece * (200_000 // len(piece)), b"--bnd" + piece * 8000):
+        began = process_time()
+        outcome([body[at : at + 1] for at in range(len(body))])
+        assert process_time() - began < 1.5
 
 
 @pytest.mark.parametrize(
@@ -140,6 +204,8 @@ def test_parameters(value: bytes, given: dict[bytes, bytes]) -> None:
         b'boundary="<bnd>"',
         b'boundary="b\\nd"',
         b'boundary="b\\"nd"',
+        b'boundary="b\rnd"',
+        b'boundary="b\nnd"',
     ],
 )
 def test_a_boundary_that_could_be_read_in_two_ways_is_refused(rest: bytes) -> None:
@@ -148,5 +214,5 @@ def test_a_boundary_that_could_be_read_in_two_ways_is_refused(rest: bytes) -> No
         for mark in (b"bnd", b"c", b"<bnd>", b"b\\nd", b'b"nd')
     )
     with pytest.raises(RouterError) as caught:
-        read_form(body, b"multipart/form-data; " + rest, MODEL)
+        read_form([body], b"multipart/form-data; " + rest, MODEL)
     assert caught.value.reason is Reason.BAD_MULTIPART

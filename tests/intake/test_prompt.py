@@ -342,7 +342,6 @@ def test_bodies_that_were_not_decoded_have_no_prompt() -> None:
     raw = json.dumps(chat(user("x" * SCAN_ABOVE))).encode()
     route = POSTS[PATHS["chat"]]
     large = watch(route, len(raw), None)
-    assert large is not None
     large.feed(raw)
     fields = read_fields(route, [raw], len(raw), None, None, large)
     assert fields.model == "m"

@@ -1,0 +1,48 @@
+"""The answer to /v1/models, encoded once for each change of the list.
+
+A list may have thousands of entries, so that encoding it takes milliseconds. A client may ask for
+it thousands of times over one connection.
+
+Must never: be changed. The fleet makes another one when its list has changed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+_KEPT: Final = 16  # parts of the list that are remembered
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class ModelList:
+    """The models that are served, as JSON."""
+
+    __slots__ = ("_entries", "_parts", "whole")
+
+    def __init__(self, entries: dict[str, dict[str, Any]]) -> None:
+        self._entries = {name: _encode(entry) for name, entry in entries.items()}
+        self._parts: dict[frozenset[str], bytes] = {}  # by the names that a key may see
+        self.whole = _listed(list(self._entries.values()))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def part(self, names: frozenset[str]) -> bytes:
+        """The list less the models outside `names`."""
+        found = self._parts.get(names)
+        if found is None:
+            found = _listed([entry for name, entry in self._entries.items() if name in names])
+            if len(self._parts) == _KEPT:
+                self._parts.clear()
+            self._parts[names] = found
+        return found
+
+    def entry(self, name: str) -> bytes | None:
+        """What is told of one model; None: it is not listed."""
+        return self._entries.get(name)
+
+
+def _listed(entries: list[bytes]) -> bytes:
+    return b'{"object":"list","data":[%b]}' % b",".join(entries)
