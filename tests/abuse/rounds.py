@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.abuse.crowds import CROWDS, Crowd
-from tests.abuse.victim import Victim
+from tests.abuse.hostile import Client
+from tests.abuse.victim import BAD, PAIR, Victim
+from tests.harness.messages import chat
 
 
 async def attack(victim: Victim, crowd: Crowd) -> None:
@@ -17,10 +20,19 @@ async def attack(victim: Victim, crowd: Crowd) -> None:
     for index, answer in enumerate(crowd.answers):
         targets[index % len(targets)].then(answer)
     victim.renew()
+    clients = [*crowd.clients, *plain(len(crowd.answers))]
     async with victim.attacked():
-        await asyncio.gather(*(client.act(victim.port) for client in crowd.clients))
+        await asyncio.gather(*(client.act(victim.port) for client in clients))
+    victim.scripted += len(crowd.answers)
+    victim.met += len(crowd.answers) - sum(len(replica.script) for replica in targets)
     for replica in targets:
         replica.script.clear()
+
+
+def plain(answers: int) -> Iterator[Client]:
+    """Clients that ask as usual, so that the answers are met: many drawn ones are refused."""
+    for index in range(answers):
+        yield Client(chat(model=PAIR if index % 3 else BAD, stream=index % 2 == 0))
 
 
 def run_round(runner: asyncio.Runner, victim: Victim, seed: int, crowds: int) -> None:

@@ -2,8 +2,8 @@
 
 Each round is written to FOLDER as it ends, under the commit that it attacked; a later start goes on
 with the next seed. A round that failed is written with what it found, and the next begins with a
-new router. With a seed only that round runs. FOLDER/report.txt tells all; the exit status is 1 if
-any round failed.
+new router. Routers with the settings of odd and of even seeds take turns. With a seed only that
+round runs. FOLDER/report.txt tells all; the exit status is 1 if any round failed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 import uvloop
 
 from tests.abuse.rounds import run_round
-from tests.abuse.victim import LOOP_S, MEMORY, under_attack
+from tests.abuse.victim import LOOP_S, MEMORY, settings_of, under_attack
 
 CROWDS = 25  # of a round
 ROUNDS = 20  # of one router, so that memory that grows slowly shows
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     until = monotonic() + 60.0 * asked.minutes
     while monotonic() < until:
         first = 1 + max((row["seed"] for row in rows), default=0)
-        for row in rounds_of_one_router(range(first, first + ROUNDS), until):
+        for row in rounds_of_one_router(range(first, first + 2 * ROUNDS, 2), until):
             rows.append(row)
             with file.open("a") as out:
                 out.write(json.dumps(row) + "\n")
@@ -60,14 +60,18 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def rounds_of_one_router(seeds: Sequence[int], until: float) -> list[Row]:
-    """The rounds of these seeds on one router, until the first that fails or the time is over."""
+    """The rounds of these seeds on one router, until the first that fails or the time is over.
+
+    All seeds are even, or all are odd: the router has the settings of one kind.
+    """
     rows: list[Row] = []
     with (
         tempfile.TemporaryDirectory(prefix="hedgerow-soak-") as folder,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
         house = AsyncExitStack()
-        victim = runner.run(house.enter_async_context(under_attack(Path(folder))))
+        extra = settings_of(seeds[0], Path(folder))
+        victim = runner.run(house.enter_async_context(under_attack(Path(folder), extra)))
         try:
             for seed in seeds:
                 began, served, failed = monotonic(), victim.served, ""

@@ -20,6 +20,7 @@ from router.fleet.engines.models import MODELS_MOST
 from router.intake.body import DECODE_UP_TO, EACH_UP_TO, SCAN_ABOVE
 from tests.abuse.hostile import Answer, Client
 from tests.abuse.victim import BAD, GOOD, MEMORY, PAIR, Victim, under_attack
+from tests.faults.metrics import number
 from tests.harness.client import RawClient
 from tests.harness.control import MODELS
 from tests.harness.messages import (
@@ -72,6 +73,23 @@ async def ask(victim: Victim, data: bytes, sizes: tuple[int, ...] = (), turns: i
         return await client.recv_response()
     finally:
         client.close()
+
+
+async def ended(victim: Victim, least: int, *statuses: int, kind: str = "") -> None:
+    """Fails unless so many requests have ended with these statuses, of this kind of route."""
+    ends = await victim.ends()
+    found = sum(
+        count
+        for (route, status), count in ends.items()
+        if int(status) in statuses and kind in ("", route)
+    )
+    assert found >= least, f"the attack was hardly felt: {dict(ends)}"
+
+
+async def came(victim: Victim, least: int) -> None:
+    """Fails unless so many connections of clients were accepted."""
+    accepted = await number(victim.process.admin_port, "hedgerow_client_connections_accepted_total")
+    assert accepted >= least, f"{accepted:.0f} connections were accepted"
 
 
 def form(*parts: bytes, length: int | None = None) -> bytes:
@@ -260,6 +278,7 @@ async def a_replica_that_reads_nothing(victim: Victim) -> None:
     data = post_json("/v1/chat/completions", chat_body(model=PAIR, x="x" * 7 * MIB))
     clients = [Client(data, ends="closes", reads_s=1.5) for _ in range(40)]
     await asyncio.gather(*(client.act(victim.port) for client in clients))
+    await ended(victim, 1, 503, kind="chat")  # beyond what is held at once
 
 
 # -- connections and heads ------------------------------------------------------------------------
@@ -272,6 +291,7 @@ async def heads_that_drip(victim: Victim) -> None:
     data = start + b"x-a: b\r\n" * 2000
     clients = [Client(data, (3, 1), reads_s=0.1) for _ in range(400)]
     await asyncio.gather(*(client.act(victim.port) for client in clients))
+    await came(victim, 400)
 
 
 @recipe()
@@ -311,14 +331,17 @@ async def trailers_without_end(victim: Victim) -> None:
     value = chunk(json.dumps(chat_body()).encode())
     data = head("POST /v1/chat/completions HTTP/1.1", fields) + value + b"0\r\n" + b"a: b\r\n" * MIB
     await Client(data, (1400,), reads_s=1.0).act(victim.port)
+    await ended(victim, 1, 400, 431)
 
 
 @recipe()
 async def a_client_that_asks_and_does_not_read(victim: Victim) -> None:
-    """Fifty connections with 20,000 pipelined requests that the router answers itself."""
-    data = request("/v1/models") * 20_000
-    clients = [Client(data, ends="stops") for _ in range(50)]
+    """Five connections with 1000 pipelined requests that the router answers itself: as many as it
+    keeps during an answer. More are refused at the first."""
+    data = request("/v1/models") * 1000
+    clients = [Client(data, ends="stops") for _ in range(5)]
     await asyncio.gather(*(client.act(victim.port) for client in clients))
+    await ended(victim, 1000, 200, kind="models")
 
 
 @recipe()
@@ -327,6 +350,7 @@ async def connections_opened_and_reset(victim: Victim) -> None:
     for _ in range(20):
         clients = [Client(chat(), ends="resets") for _ in range(100)]
         await asyncio.gather(*(client.act(victim.port) for client in clients))
+    await came(victim, 2000)
 
 
 # -- replicas -------------------------------------------------------------------------------------
@@ -501,6 +525,7 @@ async def a_tenant_that_invents_credentials(victim: Victim) -> None:
         Client(chat(f"authorization: Bearer {n}", model=BAD), reads_s=1.0) for n in range(600)
     ]
     await asyncio.gather(*(client.act(victim.port) for client in clients))
+    await ended(victim, 100, 429, kind="chat")
 
 
 @pytest.mark.parametrize("name", RECIPES)

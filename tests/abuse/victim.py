@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import mmap
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from router.config.keys import KeyLine, hash_of, line_of
 from tests.abuse.watched import PAGE
-from tests.faults.metrics import number
+from tests.faults.metrics import number, scrape
 from tests.faults.test_slow_readers_in_memory import resident_bytes
 from tests.harness.client import RawClient
 from tests.harness.messages import (
@@ -46,6 +47,7 @@ class Victim:
         self.good, self.hostile, *self.pair = replicas
         self.said: deque[str] = deque(maxlen=1000)  # what it wrote on standard error
         self.served = 0  # answers that bystanders got during attacks
+        self.scripted = self.met = 0  # answers that crowds had ready, and that the router met
         self.worst_s = 0.0  # of CPU between two ticks, in any attack so far
         self._page = page
         self._bystander: RawClient | None = None
@@ -82,6 +84,15 @@ class Victim:
             for connection in replica.sessions:
                 connection.fin()
 
+    async def ends(self) -> Counter[tuple[str, str]]:
+        """How many requests have ended, by route kind and status."""
+        found: Counter[tuple[str, str]] = Counter()
+        for (name, labels), value in (await scrape(self.process.admin_port)).items():
+            if name == "hedgerow_requests_total":
+                said = dict(labels)
+                found[said["kind"], said["status"]] += int(value)
+        return found
+
     @asynccontextmanager
     async def attacked(self, memory: int = MEMORY) -> AsyncIterator[None]:
         """The block is an attack: others are served meanwhile, and nothing is left behind it.
@@ -112,6 +123,7 @@ class Victim:
             replica.failures.clear()
         assert not failures, failures
         broken = [line for line in self.said if '"exception":' in line or line[:1] != "{"]
+        self.said.clear()  # the next attack answers for itself
         assert not broken, broken
 
     async def listen(self) -> None:
@@ -182,6 +194,16 @@ async def marked(connection: ReplicaConnection) -> None:
             await connection.send(STREAM)
         else:
             await connection.send(json_response({"choices": [], "user": user}))
+
+
+def settings_of(seed: int, folder: Path) -> str:
+    """What the configuration says for the rounds of this seed. Even: nothing more. Odd: bodies are
+    judged, by a ceiling for all and by a key's models."""
+    if seed % 2 == 0:
+        return ""
+    line = KeyLine(name="a", hash=hash_of(b"a key"), models=(BAD,), ceiling="low")
+    (folder / "keys.jsonl").write_text(line_of(line) + "\n")
+    return f"priority: {{ceiling: normal}}\nkeys: {{file: '{folder}/keys.jsonl'}}\n"
 
 
 @asynccontextmanager

@@ -74,17 +74,20 @@ def test_engines_control_endpoints_are_closed(client: httpx.Client) -> None:
 def test_a_cancelled_stream_frees_the_engine(served: Served) -> None:
     async def main() -> None:
         async with httpx.AsyncClient(base_url=served.url, timeout=20, trust_env=False) as client:
+            admin = f"http://127.0.0.1:{served.admin_port}/replicas"
+
+            async def inflight() -> int:
+                replicas = (await client.get(admin)).json()
+                listed = replicas if isinstance(replicas, list) else replicas["replicas"]
+                return sum(replica["inflight"] for replica in listed)
+
             long = {**CHAT, "stream": True, "max_tokens": 2000}
             async with client.stream("POST", "/v1/chat/completions", json=long) as answer:
                 async for _ in answer.aiter_lines():
                     break
-            admin = f"http://127.0.0.1:{served.admin_port}/replicas"
+                assert await inflight() == 1
             async with asyncio.timeout(10):
-                while True:
-                    replicas = (await client.get(admin)).json()
-                    listed = replicas if isinstance(replicas, list) else replicas["replicas"]
-                    if not sum(replica["inflight"] for replica in listed):
-                        return
+                while await inflight():
                     await asyncio.sleep(0.02)
 
     asyncio.run(main())

@@ -139,10 +139,8 @@ MEMBERS = st.dictionaries(
 def test_any_object(members: dict[str, Any], cut: int, ascii_only: bool) -> None:
     text = json.dumps(members, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
     changed = write([text[:cut], text[cut:]], b'"priority":7', "priority" in members)
-    if changed is None:
-        assert any(0xD800 <= ord(c) < 0xE000 for c in text.decode("utf-8", "surrogatepass"))
-    else:
-        assert json.loads(joined(changed)) == {**members, "priority": 7}
+    assert changed is not None
+    assert json.loads(joined(changed)) == {**members, "priority": 7}
 
 
 # Whose dialect.

@@ -484,10 +484,24 @@ def test_an_answer_in_pieces(sizes: list[int]) -> None:
 @settings(deadline=None, max_examples=300)
 @given(st.binary(max_size=80), st.sampled_from([b"", b'"usage":{', b'{"usage": {"prompt_tokens":']))
 def test_nothing_is_raised(data: bytes, before: bytes) -> None:
-    for found in (usage_of(before + data), usage_of(data + before)):
-        if found is not None:
-            told = found.prompt_tokens, found.output_tokens, found.cached_tokens
-            assert all(n is None or n >= 0 for n in told)
+    usage_of(before + data)
+    usage_of(data + before)
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.sampled_from(["prompt_tokens", "completion_tokens", "input_tokens", "eval_count"]),
+    st.one_of(st.integers(-(10**20), 10**20), st.floats(), st.text(max_size=3), st.none()),
+    st.booleans(),
+)
+def test_a_count_is_never_negative(name: str, value: object, is_usage: bool) -> None:
+    counts = {"prompt_tokens": 1, name: value} if is_usage else {name: value}
+    answer = {"usage": counts} if is_usage else counts
+    found = usage_of(json.dumps(answer).encode())
+    if isinstance(value, int) and 0 <= value < 10**14:
+        assert found is not None
+    for count in () if found is None else (found.prompt_tokens, found.output_tokens):
+        assert count is None or count >= 0
 
 
 @pytest.mark.parametrize("takes_out", [False, True])

@@ -48,15 +48,13 @@ async def test_they_are_forwarded_untouched(name: str, path: str) -> None:
 @pytest.mark.parametrize("value", [b"NaN", b"Infinity", b"-Infinity", b"01", b"+1", b".5", b"1."])
 @scenario
 async def test_numbers_that_are_no_json(value: bytes) -> None:
-    """Some engines read NaN: passed on untouched or refused, but never a 500."""
+    """Some engines read NaN; the router refuses it, as it cannot read the body."""
     body = b'{"model": "m", "temperature": ' + value + b"}"
     async with running(echo, replica=TOLD_NOTHING) as router:
         answer = await router.ask(post_json("/v1/chat/completions", body))
-        assert answer.status in (200, 400)
-        if answer.status == 200:
-            assert bytes(router.replica.requests[0].body) == body
-        else:
-            assert answer.error()["code"] == "bad_json"
+        assert answer.status == 400
+        assert answer.error()["code"] == "bad_json"
+        assert not router.replica.requests
 
 
 @pytest.mark.parametrize("raw", [b"\xed\xa0\x80", b"\xff", b"\xc3", b"\xf8\x88\x80\x80\x80"])

@@ -444,8 +444,9 @@ async def test_the_owner_of_a_stored_response() -> None:
 EVENTS = st.lists(
     st.tuples(
         st.sampled_from(["add", "remove", "fail", "good", "bad", "ok", "lease", "release"]),
-        st.integers(0, 4),
+        st.integers(0, 1),
     ),
+    min_size=30,
     max_size=60,
 )
 

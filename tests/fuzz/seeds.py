@@ -40,6 +40,7 @@ SEEDS: dict[str, list[bytes]] = {
     "form": [b'multipart/form-data; boundary="b"\n' + _FORM, b"a; boundary=b\n" + _FORM],
     "stream": [
         _WAY + role() + token() * 3 + _USAGE + DONE,
+        _WAY + event({"choices": [{"delta": {}}], "usage": {"prompt_tokens": 3}}) + token() + DONE,
         _WAY + b'event: error\r\ndata: {"error":{"message":"m"}}\r\n\r\n: c\r\r',
     ],
 }

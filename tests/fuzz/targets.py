@@ -6,6 +6,7 @@ the bytes were cut. The first two bytes of an input say how they are cut.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise, product
 from typing import Any
@@ -160,13 +161,32 @@ def _form(pieces: list[bytes], kind: bytes) -> dict[bytes, bytes] | str:
 def stream(data: bytes) -> None:
     """A replica's events: relayed as they came, or less the usage; the same, however cut."""
     whole, pieces = cut(data)
-    if pieces:
-        relayed, tap = _relayed(pieces, takes_out=False)
+    if not whole:
+        return
+    for given in ([whole], pieces):
+        relayed, tap = _relayed(given, takes_out=False)
         assert relayed == whole
         assert tap.events >= 0
-    told = [_relayed(given, takes_out=True)[0] for given in ([whole], pieces) if given]
-    for kept in told:
-        assert len(kept) <= len(whole)
+    kept, again = (_relayed(given, takes_out=True)[0] for given in ([whole], pieces))
+    assert kept == again, (kept, again)
+    came, went = _events(whole), _events(kept)
+    # The event with the finish reason may take over a fingerprint from the one that was taken out.
+    for event in came - went:
+        assert _only_tells_usage(event) or b'"finish_reason"' in event, event
+    for event in went - came:
+        assert b'"system_fingerprint"' in event, event
+
+
+def _only_tells_usage(event: bytes) -> bool:
+    data = b"\n".join(line[5:] for line in event.split(b"\n") if line.startswith(b"data:"))
+    value = msgspec.json.decode(data)
+    return isinstance(value["usage"], dict) and value["choices"] == []
+
+
+def _events(data: bytes) -> Counter[bytes]:
+    """The events of a stream, whichever line ends it has."""
+    lines = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    return Counter(event.strip(b"\n") for event in lines.split(b"\n\n"))
 
 
 def _relayed(pieces: list[bytes], *, takes_out: bool) -> tuple[bytes, UsageTap]:

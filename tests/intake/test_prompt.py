@@ -355,7 +355,11 @@ def test_half_a_surrogate_in_the_prompt() -> None:
 
 
 RAW_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=40),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=40)
+    | st.text(min_size=1, max_size=5).map(lambda part: part * 100),
     lambda inner: (
         st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
     ),
@@ -365,7 +369,12 @@ RAW_JSON = st.recursive(
 
 @settings(max_examples=200, deadline=None)
 @given(
-    st.dictionaries(st.sampled_from(Fields.__struct_fields__), RAW_JSON, max_size=8),
+    st.dictionaries(
+        st.sampled_from(["prompt", "input", "messages", "text"])
+        | st.sampled_from(Fields.__struct_fields__),
+        RAW_JSON,
+        max_size=4,
+    ),
     st.sampled_from(KINDS),
     st.integers(64, 300),
     st.integers(1, 5),

@@ -1,0 +1,73 @@
+"""What drawn requests and drawn answers share: odd values, repeated units, cuts and chunks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tests.abuse.dense import MIB, NAMES, dense
+from tests.harness.messages import LAST_CHUNK
+
+Bytes = st.SearchStrategy[bytes]
+
+LARGE = 300_000  # bytes of one drawn part, as a rule
+HUGE = 7 * MIB  # ... and sparingly: with what stands around it just below 8 MiB
+CHUNKS = 30_000  # of one message at most
+
+
+@st.composite
+def often(draw: st.DrawFn, usual: Any, odd: st.SearchStrategy[Any], times: int = 3) -> Any:
+    """The usual value so many times before an odd one is drawn.
+
+    Not `one_of` with a strategy given again and again: it counts as given once.
+    """
+    return draw(odd) if draw(st.sampled_from([False] * times + [True])) else usual
+
+
+# Bytes of a dense content. A round takes as long as its largest parts allow: few are huge.
+SIZES_OF_DENSE = st.sampled_from([64] * 6 + [3_000] * 14 + [60_000] * 8 + [LARGE] * 6 + [MIB, HUGE])
+DENSE: Bytes = st.builds(dense, st.sampled_from(NAMES), SIZES_OF_DENSE)
+
+
+def repeated(unit: Bytes, most: int = LARGE) -> Bytes:
+    """One unit again and again: large without being drawn byte by byte."""
+
+    def build(part: bytes, count: int) -> bytes:
+        return part * min(count, most // max(1, len(part)))
+
+    return st.builds(build, unit, st.sampled_from([0, 1, 3, 3, 50, 50, 1000, 20_000, most]))
+
+
+NOISE = st.binary(max_size=200)
+TEXT = st.text(st.characters(codec="utf-8"), max_size=60)
+UNITS = st.one_of(
+    st.sampled_from(
+        [b" ", b"\n", b"[", b'{"a":', b'"a",', b"\\", b"\xff", b"0", b"\x00", b"--b\r\n"]
+    ),
+    st.binary(min_size=1, max_size=8),
+)
+NUMBERS = st.one_of(
+    st.integers(-3, 120),
+    st.sampled_from([10**20, -(10**20), 10**400, 0.5, -0.0, 1e308]),
+)
+VALUES = st.one_of(NUMBERS, TEXT, st.booleans(), st.none(), st.lists(NUMBERS, max_size=3))
+
+# How bytes are cut for sending; empty: as a whole. `(200_000, 1, …)`: one large read, single bytes.
+SIZES = st.one_of(
+    st.just(()),
+    st.just(()),
+    st.sampled_from([(1,), (1400,), (65_536,), (262_144,), (200_000, *(1,) * 200)]),
+    st.lists(st.integers(1, 3000), min_size=1, max_size=4).map(tuple),
+)
+CHUNK_SIZES = st.sampled_from([1, 7, 100, 65_536, 16 * MIB])
+EXTENSIONS = st.sampled_from(
+    [b"", b"", b"", b"", b";a=b", b";a=b", b';a="' + b"b" * 300 + b'"', b" ", b";" * 9]
+)
+
+
+def chunked(data: bytes, size: int, extension: bytes, end: bytes = LAST_CHUNK) -> bytes:
+    """The bytes in chunks of this size, or of a larger one where they would be too many."""
+    size = max(size, len(data) // CHUNKS)
+    pieces = (data[at : at + size] for at in range(0, len(data), size))
+    return b"".join(b"%x%b\r\n%b\r\n" % (len(p), extension, p) for p in pieces) + end
