@@ -160,10 +160,10 @@ class ClientConnection(asyncio.Protocol):
         "_front",
         "_held",
         "_linger_left",
-        "_pumping",
         "_reader",
         "_requests",
         "_tls",
+        "_turn_has_ended",
         "deadline",
         "exchange",
         "half_closed",
@@ -191,7 +191,7 @@ class ClientConnection(asyncio.Protocol):
         self.paused = False  # the client takes less than we write
         self._closing = False  # nothing more is read as a request
         self._linger_left = -1  # ≥ 0: input is thrown away, this many bytes more
-        self._pumping = False
+        self._turn_has_ended = False  # nothing is read any more before the next
         self._requests = 0
         self._held = 0
         self._body_window = 0.0
@@ -245,21 +245,37 @@ class ClientConnection(asyncio.Protocol):
                     self.transport.abort()
             return
         if len(data) >= LARGE_READ:
-            # For the rest of this turn only: who is paused for longer is not seen to leave.
-            self.transport.pause_reading()
-            asyncio.get_running_loop().call_soon(self._read_on)
+            self._end_turn()
         try:
             self._pump(data)
         except Exception as err:
             self._front.handler.crashed(err)
             self.abort(Reason.INTERNAL)
 
-    def _read_on(self) -> None:
-        """The next turn of the loop has come."""
+    def _end_turn(self) -> None:
+        """Read on, what came early first, in the next turn of the loop.
+
+        Paused for the rest of this turn only: who is paused for longer is not seen to leave.
+        """
+        if self._turn_has_ended or self.transport.is_closing():
+            return
+        self._turn_has_ended = True
+        if not self.half_closed:  # its end would come once more
+            self.transport.pause_reading()
+        asyncio.get_running_loop().call_soon(self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        self._turn_has_ended = False
         transport = self.transport
         # A tunnel that has taken the connection over meanwhile reads when it likes.
-        if not transport.is_closing() and transport.get_protocol() is self:
+        if transport.is_closing() or transport.get_protocol() is not self:
+            return
+        if not self.half_closed:
             transport.resume_reading()
+        if self.exchange is None and not self.paused:
+            early, self._reader.early = self._reader.early, b""
+            if early:
+                self.data_received(early)
 
     def eof_received(self) -> bool:
         if self._closing:
@@ -303,7 +319,8 @@ class ClientConnection(asyncio.Protocol):
             self.exchange.client_resumed()
         elif not self._closing:
             self.deadline = monotonic() + self._front.timeouts.keep_alive_s
-            self._take_early()
+            if self._reader.early:
+                self._end_turn()
 
     def on_deadline(self, now: float) -> None:
         reader = self._reader
@@ -353,8 +370,9 @@ class ClientConnection(asyncio.Protocol):
         reader.reset()
         timeouts = self._front.timeouts
         self.deadline = now + (timeouts.write_stall_s if self.paused else timeouts.keep_alive_s)
-        if not self._pumping:
-            self._take_early()
+        if reader.early and not self.paused:
+            # One request a turn: the router may answer thousands of them by itself.
+            self._end_turn()
 
     def abort(self, reason: Reason) -> None:
         """End the connection now, unwritten bytes are lost; the exchange hears `reason`."""
@@ -376,46 +394,32 @@ class ClientConnection(asyncio.Protocol):
     # -- reading ------------------------------------------------------------------------------
 
     def _pump(self, data: bytes) -> None:
-        """Read requests until one is under way or the bytes are used up."""
+        """Read on, until a request is whole."""
         front = self._front
         reader = self._reader
-        self._pumping = True
         try:
-            while data:
-                if self.exchange is not None or self.paused:
-                    # Kept aside up to the cap; nobody who reads nothing gets another answer.
-                    reader.keep(data)
+            if self.exchange is not None or self.paused or reader.early:
+                # Kept aside up to the cap; nobody who reads nothing gets another answer.
+                reader.keep(data)
+                return
+            fresh = not reader.started
+            reader.feed(data)
+            if reader.state != COMPLETE:
+                if reader.state == PASSES:
+                    self._hand_over()
                     return
-                fresh = not reader.started
-                reader.feed(data)
-                if reader.state != COMPLETE:
-                    if reader.state == PASSES:
-                        self._hand_over()
-                        return
-                    self._wait_for_more(len(data), fresh)
-                    return
-                if reader.body_bytes:
-                    self._account(reader.body_bytes)
-                self.deadline = NEVER
-                self._requests += 1
-                front.handler.start(self, reader.head, reader.take_body(), reader.body_bytes)
-                if not self._may_go_on():
-                    return
-                data, reader.early = reader.early, b""
-                if data:
-                    # Only a write tells that the client does not read, and sets `paused`.
-                    front.outbox.flush()
+                self._wait_for_more(len(data), fresh)
+                return
+            if reader.body_bytes:
+                self._account(reader.body_bytes)
+            self.deadline = NEVER
+            self._requests += 1
+            front.handler.start(self, reader.head, reader.take_body(), reader.body_bytes)
         except RouterError as err:
             if self.exchange is not None:
                 self.abort(err.reason)
             else:
                 self._refuse(err)
-        finally:
-            self._pumping = False
-
-    def _may_go_on(self) -> bool:
-        # Not inline: a type checker, and so the compiler, would take what it saw before for true.
-        return self.exchange is None and not self._closing
 
     def _hand_over(self) -> None:
         """Another protocol serves the transport from here; it tells of the connection's loss."""
@@ -425,11 +429,6 @@ class ClientConnection(asyncio.Protocol):
         self.deadline = NEVER
         self._front.outbox.flush()
         self._front.handler.hand_over(self, reader.head, early)
-
-    def _take_early(self) -> None:
-        early, self._reader.early = self._reader.early, b""
-        if early:
-            self.data_received(early)
 
     def _on_head(self, head: RequestHead) -> None:
         """Called by the reader between a head and its body."""

@@ -336,10 +336,10 @@ async def trailers_without_end(victim: Victim) -> None:
 
 @recipe()
 async def a_client_that_asks_and_does_not_read(victim: Victim) -> None:
-    """Five connections with 1000 pipelined requests that the router answers itself: as many as it
+    """Fifty connections with 1000 pipelined requests that the router answers itself: as many as it
     keeps during an answer. More are refused at the first."""
     data = request("/v1/models") * 1000
-    clients = [Client(data, ends="stops") for _ in range(5)]
+    clients = [Client(data, ends="stops") for _ in range(50)]
     await asyncio.gather(*(client.act(victim.port) for client in clients))
     await ended(victim, 1000, 200, kind="models")
 

@@ -108,3 +108,31 @@ async def test_answers_of_the_routers_own_wait_for_a_reader() -> None:
             most = max(most, one.transport.get_write_buffer_size())
         assert 0 < most <= limit
         sending.cancel()
+
+
+@scenario
+async def test_answers_of_the_routers_own_take_turns() -> None:
+    """Thousands fit into one read: all of them in one turn of the loop would hold up everybody."""
+    async with running(echo) as router:
+        first, second = await router.client(), await router.client()
+        loop = asyncio.get_running_loop()
+        counts = router.app.parts.metrics.kinds["other"].ends
+        before = most = 0
+        counted: asyncio.Handle | None = None
+
+        def count() -> None:
+            nonlocal before, most, counted
+            now = sum(counts.values())
+            before, most = now, max(most, now - before)
+            counted = loop.call_soon(count)
+
+        count()
+        asked = b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n"
+        await asyncio.gather(first.send(asked * 300), second.send(asked * 300))
+        for _ in range(300):
+            assert (await first.recv_response()).status == 200
+            assert (await second.recv_response()).status == 200
+        assert counted is not None
+        counted.cancel()
+        assert sum(counts.values()) == 600
+        assert 1 <= most <= 4  # one of each connection; a turn of the count may see two of them
