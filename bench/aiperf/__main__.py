@@ -3,7 +3,8 @@
 Each run has fresh engines and a fresh router; the policies alternate, and the first of a round is
 the second of the next. aiperf lives in an environment of its own (`--install` makes it, once a
 machine). Its tokenizer is made here, so that nothing is fetched for it. Its prompts, 550 tokens
-each, come again and again, and its requests arrive at random.
+each, come again and again, and its requests arrive at random. The first pass over the prompts
+fills the caches and is not measured.
 
 Goals: no request fails, and p99 of the time to first token under `kv_aware` is at most that under
 `round_robin` (medians of the rounds). The exit status is 1 if one is missed.
@@ -93,6 +94,7 @@ def profile(
         *("--request-rate", args.rate, "--request-count", args.requests),
         *("--random-seed", number + 1, "--num-dataset-entries", args.prompts),
         *("--output-tokens-mean", 64),
+        *("--warmup-request-count", args.prompts, "--dataset-sampling-strategy", "sequential"),
     ]
     with (out / "aiperf.log").open("w") as log:
         subprocess.run([str(word) for word in command], stdout=log, stderr=log, check=True)
