@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from router.config.keys import KeyLine, hash_of, line_of
-from tests.abuse.watched import PAGE
+from tests.abuse.watched import PAGE, TICK_S
 from tests.faults.metrics import number, scrape
 from tests.faults.test_slow_readers_in_memory import resident_bytes
 from tests.harness.client import RawClient
@@ -112,8 +112,7 @@ class Victim:
             await bystander
         await self._ask(0)
         await self._nothing_left()
-        longest, ticks = PAGE.unpack_from(self._page)
-        assert ticks, "the loop is not watched"
+        longest = await self._longest_step()
         self.worst_s = max(self.worst_s, longest)
         assert longest <= LOOP_S, f"{longest:.3f} s of CPU between two ticks of the loop"
         failures = []
@@ -150,6 +149,17 @@ class Victim:
                     await over.wait()
             except TimeoutError:
                 pass
+
+    async def _longest_step(self) -> float:
+        """Seconds of CPU of the loop's longest step, the last one of the attack included: a short
+        attack is over before the loop has ticked."""
+        _, before = PAGE.unpack_from(self._page)
+        for _ in range(1000):
+            longest, ticks = PAGE.unpack_from(self._page)
+            if ticks > before:
+                return float(longest)
+            await asyncio.sleep(TICK_S)
+        raise AssertionError("the loop is not watched")
 
     async def _ask(self, index: int) -> None:
         child = self.process.child
