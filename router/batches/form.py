@@ -73,7 +73,7 @@ class Form:
 
     @property
     def held(self) -> int:
-        """Bytes of the file that nobody has taken yet."""
+        """Bytes of the file that were read and not taken yet."""
         return len(self._parts.file)
 
     def feed(self, piece: bytes) -> None:

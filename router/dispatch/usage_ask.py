@@ -64,10 +64,7 @@ def replaced(body: list[bytes], asked: bytes, engine: str | None) -> list[bytes]
     gets one of MEMBERS appended instead. None: the body stays as it is, because the engine is not
     known to know the field, the client asks itself, or the engine must judge what it wrote.
     """
-    dialect = DIALECTS.get(engine or "")
-    if dialect is None or not body:
-        return None
-    options = _merge(asked, dialect)
+    options = _options(asked, engine) if body else None
     return None if options is None else _replace(b"".join(body), asked, options)
 
 
@@ -75,9 +72,14 @@ def member(asked: bytes, engine: str | None) -> bytes:
     """The member that makes a body with the `stream_options` `asked` ask `engine` for its usage, if
     it is appended: of two members with one name, the last counts. For bodies that are too large to
     be decoded, and so for `replaced`. b"": the body stays as it is, for the same reasons."""
-    dialect = DIALECTS.get(engine or "")
-    options = None if dialect is None else _merge(asked, dialect)
+    options = _options(asked, engine)
     return b"" if options is None else b'"stream_options":' + options
+
+
+def _options(asked: bytes, engine: str | None) -> bytes | None:
+    """What `stream_options` becomes for an engine; None: it stays as it is."""
+    dialect = DIALECTS.get(engine or "")
+    return None if dialect is None else _merge(asked, dialect)
 
 
 def _merge(asked: bytes, dialect: Dialect) -> bytes | None:

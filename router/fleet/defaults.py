@@ -57,7 +57,7 @@ class Defaults:
         for replica in replicas:
             models, adapters = replica.models, replica.adapters
             if models is None or not (replica.listed or models - {ANY}):
-                continue  # nobody knows what it serves
+                continue  # what it serves is not known
             own = owns.get((models, adapters))
             if own is None:
                 # A model that the configuration gives the replica is its own, unless the engine

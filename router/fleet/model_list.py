@@ -40,7 +40,7 @@ class ModelList:
         return found
 
     def entry(self, name: str) -> bytes | None:
-        """What is told of one model; None: it is not listed."""
+        """The entry of one model; None: it is not listed."""
         return self._entries.get(name)
 
 

@@ -88,7 +88,7 @@ class Fleet:
         # Fit and passed over, for when everybody else was tried; None: of the whole fleet.
         self._passed_over: dict[str | None, tuple[Replica, ...]] = {}
         self._known_models: dict[str, None] = {}
-        self._model_list: ModelList | None = None  # None: it has changed, or nobody has asked
+        self._model_list: ModelList | None = None  # None: to be made anew when asked for
         self._listing: dict[Replica, frozenset[str] | None] = {}  # the replicas that it is made of
         self._absent_models = Absences()
         self._absent_replicas = Absences()

@@ -23,7 +23,7 @@ import msgspec
 
 from router.core.errors import Reason, RouterError
 from router.core.unreadable import NOT_JSON
-from router.intake.fields import NULL, Fields, Parameters, value_of
+from router.intake.fields import NULL, Fields, Parameters, is_given, value_of
 
 _decode: Final = msgspec.json.Decoder(Parameters).decode
 
@@ -64,8 +64,8 @@ def check_default(
     *,
     is_known: bool,
 ) -> None:
-    """Raises RouterError (MODEL_NOT_ALLOWED) where an engine would serve its own model, whatever
-    the body's `model` says, and that is none of `models`.
+    """Raises RouterError (MODEL_NOT_ALLOWED) where an engine would ignore the body's `model` and
+    serve its own model, which is none of `models`.
 
     `served`: of each replica that may get the request, its engine ("" if not detected), the names
     of its own model, and the names of its adapters. `is_known`: the router knows the path.
@@ -159,7 +159,7 @@ def _check_adapter(name: str, raw: msgspec.Raw | None, models: frozenset[str]) -
 
 
 def _check_no_adapter(name: str, raw: msgspec.Raw | None) -> None:
-    if raw is not None and raw != NULL:
+    if is_given(raw):
         words = (
             f"this key is for some models only, and `{name}` does not name them: leave it out, and "
             "name one of the key's models in `model`"

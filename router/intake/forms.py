@@ -71,7 +71,7 @@ class FormScan:
         self._fields: dict[bytes, bytes] = {}
         self._parts = 0  # that have begun
         self._head = bytearray()  # from behind the delimiter, as far as it has come
-        self._name = b""  # of the part whose text comes
+        self._name = b""  # of the part that is being read
         self._is_wanted = False
         self._value = bytearray()  # the text of a wanted part, from its line break on
         self._tail = _BREAK  # the end of the text so far, if it is the beginning of a delimiter

@@ -208,7 +208,7 @@ CONTROL: Final = frozenset(
 # …and everything below these.
 CONTROL_BELOW: Final = (b"/debug/", b"/fault_tolerance/", b"/slots/", b"/metrics/", b"/hicache/")
 
-# Paths whose answers are pictures, sound or vectors: their size says nothing of tokens.
+# Paths whose answers are pictures, sound or vectors: their size is no measure of tokens.
 _DATA_BELOW: Final = (b"/v1/images/", b"/v1/videos", b"/v1/audio/", b"/api/embed")
 
 _TRICKS: Final = (b"//", b"/./", b"/../", b"\\", b";", b"\x00")

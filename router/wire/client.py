@@ -399,7 +399,7 @@ class ClientConnection(asyncio.Protocol):
         reader = self._reader
         try:
             if self.exchange is not None or self.paused or reader.early:
-                # Kept aside up to the cap; nobody who reads nothing gets another answer.
+                # Kept up to the cap. A client that does not read gets no further answer.
                 reader.keep(data)
                 return
             fresh = not reader.started

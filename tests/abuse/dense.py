@@ -12,7 +12,7 @@ MIB = 1024 * 1024
 
 
 def _members(size: int) -> bytes:
-    """An object whose members all have names of their own."""
+    """An object in which no name occurs twice."""
     names: list[bytes] = []
     left = size
     while left > 0:

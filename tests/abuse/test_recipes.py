@@ -241,7 +241,7 @@ async def forms_without_end(victim: Victim) -> None:
 
 @recipe(extra="batches: {enabled: true, folder: '{folder}/b', disk_free: 0}\n")
 async def uploads_of_no_file(victim: Victim) -> None:
-    """Four MiB each of what is no file, and of files that are full of almost-boundaries; a form
+    """Forms of four MiB without a file, files that are full of beginnings of a boundary, and a form
     in chunks of one byte."""
     field = b"--b\r\nContent-Disposition: form-data; name=purpose\r\n"
     file = b"--b\r\nContent-Disposition: form-data; name=file\r\n\r\n"

@@ -219,7 +219,7 @@ WITHOUT_END = {name: (b"", filler) for name, filler in FILLERS.items()} | {
 @pytest.mark.parametrize("name", WITHOUT_END)
 @pytest.mark.parametrize("size", [100, STEP])
 def test_what_is_no_file_ends_soon(name: str, size: int) -> None:
-    """Two pieces beyond the limit at most, whatever is announced."""
+    """At most two pieces beyond the limit are read, whatever length is announced."""
     start, filler = WITHOUT_END[name]
     form = Form(TYPE)
     form.feed(start)

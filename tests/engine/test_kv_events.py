@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 
+from router.app import App
 from tests.engine.exact import expected_hits, hits_of, knowing, replica
 from tests.engine.fleet import BLOCK_TOKENS, KV_BLOCKS, Engine
 
@@ -19,6 +20,16 @@ def text(seed: str, length: int) -> str:
     return "".join(random.Random(seed).choices(letters, k=length))
 
 
+async def all_is_known(app: App, engine: Engine, prompt: str) -> None:
+    """Fails unless the index soon has all full blocks of the prompt at this engine."""
+    full = len(prompt) // BLOCK_TOKENS * BLOCK_TOKENS
+    for _ in range(500):
+        if await expected_hits(app, engine, prompt + "x" * 40) == full:
+            break
+        await asyncio.sleep(0.02)
+    assert await expected_hits(app, engine, prompt + "x" * 40) == full
+
+
 def test_the_index_says_what_the_engine_finds(engines: Engines) -> None:
     async def work() -> None:
         async with knowing(*engines) as app:
@@ -27,16 +38,7 @@ def test_the_index_says_what_the_engine_finds(engines: Engines) -> None:
             for number, engine in enumerate(engines):
                 prompt = text(f"known {number}", 1000)
                 assert await hits_of(engine, prompt) == 0
-                full = len(prompt) // BLOCK_TOKENS * BLOCK_TOKENS
-
-                async def known(engine: Engine = engine, prompt: str = prompt) -> int:
-                    return await expected_hits(app, engine, prompt + "x" * 40)
-
-                for _ in range(500):
-                    if await known() == full:
-                        break
-                    await asyncio.sleep(0.02)
-                assert await known() == full
+                await all_is_known(app, engine, prompt)
                 # The whole of it, a part, an extension, another end, and something else.
                 for asked in (
                     prompt,
@@ -99,11 +101,6 @@ def test_events_reach_the_router_that_its_users_start(engines: Engines) -> None:
         async with knowing(*engines) as app:
             prompt = text("sent by somebody else", 900)
             await hits_of(engine, prompt)
-            full = len(prompt) // BLOCK_TOKENS * BLOCK_TOKENS
-            for _ in range(500):
-                if await expected_hits(app, engine, prompt + "x" * 40) == full:
-                    break
-                await asyncio.sleep(0.02)
-            assert await expected_hits(app, engine, prompt + "x" * 40) == full
+            await all_is_known(app, engine, prompt)
 
     asyncio.run(work())
