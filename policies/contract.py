@@ -18,9 +18,10 @@ name is the policy's name. One that cannot be imported harms nobody but who asks
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
+from policies.base import RoutingPolicy as RoutingPolicy
 from policies.facts import C as C
 from policies.facts import Candidate as Candidate
 from policies.facts import Context as Context
@@ -29,47 +30,12 @@ from policies.facts import RequestView as RequestView
 from policies.registry import PolicyConfigError as PolicyConfigError
 from policies.registry import Registry
 
-
-class RoutingPolicy:
-    """Base of every routing policy: a `@dataclass(slots=True)` whose fields are its options.
-
-    Values are checked against the fields' types; what a type cannot say, `__post_init__` refuses
-    with a PolicyConfigError. State that is no option is a field with `init=False`.
-
-    In fleets above 64 replicas `pick` sees a sample and all holders of the prefix, unless the class
-    says `sees_all`. Hooks that a policy does not override cost nothing.
-    """
-
-    __slots__ = ()
-
-    sees_all: ClassVar[bool] = False
-
-    def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:
-        raise NotImplementedError
-
-    def on_dispatch(self, view: RequestView, candidate: Candidate, ctx: Context) -> None:
-        """The request goes to `candidate`, whoever chose it; `ctx.held` is as it was for `pick`."""
-
-    def on_first_token(
-        self, view: RequestView, candidate: Candidate, ttft_s: float, ctx: Context
-    ) -> None:
-        """Its first content event came `ttft_s` seconds after the dispatch. `ctx.held` is empty."""
-
-    def on_finish(
-        self, view: RequestView, candidate: Candidate, output_tokens: int | None, ctx: Context
-    ) -> None:
-        """An attempt ended, well or not; None: how many tokens came is not known."""
-
-    def on_fleet_change(self, replica_ids: frozenset[str]) -> None:
-        """The replicas that exist now; drop whatever is kept for others."""
-
-
 ROUTING: Registry[RoutingPolicy] = Registry("routing", "policies.routing", "hedgerow.policies")
 P = TypeVar("P", bound=type[RoutingPolicy])
 
 
 def policy(name: str) -> Callable[[P], P]:
-    """Register a routing policy class under `name`; stands above `@dataclass(slots=True)`."""
+    """Register a routing policy class under `name`; stands above its `@dataclass`."""
     return ROUTING.register(name)
 
 

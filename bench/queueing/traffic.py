@@ -10,73 +10,43 @@ from random import Random
 
 import msgspec
 
-from policies.contract import Candidate
 from policies.queueing.ticket import Ticket
-from router.admission.place import Place
+from router.admission.pool import Pool
 from router.admission.queue import Queue
 from router.config.model import Queue as Config
 from router.core.lease import Lease
+from router.core.replica_load import ReplicaLoad
 
 FLOWS = 100
 
 
-class Replica(Candidate):
-    """A place with the slots that leases count in."""
-
-    __slots__ = (
-        "cadence_s",
-        "foreign_load",
-        "foreign_waiting",
-        "kv_running",
-        "limit",
-        "polled_inflight",
-        "polled_tokens",
-        "polls",
-        "polls_heard",
-        "whole_fresh",
-        "whole_fresh_tokens",
-        "whole_marked_at",
-        "whole_older",
-        "whole_older_tokens",
-        "whole_seen",
-        "whole_settled",
-        "whole_taken",
-        "whole_turn",
-    )
+class Replica(ReplicaLoad):
+    """A replica that is half full."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(f"replica-{number}", slots=256, kv_usage=0.5)
-        self.limit = 10**9
-        self.kv_running = 0
-        self.cadence_s: float | None = None
-        self.foreign_load = self.foreign_waiting = self.polls = self.polls_heard = 0
-        self.polled_inflight = self.polled_tokens = 0
-        self.whole_fresh = self.whole_fresh_tokens = 0
-        self.whole_older = self.whole_older_tokens = 0
-        self.whole_turn = self.whole_taken = self.whole_seen = 0
-        self.whole_marked_at = 0.0
-        self.whole_settled = False
+        super().__init__(f"replica-{number}")
+        self.slots, self.kv_usage = 256, 0.5
 
 
-class Fleet:
+class Fleet(Pool):
     """All replicas serve everything, and all of them tell."""
 
     def __init__(self, size: int) -> None:
         self.replicas = tuple(Replica(number) for number in range(size))
 
-    def eligible(self, lane: str) -> Sequence[Place]:
+    def eligible(self, lane: str) -> Sequence[ReplicaLoad]:
         return self.replicas
 
-    def serves(self, place: Place, lane: str) -> bool:
+    def serves(self, place: ReplicaLoad, lane: str) -> bool:
         return True
 
-    def slots(self, place: Place) -> float | None:
+    def slots(self, place: ReplicaLoad) -> float | None:
         return 256
 
-    def guess(self, place: Place) -> float:
+    def guess(self, place: ReplicaLoad) -> float:
         return 256.0
 
-    def is_blind(self, place: Place) -> bool:
+    def is_blind(self, place: ReplicaLoad) -> bool:
         return False
 
 

@@ -33,16 +33,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from policies.contract import (
-    C,
-    Candidate,
-    Context,
-    Pick,
-    PolicyConfigError,
-    RequestView,
-    RoutingPolicy,
-    policy,
-)
+from policies.base import RoutingPolicy
+from policies.contract import policy
+from policies.facts import C, Candidate, Context, Pick, RequestView
+from policies.registry import PolicyConfigError
 from policies.routing.costs import cheapest, least_pending
 from policies.routing.prompts import prompt_tokens
 
@@ -52,8 +46,7 @@ _RECENT = 64
 _NOBODY: Mapping[Any, int] = {}
 
 
-@policy("kv_aware")
-@dataclass(slots=True)
+@dataclass
 class KvAware(RoutingPolicy):
     """The least (pending / weight + miss * uncached + 1) * (load / weight + batch), where `miss` is
     `miss_cost`, more while the whole fleet has a backlog (`crowding`).
@@ -75,10 +68,13 @@ class KvAware(RoutingPolicy):
     relative: float = 1.25  # a part of the recent requests that is too much: above this many times
     absolute: float = 8.0  # ... the usual number, and above it by so many
 
-    _recent: dict[str, float] = field(default_factory=dict, init=False, repr=False)
-    _total: float = field(default=0.0, init=False, repr=False)
+    _recent: dict[str, float] = field(init=False, repr=False)
+    _total: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        # Set here: a compiled dataclass has no class attribute that a default could come from.
+        self._recent = {}
+        self._total = 0.0
         if not 1.0 <= self.miss_cost < float("inf"):
             raise PolicyConfigError("miss_cost is a factor, 1 or more", "miss_cost")
         if not 0.0 <= self.crowding < float("inf"):
@@ -160,3 +156,7 @@ class KvAware(RoutingPolicy):
     def on_fleet_change(self, replica_ids: frozenset[str]) -> None:
         self._recent = {id: self._recent.get(id, 0.0) for id in sorted(replica_ids)}
         self._total = sum(self._recent.values())
+
+
+# Not as a decorator: the compiler makes no native class of a class that has one it does not know.
+policy("kv_aware")(KvAware)

@@ -6,7 +6,7 @@ sent there. Neither is ever negative.
 
 from __future__ import annotations
 
-from policies.contract import RequestView
+from policies.facts import RequestView
 
 
 def prompt_tokens(view: RequestView) -> float:

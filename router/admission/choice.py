@@ -20,11 +20,12 @@ from typing import Final
 from policies.queueing.contract import OrderPolicy
 from policies.queueing.ticket import CLASSES, Ticket
 from router.admission.door import Door
-from router.admission.place import Place, Pool
+from router.admission.pool import Pool
 from router.admission.reservations import Reservations
 from router.admission.row import Lane, Row
 from router.admission.rules import STRICT, TOGETHER, Rules
 from router.admission.turns import Turns
+from router.core.replica_load import ReplicaLoad
 from router.core.urgency import CRITICAL, HIGH, NORMAL
 
 NOBODY: list[Row] = []
@@ -165,7 +166,7 @@ class Choice:
         self._starving = None
         return found
 
-    def _ticket(self, row: Row, is_starving: bool, place: Place, now: float) -> Ticket | None:
+    def _ticket(self, row: Row, is_starving: bool, place: ReplicaLoad, now: float) -> Ticket | None:
         rules = self._rules
         if is_starving and self._order.starves:
             starved = row.starved_for(place, max(rules.affinity, 1))
@@ -204,7 +205,7 @@ class Choice:
         self.turns.serves(row.urgency, cost(ticket), level)
 
 
-def _allowed(band: list[Ticket], place: Place) -> Ticket | None:
+def _allowed(band: list[Ticket], place: ReplicaLoad) -> Ticket | None:
     """The first that may go there."""
     for ticket in band:
         if not ticket.excluded or place not in ticket.excluded:

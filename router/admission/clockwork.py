@@ -13,12 +13,13 @@ from typing import Final
 from policies.queueing.ticket import CLASSES, ENDED, Ticket
 from router.admission.counts import GONE, QueueCounts
 from router.admission.door import Doors
-from router.admission.place import Place, Pool
+from router.admission.pool import Pool
 from router.admission.preemption import Preemption
 from router.admission.room import Room
 from router.admission.row import Lane, Row
 from router.admission.rules import Rules
 from router.core.errors import Reason, RouterError
+from router.core.replica_load import ReplicaLoad
 from router.core.urgency import CLASSES as NAMES
 from router.core.urgency import HIGH
 
@@ -62,7 +63,7 @@ class Ticked:
         self.expired: list[Expired] = []  # answer them; nothing else happens to them
         self.granted: list[Ticket] = []  # each has its `place`: as from `freed`
         self.preempt: list[Ticket] = []  # cancel them at their `place`, then `requeue` or `settle`
-        self.polls: list[Place] = []  # poll them now: somebody waits for what they would say
+        self.polls: list[ReplicaLoad] = []  # poll them now: somebody waits for what they would say
         self.next_at = inf  # when the next tick is due; infinity: nothing waits
 
 

@@ -15,8 +15,9 @@ from typing import Final
 from policies.queueing.ticket import CLASSES
 from router.admission.gate import OBSTACLES, UNLIMITED, Facts, obstacle, open_to
 from router.admission.learned import LearnedLimit
-from router.admission.place import Place, Pool
+from router.admission.pool import Pool
 from router.admission.rules import ClassRules
+from router.core.replica_load import ReplicaLoad
 from router.core.urgency import NORMAL
 
 ALL: Final = (1 << CLASSES) - 1
@@ -44,7 +45,7 @@ class Door:
         "used",
     )
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ReplicaLoad) -> None:
         self.place = place
         self.facts = Facts()
         self.polls = -1  # heard of when it was last asked whether the engine tells anything
@@ -65,9 +66,9 @@ class Opened:
     __slots__ = ("found", "moves", "places")
 
     def __init__(self) -> None:
-        self.places: Sequence[Place] = ()
+        self.places: Sequence[ReplicaLoad] = ()
         self.moves = -1
-        self.found: Sequence[Place] = ()
+        self.found: Sequence[ReplicaLoad] = ()
 
 
 class Doors:
@@ -78,9 +79,9 @@ class Doors:
     def __init__(self, pool: Pool, classes: list[ClassRules]) -> None:
         self._pool = pool
         self._classes = classes
-        self.by_place: dict[Place, Door] = {}
+        self.by_place: dict[ReplicaLoad, Door] = {}
         # By class: the replicas that are closed to it.
-        self.closed: list[set[Place]] = [set() for _ in range(CLASSES)]
+        self.closed: list[set[ReplicaLoad]] = [set() for _ in range(CLASSES)]
         self._moves = 0  # of any door, open or shut
         self._opened = [Opened() for _ in range(CLASSES)]
 
@@ -89,7 +90,7 @@ class Doors:
         for door in self.by_place.values():
             self.look(door)
 
-    def of(self, place: Place) -> Door:
+    def of(self, place: ReplicaLoad) -> Door:
         door = self.by_place.get(place)
         if door is None:
             door = self.by_place[place] = Door(place)
@@ -101,7 +102,7 @@ class Doors:
         self._read(door)
         self._judge(door)
 
-    def admits(self, place: Place, urgency: int) -> bool:
+    def admits(self, place: ReplicaLoad, urgency: int) -> bool:
         """Whether one more of a class may go there now, whatever was known before. All leases that
         were granted are taken."""
         door = self.of(place)
@@ -110,7 +111,7 @@ class Doors:
         limit = 0 if learned is None else learned.allowed()
         return not door.is_shut and not obstacle(door.facts, self._classes[urgency], limit)
 
-    def why_closed(self, place: Place, urgency: int) -> str:
+    def why_closed(self, place: ReplicaLoad, urgency: int) -> str:
         """What keeps a class out, for people; "": nothing. As `admits`."""
         door = self.of(place)
         self._read(door)
@@ -168,7 +169,7 @@ class Doors:
                     else:
                         self.closed[urgency].add(door.place)
 
-    def open_of(self, places: Sequence[Place], urgency: int) -> Sequence[Place]:
+    def open_of(self, places: Sequence[ReplicaLoad], urgency: int) -> Sequence[ReplicaLoad]:
         """Those of `places` that are open to a class. One that nobody told of is taken to be."""
         closed = self.closed[urgency]
         if not closed:
@@ -199,7 +200,7 @@ class Doors:
                 count += 1
         return known / count * len(doors) if count else 0.0
 
-    def forget(self, place: Place) -> None:
+    def forget(self, place: ReplicaLoad) -> None:
         """It has left the fleet."""
         if self.by_place.pop(place, None) is not None:
             self._moves += 1

@@ -16,8 +16,8 @@ Rules:
 3. The batch rule holds only where the engine has a free slot: a request without one cannot be
    prefilled. A request that a poll saw waiting counts as its share of a batch, and none as less
    than `LEAST` tokens, so that requests without a known prompt do not come without end.
-4. Where the number of slots is not known, it is guessed (`fleet/utilisation.py`), and twice as many
-   requests as run for certain are taken to have one. So a cold engine of any size is filled by
+4. Where the number of slots is not known, it is guessed (`fleet/learned_capacity.py`), and twice as
+   many requests as run for certain are taken to have one. So a cold engine of any size is filled by
    doubling, and a small one is never sent a burst that its gauges cannot show yet.
 5. A replica on which nothing runs is never closed by its KV cache or its pace, which must be wrong.
    And where less is left than ran when its KV usage was told, the requests that ended released
@@ -35,8 +35,8 @@ from __future__ import annotations
 from typing import Final
 
 from policies.queueing.ticket import CLASSES
-from router.admission.place import Place
 from router.admission.rules import ClassRules
+from router.core.replica_load import ReplicaLoad
 
 LEAST: Final = 64.0  # tokens
 UNSEEN: Final = 32_768  # tokens: four batches of 8192, vLLM 0.32's default on most GPUs
@@ -103,7 +103,7 @@ class Facts:
         self.kv_running = 0
         self.cadence_s = 0.0
 
-    def read(self, place: Place) -> None:
+    def read(self, place: ReplicaLoad) -> None:
         """An unknown fact becomes one that closes nothing."""
         self.inflight = place.inflight
         self.limit = place.limit

@@ -16,10 +16,11 @@ from math import inf
 from policies.queueing.ticket import SENT, Ticket
 from router.admission.clockwork import Ticked
 from router.admission.counts import QueueCounts
-from router.admission.place import Place, Pool
+from router.admission.pool import Pool
 from router.admission.queue import DONE, Queue
 from router.admission.room import Orders
 from router.config.model import Queue as Config
+from router.core.replica_load import ReplicaLoad
 
 ANY = ""  # the model of requests that name none
 
@@ -75,7 +76,7 @@ class Pools:
         self.past = QueueCounts()  # of queues that are no more
         self._orders = Orders()
         self._by_model: dict[str, Queue] = {}
-        self._by_place: dict[Place, Queue] = {}
+        self._by_place: dict[ReplicaLoad, Queue] = {}
         self.queues: list[Queue] = [self._new()]  # there is always one, for what nobody knows
 
     def _new(self) -> Queue:
@@ -85,7 +86,7 @@ class Pools:
         """The queue of a model; one that nobody is known to serve waits in the first."""
         return self._by_model.get(model, self.queues[0])
 
-    def regroup(self, served: Mapping[Place, Iterable[str] | None], now: float) -> None:
+    def regroup(self, served: Mapping[ReplicaLoad, Iterable[str] | None], now: float) -> None:
         """The fleet has changed: these replicas there are, fit or not, and what each serves."""
         numbers = pools_of(served.values())
         count = max(numbers.values()) + 1
@@ -120,10 +121,10 @@ class Pools:
 
     # -- the queue's calls --------------------------------------------------------------------
 
-    def offer(self, ticket: Ticket, now: float) -> Sequence[Place]:
+    def offer(self, ticket: Ticket, now: float) -> Sequence[ReplicaLoad]:
         return self.of(ticket.model).offer(ticket, now)
 
-    def freed(self, place: Place, now: float) -> list[Ticket]:
+    def freed(self, place: ReplicaLoad, now: float) -> list[Ticket]:
         queue = self._by_place.get(place)
         return [] if queue is None else queue.freed(place, now)
 
@@ -132,7 +133,7 @@ class Pools:
         """Whether `woken` has to be asked, at the end of this turn."""
         return self._orders.is_woken
 
-    def woken(self, now: float) -> tuple[Ticket, Sequence[Place]] | None:
+    def woken(self, now: float) -> tuple[Ticket, Sequence[ReplicaLoad]] | None:
         for queue in self.queues:
             found = queue.woken(now)
             if found is not None:
@@ -140,13 +141,13 @@ class Pools:
         self._orders.is_woken = False
         return None
 
-    def grant(self, ticket: Ticket, place: Place, now: float) -> None:
+    def grant(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
         queue: Queue = ticket.queue
         queue.grant(ticket, place, now)
 
     def passed(
         self,
-        place: Place,
+        place: ReplicaLoad,
         flow: tuple[str, str],
         tokens: int,
         output: int,
@@ -158,7 +159,7 @@ class Pools:
         if queue is not None:
             queue.passed(place, flow, tokens, output, sent_at, now, end)
 
-    def unreached(self, place: Place, now: float) -> None:
+    def unreached(self, place: ReplicaLoad, now: float) -> None:
         """A replica that is fit could not be connected to."""
         queue = self._by_place.get(place)
         if queue is not None:
@@ -169,16 +170,16 @@ class Pools:
         for queue in self.queues:
             queue.rebuilt(now)
 
-    def gone(self, place: Place) -> None:
+    def gone(self, place: ReplicaLoad) -> None:
         queue = self._by_place.pop(place, None)
         if queue is not None:
             queue.gone(place)
 
-    def sent(self, ticket: Ticket, place: Place, now: float) -> None:
+    def sent(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
         queue: Queue = ticket.queue
         queue.sent(ticket, place, now)
 
-    def shown(self, ticket: Ticket, place: Place, now: float) -> None:
+    def shown(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
         """Its first content came from `place`, its own or a copy's, and there it goes on."""
         if ticket.state == SENT:
             queue: Queue = ticket.queue
@@ -191,7 +192,7 @@ class Pools:
         queue: Queue = ticket.queue
         queue.shown(ticket)
 
-    def moved(self, ticket: Ticket, place: Place, now: float) -> None:
+    def moved(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
         queue: Queue = ticket.queue
         queue.moved(ticket, place, now)
 

@@ -20,8 +20,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from policies.queueing.ticket import CLASSES, SENT, Ticket
-from router.admission.place import Place, Pool
+from router.admission.pool import Pool
 from router.admission.rules import Rules
+from router.core.replica_load import ReplicaLoad
 from router.core.urgency import HIGH
 
 _BURST: Final = 10.0
@@ -39,7 +40,8 @@ class Preemption:
         self._budget = 1.0
         # By class, in the order of their dispatch: those that may give way.
         self._running: list[dict[Ticket, None]] = [{} for _ in range(CLASSES)]
-        self._last: dict[Place, float] = {}  # when somebody gave way there last, within a round
+        # When a request gave way there last, within a round.
+        self._last: dict[ReplicaLoad, float] = {}
         self.asked = 0  # to give way, and not back yet
 
     def adopt(self, rules: Rules, sent: Iterable[Ticket]) -> None:
@@ -99,7 +101,7 @@ class Preemption:
                 looks -= 1
                 if looks < 0:
                     return None
-                place: Place = ticket.place
+                place: ReplicaLoad = ticket.place
                 if not self._may(ticket, now) or not pool.serves(place, lane):
                     continue
                 last = self._last.get(place, now)

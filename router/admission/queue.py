@@ -17,7 +17,7 @@ from router.admission.counts import EVICTED, LEFT, QueueCounts
 from router.admission.door import Door, Doors
 from router.admission.drain import Drain
 from router.admission.outputs import Outputs
-from router.admission.place import Place, Pool
+from router.admission.pool import Pool
 from router.admission.preemption import Preemption
 from router.admission.reservations import Reservations
 from router.admission.room import Orders, Room
@@ -25,6 +25,7 @@ from router.admission.row import Row
 from router.admission.rules import Rules
 from router.config.model import Queue as Config
 from router.core.errors import Reason, RouterError
+from router.core.replica_load import ReplicaLoad
 from router.core.urgency import BATCH
 from router.core.urgency import CLASSES as NAMES
 
@@ -33,7 +34,7 @@ DONE: Final = 0
 CANCELLED: Final = 1  # its output is not what it would have been
 REFUSED: Final = 2  # the replica had no room, or its time was over
 
-_NOBODY: Final[tuple[Place, ...]] = ()
+_NOBODY: Final[tuple[ReplicaLoad, ...]] = ()
 _NONE: Final[list[Ticket]] = []
 
 
@@ -136,7 +137,7 @@ class Queue:
 
     # -- arrivals -----------------------------------------------------------------------------
 
-    def offer(self, ticket: Ticket, now: float) -> Sequence[Place]:
+    def offer(self, ticket: Ticket, now: float) -> Sequence[ReplicaLoad]:
         """A request has come. The replicas it may go to at once: choose one, take its lease, and
         say `sent` before anything else. None of them: it waits, until a grant or its expiry.
 
@@ -162,7 +163,7 @@ class Queue:
         self._enter(ticket, now)
         return _NOBODY
 
-    def passes(self, place: Place, urgency: int, now: float) -> bool:
+    def passes(self, place: ReplicaLoad, urgency: int, now: float) -> bool:
         """Whether a request of a class may go to `place` without a ticket, because nobody waits and
         nothing has to be counted of each: take its lease then, and say `passed` at its end.
 
@@ -280,7 +281,7 @@ class Queue:
 
     # -- dispatches ---------------------------------------------------------------------------
 
-    def sent(self, ticket: Ticket, place: Place, now: float) -> None:
+    def sent(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
         """The driver chose `place` of those it was offered, and has taken the lease."""
         if ticket.state != NEW:
             return
@@ -326,7 +327,7 @@ class Queue:
             ticket.reserved = 0
             self._dirty = True
 
-    def freed(self, place: Place, now: float) -> list[Ticket]:
+    def freed(self, place: ReplicaLoad, now: float) -> list[Ticket]:
         """The facts of `place` have changed: a lease was released or taken outside of `sent`, the
         first content came, a poll came back, it is new or fit again.
 
@@ -404,7 +405,7 @@ class Queue:
             self.next_at = min(self.next_at, door.poll_at)
         self._doors.grant(door, self._uncached(ticket), ticket.streamed)
 
-    def woken(self, now: float) -> tuple[Ticket, Sequence[Place]] | None:
+    def woken(self, now: float) -> tuple[Ticket, Sequence[ReplicaLoad]] | None:
         """A ticket that its key's limit blocked until now, or that waits behind such a ticket, and
         the replicas it may go to at once: choose one, say `grant`, take its lease, and ask again.
         None: there is no other."""
@@ -421,7 +422,7 @@ class Queue:
             del room.woken[row]
         return None
 
-    def _next_woken(self, row: Row, now: float) -> tuple[Ticket, Sequence[Place]] | None:
+    def _next_woken(self, row: Row, now: float) -> tuple[Ticket, Sequence[ReplicaLoad]] | None:
         """The next ticket for one of the replicas that are open to a row, and all it may go to."""
         first, eldest = row.line.first(now), row.eldest()
         if first is None or eldest is None:
@@ -439,7 +440,7 @@ class Queue:
             return ticket, places or (place,)
         return None
 
-    def grant(self, ticket: Ticket, place: Place, now: float) -> None:
+    def grant(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
         """The driver chose `place` for a ticket of `woken`, and takes the lease next."""
         self._give(ticket, self._doors.of(place), now)
 
@@ -450,7 +451,7 @@ class Queue:
         held: float = ticket.known.get(ticket.place, 0) * ticket.block_tokens
         return max(0, ticket.prompt - int(held))
 
-    def moved(self, ticket: Ticket, place: Place, now: float) -> None:
+    def moved(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
         """One that was sent goes on at another replica (a retry); its lease there is taken."""
         if ticket.state == SENT:
             door = self._doors.of(place)
@@ -511,7 +512,7 @@ class Queue:
 
     def passed(
         self,
-        place: Place,
+        place: ReplicaLoad,
         flow: tuple[str, str],
         tokens: int,
         output: int,
@@ -525,7 +526,7 @@ class Queue:
         self._learn(place, tokens, output, sent_at, now, end)
 
     def _learn(
-        self, place: Place, tokens: int, output: int, sent_at: float, now: float, end: int
+        self, place: ReplicaLoad, tokens: int, output: int, sent_at: float, now: float, end: int
     ) -> None:
         """Of a replica that tells nothing: how many it bears."""
         door = self._doors.by_place.get(place)
@@ -578,7 +579,7 @@ class Queue:
             ticket.concurrency.give(ticket.urgency == BATCH, now)
         return True
 
-    def unreached(self, place: Place, now: float) -> None:
+    def unreached(self, place: ReplicaLoad, now: float) -> None:
         """A replica that is fit could not be connected to. Nothing is sent there for a moment, so
         that a queue is not emptied into a port that refuses."""
         door = self._doors.of(place)
@@ -625,12 +626,12 @@ class Queue:
 
     # -- the fleet, and reloads ---------------------------------------------------------------
 
-    def gone(self, place: Place) -> None:
+    def gone(self, place: ReplicaLoad) -> None:
         """It has left the fleet; what was sent there is settled as usual."""
         self._doors.forget(place)
         self._dirty = True
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[ReplicaLoad]:
         """The replicas it has heard of."""
         return list(self._doors.by_place)
 
@@ -719,11 +720,11 @@ class Queue:
     def used_tokens(self, urgency: int) -> int:
         return self._reservations.used[urgency]
 
-    def is_open(self, place: Place, urgency: int) -> bool:
+    def is_open(self, place: ReplicaLoad, urgency: int) -> bool:
         """Whether one more of the class may go there."""
         return bool(self._doors.of(place).mask & (1 << urgency))
 
-    def why_closed(self, place: Place, urgency: int) -> str:
+    def why_closed(self, place: ReplicaLoad, urgency: int) -> str:
         """Why no more of the class may go there; "": it may. For `connect` see `Doors.shut`, for
         the others `gate.OBSTACLES`."""
         return self._doors.why_closed(place, urgency)

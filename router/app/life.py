@@ -244,7 +244,7 @@ class App:
         return report.hedging(self.parts)
 
     def queue(self) -> dict[str, Any]:
-        return queued.described(self.parts.dispatcher.line)
+        return queued.described(self.parts.dispatcher.queue)
 
     async def usage(self) -> dict[str, Any]:
         return await usage.described(self.metrics.usage)

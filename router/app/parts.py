@@ -117,8 +117,8 @@ class Parts:
             # Lines come through the data port: most of its places are for other clients.
             most = min(rules.concurrency, max(1, self.max_clients(config) // 4))
             rules = msgspec.structs.replace(rules, concurrency=most)
-            line = self.dispatcher.line
-            waiting = None if line is None else partial(batch_lines_waiting, line)
+            queue = self.dispatcher.queue
+            waiting = None if queue is None else partial(batch_lines_waiting, queue)
             self.door = self.dispatcher.door = Door(rules, self.dispatcher.tenants.token, waiting)
         self.front = Front(
             self.dispatcher,
@@ -134,8 +134,8 @@ class Parts:
         token, tls = self.upstream.token, self.upstream.tls
         self.prober = Prober(self.fleet, config, token, tls, rng, failed)
         self.poller = Poller(self.fleet, config, token, tls, rng, failed)
-        if self.dispatcher.line is not None:
-            self.dispatcher.line.hurry = self.poller.hurry
+        if self.dispatcher.queue is not None:
+            self.dispatcher.queue.hurry = self.poller.hurry
         self.aborter = Aborter(config.aborts, Asker(config, token, tls))
         self.dispatcher.aborter = self.aborter
         self.kv_watcher: KvWatcher | None = None

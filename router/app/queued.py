@@ -13,7 +13,7 @@ from typing import Any, Final
 from router.admission.counts import DROPS, QueueCounts
 from router.admission.queue import Queue
 from router.core.urgency import BATCH, CLASSES
-from router.dispatch.line import Line
+from router.dispatch.queue_driver import QueueDriver
 from router.observe.collector import Grid, Reading
 
 MOST: Final = 100  # tenants that are named, those with the most waiting requests
@@ -27,22 +27,22 @@ _COUNTED: Final = (
 )
 
 
-def waiting(line: Line | None) -> int:
+def waiting(driver: QueueDriver | None) -> int:
     """How many requests wait."""
-    return 0 if line is None else line.pools.waiting
+    return 0 if driver is None else driver.pools.waiting
 
 
-def batch_lines_waiting(line: Line, model: str) -> int:
+def batch_lines_waiting(driver: QueueDriver, model: str) -> int:
     """How many requests of class batch wait for the replicas of a model. Those that wait for their
     own key do not count, so that they hold up no other owner; each key has few of them."""
-    return line.pools.of(model).eligible[BATCH]
+    return driver.pools.of(model).eligible[BATCH]
 
 
-def described(line: Line | None) -> dict[str, Any]:
+def described(driver: QueueDriver | None) -> dict[str, Any]:
     """For people and scripts: GET /queue."""
-    if line is None:
+    if driver is None:
         return {"enabled": False}
-    queues = line.pools.queues
+    queues = driver.pools.queues
     now = monotonic()
     tenants: dict[tuple[str, str], int] = {}
     for queue in queues:
@@ -51,17 +51,17 @@ def described(line: Line | None) -> dict[str, Any]:
     first = nlargest(MOST, tenants.items(), key=_count)
     return {
         "enabled": True,
-        "waiting": line.pools.waiting,
+        "waiting": driver.pools.waiting,
         "pools": [_pool(queue, now) for queue in queues],
         "tenants": [{"key": key, "user": user, "waiting": n} for (key, user), n in first],
         "tenants_unnamed": len(tenants) - len(first),
     }
 
 
-def closed(line: Line | None) -> dict[str, dict[str, str]]:
+def closed(driver: QueueDriver | None) -> dict[str, dict[str, str]]:
     """Of each replica the classes that may not send it one more request now, and why."""
     found: dict[str, dict[str, str]] = {}
-    for queue in () if line is None else line.pools.queues:
+    for queue in () if driver is None else driver.pools.queues:
         for place in queue.places():
             whys = {name: queue.why_closed(place, n) for n, name in enumerate(CLASSES)}
             found[str(getattr(place, "id", place))] = {
@@ -96,11 +96,11 @@ def _pool(queue: Queue, now: float) -> dict[str, Any]:
     }
 
 
-def readings(line: Line | None) -> Iterator[Reading | Grid]:
+def readings(driver: QueueDriver | None) -> Iterator[Reading | Grid]:
     """The same as metrics, of all pools together."""
-    if line is None:
+    if driver is None:
         return
-    queues = line.pools.queues
+    queues = driver.pools.queues
     now = monotonic()
     depths = [queue.depth for queue in queues]
     ages = [queue.ages_s(now) for queue in queues]
@@ -110,7 +110,7 @@ def readings(line: Line | None) -> Iterator[Reading | Grid]:
     help_text = "How long the eldest of those that wait has, by class; 0: nobody waits."
     yield Reading("queue_eldest_seconds", help_text, "class", eldest)
     counts = QueueCounts()
-    for counted in (line.pools.past, *(queue.counts for queue in queues)):
+    for counted in (driver.pools.past, *(queue.counts for queue in queues)):
         counts.add(counted)
     for what, help_text in _COUNTED:
         values = {name: float(getattr(counts, what)[n]) for n, name in enumerate(CLASSES)}

@@ -21,7 +21,6 @@ from router.config.tls import Certificate, FileProblem, listening_context
 from router.core.errors import ConfigError
 from router.dispatch.chooser import Policies
 from router.observe.access_log import AccessLog
-from router.wire.plans import Plans
 
 _FIXED = ("listen", "admin", "emulate", "prefix", "batches")
 
@@ -88,12 +87,10 @@ def commit(
         parts.log.close(timeout_s=0)
         parts.log = parts.dispatcher.ledger.log = log
     front = parts.front
-    front.limits = config.limits
-    front.timeouts = config.timeouts
+    front.adopt(config.limits, config.timeouts)
     front.max_clients = parts.max_clients(config)
     front.allow_half_close = config.allow_half_close
     front.via = config.via.encode("ascii")
-    front.plans = Plans()  # those of before belong to the old rules
     parts.fleet.rules = config.health
     parts.fleet.stale_s = config.polling.stale_s
     parts.chooser.adopt(policies, config.routing.sample)

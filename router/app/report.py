@@ -36,7 +36,7 @@ def census(parts: Parts) -> dict[str, int]:
         "clients": len(parts.front.clients),
         "exchanges": len(parts.dispatcher.exchanges),
         "tunnels": len(parts.dispatcher.tunnels),
-        "queued": queued.waiting(parts.dispatcher.line),
+        "queued": queued.waiting(parts.dispatcher.queue),
         "batch_lines": parts.door.lines if parts.door is not None else 0,
         "replica_busy": open_ - idle,
         "replica_idle": idle,
@@ -60,7 +60,7 @@ def replicas(parts: Parts) -> list[dict[str, Any]]:
     """For people and scripts: GET /replicas. Unknown is null."""
     now = monotonic()
     exact = parts.knowledge.exact
-    closed = queued.closed(parts.dispatcher.line)
+    closed = queued.closed(parts.dispatcher.queue)
     return [
         {
             "id": r.id,
@@ -244,7 +244,7 @@ def _readings(parts: Parts) -> Iterator[Reading | Grid]:
     help_text = "The longest that a stream under way has shown its client nothing, by class."
     silences = silence.by_class(parts.dispatcher.exchanges, now)
     yield Reading("stream_silence_seconds", help_text, "class", silences)
-    yield from queued.readings(parts.dispatcher.line)
+    yield from queued.readings(parts.dispatcher.queue)
     stats = parts.knowledge.prefixes.stats
     help_text = "What the prefix index did."
     totals = {"lookups": stats.lookups, "hits": stats.hits, "evictions": stats.evictions}

@@ -22,39 +22,16 @@ Rules of what waits at a replica:
    are too old to be believed. What waits of it is no more than what is there of it.
 6. Nothing here is ever negative, and with no lease and no foreign load everything is 0.
 
-Every step is O(1). Must never: import anything of ours, know what a replica is, or look at a clock.
+Every step is O(1). Must never: do I/O, or look at a clock.
 """
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final
+
+from router.core.replica_load import ReplicaLoad
 
 SETTLE_S: Final = 1.2  # until vLLM 0.32's gauges show what was sent: 1 s at most, and its way
-
-
-class Slots(Protocol):
-    """What is counted per replica. The first four are what policies see."""
-
-    inflight: int  # own attempts under way
-    waiting: int  # own ones that wait (rules 1 to 3) + foreign ones that wait
-    load: int  # own attempts under way + foreign ones, running and waiting
-    pending_tokens: int  # uncached prompt tokens of own attempts that wait by rule 1 or are unseen
-    foreign_waiting: int
-    foreign_load: int
-    polls: int  # polls begun so far
-    polls_heard: int  # polls that came back, or failed
-    polled_inflight: int  # own attempts under way when the last poll was counted
-    polled_tokens: int  # prompt tokens of whole attempts that the engine was seen to take at once
-    # Whole attempts that are unseen, in two generations: sent since `whole_marked_at` ...
-    whole_fresh: int
-    whole_fresh_tokens: int
-    whole_older: int  # ... and before it
-    whole_older_tokens: int
-    whole_turn: int  # number of the fresh generation
-    whole_marked_at: float  # seconds
-    whole_settled: bool  # the poll under way began `SETTLE_S` or more after that
-    whole_taken: int  # whole attempts under way that a poll has taken over ...
-    whole_seen: int  # ... and those of them that wait
 
 
 class Lease:
@@ -63,11 +40,11 @@ class Lease:
     __slots__ = ("_holder", "_light", "_streamed", "_tokens", "_turn", "_waits")
 
     def __init__(
-        self, holder: Slots, tokens: int = 0, streamed: bool = True, light: bool = False
+        self, holder: ReplicaLoad, tokens: int = 0, streamed: bool = True, light: bool = False
     ) -> None:
         """`tokens`: the prompt's, without those that the replica holds in its cache. `light`: it
         uses no GPU, so that only `inflight` counts it."""
-        self._holder: Slots | None = holder
+        self._holder: ReplicaLoad | None = holder
         self._tokens = tokens
         self._streamed = streamed
         self._waits = not light
@@ -124,27 +101,27 @@ class Lease:
             holder.load -= 1
 
 
-def _one_begins(slots: Slots) -> None:
+def _one_begins(slots: ReplicaLoad) -> None:
     """A place in the engine's batch is free (rule 4)."""
     if slots.whole_seen:
         slots.whole_seen -= 1
         slots.waiting -= 1
 
 
-def poll_begins(slots: Slots, now: float) -> int:
+def poll_begins(slots: ReplicaLoad, now: float) -> int:
     """A poll is being sent; the number to give back with its answer."""
     slots.polls += 1
     slots.whole_settled = now - slots.whole_marked_at >= SETTLE_S
     return slots.polls
 
 
-def poll_failed(slots: Slots) -> None:
+def poll_failed(slots: ReplicaLoad) -> None:
     """A poll told nothing."""
     slots.polls_heard += 1
 
 
 def poll_counted(
-    slots: Slots, number: int, running: int | None, waiting: int | None, now: float
+    slots: ReplicaLoad, number: int, running: int | None, waiting: int | None, now: float
 ) -> None:
     """A poll came back: `running` and `waiting` at the engine, everybody's (None: it did not say).
 
@@ -174,12 +151,12 @@ def poll_counted(
     _foreign(slots, foreign_waiting, foreign_load)
 
 
-def signals_lost(slots: Slots) -> None:
+def signals_lost(slots: ReplicaLoad) -> None:
     """The last poll is too old to be believed: only what we have sent ourselves counts."""
     _foreign(slots, 0, 0)
 
 
-def _take_over(slots: Slots, waiting: int, now: float) -> None:
+def _take_over(slots: ReplicaLoad, waiting: int, now: float) -> None:
     """Whole attempts of the older generation are what the gauges say; the fresh one becomes it."""
     tokens = slots.whole_older_tokens
     slots.waiting -= slots.whole_older
@@ -197,7 +174,7 @@ def _take_over(slots: Slots, waiting: int, now: float) -> None:
     slots.whole_settled = False
 
 
-def _foreign(slots: Slots, waiting: int, load: int) -> None:
+def _foreign(slots: ReplicaLoad, waiting: int, load: int) -> None:
     slots.waiting += waiting - slots.foreign_waiting
     slots.foreign_waiting = waiting
     slots.load += load - slots.foreign_load

@@ -28,9 +28,10 @@ from router.core.unreadable import NOT_JSON
 from router.dispatch.body_edit import append
 from router.fleet.ask import Asker, NoAnswer
 from router.fleet.replica import Replica
-from router.intake.fields import Fields, Parameters, is_given
+from router.intake.fields import Fields, Parameters
+from router.intake.values import is_given
 from router.observe.events import log_event
-from router.wire.replica import ReplicaConnection
+from router.wire.replica import Owner, ReplicaConnection
 
 ENGINE: Final = "sglang"
 PATH: Final = "/abort_request"
@@ -67,7 +68,7 @@ def _has_rid(raw: msgspec.Raw) -> bool:
         return False  # no object, or not JSON: the engine refuses it, or reads no name in it
 
 
-class _Nobody:
+class _Nobody(Owner):
     """Owns a connection whose answer is of no interest any more."""
 
     def on_data(self, conn: ReplicaConnection) -> None:

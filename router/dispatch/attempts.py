@@ -23,50 +23,57 @@ failure, the earliest one's: a request that two replicas lost is not tried on a 
 
 from __future__ import annotations
 
-from enum import IntEnum, StrEnum
 from typing import Final
 
 from router.core.errors import Reason
-from router.core.lease import Lease, Slots
+from router.core.lease import Lease
+from router.core.replica_load import ReplicaLoad
 from router.dispatch.retry import LOST, UNSENT, Verdict, judge
 
 # What does not count among the attempts a request may have.
 UNREACHED: Final = UNSENT | {Reason.PREEMPTED}
 
 
-class Phase(IntEnum):
-    CONNECTING = 0
-    SENT = 1
-    HEADED = 2
-    WON = 3
-    ENDED = 4
+# Plain numbers and words: a member of an enum costs compiled code a search in its class.
 
 
-class Commit(IntEnum):
-    NOTHING = 0
-    STATUS = 1
-    CONTENT = 2
+class Phase:
+    """How far an attempt is."""
+
+    CONNECTING: Final = 0
+    SENT: Final = 1
+    HEADED: Final = 2
+    WON: Final = 3
+    ENDED: Final = 4
 
 
-class Kind(StrEnum):
-    __hash__ = str.__hash__  # see core.errors.Reason
+class Commit:
+    """What the client has been sent."""
 
-    PRIMARY = "primary"
-    RETRY = "retry"
-    HEDGE = "hedge"
-    CONTINUATION = "continuation"
+    NOTHING: Final = 0
+    STATUS: Final = 1
+    CONTENT: Final = 2
 
 
-class Step(IntEnum):
+class Kind:
+    """Why an attempt was begun: log field and metric label."""
+
+    PRIMARY: Final = "primary"
+    RETRY: Final = "retry"
+    HEDGE: Final = "hedge"
+    CONTINUATION: Final = "continuation"
+
+
+class Step:
     """What the owner of the request does next."""
 
-    NOTHING = 0  # the event was too late, or another attempt is still alive
-    HERE = 1  # begin another attempt at the same replica, on a new connection
-    ELSEWHERE = 2  # begin another attempt at another replica
-    BUDGET = 3  # the same, if the retry budget allows; otherwise answer
-    ANSWER = 4  # tell the client that it failed
-    TRUNCATE = 5  # content is out: continue it, or make the client see that the rest is missing
-    ASIDE = 6  # pass on what the earliest attempt that was put aside has said
+    NOTHING: Final = 0  # the event was too late, or another attempt is still alive
+    HERE: Final = 1  # begin another attempt at the same replica, on a new connection
+    ELSEWHERE: Final = 2  # begin another attempt at another replica
+    BUDGET: Final = 3  # the same, if the retry budget allows; otherwise answer
+    ANSWER: Final = 4  # tell the client that it failed
+    TRUNCATE: Final = 5  # content is out: continue it, or show the client that the rest is missing
+    ASIDE: Final = 6  # pass on what the earliest attempt that was put aside has said
 
 
 class Attempt:
@@ -95,9 +102,9 @@ class Attempt:
     def __init__(
         self,
         index: int,
-        kind: Kind,
+        kind: str,
         replica_id: str,
-        at: Slots,
+        at: ReplicaLoad,
         lease: Lease,
         now: float,
         tokens: int,
@@ -143,7 +150,7 @@ class Life:
         return sum(
             1
             for a in self.attempts
-            if a.kind is not Kind.HEDGE and a.reason not in UNREACHED and not a.stale
+            if a.kind != Kind.HEDGE and a.reason not in UNREACHED and not a.stale
         )
 
     @property
@@ -153,7 +160,7 @@ class Life:
 
     @property
     def continuations(self) -> int:
-        return sum(1 for a in self.attempts if a.kind is Kind.CONTINUATION)
+        return sum(1 for a in self.attempts if a.kind == Kind.CONTINUATION)
 
     @property
     def alive(self) -> list[Attempt]:
@@ -166,7 +173,7 @@ class Life:
     def begin(
         self,
         replica_id: str,
-        slots: Slots,
+        slots: ReplicaLoad,
         now: float,
         tokens: int = 0,
         held: int = 0,
@@ -205,7 +212,7 @@ class Life:
             return False
         attempt.lease.begun()
         winner = self.winner
-        if winner is None or (attempt.kind is Kind.CONTINUATION and winner.phase == Phase.ENDED):
+        if winner is None or (attempt.kind == Kind.CONTINUATION and winner.phase == Phase.ENDED):
             self.winner = attempt
             attempt.phase = Phase.WON
             self.commit = Commit.CONTENT
@@ -258,7 +265,7 @@ class Life:
         received: bool,
         repeatable: bool,
         known_dead: bool,
-    ) -> Step:
+    ) -> int:
         """The attempt failed; what now? Releases its lease."""
         if attempt.phase == Phase.ENDED:
             return Step.NOTHING
@@ -266,7 +273,7 @@ class Life:
         if self.over:
             return Step.NOTHING
         if self.commit == Commit.CONTENT:
-            speaks = self.winner is attempt or attempt.kind is Kind.CONTINUATION
+            speaks = self.winner is attempt or attempt.kind == Kind.CONTINUATION
             return Step.TRUNCATE if speaks else Step.NOTHING
         if not self.is_alone(attempt):
             return Step.NOTHING
@@ -309,7 +316,7 @@ class Life:
         """Why a request failed whose attempts all did: the reason of the earliest one that reached
         a replica, where the last one was its hedge."""
         last = self.attempts[-1]
-        if last.kind is Kind.HEDGE:
+        if last.kind == Kind.HEDGE:
             first = self.attempts[last.index - 1]
             if first.reason not in UNSENT:
                 return first.reason

@@ -17,30 +17,30 @@ from random import Random
 from time import monotonic
 from urllib.parse import unquote
 
-import msgspec
-
 from router.config.keys import KeyLine
-from router.config.model import ClassTimeouts, Config, Timeouts
+from router.config.model import Config
 from router.core.errors import Reason, RouterError
 from router.core.urgency import BATCH, Urgency
 from router.dispatch.abort import Aborter
 from router.dispatch.body_edit import append
 from router.dispatch.chooser import Chooser
 from router.dispatch.continuation.store import Store
-from router.dispatch.engine_numbers import level_s
+from router.dispatch.event_loop import LoopScheduler
 from router.dispatch.exchange import Exchange
 from router.dispatch.first_probes import HELPED, FirstProbes
 from router.dispatch.hedger import ASKED, Hedger
 from router.dispatch.ids import Ids
 from router.dispatch.ignored_numbers import IgnoredNumbers
 from router.dispatch.ledger import Ledger
-from router.dispatch.line import Line
 from router.dispatch.messages import MESSAGES
+from router.dispatch.queue_driver import QueueDriver
 from router.dispatch.retry import Budget
+from router.dispatch.rules import Rules
 from router.dispatch.tenants import Tenants, check_model, may_hedge, models_of
 from router.dispatch.token_ids import TokenIds
 from router.dispatch.upstream_head import common_lines
 from router.dispatch.usage import UNKNOWN as UNKNOWN_USAGE
+from router.dispatch.usage import Usage
 from router.fleet.dialects import UNKNOWN
 from router.fleet.kv_events.chains import TokenChains
 from router.fleet.replica import Replica
@@ -61,11 +61,12 @@ from router.intake.routes import (
     has_judged_body,
 )
 from router.intake.urgency import UNSAID, door_of
+from router.intake.values import session_of
 from router.observe.access_log import AccessLog
 from router.observe.events import log_event
 from router.observe.metrics import Metrics
 from router.wire import answers
-from router.wire.client import ClientConnection
+from router.wire.client import ClientConnection, Handler
 from router.wire.heads import RequestHead
 from router.wire.sweep import Sweeper
 from router.wire.tunnel import Door, Tunnel
@@ -75,7 +76,7 @@ _SMALL = 4096  # bytes of a body that may be held on to
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
-class Dispatcher:
+class Dispatcher(Handler):
     """Handles the requests of every client connection."""
 
     def __init__(
@@ -105,9 +106,10 @@ class Dispatcher:
         self.aborter: Aborter | None = None
         self.store = Store(config.continuation)  # of what streams have said
         self.closing = False  # nothing is begun any more
-        self.line: Line | None = None  # of those that wait for a replica; None: nobody waits
+        self.queue: QueueDriver | None = None  # None: requests are sent at once
         if config.queue.enabled:
-            self.line = Line(config.queue, fleet, fleet.knowledge, chooser, metrics, loop)
+            scheduler = LoopScheduler(loop)
+            self.queue = QueueDriver(config.queue, fleet, chooser, metrics, scheduler)
         self.first_probes = FirstProbes(fleet, loop)
         self.door: Door | None = None  # where files and batches go; None: to replicas, as any path
         self.tunnels: set[Tunnel] = set()
@@ -125,28 +127,17 @@ class Dispatcher:
         self._prefix = config.prefix
         self.metrics.usage.adopt(config.usage.prices)
         self.budget.adopt(config.retry)
-        if self.line is not None:
-            self.line.adopt(config.queue)
-            self.line.wake()
+        if self.queue is not None:
+            self.queue.adopt(config.queue)
+            self.queue.wake()
         self._believes_sdks = config.queue.sdk_timeouts
-        self.level_s = level_s(config.queue.aging)
+        self.rules = Rules(config)
         self._authorization = authorization
         self._via = config.via.encode("ascii")
         self._proto = b"https" if config.tls is not None else b"http"
         self.store.adopt(config.continuation)
         self._allowed = frozenset(path.encode() for path in config.allow_paths)
-        self.timeouts = config.timeouts  # of classes that have none of their own
         self._hedged = frozenset(config.hedging.classes)
-        self._timeouts_by_class = {
-            name: timeouts_of(config.timeouts, rules.timeouts)
-            for name, rules in config.classes.items()
-        }
-
-    def timeouts_of(self, priority: str) -> Timeouts:
-        """What a request of this class (by name, "" for none) may take."""
-        if not self._timeouts_by_class:
-            return self.timeouts
-        return self._timeouts_by_class.get(priority or "normal", self.timeouts)
 
     def backoff_s(self, attempts: int) -> float:
         """The pause before another attempt: full jitter over a time that doubles (Envoy's)."""
@@ -173,10 +164,10 @@ class Dispatcher:
             head.watch = watch(found[0], head.content_length, head.content_type)
 
     def relieve(self, client: ClientConnection, head: RequestHead, body_bytes: int) -> bool:
-        line, tenants = self.line, self.tenants
+        queue, tenants = self.queue, self.tenants
         key = tenants.known(head)
         flow = tenants.flow(key, head, client.peer)
-        is_freed = line is not None and line.relieve(flow, body_bytes)
+        is_freed = queue is not None and queue.relieve(flow, body_bytes)
         return is_freed or (key is not None and not body_bytes)
 
     def _has_door(self) -> bool:
@@ -275,7 +266,7 @@ class Dispatcher:
                     arrived,
                     is_batch=urgency.rank == BATCH,
                     takes_steps=steps,
-                    waits=self.line is not None and not route.light,
+                    waits=self.queue is not None and not route.light,
                 )
                 if entry is not None:
                     exchange.concurrency = entry.concurrency
@@ -348,17 +339,17 @@ class Dispatcher:
         self._place(exchange)
 
     def _place(self, exchange: Exchange) -> None:
-        line = self.line
+        queue = self.queue
         replica: Replica | None
         try:
             owner = self._owner(exchange, exchange.path)
             route = exchange.route
-            if owner is not None and (line is None or not route.inference):
+            if owner is not None and (queue is None or not route.inference):
                 replica = owner
             elif route.light:
                 replica = self._least_loaded(exchange)
-            elif line is not None and route.inference:
-                replica = line.enter(exchange, owner)
+            elif queue is not None and route.inference:
+                replica = queue.enter(exchange, owner)
             else:
                 replica = self.chooser.choose(exchange.view, self.candidates(exchange))
         except RouterError as err:
@@ -368,12 +359,12 @@ class Dispatcher:
             return
         if self.first_probes:
             self.first_probes.forget(exchange)
-        if replica is not None:  # else the line sends it when it is its turn
+        if replica is not None:  # else the queue sends it when it is its turn
             exchange.race.begin(replica)
 
     def _shares_by_flow(self) -> bool:
         """Whether the queue shares by flow: then a flow's further requests need not step back."""
-        return self.line is not None and self.line.is_fair
+        return self.queue is not None and self.queue.is_fair
 
     def _measure(
         self, exchange: Exchange, head: RequestHead, fields: Fields, body_bytes: int
@@ -405,7 +396,7 @@ class Dispatcher:
         if head.session is not None:
             view.session = head.session.decode("utf-8", "replace")[:MAX_SESSION]
         else:
-            view.session = fields.session
+            view.session = session_of(fields)
 
     def _hedges_as(
         self, exchange: Exchange, head: RequestHead, fields: Fields, body_bytes: int
@@ -439,9 +430,11 @@ class Dispatcher:
 
     def finished(self, exchange: Exchange, reason: Reason, now: float) -> None:
         """A request is over: forget it."""
-        line = self.line
-        if line is not None and exchange.route.inference and not exchange.route.light:
-            line.over(exchange, reason, now)
+        queue = self.queue
+        if queue is not None and exchange.route.inference and not exchange.route.light:
+            usage = exchange.usage
+            tokens, output = _cost(usage, reason, exchange.answered_by is not None)
+            queue.over(exchange, reason, exchange.answered_by, tokens, output, now)
         replica = exchange.answered_by
         entry = exchange.entry
         if entry is not None:
@@ -449,8 +442,8 @@ class Dispatcher:
             # What an engine refuses takes no tokens, but counts as a request.
             worked = exchange.reply.is_work or usage is not UNKNOWN_USAGE
             entry.leave(usage, worked, now)
-            if line is not None:
-                line.wake()
+            if queue is not None:
+                queue.wake()
         if exchange.flow.within and replica is not None:
             status = exchange.reply.status
             if replica.checks_keys or status == 401:
@@ -577,11 +570,17 @@ def _may_be_edited(head: RequestHead, body: list[bytes]) -> bool:
     return not is_plain or append(body, _MEMBER) is not None
 
 
+def _cost(usage: Usage, reason: Reason, is_answered: bool) -> tuple[int, int]:
+    """The uncached prompt tokens and the output tokens of a request that is over, for the queue.
+    -1: not known."""
+    if not is_answered and usage is UNKNOWN_USAGE:
+        return -1, 0
+    told = usage.output_tokens
+    output = -1 if told is None and reason is Reason.OK else told or 0
+    if usage.prompt_tokens is None:
+        return -1, output
+    return max(0, usage.prompt_tokens - (usage.cached_tokens or 0)), output
+
+
 def _load(replica: Replica) -> tuple[int, int]:
     return replica.load, replica.inflight  # light requests count in the second only
-
-
-def timeouts_of(usual: Timeouts, own: ClassTimeouts) -> Timeouts:
-    """The timeouts of a class: its own where it has any, else the usual ones."""
-    fields = msgspec.structs.asdict(own)
-    return msgspec.structs.replace(usual, **{k: v for k, v in fields.items() if v is not None})

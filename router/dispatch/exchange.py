@@ -11,14 +11,13 @@ What the client is sent, byte by byte, is its `Reply`'s; the exchange says what 
 from __future__ import annotations
 
 import logging
+from functools import partial
 from math import inf
 from time import monotonic, time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from policies.contract import RequestView
 from policies.queueing.ticket import Ticket
-from router.admission.concurrency import Concurrency
-from router.config.model import Limits, Timeouts
 from router.core.errors import STATUS, Reason, RouterError
 from router.core.urgency import Urgency
 from router.dispatch.abort import Aborter, is_nameable, unnamed_parameters
@@ -28,9 +27,11 @@ from router.dispatch.continuation.request import ENGINES, KINDS
 from router.dispatch.continuation.stream import Continuation
 from router.dispatch.leg import Leg, error_of
 from router.dispatch.messages import MESSAGES
+from router.dispatch.queued_request import QueuedRequest
 from router.dispatch.race import Race
 from router.dispatch.reply import Reply
 from router.dispatch.response_head import is_text
+from router.dispatch.rules import Rules
 from router.dispatch.tenants import Entry, models_of
 from router.dispatch.usage import NATIVE, UNKNOWN, Usage, UsageTap
 from router.fleet.cadence import Cadence
@@ -38,13 +39,14 @@ from router.fleet.owners import response_id
 from router.fleet.replica import Replica
 from router.fleet.tokens.provider import Question
 from router.intake.body import SCAN_ABOVE
-from router.intake.fields import Fields, Unread, is_given
+from router.intake.fields import Fields, Unread
 from router.intake.flow import NO_FLOW, Flow
 from router.intake.keys import Key
 from router.intake.routes import JSON, Route, may_answer_in_text
+from router.intake.values import is_given, output_tokens_of
 from router.observe.events import log_event
 from router.observe.metrics import Metrics
-from router.wire.client import ClientConnection
+from router.wire.client import ClientConnection, ClientExchange
 from router.wire.error_shapes import of_replica, of_router
 from router.wire.heads import RequestHead, ResponseHead
 from router.wire.replica import PAUSE_CLIENT, ReplicaConnection
@@ -55,10 +57,12 @@ if TYPE_CHECKING:
     from router.dispatch.dispatcher import Dispatcher
 
 # Kinds of routes whose answers are text that the engine generates.
+_CHOICES: Final = 1024  # of one request, as far as they are believed
+_OUTPUT: Final = 256  # tokens of each of several choices, where the client sets no limit
 _WRITES: Final = frozenset({"chat", "completions", "responses", "messages", "generate"})
 
 
-class Exchange:
+class Exchange(QueuedRequest, ClientExchange):
     """A request under way. Times are monotonic seconds."""
 
     __slots__ = (
@@ -72,18 +76,13 @@ class Exchange:
         "_is_whole",
         "_stall_due",
         "_total_due",
-        "_waited_s",
-        "_waits_since",
         "_worked",
         "aborter",
         "answered_by",
-        "arrived",
         "arrived_wall",
-        "asks_for_usage",
         "body",
         "body_bytes",
         "common",
-        "concurrency",
         "deadline",
         "entry",
         "fields",
@@ -93,31 +92,24 @@ class Exchange:
         "has_rid",
         "head",
         "hedges_as",
-        "is_counted",
         "key",
-        "level_s",
         "life",
-        "limits",
         "metrics",
         "name",
         "names_response",
         "no_body",
         "parameters",
         "path",
-        "pinned",
         "priority",
         "question",
         "race",
         "reply",
         "request_id",
         "route",
+        "rules",
         "stream_options",
-        "ticket",
-        "timeouts",
-        "unreached_since",
-        "urgency",
+        "times",
         "usage",
-        "view",
         "wanted_until",
     )
 
@@ -136,6 +128,9 @@ class Exchange:
         arrived: float,
         urgency: Urgency,
     ) -> None:
+        model = dispatcher.fleet.routed(fields.model)
+        view = RequestView(route.kind, model, bool(fields.stream), body_bytes)
+        super().__init__(view, urgency, arrived)
         self._d = dispatcher
         self._client = client
         self.head = head
@@ -146,16 +141,11 @@ class Exchange:
         self.fields = fields
         self.request_id = request_id  # as its client knows it
         self.name = name  # as engines know it
-        self.arrived = arrived
         self.arrived_wall = time()  # seconds since 1970
-        self.level_s: float = dispatcher.level_s  # of the numbers that engines are told
-        self.limits: Limits = dispatcher.config.limits
+        self.rules: Rules = dispatcher.rules
         self.metrics: Metrics = dispatcher.metrics
-        model = dispatcher.fleet.routed(fields.model)
-        self.view = RequestView(route.kind, model, bool(fields.stream), body_bytes)
         self.race = Race(self, dispatcher)
         self.life = self.race.life
-        self.urgency = urgency
         # Its class by name; "": of what is no inference. A step never changes it.
         self.priority = urgency.name if urgency.source else ""
         # The body contains `priority`, or may contain it in a place that the scan of a large body
@@ -167,18 +157,10 @@ class Exchange:
         self.key: Key | None = None  # its API key; None: none that we know
         self.flow: Flow = NO_FLOW  # whose share of the fleet it uses
         self.entry: Entry | None = None  # what it holds of its tenant's
-        # Its key's limit of requests at replicas, where it goes to the queue; None: it has none.
-        self.concurrency: Concurrency | None = None
-        self.is_counted = False  # there, without a ticket; a ticket is counted by the queue
-        self.timeouts: Timeouts = dispatcher.timeouts_of(self.priority)
+        self.times = self.rules.times_of(self.priority)
         self.wanted_until = inf  # its client has no use for an answer that begins later
         self.hedges_as = ""  # the class by which a second copy of it may go; "": none may
-        self.pinned: Replica | None = None  # state at one replica: no other can answer
         self.question: Question | None = None  # for the token ids that it waits for
-        self.ticket: Ticket | None = None  # in the queue, or of it; None: it passes the queue by
-        self.unreached_since = 0.0  # no replica was connected to; 0: one was, or none was tried
-        self._waits_since = 0.0  # in the queue, now; 0: it does not
-        self._waited_s = 0.0  # there, before now
         self._broke_at = 0.0  # its last content, while another replica is asked for the rest
         self._cadence: Cadence | None = None  # of the replica whose stream is relayed now
         self.common = b""
@@ -186,7 +168,6 @@ class Exchange:
         self.answered_by: Replica | None = None  # whose content went to the client
         self.usage = UNKNOWN  # how many tokens it took; known when it is over
         self._worked = UNKNOWN  # ... and was estimated to take, as its client left
-        self.asks_for_usage: bool = dispatcher.config.usage.inject
         # Names its attempts, so that their engines can be told to stop; None: it cannot be named.
         self.aborter: Aborter | None = None
         if dispatcher.aborter is not None and body_bytes <= SCAN_ABOVE:
@@ -204,10 +185,10 @@ class Exchange:
         # A copy: the field is a view that keeps the whole body alive.
         self.stream_options = None if options is None else bytes(options)
         self._done = False
-        timeouts = self.timeouts
+        times = self.times
         # From its dispatch to its first content, which is the whole answer where it is no stream.
         is_whole = route.inference and not fields.stream and not route.light
-        self._first_s = timeouts.whole_s if is_whole else timeouts.first_token_s
+        self._first_s = times.whole_s if is_whole else times.first_token_s
         self._is_whole = is_whole
         wait_due = arrived + self._first_s
         self.reply = Reply(
@@ -216,21 +197,21 @@ class Exchange:
             target=path,
             no_body=self.no_body,
             http_1_0=head.http_1_0,
-            gap_s=timeouts.token_gap_s,
+            gap_s=times.token_gap_s,
             wait_due=wait_due,
         )
-        self._total_due = arrived + timeouts.total_s if timeouts.total_s else NEVER
+        self._total_due = arrived + times.total_s if times.total_s else NEVER
         self._commit_due = NEVER
-        if fields.stream and route.streams_events and timeouts.commit_after_s:
-            self._commit_due = arrived + timeouts.commit_after_s
+        if fields.stream and route.streams_events and times.commit_after_s:
+            self._commit_due = arrived + times.commit_after_s
         self._stall_due = NEVER
-        self.deadline = min(wait_due, self._total_due, self._commit_due)
+        self.deadline = min(wait_due, min(self._total_due, self._commit_due))
 
     def limit(self, until: float) -> None:
         """Its client says until when it wants an answer to have begun. Before the first attempt."""
         self.wanted_until = until
         self.reply.wait_due = self._first_due(self.arrived)
-        self.deadline = min(self.reply.wait_due, self._total_due, self._commit_due)
+        self.deadline = min(self.reply.wait_due, min(self._total_due, self._commit_due))
 
     def _first_due(self, since: float) -> float:
         """When the first content is due of an attempt that was sent at `since`. A client that says
@@ -239,36 +220,75 @@ class Exchange:
             return self.wanted_until
         return min(since + self._first_s, self.wanted_until)
 
-    def queued(self, now: float) -> None:
-        """It waits for a replica: patience with one begins when it is sent there."""
-        self._waits_since = now
+    def on_queued(self, now: float) -> None:
         self.reply.wait_due = NEVER
         self.deadline = min(self._total_due, self._commit_due, self._stall_due)
 
-    def granted(self, now: float) -> None:
-        """It has waited, and is about to be sent."""
-        self._waited_s = self.waited_s(now)
-        self._waits_since = 0.0
+    def on_granted(self, now: float) -> None:
         self.reply.wait_due = self._first_due(now)
         if self._commit_due != NEVER and self.life.commit == Commit.NOTHING:
             # It may have been put off while the wait could have ended in a refusal.
-            self._commit_due = self.arrived + self.timeouts.commit_after_s
+            self._commit_due = self.arrived + self.times.commit_after_s
         self.deadline = min(self.deadline, self.reply.wait_due, self._commit_due)
 
     def wait_again(self, replica: Replica) -> bool:
         """Its last attempt did not reach `replica`, and there is no other. True: it waits in the
         queue for one that can be reached."""
-        line = self._d.line
-        if line is None or self._d.closing or self.body is None:
+        queue = self._d.queue
+        if queue is None or self._d.closing or self.body is None:
             return False
         if not self.route.inference or self.route.light:
             return False
-        return line.wait_again(self, replica)
+        return queue.wait_again(self, replica)
 
-    def waited_s(self, now: float) -> float:
-        """How long it has waited in the queue, all together."""
-        since = self._waits_since
-        return self._waited_s + (now - since if since else 0.0)
+    def make_ticket(self, model: str, lane: str | None) -> Ticket:
+        view, fields, flow = self.view, self.fields, self.flow
+        most: int | None = output_tokens_of(fields)
+        output = -1
+        if fields.n is not None and fields.n > 1:
+            output = min(fields.n, _CHOICES) * (most or _OUTPUT)
+        return Ticket(
+            self,
+            model=model,
+            lane=lane,
+            number=self.urgency.number,
+            key=flow.account,
+            user=flow.member,
+            known_key=flow.is_known,
+            names_user=flow.user != "",
+            weight=1.0 if self.key is None else self.key.weight,
+            tokens=view.prompt_tokens,
+            output=output,
+            most_output=-1 if most is None else most,
+            arrival=self.arrived,
+            deadline=self.wanted_until,
+            body_bytes=self.body_bytes,
+            streamed=bool(fields.stream),
+            look=partial(self._d.fleet.knowledge.held, view) if view.blocks else None,
+            block_tokens=view.block_tokens,
+            concurrency=self.concurrency,
+        )
+
+    def flow_key(self) -> tuple[str, str]:
+        return self.flow.account, self.flow.member
+
+    def may_move(self) -> bool:
+        return self.body_bytes <= self.rules.retry_body and self.route.repeatable
+
+    def prepare(self, replica: Replica) -> Leg:
+        return self.race.prepare(replica)
+
+    def go(self, prepared: object) -> None:
+        self.race.go(cast(Leg, prepared))
+
+    def recall(self, now: float) -> None:
+        self.race.recall(now)
+
+    def last_attempt(self) -> tuple[Replica, float] | None:
+        attempts = self.life.attempts
+        if not attempts:
+            return None
+        return cast(Replica, attempts[-1].at), attempts[-1].began
 
     def shown_at(self) -> float:
         """When its client was last shown something of the answer; its arrival: nothing yet.
@@ -317,14 +337,14 @@ class Exchange:
             self.first_at = now
         ticket = self.ticket
         if ticket is not None:
-            line = self._d.line
-            assert line is not None, "nobody else gives tickets"
-            line.pools.shown(ticket, leg.replica, now)
+            queue = self._d.queue
+            assert queue is not None, "nothing else makes tickets"
+            queue.pools.shown(ticket, leg.replica, now)
         reply.wait_due = now + reply.gap_s
         self._broke_at = 0.0
         self._commit_due = NEVER
         # From here tokens move `wait_due` only; `on_deadline` lets `deadline` catch up.
-        self.deadline = min(reply.wait_due, self._total_due, self._stall_due)
+        self.deadline = min(reply.wait_due, min(self._total_due, self._stall_due))
         head = reader.head
         assert head is not None
         if self.route.inference and not self.route.light:
@@ -367,7 +387,7 @@ class Exchange:
         stream = reply.continuation
         replica = leg.replica
         begins = (
-            d.config.continuation.enabled
+            d.rules.continues
             and stream is None
             and self.body is not None
             and self.route.kind in KINDS
@@ -398,7 +418,7 @@ class Exchange:
         """The stream broke, and another replica was asked for its rest."""
         self._stop_cadence(now)
         self._broke_at = self.said_at()
-        self.reply.wait_due = now + self.timeouts.first_token_s
+        self.reply.wait_due = now + self.times.first_token_s
         self.deadline = min(self.reply.wait_due, self._total_due, self.race.due())
         if self._stall_due != NEVER:
             self.deadline = min(self.deadline, self._stall_due)
@@ -406,7 +426,7 @@ class Exchange:
     def _begin_reply(self, reader: ResponseReader, replica: Replica) -> None:
         head = reader.head
         assert head is not None
-        shown = replica.id if self._d.config.debug_headers else None
+        shown = replica.id if self._d.rules.debug_headers else None
         counts = self.route.inference and 200 <= head.status < 300
         self.reply.begin(reader, shown, counts_tokens=counts)
         if counts and not self.route.is_known:
@@ -540,14 +560,14 @@ class Exchange:
 
     def _may_commit(self) -> bool:
         """Whether a 200 that only keeps the client waiting cannot be followed by a refusal."""
-        ticket, line = self.ticket, self._d.line
-        if ticket is None or line is None:
+        ticket, queue = self.ticket, self._d.queue
+        if ticket is None or queue is None:
             return True
-        if self.unreached_since:
+        if self.unreached_since >= 0.0:
             return False  # a 503 may follow
-        if self._waits_since and (self._client.is_draining or self._total_due != NEVER):
+        if self.waits_since >= 0.0 and (self._client.is_draining or self._total_due != NEVER):
             return False
-        return line.commits(ticket)
+        return queue.commits(ticket)
 
     def _commit_status(self) -> None:
         if self.life.commit == Commit.NOTHING:
@@ -629,7 +649,7 @@ class Exchange:
     def client_paused(self) -> None:
         now = monotonic()
         self._stop_cadence(now)
-        self._stall_due = now + self._d.config.timeouts.write_stall_s
+        self._stall_due = now + self._d.rules.write_stall_s
         self.deadline = min(self.deadline, self._stall_due)
         for leg in self.race.legs:
             if leg.conn is not None:
@@ -668,7 +688,7 @@ class Exchange:
             if self._done:
                 return
             if self._commit_due <= now:
-                self._commit_due = now + self.timeouts.commit_after_s
+                self._commit_due = now + self.times.commit_after_s
                 self._commit_status()
             wait = wait_due if self._stall_due == NEVER else NEVER
             self.deadline = min(

@@ -228,7 +228,7 @@ class Hedger:
         self._of(view.model, streamed, now).shown(
             attempt.ahead, now - attempt.began, attempt.predicted_s, now
         )
-        if attempt.kind is Kind.HEDGE:
+        if attempt.kind == Kind.HEDGE:
             self.metrics.won += 1
         elif attempt.copy_due:
             self._would_have(attempt, now)
@@ -250,7 +250,7 @@ class Hedger:
         waited_s, predicted_s = now - attempt.began, attempt.predicted_s
         ttfts.cut(attempt.ahead, waited_s, predicted_s, now)
         metrics.wasted_tokens += attempt.tokens
-        if attempt.kind is Kind.HEDGE:
+        if attempt.kind == Kind.HEDGE:
             metrics.lost += 1
             return
         curve = ttfts.curve
@@ -266,7 +266,7 @@ class Hedger:
         self._of(view.model, view.stream, now).cut(
             attempt.ahead, now - attempt.began, attempt.predicted_s, now
         )
-        if attempt.kind is Kind.HEDGE:
+        if attempt.kind == Kind.HEDGE:
             metrics = self.metrics
             metrics.failed += 1
             if attempt.reason in UNSENT:

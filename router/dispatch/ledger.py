@@ -6,7 +6,7 @@ Called once per request, whatever ended it. Must never: raise, do I/O, or keep t
 from __future__ import annotations
 
 from time import monotonic, time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from router.core.errors import STATUS, Reason, RouterError
 from router.dispatch.chooser import Chooser
@@ -14,9 +14,10 @@ from router.dispatch.usage import UNKNOWN
 from router.fleet.knowledge import Knowledge
 from router.fleet.replica import Replica
 from router.intake.flow import Flow
-from router.observe.access_log import AccessLog, AttemptRecord, Record
+from router.observe.access_log import AccessLog
 from router.observe.metrics import UNCLASSED, Metrics
 from router.observe.milliseconds import milliseconds
+from router.observe.record import AttemptRecord, Record
 from router.observe.tenant_usage import NO_KEY
 from router.wire.client import ClientConnection
 from router.wire.heads import RequestHead
@@ -24,6 +25,9 @@ from router.wire.tunnel import Tunnel
 
 if TYPE_CHECKING:
     from router.dispatch.exchange import Exchange
+
+# The encoder of the log takes much longer for a member of an enum than for a string.
+_WORDS: Final[dict[Reason, str]] = {reason: str(reason.value) for reason in Reason}
 
 
 class Ledger:
@@ -75,7 +79,7 @@ class Ledger:
         tried: list[AttemptRecord] = []
         for a in exchange.life.attempts:
             metrics.attempt(a.replica_id, a.kind, a.reason)
-            tried.append((a.replica_id, a.kind, a.reason, milliseconds(a.ended - a.began)))
+            tried.append((a.replica_id, a.kind, _WORDS[a.reason], milliseconds(a.ended - a.began)))
         log = self.log
         if not log.enabled:
             return
@@ -95,7 +99,7 @@ class Ledger:
                 model,
                 bool(exchange.fields.stream),
                 status,
-                reason,
+                _WORDS[reason],
                 winner.replica_id if winner is not None else "",
                 tried,
                 None if ttft is None else milliseconds(ttft),
@@ -149,7 +153,7 @@ class Ledger:
                     None,
                     False,
                     err.status,
-                    err.reason,
+                    _WORDS[err.reason],
                 )
             )
 
@@ -172,7 +176,7 @@ class Ledger:
                     path.decode("utf-8", "replace"),
                     route.kind,
                     status=status,
-                    reason=reason,
+                    reason=_WORDS[reason],
                     duration_ms=milliseconds(took_s),
                     bytes_in=sizes[0],
                     bytes_out=sizes[1],

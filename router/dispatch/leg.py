@@ -18,6 +18,7 @@ from router.core.errors import Reason
 from router.dispatch.attempts import Attempt, Commit
 from router.dispatch.engine_priority import refuses
 from router.fleet.replica import Replica
+from router.wire.pool import Waiter
 from router.wire.replica import ReplicaConnection
 from router.wire.response_reader import COMPLETE, ResponseReader
 from router.wire.sse import FirstContent, Verdict
@@ -33,7 +34,7 @@ BUSY: Final = frozenset({429, 503})
 _EVENT_BYTES: Final = 32 * 1024
 
 
-class Leg:
+class Leg(Waiter):
     """One attempt's connection and what it has shown."""
 
     __slots__ = (
@@ -185,7 +186,7 @@ class Leg:
         elif head.status == 200:
             self._holds = True
             if head.is_sse and not self.is_encoded:
-                self._scanner = FirstContent(min(exchange.limits.response_hold, _EVENT_BYTES))
+                self._scanner = FirstContent(min(exchange.rules.response_hold, _EVENT_BYTES))
             else:
                 self._passes = not head.is_json
         return True
@@ -268,7 +269,7 @@ class Leg:
     def _holds_too_much(self, parts: list[bytes]) -> bool:
         self._held += sum(map(len, parts[self._looked :]))
         self._looked = len(parts)
-        return self._held > self._exchange.limits.response_hold
+        return self._held > self._exchange.rules.response_hold
 
 
 def error_of(status: int) -> Reason:

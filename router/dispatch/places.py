@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from router.admission.place import Place
+from router.admission.pool import Pool
 from router.core.errors import RouterError
+from router.core.replica_load import ReplicaLoad
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.fleet.utilisation import slots_of
@@ -25,14 +26,14 @@ def pinned(replica: Replica) -> str:
     return _PIN + replica.id
 
 
-class Places:
-    """A `router.admission.place.Pool` over a fleet table."""
+class Places(Pool):
+    """The `Pool` of a fleet table."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         # Lane -> the fit replicas, as a tuple and to ask who is one. The table makes new tuples
         # when anything changes, so the tuple says whether the set is of today.
-        self._sets: dict[str, tuple[Sequence[Replica], frozenset[Place]]] = {}
+        self._sets: dict[str, tuple[Sequence[Replica], frozenset[ReplicaLoad]]] = {}
 
     def eligible(self, lane: str) -> Sequence[Replica]:
         if lane.startswith(_PIN):
@@ -50,7 +51,7 @@ class Places:
             return self._fleet.replica_absent_since(lane[1:])
         return self._fleet.absent_since(lane or None)
 
-    def serves(self, place: Place, lane: str) -> bool:
+    def serves(self, place: ReplicaLoad, lane: str) -> bool:
         if lane.startswith(_PIN):
             return self._fleet.ready_ids.get(lane[1:]) is place
         found = self._fleet.serving(lane or None)
@@ -61,15 +62,15 @@ class Places:
             known = self._sets[lane] = (found, frozenset(found))
         return place in known[1]
 
-    def slots(self, place: Place) -> float | None:
+    def slots(self, place: ReplicaLoad) -> float | None:
         assert isinstance(place, Replica)
         return slots_of(place)
 
-    def guess(self, place: Place) -> float:
+    def guess(self, place: ReplicaLoad) -> float:
         assert isinstance(place, Replica)
         return place.learned.guess
 
-    def is_blind(self, place: Place) -> bool:
+    def is_blind(self, place: ReplicaLoad) -> bool:
         assert isinstance(place, Replica)
         signals = place.signals
         if signals.running is not None or signals.waiting is not None:
@@ -81,7 +82,7 @@ class Places:
         removed replica alive."""
         self._sets.clear()
 
-    def served(self) -> Mapping[Place, Iterable[str] | None]:
+    def served(self) -> Mapping[ReplicaLoad, Iterable[str] | None]:
         """What each replica serves, fit or not: for `Pools.regroup`, whenever the fleet changes."""
         fleet = self._fleet
         return {replica: fleet.models_of(replica) for replica in fleet.replicas.values()}

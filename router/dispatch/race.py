@@ -24,6 +24,7 @@ from router.dispatch.continuation.outcome import Outcome
 from router.dispatch.continuation.request import ENGINES
 from router.dispatch.continuation.stream import Continuation
 from router.dispatch.leg import Leg
+from router.dispatch.queued_request import NOT_SINCE
 from router.dispatch.retry import UNSENT
 from router.dispatch.sending import send
 from router.fleet.replica import Replica
@@ -72,7 +73,7 @@ class Race:
     def __init__(self, exchange: Exchange, dispatcher: Dispatcher) -> None:
         self._x = exchange
         self._d = dispatcher
-        self.life = Life(dispatcher.config.retry.attempts)
+        self.life = Life(dispatcher.rules.attempts)
         self.legs: list[Leg] = []  # alive
         self._budgeted = False  # one retry of the budget is ours
         self._alarm: asyncio.TimerHandle | None = None  # until a hedge, or until a retry
@@ -132,16 +133,16 @@ class Race:
             light=x.route.light,
         )
         x.view.attempts = attempt.index + 1
-        line = self._d.line
-        if line is not None:
-            line.sent(x, replica, now, is_extra=hedge or continues)
+        queue = self._d.queue
+        if queue is not None:
+            queue.sent(x, replica, now, is_extra=hedge or continues)
         leg = Leg(x, self, attempt, replica)
         if streamed:
             leg.is_alone = replica.waiting <= 1
             leg.overdue_due = now + replica.patience_s(replica.pending_tokens)
-        if x.timeouts is not self._d.timeouts:
-            leg.connect_due = now + x.timeouts.connect_s  # its class is in more of a hurry
-        x.deadline = min(x.deadline, leg.overdue_due, leg.connect_due)
+        if x.times.is_own:
+            leg.connect_due = now + x.times.connect_s  # its class is in more of a hurry
+        x.deadline = min(x.deadline, min(leg.overdue_due, leg.connect_due))
         self.legs.append(leg)
         return leg
 
@@ -156,9 +157,9 @@ class Race:
         leg.connect_due = NEVER
         self.life.sent(leg.attempt)
         x = self._x
-        x.unreached_since = 0.0
+        x.unreached_since = NOT_SINCE
         send(x, leg, conn)
-        if x.body_bytes > x.limits.retry_body or not x.route.is_known:
+        if x.body_bytes > x.rules.retry_body or not x.route.is_known:
             x.release_body()  # too large to keep, or nobody knows what a second time would do
 
     # -- hedging ------------------------------------------------------------------------------
@@ -225,7 +226,7 @@ class Race:
             conn.cancel()
             head = reader.head
             assert head is not None
-            reader.head = head.__copy__()  # others share it
+            reader.head = head.copy()  # others share it
             reader.head.content_length = None
             reader.state = COMPLETE  # what came is all that there will be
         now = monotonic()
@@ -325,12 +326,12 @@ class Race:
         if reason in UNSENT and x.wait_again(leg.replica):
             d.metrics.retries(reason)
             return
-        is_last = step is Step.ELSEWHERE and self._can_send_again() and not self._others()
+        is_last = step == Step.ELSEWHERE and self._can_send_again() and not self._others()
         if is_last and self._wait_for_probe(self.life.blame):
             return
         x.answer_failure(self.life.blame)
 
-    def _end_attempt(self, leg: Leg, reason: Reason, *, reused: bool, received: bool) -> Step:
+    def _end_attempt(self, leg: Leg, reason: Reason, *, reused: bool, received: bool) -> int:
         d = self._d
         replica, attempt = leg.replica, leg.attempt
         self.legs.remove(leg)
@@ -449,7 +450,7 @@ class Race:
         """What to ask another replica; or why none is asked."""
         life = self.life
         # A request that kills replicas must not tour the fleet: two, never three.
-        if life.continuations >= self._d.config.continuation.attempts or life.lost > 1:
+        if life.continuations >= self._d.rules.continuations or life.lost > 1:
             return Outcome.BUDGET
         rest = stream.rest(self._x.body or [])
         if isinstance(rest, Outcome):

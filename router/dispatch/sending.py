@@ -130,7 +130,7 @@ def _tell_priority(exchange: Exchange, leg: Leg) -> Told:
         exchange.path,
         exchange.urgency,
         exchange.arrived_wall,
-        exchange.level_s,
+        exchange.rules.level_s,
         must,
     )
     if told.drops and exchange.metrics.priority_dropped(replica.id):
@@ -149,7 +149,7 @@ def _may_ask_for_usage(exchange: Exchange) -> bool:
     """Whether the router may ask for the stream's token counts in the client's place."""
     return (
         bool(exchange.fields.stream)
-        and exchange.asks_for_usage
+        and exchange.rules.asks_for_usage
         and exchange.path in PATHS
         and exchange.body_bytes <= SCAN_ABOVE  # it is known whether the client asks already
     )

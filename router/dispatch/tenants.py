@@ -35,6 +35,7 @@ from router.intake.fields import Fields, Unread
 from router.intake.flow import Flow, Flows, Pending, header_of, user_of
 from router.intake.keys import Key, Keyring
 from router.intake.urgency import Judge
+from router.intake.values import output_tokens_of
 from router.wire.heads import RequestHead
 from router.wire.origins import INSIDE
 
@@ -299,7 +300,7 @@ class Tenants:
         if key is not None:
             account = self._accounts.get(key.name)
             if account is not None:
-                most = fields.output_tokens
+                most = output_tokens_of(fields)
                 grant = _granted(account, prompt_tokens, most, is_batch, waits, now)
                 if waits:
                     concurrency = account.concurrency

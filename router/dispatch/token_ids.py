@@ -22,7 +22,8 @@ from router.fleet.table import Fleet
 from router.fleet.tokens.facts import Facts
 from router.fleet.tokens.provider import Question, TokenProvider
 from router.fleet.tokens.remote import ENGINES, Target
-from router.intake.fields import Fields, is_given
+from router.intake.fields import Fields
+from router.intake.values import is_given
 
 # Members of a body that change its prompt and are not among the facts.
 _OTHERWISE: Final = re.compile(

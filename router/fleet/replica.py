@@ -1,38 +1,37 @@
 """One replica: what a policy sees of it, and everything else the router knows.
 
 The fleet table owns these objects and is the only one to change them, apart from what leases and
-polls count (`core/lease.py`) and from `engine`, which prober and poller find out. A replica removed
-from the fleet lives on until its last lease is released.
+polls count (`core/replica_load.py`) and from `engine`, which prober and poller find out. A replica
+removed from the fleet lives on until its last lease is released.
 """
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
-from policies.contract import Candidate
 from router.config.address import parse_replica_url
 from router.config.model import Health as HealthRules
 from router.config.model import Replica as Config
 from router.core.progress import SMOOTHING, Progress
+from router.core.replica_load import UNLIMITED, ReplicaLoad
 from router.fleet.cadence import Cadence
 from router.fleet.engines.detect import ENGINES
 from router.fleet.health import Health
+from router.fleet.learned_capacity import LearnedCapacity
 from router.fleet.listed import served
 from router.fleet.signals import NO_SIGNALS
-from router.fleet.utilisation import LearnedCapacity
 from router.wire.pool import Pool
 from router.wire.sweep import NEVER
 
-UNLIMITED = sys.maxsize
 MISSES = 3  # requests; one may find its blocks evicted
 
 
-class Replica(Candidate):
+class Replica(ReplicaLoad):
     """A replica of the fleet."""
 
     __slots__ = (
         "_doubted_hits",
+        "_pool",
         "adapters",
         "address",
         "apart",
@@ -41,32 +40,22 @@ class Replica(Candidate):
         "before_trial",
         "by_priority",
         "cadence",
-        "cadence_s",
         "checks_keys",
         "config",
         "engine",
         "expected_hits",
-        "foreign_load",
-        "foreign_waiting",
         "health",
         "hit_seen_at",
         "host_line",
         "is_unlisted",
-        "kv_running",
         "learned",
-        "limit",
         "listed",
         "low_first",
         "max_inflight",
         "metrics_on",
         "models",
         "objects",
-        "polled_inflight",
-        "polled_tokens",
-        "polls",
         "polls_awaited",
-        "polls_heard",
-        "pool",
         "priority_told",
         "progress",
         "refuses_priority",
@@ -75,27 +64,19 @@ class Replica(Candidate):
         "signals",
         "signals_at",
         "told",
-        "whole_fresh",
-        "whole_fresh_tokens",
-        "whole_marked_at",
-        "whole_older",
-        "whole_older_tokens",
-        "whole_seen",
-        "whole_settled",
-        "whole_taken",
-        "whole_turn",
     )
 
-    def __init__(self, config: Config, rules: HealthRules, pool: Pool) -> None:
+    def __init__(self, config: Config, rules: HealthRules, pool: Pool | None) -> None:
+        """`pool`: its connections; None where there are none, as in a simulation."""
         super().__init__(config.id, weight=config.weight)
         self.config = config
         self.address = parse_replica_url(config.url)
         self.host_line = b"host: " + self.address.authority.encode("ascii")
         self.base_path = self.address.base_path.encode("ascii")
-        self.pool = pool
+        self._pool = pool
         self.health = Health(rules)
         self.max_inflight = UNLIMITED if config.max_inflight is None else config.max_inflight
-        self.limit = self.max_inflight  # attempts at once, now
+        self.limit = self.max_inflight
         self.before_trial = 0  # attempts under way that were sent before a half-open trial
         self.progress = Progress()
         self.listed: frozenset[str] | None = None  # its own list of models, as it told it last
@@ -106,21 +87,11 @@ class Replica(Candidate):
         self.objects: dict[str, dict[str, Any]] = {}  # model -> its entry of /v1/models
         self.removed = False
         self.served = 0  # attempts that went well
-        # Counted by `core/lease.py`.
-        self.foreign_load = self.foreign_waiting = 0
-        self.polls = self.polls_heard = 0
         self.polls_awaited = 0  # so many may fail before its engine is one that tells nothing
-        self.polled_inflight = self.polled_tokens = 0
-        self.whole_fresh = self.whole_fresh_tokens = 0
-        self.whole_older = self.whole_older_tokens = 0
-        self.whole_turn = self.whole_taken = self.whole_seen = 0
-        self.whole_marked_at = 0.0
-        self.whole_settled = False
         # What the engine said last, and when (monotonic seconds).
         self.engine: str | None = config.engine  # None: not detected yet
         self.signals = NO_SIGNALS
         self.signals_at = 0.0
-        self.kv_running = 0  # requests that ran when it told `kv_usage`; 0: it did not say
         self.asked_at = 0.0  # when the poll was asked that is under way, or was the last
         self.apart: set[Replica] = set()  # started at the same moment, and surely another engine
         self.checks_keys = False  # its engine has answered 401 for want of a good API key
@@ -136,8 +107,7 @@ class Replica(Candidate):
         self.hit_seen_at = 0.0  # when a poll showed that hit; it is of a request sent before
         self._doubted_hits = 0  # ... as of the poll before
         self.learned = LearnedCapacity()
-        self.cadence = Cadence()  # counted by the streams that are relayed from it, ...
-        self.cadence_s: float | None = None  # ... as of the last poll; None: none runs
+        self.cadence = Cadence()  # counted by the streams that are relayed from it
 
     def adopt(self, config: Config, rules: HealthRules) -> None:
         """The same replica with other settings; what is known of it stays."""
@@ -163,21 +133,30 @@ class Replica(Candidate):
         self.health.is_new = other.health.is_new
 
     @property
+    def pool(self) -> Pool:
+        """Its connections."""
+        assert self._pool is not None, "nothing is sent to a simulated replica"
+        return self._pool
+
+    @property
     def configured_slots(self) -> int | None:
         """Requests that it was configured to take at once; None: any number."""
         return self.config.max_inflight
 
     def close_idle(self) -> None:
         """Connections that nobody uses may be stale."""
-        self.pool.close_idle()
+        if self._pool is not None:
+            self._pool.close_idle()
 
     def give_up(self) -> None:
         """It is not fit any more: who waits for a connection to it goes elsewhere."""
-        self.pool.give_up()
+        if self._pool is not None:
+            self._pool.give_up()
 
     def close(self) -> None:
         """It has left the fleet: connections close as they become free."""
-        self.pool.close()
+        if self._pool is not None:
+            self._pool.close()
 
     # -- what its answers teach ---------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from typing import Any
 from router.config.model import Health as HealthRules
 from router.core.errors import Reason, RouterError
 from router.core.lease import poll_counted, poll_failed, signals_lost
+from router.core.replica_load import UNLIMITED
 from router.fleet.absences import Absences
 from router.fleet.aliases import Aliases
 from router.fleet.defaults import Defaults
@@ -38,7 +39,7 @@ from router.fleet.listed import ANY, served, told
 from router.fleet.model_list import ModelList
 from router.fleet.model_pools import ModelPools
 from router.fleet.owners import Owners
-from router.fleet.replica import UNLIMITED, Replica
+from router.fleet.replica import Replica
 from router.fleet.signals import NO_SIGNALS, Signals, has_worked, restarted
 from router.fleet.twins import Twins
 from router.wire.retry_after import seconds_of

@@ -23,7 +23,8 @@ import msgspec
 
 from router.core.errors import Reason, RouterError
 from router.core.unreadable import NOT_JSON
-from router.intake.fields import NULL, Fields, Parameters, is_given, value_of
+from router.intake.fields import Fields, Parameters
+from router.intake.values import NULL, is_given, value_of
 
 _decode: Final = msgspec.json.Decoder(Parameters).decode
 

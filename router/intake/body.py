@@ -26,10 +26,11 @@ import msgspec
 
 from router.core.errors import Reason, RouterError
 from router.core.unreadable import NOT_JSON
-from router.intake.fields import Fields, Unread, value_of
+from router.intake.fields import Fields, Unread
 from router.intake.forms import FormScan, read_form
 from router.intake.members import LargeBody, MemberScan, Place
 from router.intake.routes import ANY, MULTIPART, Route
+from router.intake.values import value_of
 
 SCAN_ABOVE: Final = 8 * 1024 * 1024
 DECODE_UP_TO: Final = 1024 * 1024  # bytes; a dense body of this size takes about 14 ms

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from router.core.unreadable import NOT_JSON
-
 # msgspec takes `Raw | None` for a union that only null fits, but does not look at defaults: so a
 # type checker is told what it is, and the decoder what it may find.
 if TYPE_CHECKING:
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
 else:
     MaybeRaw = msgspec.Raw
 
-NULL: Final = msgspec.Raw(b"null")
 MAX_SESSION: Final = 256  # characters of a session key; a longer one is none
 
 
@@ -62,26 +59,6 @@ class Fields(msgspec.Struct, gc=False):
     lora_request: MaybeRaw = None
     parameters: MaybeRaw = None
 
-    @property
-    def session(self) -> str | None:
-        """The client's key of a conversation: the first of its fields that is a usable string."""
-        for raw in (self.session_id, self.prompt_cache_key, self.user):
-            # Six bytes of JSON are the most that one character takes; the rest is quotes.
-            if raw is None or not 2 < len(raw) <= 6 * MAX_SESSION + 2:
-                continue
-            key = value_of(raw)
-            if isinstance(key, str) and key and len(key) <= MAX_SESSION:
-                return key
-        return None
-
-    @property
-    def output_tokens(self) -> int | None:
-        """The most output tokens the client wants, by whichever name; None: no usable number."""
-        for most in (self.max_completion_tokens, self.max_tokens, self.max_output_tokens):
-            if most is not None and 0 < most < 1 << 31:
-                return most
-        return None
-
     def drop(self) -> None:
         """Let go of every view into the body."""
         self.messages = self.prompt = self.input = self.instructions = self.system = None
@@ -104,21 +81,3 @@ class Parameters(msgspec.Struct, gc=False):
     adapter_id: MaybeRaw = None
     priority: MaybeRaw = None
     rid: MaybeRaw = None
-
-
-def is_given(raw: msgspec.Raw | None) -> bool:
-    """Whether a field is there and not null."""
-    return raw is not None and raw != NULL
-
-
-def value_of(raw: msgspec.Raw | None) -> object:
-    """The decoded member; `...` where it is there and unusable."""
-    if raw is None:
-        return None
-    try:
-        return _decode_any(raw)
-    except NOT_JSON:
-        return ...
-
-
-_decode_any = msgspec.json.Decoder().decode

@@ -29,8 +29,8 @@ import msgspec
 
 from router.core.urgency import Urgency, stepped
 from router.intake.address import Addresses
-from router.intake.fields import value_of
 from router.intake.keys import Key, token_of
+from router.intake.values import value_of
 
 _USER_BYTES: Final = 1024  # of the name of a user; a longer name is ignored
 _LINE_BYTES: Final = 2048  # of a line of a head that is remembered

@@ -28,7 +28,8 @@ from typing import Final
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from router.intake.fields import NULL, Fields, is_given
+from router.intake.fields import Fields
+from router.intake.values import NULL, is_given
 
 LOOK_ABOVE: Final = 32 * 1024  # bytes of a prompt from which encoded media are looked for
 MEDIA_MIN: Final = 1024  # a shorter base64 string counts as text

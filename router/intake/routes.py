@@ -12,7 +12,7 @@ forwarded agree.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from router.core.errors import Reason, RouterError
@@ -22,21 +22,44 @@ MULTIPART: Final = "multipart"
 ANY: Final = "any"  # read the model if the body shows one, let the engine judge the rest
 
 
-class Route(NamedTuple):
-    """How to treat the requests of one path."""
+class Route:
+    """How to treat the requests of one path. Shared by its requests, never changed."""
 
-    kind: str  # closed set: log field and metric label
-    inference: bool  # nothing is relayed before the first content event
-    body: str  # JSON, MULTIPART or ANY
-    repeatable: bool  # may be sent again after it may have been executed (dispatch/retry)
-    light: bool = False  # uses no GPU: it never waits in the queue, and counts as no load
-    streams_events: bool = False  # a stream that is asked for comes as events, from every engine
-    # What its body's members mean is known. Else it counts and waits like inference, and is never
-    # edited, hedged or sent a second time.
-    is_known: bool = True
-    # The members by which engines judge urgency can be replaced: the body is JSON and known. Where
-    # they cannot, a body that has a priority above the ceiling is refused.
-    is_edited: bool = True
+    __slots__ = (
+        "body",
+        "inference",
+        "is_edited",
+        "is_known",
+        "kind",
+        "light",
+        "repeatable",
+        "streams_events",
+    )
+
+    def __init__(
+        self,
+        kind: str,
+        inference: bool,
+        body: str,
+        repeatable: bool,
+        light: bool = False,
+        streams_events: bool = False,
+        is_known: bool = True,
+        is_edited: bool = True,
+    ) -> None:
+        self.kind = kind  # closed set: log field and metric label
+        self.inference = inference  # nothing is relayed before the first content event
+        self.body = body  # JSON, MULTIPART or ANY
+        self.repeatable = repeatable  # may be sent again after it may have been executed
+        self.light = light  # uses no GPU: it never waits in the queue, and counts as no load
+        # A stream that is asked for comes as events, from every engine.
+        self.streams_events = streams_events
+        # What its body's members mean is known. Else it counts and waits like inference, and is
+        # never edited, hedged or sent a second time.
+        self.is_known = is_known
+        # The members by which engines judge urgency can be replaced: the body is JSON and known.
+        # Where they cannot, a body that has a priority above the ceiling is refused.
+        self.is_edited = is_edited
 
 
 KINDS: Final = (

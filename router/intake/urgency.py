@@ -59,8 +59,9 @@ from router.core.urgency import (
     clamped,
     within,
 )
-from router.intake.fields import NULL, Fields, value_of
+from router.intake.fields import Fields
 from router.intake.keys import Key
+from router.intake.values import NULL, value_of
 
 # The second part of a path that names a class. `/v1/batches` is another matter: there is a slash.
 DOORS: Final = {b"/v1/batch/": BATCH, b"/v1/priority/": HIGH}

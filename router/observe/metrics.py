@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from router.core.errors import Reason
+from router.core.tally import Tally
 from router.core.urgency import CLASSES
 from router.intake.routes import KINDS
 from router.observe.tenant_usage import TenantUsage
@@ -111,10 +112,11 @@ class ClassCounts:
         self.wait = Histogram()  # of those that waited in the queue
 
 
-class Metrics:
+class Metrics(Tally):
     """Every number the router counts itself. Plain attributes are for the rare events."""
 
     def __init__(self) -> None:
+        super().__init__()
         # Per request and attempt. All kinds exist from the start: no branch on the hot path.
         self.kinds = {kind: KindCounts() for kind in KINDS}
         self._other_kind = self.kinds[OTHER]
@@ -131,9 +133,6 @@ class Metrics:
         self._replicas: set[str] = set()
 
         # Connections.
-        self.client_connections = 0  # accepted since the start
-        self.connections_opened = 0  # to replicas
-        self.connections_reused = 0  # attempts sent on a kept connection
         self.connections_stale = 0  # kept connections that were found dead when used
 
         # Decisions.

@@ -14,6 +14,8 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any, Final
 
+from router.core.scheduling import Alarm, Scheduler
+
 TICK_S: Final = 0.1  # as `wire.sweep`
 
 
@@ -88,3 +90,44 @@ class Timers:
             party.on_deadline(now)
         if self._due.get(party) == now:  # one that does not move is asked again, as by the real one
             self._look(party, now + TICK_S)
+
+
+class ClockAlarm(Alarm):
+    """One call on the clock. A moment that it was moved from passes without a call."""
+
+    __slots__ = ("_act", "_clock", "_due")
+
+    def __init__(self, clock: Clock, act: Callable[[], None]) -> None:
+        self._clock = clock
+        self._act = act
+        self._due = inf
+
+    def set(self, when: float) -> None:
+        self._due = due = max(when, self._clock.now)
+        self._clock.at(due, self._ring)
+
+    def clear(self) -> None:
+        self._due = inf
+
+    def _ring(self, now: float) -> None:
+        if self._due == now:
+            self._due = inf
+            self._act()
+
+
+class ClockScheduler(Scheduler):
+    """The virtual clock, as the queue driver sees it."""
+
+    __slots__ = ("_clock",)
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def now(self) -> float:
+        return self._clock.now
+
+    def soon(self, act: Callable[[], None]) -> None:
+        self._clock.at(self._clock.now, lambda now: act())
+
+    def alarm(self, act: Callable[[], None]) -> ClockAlarm:
+        return ClockAlarm(self._clock, act)

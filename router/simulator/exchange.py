@@ -10,12 +10,15 @@ Must never: choose a replica, or judge whether something may be sent again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from policies.queueing.ticket import Ticket
 from router.core.errors import STATUS, Reason, RouterError
 from router.dispatch.attempts import Attempt, Commit, Kind, Life, Step
+from router.dispatch.queue_driver import QueueDriver
+from router.dispatch.queued_request import NOT_SINCE, QueuedRequest
 from router.dispatch.retry import UNSENT
 from router.emulator.request import Request
 from router.fleet.replica import Replica
@@ -26,7 +29,6 @@ from router.simulator.outcome import Outcome
 from router.simulator.traffic import Arrival
 
 if TYPE_CHECKING:
-    from router.simulator.line import SimulatedLine
     from router.simulator.router import SimulatedRouter
 
 # Kinds of routes whose requests may be sent again after they may have been executed.
@@ -80,7 +82,7 @@ class Leg(Request):
 
     def connected(self) -> None:
         """It is on its way in."""
-        self.exchange.unreached_since = -1.0
+        self.exchange.unreached_since = NOT_SINCE
         self.exchange.life.sent(self.attempt)
 
     # What the engine says, when it is heard.
@@ -105,7 +107,7 @@ class Leg(Request):
         self.exchange.failed(self, Reason.REPLICA_RESET, now)
 
 
-class SimulatedExchange:
+class SimulatedExchange(QueuedRequest):
     """A request under way. Times are the clock's seconds."""
 
     __slots__ = (
@@ -118,18 +120,13 @@ class SimulatedExchange:
         "_router",
         "_timer",
         "_wait_due",
-        "_waits_since",
         "arrival",
         "flow",
         "life",
         "number",
         "outcome",
         "streamed",
-        "ticket",
         "told",
-        "unreached_since",
-        "urgency",
-        "view",
     )
 
     def __init__(
@@ -141,20 +138,16 @@ class SimulatedExchange:
         steps: int,
         now: float,
     ) -> None:
+        super().__init__(router.view(arrival), router.urgency(arrival, steps), arrival.at)
         self._router = router
         self.number = number  # among the router's
         self.arrival = arrival
         self.flow = flow
         self.outcome = Outcome(arrival, "", router.number, now)
         self.life = Life(router.most_attempts)
-        self.view = router.view(arrival)
         # What generates nothing shows nothing before it is whole.
         self.streamed = arrival.stream and arrival.output_tokens > 0
-        self.urgency = router.urgency(arrival, steps)
         self.told = router.told(self.urgency, arrival.at)  # its number at the engines
-        self.ticket: Ticket | None = None  # in the queue, or of it
-        self.unreached_since = -1.0  # no replica was connected to; below 0: one was, or none tried
-        self._waits_since = now  # in the queue, while it does
         self._legs: list[Leg] = []  # that live: two while a copy races the first, else one
         self._budgeted = False  # one retry of the budget is ours
         # From its dispatch to its first content, which is the whole answer where it is no stream.
@@ -169,13 +162,13 @@ class SimulatedExchange:
 
     def start(self, now: float) -> None:
         router = self._router
-        line = router.line
+        queue = router.queue
         replica: Replica | None
         try:
-            if line is not None:
-                replica = line.enter(self, now)
+            if queue is not None:
+                replica = queue.enter(self, None)
                 if replica is None:
-                    return  # the line sends it when it is its turn
+                    return  # the queue sends it when it is its turn
                 self.outcome.queued_s = 0.0
             else:
                 candidates = router.fleet.eligible(self.view.model)
@@ -185,19 +178,54 @@ class SimulatedExchange:
             return
         self.begin(replica, now)
 
-    def queued(self, now: float) -> None:
-        """It waits for a replica: patience with one begins when it is sent there."""
-        self._waits_since = now
+    # What the queue driver asks of it.
+
+    def on_queued(self, now: float) -> None:
         self._wait_due = inf
 
-    def granted(self, now: float) -> None:
-        """It has waited, and is about to be sent."""
+    def on_granted(self, now: float) -> None:
         self._wait_due = now + self._first_s
-        self.outcome.queued_s = max(0.0, self.outcome.queued_s) + now - self._waits_since
+        self.outcome.queued_s = self.waited_s(now)
 
-    def expired(self, reason: Reason, now: float) -> None:
-        """It has waited too long."""
-        self._finish(reason, now)
+    def make_ticket(self, model: str, lane: str | None) -> Ticket:
+        view, arrival, flow = self.view, self.arrival, self.flow
+        return Ticket(
+            self,
+            model=model,
+            lane=lane,
+            number=self.urgency.number,
+            key=flow.account,
+            user=flow.member,
+            known_key=flow.is_known,
+            names_user=flow.user != "",
+            tokens=view.prompt_tokens,
+            arrival=arrival.at,
+            body_bytes=view.prompt_bytes,
+            streamed=self.streamed,
+            look=partial(self._router.knowledge.held, view) if view.blocks else None,
+            block_tokens=view.block_tokens,
+        )
+
+    def flow_key(self) -> tuple[str, str]:
+        return self.flow.account, self.flow.member
+
+    def may_move(self) -> bool:
+        return self.arrival.kind in REPEATABLE
+
+    def prepare(self, replica: Replica) -> Leg:
+        return self._prepare(replica, self._router.now)
+
+    def go(self, prepared: object) -> None:
+        self._go(cast(Leg, prepared), self._router.now)
+
+    def answer(self, err: RouterError) -> None:
+        self._finish(err.reason, self._router.now)
+
+    def last_attempt(self) -> tuple[Replica, float] | None:
+        attempts = self.life.attempts
+        if not attempts:
+            return None
+        return cast(Replica, attempts[-1].at), attempts[-1].began
 
     def recall(self, now: float) -> None:
         """It gives way to a more urgent one: what is under way ends, and has shown nothing."""
@@ -213,9 +241,9 @@ class SimulatedExchange:
             router.fleet.released(leg.replica, leg.attempt.began)
 
     def begin(self, replica: Replica, now: float) -> None:
-        self.go(self.prepare(replica, now), now)
+        self._go(self._prepare(replica, now), now)
 
-    def go(self, leg: Leg, now: float) -> None:
+    def _go(self, leg: Leg, now: float) -> None:
         """Send what was prepared, if its request has not ended meanwhile."""
         if leg not in self._legs:
             return
@@ -236,7 +264,7 @@ class SimulatedExchange:
         elif self._hedge_due < inf:
             self._set_timer(self._hedge_due)
 
-    def prepare(self, replica: Replica, now: float, *, hedge: bool = False) -> Leg:
+    def _prepare(self, replica: Replica, now: float, *, hedge: bool = False) -> Leg:
         """Another attempt: its lease is taken, its prefix is promised, and nothing else happens."""
         router, view = self._router, self.view
         tokens, held = router.chooser.dispatched(view, replica)
@@ -244,8 +272,8 @@ class SimulatedExchange:
             replica.id, replica, now, tokens, held, self.streamed, hedge=hedge
         )
         view.attempts = attempt.index + 1
-        if router.line is not None:
-            router.line.sent(self, replica, now, is_extra=hedge)
+        if router.queue is not None:
+            router.queue.sent(self, replica, now, is_extra=hedge)
         engine = router.engines[replica]
         leg = Leg(
             f"{router.number}.{self.number}.{attempt.index}",
@@ -273,7 +301,7 @@ class SimulatedExchange:
             view, first.attempt, first.replica, self.arrival.priority, self._others(), now
         )
         if others:
-            leg = self.prepare(router.chooser.choose(view, others), now, hedge=True)
+            leg = self._prepare(router.chooser.choose(view, others), now, hedge=True)
             router.hedger.sent(view, leg.attempt, leg.replica, now)
             leg.engine.send(leg)
         else:
@@ -309,13 +337,13 @@ class SimulatedExchange:
                 else:
                     self._go_on(others, reason, now)
                 return
-        line = router.line
-        if reason in UNSENT and line is not None and line.wait_again(self, leg.replica, now):
+        queue = router.queue
+        if reason in UNSENT and queue is not None and queue.wait_again(self, leg.replica):
             router.metrics.retries(reason)
             return
         self._finish(self.life.blame, now)
 
-    def _end_attempt(self, leg: Leg, reason: Reason, now: float) -> Step:
+    def _end_attempt(self, leg: Leg, reason: Reason, now: float) -> int:
         router, replica, attempt = self._router, leg.replica, leg.attempt
         self._legs.remove(leg)
         if not self._legs:
@@ -411,9 +439,9 @@ class SimulatedExchange:
         self._hedge_due = leg.overdue_due = inf
         if len(self._legs) > 1:
             self._outrun(leg, now)
-        line, ticket = self._router.line, self.ticket
-        if line is not None and ticket is not None:
-            line.pools.shown(ticket, leg.replica, now)
+        queue, ticket = self._router.queue, self.ticket
+        if queue is not None and ticket is not None:
+            queue.pools.shown(ticket, leg.replica, now)
 
     def _outrun(self, leg: Leg, now: float) -> None:
         router = self._router
@@ -553,8 +581,8 @@ class SimulatedExchange:
             life.end(reason, now)
         if self._budgeted:
             router.budget.give()
-        if router.line is not None:
-            self._leave(router.line, reason, now, answered)
+        if router.queue is not None:
+            self._leave(router.queue, reason, now, answered)
         if answered is not None and answered.relayed:
             made = arrival.output_tokens if reason is Reason.OK else answered.made
             cadence = answered.replica.cadence
@@ -565,10 +593,10 @@ class SimulatedExchange:
         outcome.reason = reason
         outcome.attempts = len(life.attempts)
         if outcome.attempts > 1:
-            outcome.hedged = any(one.kind is Kind.HEDGE for one in life.attempts)
+            outcome.hedged = any(one.kind == Kind.HEDGE for one in life.attempts)
             winner = life.winner
             shown = outcome.first >= 0.0
-            outcome.hedge_won = shown and winner is not None and winner.kind is Kind.HEDGE
+            outcome.hedge_won = shown and winner is not None and winner.kind == Kind.HEDGE
         ttft_s = outcome.first - arrival.at if outcome.first >= 0.0 else None
         model = arrival.model
         metrics.finished(
@@ -589,7 +617,7 @@ class SimulatedExchange:
             metrics.attempt(attempt.replica_id, attempt.kind, attempt.reason)
         router.ended(self)
 
-    def _leave(self, line: SimulatedLine, reason: Reason, now: float, answered: Leg | None) -> None:
+    def _leave(self, queue: QueueDriver, reason: Reason, now: float, answered: Leg | None) -> None:
         """The queue hears what the request really cost, as far as its engine told."""
         tokens, output, replica = -1, 0, None
         if answered is not None:
@@ -597,4 +625,4 @@ class SimulatedExchange:
             if reason is Reason.OK:
                 output = self.arrival.output_tokens
                 tokens = max(0, self.arrival.prompt_tokens - answered.cached_tokens)
-        line.over(self, reason, replica, tokens, output, now)
+        queue.over(self, reason, replica, tokens, output, now)

@@ -16,10 +16,11 @@ from typing import Any, Final, cast
 from policies.contract import RequestView
 from router.config.model import Prefix, Retry, Routing
 from router.config.model import Replica as ReplicaConfig
-from router.core.urgency import NORMAL, NUMBERS, stepped
+from router.core.urgency import NORMAL, NUMBERS, Urgency, stepped
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.engine_numbers import EPOCH, deadline_number, level_s
 from router.dispatch.hedger import Hedger
+from router.dispatch.queue_driver import QueueDriver
 from router.dispatch.retry import Budget
 from router.fleet.knowledge import Knowledge
 from router.fleet.prefix import TokenRatio
@@ -28,10 +29,9 @@ from router.fleet.table import Fleet
 from router.intake.flow import NO_FLOW, Flow, Pending
 from router.observe.hedge_counts import HedgeCounts
 from router.observe.metrics import Metrics
-from router.simulator.clock import Clock, Timers
+from router.simulator.clock import Clock, ClockScheduler, Timers
 from router.simulator.engine import SimulatedEngine
 from router.simulator.exchange import SimulatedExchange
-from router.simulator.line import SimulatedLine
 from router.simulator.outcome import Outcome
 from router.simulator.scenario import Scenario
 from router.simulator.traffic import Arrival
@@ -96,17 +96,17 @@ class SimulatedRouter:
         self.engines: dict[Replica, SimulatedEngine] = {}
         for index, engine in enumerate(engines):
             config = ReplicaConfig(url=f"http://replica-{index}", id=f"r{index}")
-            replica = Replica(config, scenario.health, cast(Any, _NoPool()))
+            replica = Replica(config, scenario.health, None)
             self.engines[replica] = engine
             self.fleet.add(replica)
         self._pending = Pending()  # requests of each flow
         self._steps = scenario.steps
         self._tells_priority = core.priority_scheduling
         self._level_s = level_s(scenario.queue.aging)
-        self.line: SimulatedLine | None = None  # of those that wait for a replica
+        self.queue: QueueDriver | None = None  # None: requests are sent at once
         if scenario.queue.enabled:
-            self.line = SimulatedLine(
-                scenario.queue, clock, self.fleet, self.knowledge, self.chooser, self.metrics
+            self.queue = QueueDriver(
+                scenario.queue, self.fleet, self.chooser, self.metrics, ClockScheduler(clock)
             )
 
     # -- requests -----------------------------------------------------------------------------
@@ -130,23 +130,27 @@ class SimulatedRouter:
         view.session = arrival.session
         return view
 
-    def urgency(self, arrival: Arrival, steps: int) -> float:
+    @property
+    def now(self) -> float:
+        return self._clock.now
+
+    def urgency(self, arrival: Arrival, steps: int) -> Urgency:
         """How urgent a request is that has come, as `dispatch/tenants.py` has it. `steps`: requests
         of its flow that were pending before it."""
         number = float(NUMBERS.get(arrival.priority, NORMAL))
-        return stepped(number, steps) if steps else number
+        return Urgency(stepped(number, steps) if steps else number, "")
 
     def _steps_by(self, flow: Flow) -> bool:
         """Whether the pending requests of the flow make its next one less urgent."""
         if not self._steps or flow.counted == NO_FLOW.counted:
             return False
-        return self.line is None or not self.line.is_fair
+        return self.queue is None or not self.queue.is_fair
 
-    def told(self, urgency: float, arrived: float) -> int:
+    def told(self, urgency: Urgency, arrived: float) -> int:
         """The number that an engine gets: vLLM's, as all simulated engines take it; lower first."""
         if not self._tells_priority:
             return 0
-        return deadline_number(urgency, EPOCH + arrived, self._level_s)
+        return deadline_number(urgency.number, EPOCH + arrived, self._level_s)
 
     def backoff_s(self, attempts: int) -> float:
         """The pause before another attempt, as `Dispatcher.backoff_s`."""
@@ -196,8 +200,8 @@ class SimulatedRouter:
             found.append(f"router {self.number}: the retry budget is not given back")
         if len(self._pending):
             found.append(f"router {self.number}: {len(self._pending)} flows have requests pending")
-        if self.line is not None and self.line.pools.waiting:
-            found.append(f"router {self.number}: {self.line.pools.waiting} requests wait")
+        if self.queue is not None and self.queue.pools.waiting:
+            found.append(f"router {self.number}: {self.queue.pools.waiting} requests wait")
         for replica in self.fleet.replicas.values():
             own = (
                 replica.inflight,
@@ -217,18 +221,3 @@ class SimulatedRouter:
 def _flow(arrival: Arrival) -> Flow:
     user = f"{arrival.user:x}" if arrival.user else ""
     return Flow(arrival.tenant, arrival.within, user, is_known=arrival.is_known)
-
-
-class _NoPool:
-    """A replica's connections, where there are none."""
-
-    __slots__ = ()
-
-    def close(self) -> None:
-        pass
-
-    def give_up(self) -> None:
-        pass
-
-    def close_idle(self) -> None:
-        pass

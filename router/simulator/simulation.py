@@ -22,9 +22,9 @@ from router.core.errors import Reason
 from router.simulator.clock import Clock
 from router.simulator.engine import EngineTotals, SimulatedEngine
 from router.simulator.hedges import Hedges
-from router.simulator.line import counted
 from router.simulator.outcome import LoadRecorder, Outcome, Recorder
 from router.simulator.probes import SimulatedProber
+from router.simulator.queue_counts import counted
 from router.simulator.router import SimulatedRouter
 from router.simulator.scenario import Fault, Scenario
 from router.simulator.signals import SimulatedPoller
@@ -128,8 +128,8 @@ class Simulation:
             for router in self.routers
         )
         for router, poller in zip(self.routers, self.pollers, strict=True):
-            if router.line is not None:
-                router.line.hurry = poller.hurry
+            if router.queue is not None:
+                router.queue.hurry = poller.hurry
         self._probers = tuple(
             SimulatedProber(
                 clock,
@@ -256,7 +256,7 @@ class Simulation:
             ejections=sum(sum(m.ejections_by_replica.values()) for m in metrics),
             policy_errors=sum(m.policy_errors for m in metrics),
             hedges=Hedges.of(router.hedger.metrics for router in self.routers),
-            queues=counted(router.line for router in self.routers),
+            queues=counted(router.queue for router in self.routers),
             evictions=sum(r.knowledge.prefixes.stats.evictions for r in self.routers),
         )
 

@@ -14,13 +14,17 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
-from typing import Final, Protocol
+from typing import Final
+
+from mypy_extensions import mypyc_attr, trait
 
 from router.config.model import Limits, Timeouts
 from router.core.errors import Reason, RouterError
+from router.core.tally import Tally
 from router.wire import answers
 from router.wire.error_shapes import OPENAI, family_of
 from router.wire.handshake import Handshake
@@ -42,43 +46,54 @@ _RESERVE: Final = 16  # 1 / this of the connections is for requests whose head d
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-class Exchange(Protocol):
+@trait
+class ClientExchange(ABC):
     """A request under way, as its client's connection sees it."""
 
+    __slots__ = ()
+
+    @abstractmethod
     def client_gone(self, reason: Reason) -> None: ...
+
+    @abstractmethod
     def client_paused(self) -> None: ...
+
+    @abstractmethod
     def client_resumed(self) -> None: ...
 
 
-class Handler(Protocol):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Handler(ABC):
     """What is done with requests."""
 
+    __slots__ = ()
+
+    @abstractmethod
     def check_head(self, head: RequestHead) -> None:
         """May refuse a request before its body is taken (RouterError), or let it pass by."""
 
+    @abstractmethod
     def start(
         self, client: ClientConnection, head: RequestHead, body: list[bytes], size: int
     ) -> None:
         """A whole request is here. Sets `client.exchange`, or answers at once and calls `done`."""
 
+    @abstractmethod
     def hand_over(self, client: ClientConnection, head: RequestHead, early: bytes) -> None:
         """`check_head` said that this request passes by: take the transport; `early` came too."""
 
+    @abstractmethod
     def relieve(self, client: ClientConnection, head: RequestHead, body_bytes: int) -> bool:
         """Connections are short (`body_bytes` 0), or so many bytes of memory: let requests of
         larger flows give way. Whether this request may go on."""
 
+    @abstractmethod
     def refused(self, client: ClientConnection, head: RequestHead | None, err: RouterError) -> str:
         """A request ended before it began: for the log and the counters. Returns its id."""
 
+    @abstractmethod
     def crashed(self, err: BaseException) -> None:
         """A bug of ours ended a connection."""
-
-
-class Tally(Protocol):
-    """Counters that the client connections keep."""
-
-    client_connections: int
 
 
 class Front:
@@ -87,10 +102,16 @@ class Front:
     __slots__ = (
         "_max_clients",
         "allow_half_close",
+        "bodies_total",
+        "body_idle_s",
+        "body_most",
+        "body_rate",
+        "body_rate_over_s",
         "clients",
         "draining",
         "handler",
         "held_bytes",
+        "keep_alive_s",
         "limits",
         "origins",
         "outbox",
@@ -117,18 +138,28 @@ class Front:
     ) -> None:
         self.handler = handler
         self.sweeper = sweeper
-        self.limits = limits
-        self.timeouts = timeouts
+        self.adopt(limits, timeouts)
         self.via = via
         self.max_clients = max_clients
         self.allow_half_close = allow_half_close
         self.clients: set[ClientConnection] = set()
         self.origins = Origins()
-        self.plans: Plans[RequestHead] = Plans()
         self.held_bytes = 0  # request bodies in memory
         self.draining = False
         self.tally = tally
         self.outbox = Outbox(asyncio.get_running_loop()) if outbox is None else outbox
+
+    def adopt(self, limits: Limits, timeouts: Timeouts) -> None:
+        """Take new limits and timeouts. What each request reads is kept as a plain value."""
+        self.limits = limits
+        self.timeouts = timeouts
+        self.body_most = limits.body
+        self.bodies_total = limits.bodies_total
+        self.body_rate = timeouts.body_rate
+        self.body_rate_over_s = timeouts.body_rate_over_s
+        self.body_idle_s = timeouts.body_idle_s
+        self.keep_alive_s = timeouts.keep_alive_s
+        self.plans: Plans[RequestHead] = Plans()  # those of before belong to the old rules
 
     @property
     def max_clients(self) -> int:
@@ -182,7 +213,7 @@ class ClientConnection(asyncio.Protocol):
         self._front = front
         self._tls = tls
         self._reader = RequestReader(front.limits, front.via, self._on_head, front.plans)
-        self.exchange: Exchange | None = None
+        self.exchange: ClientExchange | None = None
         self.peer = INSIDE
         self.origin: Origin | None = None  # with the other connections of its address ...
         self.place = 0  # ... and where it is among them
@@ -318,7 +349,7 @@ class ClientConnection(asyncio.Protocol):
         if self.exchange is not None:
             self.exchange.client_resumed()
         elif not self._closing:
-            self.deadline = monotonic() + self._front.timeouts.keep_alive_s
+            self.deadline = monotonic() + self._front.keep_alive_s
             if self._reader.early:
                 self._end_turn()
 
@@ -368,8 +399,8 @@ class ClientConnection(asyncio.Protocol):
             return
         reader = self._reader
         reader.reset()
-        timeouts = self._front.timeouts
-        self.deadline = now + (timeouts.write_stall_s if self.paused else timeouts.keep_alive_s)
+        front = self._front
+        self.deadline = now + (front.timeouts.write_stall_s if self.paused else front.keep_alive_s)
         if reader.early and not self.paused:
             # One request a turn: the router may answer thousands of them by itself.
             self._end_turn()
@@ -439,38 +470,37 @@ class ClientConnection(asyncio.Protocol):
             if not may_go_on and front.origins.is_largest(self):
                 raise _too_many()
         if head.has_body and not head.passes:
-            if (head.content_length or 0) > front.limits.body:
+            if (head.content_length or 0) > front.body_most:
                 return  # refused in a moment
             now = monotonic()
-            self._body_window = now + front.timeouts.body_rate_over_s
+            self._body_window = now + front.body_rate_over_s
             self._body_window_bytes = 0
-            self.deadline = now + front.timeouts.body_idle_s
+            self.deadline = now + front.body_idle_s
             if head.expect_continue:
                 self.write(_CONTINUE)
 
     def _wait_for_more(self, received: int, fresh: bool) -> None:
         front = self._front
-        timeouts = front.timeouts
         now = monotonic()
         if self._reader.state == HEAD:
             if fresh and self._requests and self._reader.started:
                 # The clock of a head starts with its first byte, and no later byte moves it.
-                self.deadline = now + timeouts.head_s
+                self.deadline = now + front.timeouts.head_s
             return
         self._account(self._reader.body_bytes)
-        self.deadline = now + timeouts.body_idle_s
+        self.deadline = now + front.body_idle_s
         self._body_window_bytes += received
         if now >= self._body_window:
-            if self._body_window_bytes < timeouts.body_rate * timeouts.body_rate_over_s:
+            if self._body_window_bytes < front.body_rate * front.body_rate_over_s:
                 raise RouterError(Reason.BODY_TIMEOUT, "the request body came too slowly")
-            self._body_window = now + timeouts.body_rate_over_s
+            self._body_window = now + front.body_rate_over_s
             self._body_window_bytes = 0
 
     def _account(self, body_bytes: int) -> None:
         front = self._front
         front.held_bytes += body_bytes - self._held
         self._held = body_bytes
-        missing = front.held_bytes - front.limits.bodies_total
+        missing = front.held_bytes - front.bodies_total
         if missing > 0 and not front.handler.relieve(self, self._reader.head, missing):
             raise RouterError(
                 Reason.MEMORY_LIMIT, "too many request bodies in memory", retry_after_s=1

@@ -1,72 +1,167 @@
 """The two heads as the readers leave them: sorted, judged, ready to be used. Plain values.
 
-One is copied per message, so they are structs of C; compiled code and everybody else shares them.
+One is copied per message, so these are compiled classes with a copy of their own. Heads that are
+remembered (`wire/plans.py`) are shared: whoever changes a field copies the head first.
 """
 
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import Any
 
 
-class RequestHead(msgspec.Struct, gc=False):
+class RequestHead:
     """A request's head, sorted. `lines` are the fields that pass on as they came."""
 
-    if TYPE_CHECKING:  # msgspec has it; copy.copy would take five times as long to find it
+    __slots__ = (
+        "api_key",
+        "authorization",
+        "chunked",
+        "content_encoding",
+        "content_length",
+        "content_type",
+        "door",
+        "expect_continue",
+        "forwarded_for",
+        "forwarded_other",
+        "has_body",
+        "hedge",
+        "host",
+        "http_1_0",
+        "joined",
+        "keep_alive",
+        "lines",
+        "method",
+        "model",
+        "owner",
+        "passes",
+        "patience_s",
+        "priority",
+        "request_id",
+        "route",
+        "sdk_patience_s",
+        "session",
+        "target",
+        "via",
+        "watch",
+    )
 
-        def __copy__(self) -> RequestHead: ...
+    def __init__(self) -> None:
+        self.method = b""
+        self.target = b""
+        self.http_1_0 = False
+        self.keep_alive = True
+        self.lines: list[bytes] = []
+        self.joined = b""  # `lines`, each with a CRLF before it
+        self.content_length: int | None = None
+        self.host: bytes | None = None  # an absolute target's host wins over the field
+        self.chunked = False
+        self.has_body = False
+        self.expect_continue = False
+        self.via: list[bytes] | None = None
+        self.forwarded_for: bytes | None = None
+        self.forwarded_other: list[bytes] | None = None
+        self.request_id: bytes | None = None
+        self.authorization: bytes | None = None  # the whole line
+        self.api_key: bytes | None = None  # x-api-key, the whole line: Anthropic's SDKs send it
+        self.content_type: bytes | None = None
+        self.content_encoding: bytes | None = None
+        self.model: bytes | None = None  # x-router-model: routes a body we do not read
+        self.session: bytes | None = None  # x-session-id: the key of a conversation
+        self.priority: bytes | None = None  # x-priority: how urgent its client says it is
+        self.hedge: bytes | None = None  # x-hedge: whether its client wants a second copy
+        # Seconds for which its client says that it waits (`patience`) ...
+        self.patience_s = inf
+        self.sdk_patience_s = inf  # ... for the first byte of an answer, as its SDK says unasked
+        self.owner: bytes | None = None  # x-router-owner: for whom the batch door says it asks
+        self.door = -1  # the class of urgency that its path named; -1: none
+        self.route: Any = None  # a note of whoever judged the head
+        self.passes = False  # ... who wants its body to pass by us, as it comes ...
+        self.watch: Any = None  # ... or wants to be fed (`feed`) each piece of it
 
-    method: bytes = b""
-    target: bytes = b""
-    http_1_0: bool = False
-    keep_alive: bool = True
-    lines: list[bytes] = []
-    joined: bytes = b""  # `lines`, each with a CRLF before it
-    content_length: int | None = None
-    host: bytes | None = None  # an absolute target's host wins over the field
-    chunked: bool = False
-    has_body: bool = False
-    expect_continue: bool = False
-    via: list[bytes] | None = None
-    forwarded_for: bytes | None = None
-    forwarded_other: list[bytes] | None = None
-    request_id: bytes | None = None
-    authorization: bytes | None = None  # the whole line
-    api_key: bytes | None = None  # x-api-key, the whole line: Anthropic's SDKs send it
-    content_type: bytes | None = None
-    content_encoding: bytes | None = None
-    model: bytes | None = None  # x-router-model: routes a body we do not read
-    session: bytes | None = None  # x-session-id: the key of a conversation
-    priority: bytes | None = None  # x-priority: how urgent its client says it is
-    hedge: bytes | None = None  # x-hedge: whether its client wants a second copy
-    # Seconds for which its client says that it waits (`patience`) ...
-    patience_s: float = inf
-    sdk_patience_s: float = inf  # ... for the first byte of an answer, as its SDK says unasked
-    owner: bytes | None = None  # x-router-owner: for whom the batch door says it asks
-    door: int = -1  # the class of urgency that its path named; -1: none
-    route: Any = None  # a note of whoever judged the head
-    passes: bool = False  # ... who wants its body to pass by us, as it comes ...
-    watch: Any = None  # ... or wants to be fed (`feed`) each piece of it
+    def copy(self) -> RequestHead:
+        """A head with the same values; `lines` is the same list."""
+        made = RequestHead()
+        made.method = self.method
+        made.target = self.target
+        made.http_1_0 = self.http_1_0
+        made.keep_alive = self.keep_alive
+        made.lines = self.lines
+        made.joined = self.joined
+        made.content_length = self.content_length
+        made.host = self.host
+        made.chunked = self.chunked
+        made.has_body = self.has_body
+        made.expect_continue = self.expect_continue
+        made.via = self.via
+        made.forwarded_for = self.forwarded_for
+        made.forwarded_other = self.forwarded_other
+        made.request_id = self.request_id
+        made.authorization = self.authorization
+        made.api_key = self.api_key
+        made.content_type = self.content_type
+        made.content_encoding = self.content_encoding
+        made.model = self.model
+        made.session = self.session
+        made.priority = self.priority
+        made.hedge = self.hedge
+        made.patience_s = self.patience_s
+        made.sdk_patience_s = self.sdk_patience_s
+        made.owner = self.owner
+        made.door = self.door
+        made.route = self.route
+        made.passes = self.passes
+        made.watch = self.watch
+        return made
 
 
-class ResponseHead(msgspec.Struct, gc=False):
+class ResponseHead:
     """A response's head, sorted. `lines` are the fields that pass on as they came."""
 
-    if TYPE_CHECKING:  # msgspec has it; copy.copy would take five times as long to find it
+    __slots__ = (
+        "chunked",
+        "content_length",
+        "has_date",
+        "is_json",
+        "is_sse",
+        "joined",
+        "keep_alive",
+        "lines",
+        "load",
+        "retry_after",
+        "status",
+        "status_line",
+    )
 
-        def __copy__(self) -> ResponseHead: ...
+    def __init__(self) -> None:
+        self.status = 0
+        self.status_line = b""  # without its version: b"200 OK"
+        self.lines: list[bytes] = []
+        self.joined = b""  # `lines`, each with a CRLF before it
+        self.content_length: int | None = None
+        self.chunked = False
+        self.is_sse = False
+        self.is_json = False  # one value, not lines of them
+        self.has_date = False
+        self.load: bytes | None = (
+            None  # endpoint-load-metrics: what the engine says of itself by the way
+        )
+        self.retry_after: bytes | None = None  # when it wants to be asked again
+        self.keep_alive = True
 
-    status: int = 0
-    status_line: bytes = b""  # without its version: b"200 OK"
-    lines: list[bytes] = []
-    joined: bytes = b""  # `lines`, each with a CRLF before it
-    content_length: int | None = None
-    chunked: bool = False
-    is_sse: bool = False
-    is_json: bool = False  # one value, not lines of them
-    has_date: bool = False
-    load: bytes | None = None  # endpoint-load-metrics: what the engine says of itself by the way
-    retry_after: bytes | None = None  # when it wants to be asked again
-    keep_alive: bool = True
+    def copy(self) -> ResponseHead:
+        """A head with the same values; `lines` is the same list."""
+        made = ResponseHead()
+        made.status = self.status
+        made.status_line = self.status_line
+        made.lines = self.lines
+        made.joined = self.joined
+        made.content_length = self.content_length
+        made.chunked = self.chunked
+        made.is_sse = self.is_sse
+        made.is_json = self.is_json
+        made.has_date = self.has_date
+        made.load = self.load
+        made.retry_after = self.retry_after
+        made.keep_alive = self.keep_alive
+        return made

@@ -21,12 +21,15 @@ import asyncio
 import errno
 import random
 import ssl
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import Protocol
+
+from mypy_extensions import mypyc_attr
 
 from router.config.model import Limits, Timeouts
 from router.core.errors import Reason
+from router.core.tally import Tally
 from router.wire.heads import ResponseHead
 from router.wire.outbox import Outbox
 from router.wire.plans import Plans
@@ -34,18 +37,17 @@ from router.wire.replica import Owner, ReplicaConnection
 from router.wire.sweep import NEVER, Sweeper
 
 
-class Waiter(Owner, Protocol):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Waiter(Owner):
     """An owner that can wait for its connection."""
 
+    __slots__ = ()
+
+    @abstractmethod
     def on_connected(self, conn: ReplicaConnection) -> None: ...
+
+    @abstractmethod
     def on_connect_failed(self, reason: Reason, detail: str) -> None: ...
-
-
-class Tally(Protocol):
-    """Counters that outlive a pool."""
-
-    connections_opened: int
-    connections_reused: int
 
 
 class Address:
@@ -76,6 +78,8 @@ class Pool:
         "_closed",
         "_fresh",
         "_idle",
+        "_idle_most",
+        "_idle_s",
         "_loop",
         "_sweeper",
         "_tally",
@@ -106,8 +110,8 @@ class Pool:
         self.outbox = Outbox(loop) if outbox is None else outbox
         self._tally = tally
         self.address = address
-        self.limits = limits
-        self._timeouts = timeouts
+        self.plans: Plans[ResponseHead] = Plans()
+        self.adopt(limits, timeouts)
         self._sweeper = sweeper
         self._loop = loop
         self.call_soon = loop.call_soon
@@ -119,13 +123,14 @@ class Pool:
         self._closed = False
         self.all: set[ReplicaConnection] = set()
         self.opened = 0
-        self.plans: Plans[ResponseHead] = Plans()
         self.reused = 0
 
     def adopt(self, limits: Limits, timeouts: Timeouts) -> None:
         """New limits from a reload, for what comes from now on."""
         self.limits = limits
         self._timeouts = timeouts
+        self._idle_most = limits.pool_idle
+        self._idle_s = timeouts.pool_idle_s
         self.plans.clear()
 
     @property
@@ -191,10 +196,10 @@ class Pool:
             self._rest(conn)
 
     def _rest(self, conn: ReplicaConnection) -> None:
-        if len(self._idle) >= self.limits.pool_idle:
+        if len(self._idle) >= self._idle_most:
             conn.cancel()
         else:
-            conn.idle_until(self._timeouts.pool_idle_s)
+            conn.idle_until(self._idle_s)
             self._idle.append(conn)
 
     def _count_reuse(self) -> None:

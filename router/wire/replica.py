@@ -14,9 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import select
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import mypyc_attr
 
 from router.core.errors import Reason
 from router.wire.reads import LARGE_READ
@@ -33,15 +36,21 @@ _PAUSE_TURN: Final = 2
 _JOINED: Final = 64 * 1024
 
 
-class Owner(Protocol):
-    """Who sent a request over a connection."""
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Owner(ABC):
+    """The sender of a request over a connection. A base class: compiled code calls it directly."""
 
+    __slots__ = ()
+
+    @abstractmethod
     def on_sent(self) -> None:
         """`is_sending` has ended: little of what was sent has not left."""
 
+    @abstractmethod
     def on_data(self, conn: ReplicaConnection) -> None:
         """`conn.reader` has something new."""
 
+    @abstractmethod
     def on_lost(self, conn: ReplicaConnection, reason: Reason, detail: str) -> None:
         """The response will not be completed; the connection is gone already."""
 

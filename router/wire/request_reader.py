@@ -25,7 +25,7 @@ from router.core.errors import Reason, RouterError
 from router.wire import headers as h
 from router.wire import patience
 from router.wire.heads import RequestHead
-from router.wire.plans import Plans, key_of
+from router.wire.plans import Known, Plans
 
 HEAD: Final = 0  # waiting for a head, or inside one
 SIZED: Final = 1  # inside a body with a Content-Length
@@ -56,6 +56,10 @@ _BLANK: Final = 16  # bytes of empty lines before a request (RFC 9112 section 2.
 _CR: Final = 13
 
 
+# Of a request whose head has not come yet. Shared, so it must never be changed.
+_UNREAD: Final = RequestHead()
+
+
 class RequestReader:
     """One client connection's reader. `on_head` may refuse a request before its body is taken."""
 
@@ -66,6 +70,7 @@ class RequestReader:
         "_chunked_slack",
         "_chunks",
         "_done",
+        "_latest",
         "_left",
         "_limits",
         "_line",
@@ -92,6 +97,7 @@ class RequestReader:
     ) -> None:
         self._limits = limits
         self._plans = Plans[RequestHead]() if plans is None else plans
+        self._latest: Known[RequestHead] | None = None  # the head before, if it has a plan
         self._on_head = on_head
         self.via = via.lower()  # our own name: a request that already passed us is a loop
         self._chunks: list[bytes] = []
@@ -102,7 +108,7 @@ class RequestReader:
     def reset(self) -> None:
         """Ready for the next request of the connection; `early` stays."""
         self.state = HEAD
-        self.head = RequestHead()
+        self.head = _UNREAD
         self._parser: Any = None  # made for a head that has no plan
         self._carry: bytearray | None = None  # the beginning of a head that came in pieces
         self._line_whole = False
@@ -168,11 +174,14 @@ class RequestReader:
             end = data.find(_END) + 4
             if end > 3 and self._parser is None:
                 raw = data if end == len(data) else data[:end]
-                key, length = key_of(raw)
-                plan = self._plans.find(key)
-                if plan is not None:
-                    self.head = head = plan.__copy__()
-                    if length is not None:
+                known = self._latest
+                length = -1 if known is None else known.length(raw)
+                if length < 0:
+                    known = self._latest = self._plans.find(raw)
+                    length = -1 if known is None else known.length(raw)
+                if known is not None and length >= 0:
+                    self.head = head = known.plan.copy()
+                    if known.has_length:
                         head.content_length = length
                     self._frame()
                     return data[end:] if end < len(data) else b""
@@ -249,7 +258,7 @@ class RequestReader:
         head = self.head
         # A chunked body needs a parser that has read its head; an id makes a head unique.
         if not head.chunked and head.request_id is None:
-            self._plans.keep(key_of(raw)[0], head.__copy__())
+            self._plans.keep(raw, head.copy())
 
     def _too_large(self, raw: bytearray | bytes) -> NoReturn:
         line = raw.find(b"\r\n")
@@ -261,7 +270,7 @@ class RequestReader:
 
     def _sort(self, raw: bytes) -> None:
         """Split a head that llhttp accepted and put each field where it belongs."""
-        head = self.head
+        self.head = head = RequestHead()
         lines = raw[:-4].split(b"\r\n")
         if len(lines) - 1 > self._limits.header_count:
             raise RouterError(

@@ -20,7 +20,7 @@ import httptools
 from router.config.model import Limits
 from router.wire import headers as h
 from router.wire.heads import ResponseHead
-from router.wire.plans import Plans, key_of
+from router.wire.plans import Plans
 
 HEAD: Final = 0
 SIZED: Final = 1
@@ -130,11 +130,16 @@ class ResponseReader:
                 raise BadResponse(f"a head over {limit} bytes")
             raw = data[:end] if end < len(data) else data
             rest = data[end:] if end < len(data) else b""
-            key, length = key_of(raw)
-            plan = self._plans.find(key)
-            if plan is not None:
-                if length is not None:
-                    plan = plan.__copy__()
+            plans = self._plans
+            known = plans.latest
+            length = -1 if known is None else known.length(raw)
+            if length < 0:
+                known = plans.latest = plans.find(raw)
+                length = -1 if known is None else known.length(raw)
+            if known is not None and length >= 0:
+                plan = known.plan
+                if known.has_length:
+                    plan = plan.copy()
                     plan.content_length = length
                 self._frame(plan)
                 if self.state == CHUNKED:
@@ -156,7 +161,7 @@ class ResponseReader:
                 continue
             self._frame(head)
             self._parse(raw)
-            self._plans.keep(key, head.__copy__())
+            plans.keep(raw, head.copy())
             if self.state != CHUNKED:
                 self._parser = None  # it and we refer to each other
             self.head = head

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from policies.queueing.ticket import ENDED, SENT, WAITING, Ticket
 from router.admission.counts import GONE, LEFT, QueueCounts
-from router.admission.place import Place
+from router.admission.pool import Pool
 from router.admission.pools import ANY, Pools, pools_of
 from router.core.errors import Reason, RouterError
 from router.core.lease import Lease
+from router.core.replica_load import ReplicaLoad
 from tests.admission.world import Spot, config
 
 
@@ -57,7 +58,7 @@ def test_no_replica_is_in_two_pools_and_none_could_be_parted(served: list[set[st
         assert reached == group
 
 
-class Fleet:
+class Fleet(Pool):
     """Replicas and what they serve."""
 
     def __init__(self, **served: str | None) -> None:
@@ -71,24 +72,24 @@ class Fleet:
     def refusal(self, lane: str) -> RouterError | None:
         return RouterError(Reason.MODEL_NOT_FOUND, "gone") if lane in self.retired else None
 
-    def eligible(self, lane: str) -> Sequence[Place]:
+    def eligible(self, lane: str) -> Sequence[ReplicaLoad]:
         return [spot for spot in self.served if self.serves(spot, lane)]
 
     def absent_since(self, lane: str) -> float:
         return inf if self.eligible(lane) else 1.0
 
-    def serves(self, place: Place, lane: str) -> bool:
+    def serves(self, place: ReplicaLoad, lane: str) -> bool:
         assert isinstance(place, Spot)
         models = self.served.get(place, set())
         return models is None or lane in models
 
-    def slots(self, place: Place) -> float | None:
+    def slots(self, place: ReplicaLoad) -> float | None:
         return None
 
-    def guess(self, place: Place) -> float:
+    def guess(self, place: ReplicaLoad) -> float:
         return 8.0
 
-    def is_blind(self, place: Place) -> bool:
+    def is_blind(self, place: ReplicaLoad) -> bool:
         return False
 
 
@@ -116,11 +117,11 @@ class Desk:
             self.pools.sent(ticket, places[0], self.now)
         return ticket
 
-    def _lease(self, ticket: Ticket, place: Place) -> None:
+    def _lease(self, ticket: Ticket, place: ReplicaLoad) -> None:
         assert isinstance(place, Spot)
         self.leases[ticket] = Lease(place, ticket.tokens)
 
-    def free(self, place: Place) -> None:
+    def free(self, place: ReplicaLoad) -> None:
         for ticket in self.pools.freed(place, self.now):
             self._lease(ticket, ticket.place)
 

@@ -18,14 +18,14 @@ import msgspec
 
 from policies.queueing.ticket import ENDED, NEW, WAITING, Ticket
 from router.admission.clockwork import Expired
-from router.admission.place import Place
+from router.admission.pool import Pool
 from router.admission.queue import CANCELLED, Queue
 from router.config.model import Queue as Config
 from router.core.errors import RouterError
 from router.core.lease import Lease, poll_begins, poll_counted, poll_failed
+from router.core.replica_load import ReplicaLoad
 from router.emulator.gauges import Gauges, LaggingGauges
-from router.fleet.utilisation import LearnedCapacity
-from tests.harness.slots import Counted
+from router.fleet.learned_capacity import LearnedCapacity
 
 
 def config(**fields: Any) -> Config:
@@ -38,7 +38,7 @@ def every_class(**rules: Any) -> dict[str, Any]:
     return dict.fromkeys(("critical", "high", "normal", "low", "batch"), rules)
 
 
-class Spot(Counted):
+class Spot(ReplicaLoad):
     """A replica: what the queue sees of it, and an engine behind it."""
 
     def __init__(
@@ -55,16 +55,11 @@ class Spot(Counted):
     ) -> None:
         """`slots`: as the queue is told. `lag_s`: age of what a poll says. `together`: prefills do
         not wait for each other."""
-        super().__init__()
+        super().__init__(name)
         self.gauges = LaggingGauges(lag_s)
         self.together = together
-        self.id = name
         self.limit = limit
-        self.slots: int | None = slots
-        self.kv_usage: float | None = None
-        self.kv_running = 0
-        self.kv_tokens: int | None = None
-        self.cadence_s: float | None = None
+        self.slots = slots
         self.learned = LearnedCapacity()
         self.engine_slots = engine_slots or slots or 64
         self.prefill_rate = prefill_rate
@@ -89,7 +84,7 @@ class Job:
         self.runs = False
 
 
-class Stand:
+class Stand(Pool):
     """The pool: which spots serve which lane."""
 
     def __init__(self, spots: Sequence[Spot]) -> None:
@@ -99,7 +94,7 @@ class Stand:
         self.clock: Callable[[], float] = float
         self._gone_at: dict[str, float] = {}  # when a lane was first seen without a spot
 
-    def eligible(self, lane: str) -> Sequence[Place]:
+    def eligible(self, lane: str) -> Sequence[ReplicaLoad]:
         return self.lanes.get(lane, self.spots)
 
     def refusal(self, lane: str) -> RouterError | None:
@@ -111,18 +106,18 @@ class Stand:
             return inf
         return self._gone_at.setdefault(lane, self.clock())
 
-    def serves(self, place: Place, lane: str) -> bool:
+    def serves(self, place: ReplicaLoad, lane: str) -> bool:
         return place in self.eligible(lane)
 
-    def slots(self, place: Place) -> float | None:
+    def slots(self, place: ReplicaLoad) -> float | None:
         assert isinstance(place, Spot)
         return place.learned.slots if place.slots is None else place.slots
 
-    def guess(self, place: Place) -> float:
+    def guess(self, place: ReplicaLoad) -> float:
         assert isinstance(place, Spot)
         return place.learned.guess
 
-    def is_blind(self, place: Place) -> bool:
+    def is_blind(self, place: ReplicaLoad) -> bool:
         return place in self.blind
 
 

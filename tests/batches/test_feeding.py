@@ -15,7 +15,7 @@ from openai import AsyncOpenAI
 from router.batches.sending import AHEAD
 from router.config.model import Queue
 from router.core.urgency import BATCH, NORMAL
-from router.dispatch.line import Line
+from router.dispatch.queue_driver import QueueDriver
 from tests.batches.helpers import jsonl, line, numbered, open_door, sdk, submit, until
 from tests.harness.behaviours import json_ok
 from tests.harness.emulated import Emulated, emulated
@@ -88,8 +88,8 @@ async def directly(engines: list[Emulated]) -> float:
         return await rate
 
 
-def queue_of(router: Router) -> Line:
-    found = router.app.parts.dispatcher.line
+def queue_of(router: Router) -> QueueDriver:
+    found = router.app.parts.dispatcher.queue
     assert found is not None
     return found
 

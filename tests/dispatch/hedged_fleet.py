@@ -44,7 +44,7 @@ class Request:
 
     @property
     def was_hedged(self) -> bool:
-        return any(a.kind is Kind.HEDGE for a in self.life.attempts)
+        return any(a.kind == Kind.HEDGE for a in self.life.attempts)
 
 
 class HedgedFleet:

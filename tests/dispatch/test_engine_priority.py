@@ -148,7 +148,7 @@ def test_any_object(members: dict[str, Any], cut: int, ascii_only: bool) -> None
 
 def a_replica(engine: str | None = None, priority: Any = None) -> Replica:
     config = ReplicaConfig(url="http://gpu:1", id="r", priority=priority)
-    replica = Replica(config, Health(), None)  # type: ignore[arg-type]
+    replica = Replica(config, Health(), None)
     replica.engine = engine
     return replica
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from router.core.errors import Reason
+from router.core.replica_load import ReplicaLoad
 from router.dispatch.attempts import MOST_CONNECTS, Attempt, Commit, Kind, Life, Phase, Step
-from tests.harness.slots import Counted
 
 REASONS = st.sampled_from(
     [
@@ -28,35 +28,17 @@ REASONS = st.sampled_from(
 )
 
 
-class Holder(Counted):
-    """Counts leases and notices one that is given back twice."""
-
-    def __init__(self) -> None:
-        self._inflight = 0
-        super().__init__()
-
-    @property
-    def inflight(self) -> int:
-        return self._inflight
-
-    @inflight.setter
-    def inflight(self, value: int) -> None:
-        assert abs(value - self._inflight) <= 1
-        assert value >= 0
-        self._inflight = value
-
-
 class Lives(RuleBasedStateMachine):
     """Events come in any order, also late ones, to any attempt, and hedges run side by side."""
 
     def __init__(self) -> None:
         super().__init__()
         self.life = Life(3)
-        self.holders = [Holder() for _ in range(4)]
+        self.holders = [ReplicaLoad(f"r{number}") for number in range(4)]
         self.now = 0.0
         self.commit = Commit.NOTHING
         self.winner: Attempt | None = None
-        self.phases: dict[int, Phase] = {}
+        self.phases: dict[int, int] = {}
 
     def tick(self) -> float:
         self.now += 1.0
@@ -67,7 +49,7 @@ class Lives(RuleBasedStateMachine):
 
     @initialize()
     def first(self) -> None:
-        assert self.life.begin("r0", self.holders[0], self.tick()).kind is Kind.PRIMARY
+        assert self.life.begin("r0", self.holders[0], self.tick()).kind == Kind.PRIMARY
 
     @precondition(lambda self: not self.life.over and len(self.life.attempts) < 12)
     @rule(replica=st.integers(0, 3), hedge=st.booleans())
@@ -75,7 +57,7 @@ class Lives(RuleBasedStateMachine):
         reached = self.life.reached
         holder = self.holders[replica]
         attempt = self.life.begin(f"r{replica}", holder, self.tick(), hedge=hedge)
-        assert attempt.kind is (Kind.HEDGE if hedge else Kind.RETRY)
+        assert attempt.kind == (Kind.HEDGE if hedge else Kind.RETRY)
         assert attempt.index == len(self.life.attempts) - 1
         assert self.life.reached == reached + (not hedge)
 
@@ -85,7 +67,7 @@ class Lives(RuleBasedStateMachine):
         """The winner ended before its response did."""
         holder = self.holders[replica]
         attempt = self.life.begin(f"r{replica}", holder, self.tick(), continues=True)
-        assert attempt.kind is Kind.CONTINUATION
+        assert attempt.kind == Kind.CONTINUATION
 
     @rule(data=st.data())
     def sent(self, data: st.DataObject) -> None:
@@ -106,7 +88,7 @@ class Lives(RuleBasedStateMachine):
         was_alive = attempt.phase != Phase.ENDED and not life.over
         before = life.winner
         may_succeed = (
-            before is not None and before.phase == Phase.ENDED and attempt.kind is Kind.CONTINUATION
+            before is not None and before.phase == Phase.ENDED and attempt.kind == Kind.CONTINUATION
         )
         won = self.life.content(attempt)
         assert won == (was_alive and life.winner is attempt)
@@ -152,7 +134,7 @@ class Lives(RuleBasedStateMachine):
         if was_ended or was_over:
             assert step == Step.NOTHING
         if step == Step.TRUNCATE:
-            assert life.winner is attempt or attempt.kind is Kind.CONTINUATION
+            assert life.winner is attempt or attempt.kind == Kind.CONTINUATION
         if life.commit == Commit.CONTENT:
             assert step in (Step.NOTHING, Step.TRUNCATE)
         if step in (Step.HERE, Step.ELSEWHERE, Step.BUDGET, Step.ANSWER, Step.ASIDE):
@@ -190,6 +172,11 @@ class Lives(RuleBasedStateMachine):
     @staticmethod
     def cancel(attempts: Sequence[Attempt]) -> None:
         assert all(a.phase == Phase.ENDED and not a.lease.held for a in attempts)
+
+    @invariant()
+    def each_replica_counts_the_leases_held_there(self) -> None:
+        held = [a.at for a in self.life.attempts if a.lease.held]
+        assert [h.inflight for h in self.holders] == [held.count(h) for h in self.holders]
 
     @invariant()
     def commitment_only_grows(self) -> None:
@@ -239,9 +226,9 @@ def can_continue(life: Life) -> bool:
 # -- one by one ---------------------------------------------------------------------------------
 
 
-def fail(life: Life, reason: Reason, replica: str = "", **flags: bool) -> Step:
+def fail(life: Life, reason: Reason, replica: str = "", **flags: bool) -> int:
     """Begin an attempt and let it fail; by default at a new replica over a new connection."""
-    attempt = life.begin(replica or f"r{len(life.attempts)}", Holder(), 0.0)
+    attempt = life.begin(replica or f"r{len(life.attempts)}", ReplicaLoad("r0"), 0.0)
     if reason not in (Reason.CONNECT_FAILED, Reason.CONNECT_TIMEOUT):
         life.sent(attempt)
     flags = {
@@ -299,7 +286,7 @@ def test_failed_connects_use_no_attempts_up() -> None:
 
 def test_after_content_a_failure_truncates() -> None:
     life = Life(3)
-    attempt = life.begin("a", Holder(), 0.0)
+    attempt = life.begin("a", ReplicaLoad("r0"), 0.0)
     life.sent(attempt)
     life.headed(attempt)
     assert life.content(attempt)
@@ -309,14 +296,14 @@ def test_after_content_a_failure_truncates() -> None:
 
 def test_a_continuation_succeeds_a_winner_that_has_ended() -> None:
     life = Life(3)
-    first = life.begin("a", Holder(), 0.0)
+    first = life.begin("a", ReplicaLoad("r0"), 0.0)
     assert life.content(first)
     flags = {"reused": False, "received": True, "repeatable": True, "known_dead": False}
     assert life.failed(first, Reason.REPLICA_RESET, 1.0, **flags) == Step.TRUNCATE
-    busy = life.begin("b", Holder(), 1.0, continues=True)
+    busy = life.begin("b", ReplicaLoad("r0"), 1.0, continues=True)
     assert life.failed(busy, Reason.REPLICA_BUSY, 2.0, **flags) == Step.TRUNCATE
     assert life.winner is first
-    second = life.begin("c", Holder(), 2.0, continues=True)
+    second = life.begin("c", ReplicaLoad("r0"), 2.0, continues=True)
     assert life.content(second)
     assert life.winner is second
     assert (life.continuations, life.commit) == (2, Commit.CONTENT)
@@ -327,8 +314,8 @@ def test_a_continuation_succeeds_a_winner_that_has_ended() -> None:
 
 def test_nothing_else_does() -> None:
     life = Life(3)
-    first = life.begin("a", Holder(), 0.0)
-    late = life.begin("b", Holder(), 0.0, hedge=True)
+    first = life.begin("a", ReplicaLoad("r0"), 0.0)
+    late = life.begin("b", ReplicaLoad("r0"), 0.0, hedge=True)
     assert life.content(first)
     flags = {"reused": False, "received": True, "repeatable": True, "known_dead": False}
     assert life.failed(first, Reason.REPLICA_RESET, 1.0, **flags) == Step.TRUNCATE
@@ -338,9 +325,9 @@ def test_nothing_else_does() -> None:
 
 def test_a_continuation_waits_until_the_winner_has_ended() -> None:
     life = Life(3)
-    first = life.begin("a", Holder(), 0.0)
+    first = life.begin("a", ReplicaLoad("r0"), 0.0)
     assert life.content(first)
-    early = life.begin("b", Holder(), 0.0, continues=True)
+    early = life.begin("b", ReplicaLoad("r0"), 0.0, continues=True)
     assert not life.content(early)
     assert life.winner is first
 
@@ -354,7 +341,7 @@ def test_after_a_status_another_attempt_may_follow() -> None:
 
 def test_a_loser_is_heard_no_more() -> None:
     life = Life(3)
-    first, second = life.begin("a", Holder(), 0.0), life.begin("b", Holder(), 0.0)
+    first, second = life.begin("a", ReplicaLoad("r0"), 0.0), life.begin("b", ReplicaLoad("r0"), 0.0)
     assert life.content(second)
     assert not life.content(first)
     flags = {"reused": False, "received": True, "repeatable": True, "known_dead": False}
@@ -364,7 +351,7 @@ def test_a_loser_is_heard_no_more() -> None:
 
 def test_while_another_is_alive_a_failure_changes_nothing() -> None:
     life = Life(3)
-    first, _ = life.begin("a", Holder(), 0.0), life.begin("b", Holder(), 0.0)
+    first, _ = life.begin("a", ReplicaLoad("r0"), 0.0), life.begin("b", ReplicaLoad("r0"), 0.0)
     flags = {"reused": False, "received": False, "repeatable": True, "known_dead": False}
     assert life.failed(first, Reason.CONNECT_FAILED, 1.0, **flags) == Step.NOTHING
 
@@ -374,8 +361,8 @@ NEW = {"reused": False, "received": True, "repeatable": True, "known_dead": Fals
 
 def test_both_copies_failing_is_the_first_ones_failure() -> None:
     life = Life(3)
-    first = life.begin("a", Holder(), 0.0)
-    hedge = life.begin("b", Holder(), 0.1, hedge=True)
+    first = life.begin("a", ReplicaLoad("r0"), 0.0)
+    hedge = life.begin("b", ReplicaLoad("r0"), 0.1, hedge=True)
     assert life.failed(hedge, Reason.BAD_RESPONSE, 1.0, **NEW) == Step.NOTHING
     assert life.failed(first, Reason.TTFT_TIMEOUT, 2.0, **NEW) == Step.ANSWER
     assert life.blame is Reason.TTFT_TIMEOUT
@@ -383,8 +370,8 @@ def test_both_copies_failing_is_the_first_ones_failure() -> None:
 
 def test_the_hedge_alone_is_to_blame_where_the_first_never_got_there() -> None:
     life = Life(3)
-    first = life.begin("a", Holder(), 0.0)
-    hedge = life.begin("b", Holder(), 0.1, hedge=True)
+    first = life.begin("a", ReplicaLoad("r0"), 0.0)
+    hedge = life.begin("b", ReplicaLoad("r0"), 0.1, hedge=True)
     assert life.failed(first, Reason.CONNECT_TIMEOUT, 1.0, **NEW) == Step.NOTHING
     assert life.failed(hedge, Reason.TTFT_TIMEOUT, 2.0, **NEW) == Step.ANSWER
     assert life.blame is Reason.TTFT_TIMEOUT
@@ -392,8 +379,8 @@ def test_the_hedge_alone_is_to_blame_where_the_first_never_got_there() -> None:
 
 def test_what_kills_both_copies_is_not_tried_on_a_third() -> None:
     life = Life(10)
-    first = life.begin("a", Holder(), 0.0)
-    hedge = life.begin("b", Holder(), 0.1, hedge=True)
+    first = life.begin("a", ReplicaLoad("r0"), 0.0)
+    hedge = life.begin("b", ReplicaLoad("r0"), 0.1, hedge=True)
     assert life.failed(first, Reason.REPLICA_RESET, 1.0, **NEW) == Step.NOTHING
     assert life.failed(hedge, Reason.REPLICA_RESET, 2.0, **NEW) == Step.ANSWER
     assert life.blame is Reason.REPLICA_RESET
@@ -401,8 +388,8 @@ def test_what_kills_both_copies_is_not_tried_on_a_third() -> None:
 
 def test_what_was_put_aside_is_told_when_the_other_fails() -> None:
     life = Life(3)
-    first = life.begin("a", Holder(), 0.0)
-    hedge = life.begin("b", Holder(), 0.1, hedge=True)
+    first = life.begin("a", ReplicaLoad("r0"), 0.0)
+    hedge = life.begin("b", ReplicaLoad("r0"), 0.1, hedge=True)
     assert life.aside(first, Reason.SERVER_ERROR, 1.0)
     assert life.failed(hedge, Reason.REPLICA_RESET, 2.0, **NEW) == Step.ASIDE
     life.told()
@@ -411,8 +398,8 @@ def test_what_was_put_aside_is_told_when_the_other_fails() -> None:
 
 def test_what_was_put_aside_is_forgotten_when_the_other_wins() -> None:
     life = Life(3)
-    first = life.begin("a", Holder(), 0.0)
-    hedge = life.begin("b", Holder(), 0.1, hedge=True)
+    first = life.begin("a", ReplicaLoad("r0"), 0.0)
+    hedge = life.begin("b", ReplicaLoad("r0"), 0.1, hedge=True)
     assert life.aside(first, Reason.SERVER_ERROR, 1.0)
     assert life.content(hedge)
     assert life.failed(hedge, Reason.REPLICA_RESET, 2.0, **NEW) == Step.TRUNCATE
@@ -420,10 +407,10 @@ def test_what_was_put_aside_is_forgotten_when_the_other_wins() -> None:
 
 def test_a_late_completion_ends_nothing() -> None:
     life = Life(3)
-    first = life.begin("a", Holder(), 0.0)
+    first = life.begin("a", ReplicaLoad("r0"), 0.0)
     flags = {"reused": False, "received": False, "repeatable": True, "known_dead": False}
     life.failed(first, Reason.CONNECT_FAILED, 1.0, **flags)
-    second = life.begin("b", Holder(), 1.0)
+    second = life.begin("b", ReplicaLoad("r0"), 1.0)
     life.completed(first, 2.0)
     assert not life.over
     assert life.content(second)

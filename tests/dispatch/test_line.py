@@ -86,7 +86,7 @@ class Turnstile:
 
 
 def waiting(router: Router) -> int:
-    line = router.app.parts.dispatcher.line
+    line = router.app.parts.dispatcher.queue
     assert line is not None
     return line.pools.waiting
 
@@ -94,7 +94,7 @@ def waiting(router: Router) -> int:
 def counts(router: Router, what: str) -> list[int]:
     """By class: what the queue counts under this name, or drops for this reason; "expired": those
     whose time was over, whichever it was."""
-    line = router.app.parts.dispatcher.line
+    line = router.app.parts.dispatcher.queue
     assert line is not None
     told = line.pools.queues[0].counts
     if what == "expired":
@@ -105,7 +105,7 @@ def counts(router: Router, what: str) -> list[int]:
 
 def dropped(router: Router) -> dict[tuple[str, int], int]:
     """By reason and class."""
-    line = router.app.parts.dispatcher.line
+    line = router.app.parts.dispatcher.queue
     assert line is not None
     counted = line.pools.queues[0].counts.dropped
     return {(str(why), n): by[n] for why, by in counted.items() for n in range(CLASSES) if by[n]}
@@ -225,7 +225,7 @@ async def test_patience_with_a_first_token_begins_when_it_is_sent() -> None:
     turnstile = Turnstile()
     timeouts = {"first_token_s": 0.6}
     async with running(turnstile, turnstile, queue=queue(), timeouts=timeouts) as router:
-        line = router.app.parts.dispatcher.line
+        line = router.app.parts.dispatcher.queue
         assert line is not None
         for replica in router.app.parts.fleet.replicas.values():
             replica.limit = 0
@@ -315,7 +315,7 @@ async def test_while_nobody_waits_there_is_no_ticket() -> None:
         turnstile.open(2)
         for client in (first, second):
             assert (await client.recv_response("POST")).status == 200
-        line = router.app.parts.dispatcher.line
+        line = router.app.parts.dispatcher.queue
         assert line is not None
         counts = line.pools.queues[0].counts
         assert (counts.passed[NORMAL], counts.granted[NORMAL]) == (1, 1)
@@ -579,7 +579,7 @@ async def test_a_crowd_before_small_engines_is_served_whole() -> None:
 
         await asyncio.gather(*(one(number) for number in range(80)))
         assert sum(counts(router, "queued")), "nobody waited"
-        line = router.app.parts.dispatcher.line
+        line = router.app.parts.dispatcher.queue
         assert line is not None
         (only,) = line.pools.queues
         await eventually(lambda: not only.waiting, "all are served")

@@ -342,7 +342,7 @@ class Fire(RuleBasedStateMachine):
     @precondition(lambda self: self.exchange.ticket is not None)
     @rule()
     def recalled(self) -> None:
-        line, ticket = self.dispatcher.line, self.exchange.ticket
+        line, ticket = self.dispatcher.queue, self.exchange.ticket
         assert line is not None
         if ticket is not None:
             self.feed(line.recall, ticket, monotonic())
@@ -369,8 +369,8 @@ class Fire(RuleBasedStateMachine):
         if self.ticket is not None:
             assert self.ticket.state == ENDED
             assert self.ticket.place is None, "the queue keeps a replica"
-        if self.dispatcher.line is not None:
-            assert self.dispatcher.line.pools.waiting == 0
+        if self.dispatcher.queue is not None:
+            assert self.dispatcher.queue.pools.waiting == 0
         for lease in self.others:
             lease.release()
         race = self.exchange.race

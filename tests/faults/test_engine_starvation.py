@@ -49,7 +49,7 @@ def test_an_early_request_is_not_overtaken_for_ever(
                 queue=Queue(aging=aging, gates=QueueGates(waiting=3, prefill_tokens=0)),
             ) as router,
         ):
-            line = router.app.parts.dispatcher.line
+            line = router.app.parts.dispatcher.queue
             assert line is not None
             ended: list[int] = []
             sent = 0

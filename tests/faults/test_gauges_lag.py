@@ -10,7 +10,7 @@ from time import monotonic
 
 import pytest
 
-from router.fleet.utilisation import FIRST
+from router.fleet.learned_capacity import FIRST
 from tests.harness.emulated import Emulated, emulated
 from tests.harness.messages import chat
 from tests.harness.running import Router, running, scenario

@@ -150,7 +150,7 @@ async def test_a_deadline_behind_a_long_queue_is_refused_when_it_comes() -> None
     async with running(turnstile, replica=ONE, queue=rules) as router:
         clients = [await send(router, "first", queued=False)]
         clients += [await send(router, str(n)) for n in range(60)]
-        line = router.app.parts.dispatcher.line
+        line = router.app.parts.dispatcher.queue
         assert line is not None
         drain = line.pools.queues[0]._drain
         for row, waited_s in enumerate(drain._waited_s):  # it has waited for longer than a test may

@@ -36,7 +36,7 @@ async def fleet_of(**models: tuple[str, ...]) -> AsyncIterator[tuple[Under, dict
 
 
 def waiting(under: Under) -> int:
-    line = under.app.parts.dispatcher.line
+    line = under.app.parts.dispatcher.queue
     assert line is not None
     return line.pools.waiting
 

@@ -93,7 +93,7 @@ async def test_one_that_leaves_between_two_attempts_gets_no_other() -> None:
         assert len(seen(router)) == 1
         (line,) = await router.log()
         assert (line["reason"], line["attempts"]) == ("client_gone", 1)
-        (only,) = router.app.parts.dispatcher.line.pools.queues  # type: ignore[union-attr]
+        (only,) = router.app.parts.dispatcher.queue.pools.queues  # type: ignore[union-attr]
         assert only.places() and all(only.is_open(place, NORMAL) for place in only.places())
 
 

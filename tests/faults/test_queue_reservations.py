@@ -25,7 +25,7 @@ SHARE = 0.3  # of high, as it is by default
 
 
 def pool(router: Router) -> AdmissionQueue:
-    line = router.app.parts.dispatcher.line
+    line = router.app.parts.dispatcher.queue
     assert line is not None
     (only,) = line.pools.queues
     return only

@@ -185,8 +185,8 @@ def test_work_whose_client_leaves_is_charged(tmp_path: Path) -> None:
 def held(router: Router) -> dict[str, int]:
     """Everything that the queue keeps by flow or by ticket."""
     dispatcher = router.app.parts.dispatcher
-    assert dispatcher.line is not None
-    (only,) = dispatcher.line.pools.queues
+    assert dispatcher.queue is not None
+    (only,) = dispatcher.queue.pools.queues
     order = only._order
     assert isinstance(order, SharedByFlow)
     keys = [key for book in order.books for key in book.keys.by_name.values()]

@@ -75,7 +75,7 @@ def in_force(under: Under) -> list[Any]:
         parts.front.limits,
         parts.dispatcher.config,
         parts.dispatcher.tenants.requires_keys,
-        None if parts.dispatcher.line is None else parts.dispatcher.line.pools.queues[0].config,
+        None if parts.dispatcher.queue is None else parts.dispatcher.queue.pools.queues[0].config,
         sorted(parts.fleet.replicas),
     ]
 

@@ -140,7 +140,7 @@ async def test_requests_that_wait_for_a_model_that_a_reload_removes(is_shared: b
         await runs.send(body("old"))
         await eventually(lambda: fleet.replicas[two.rpartition(":")[2]].inflight == 1, "it runs")
         await waits.send(body("old"))
-        line = under.app.parts.dispatcher.line
+        line = under.app.parts.dispatcher.queue
         assert line is not None
         await eventually(lambda: line.pools.waiting == 1, "it waits")
         under.change(replicas=(kept,))

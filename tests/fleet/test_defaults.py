@@ -21,7 +21,7 @@ def replica(
     **config: Any,
 ) -> Replica:
     """A replica that has listed these names, or (none) has told no list."""
-    made = Replica(ReplicaConfig(url=f"http://{name}:1", id=name, **config), Health(), None)  # type: ignore[arg-type]
+    made = Replica(ReplicaConfig(url=f"http://{name}:1", id=name, **config), Health(), None)
     made.engine = engine
     if listed:
         made.listed = frozenset(listed)

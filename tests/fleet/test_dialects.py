@@ -13,7 +13,7 @@ from router.fleet.replica import Replica
 
 
 def replica(name: str, engine: str | None = None, **config: Any) -> Replica:
-    made = Replica(ReplicaConfig(url=f"http://{name}:1", id=name, **config), Health(), None)  # type: ignore[arg-type]
+    made = Replica(ReplicaConfig(url=f"http://{name}:1", id=name, **config), Health(), None)
     made.engine = engine
     return made
 

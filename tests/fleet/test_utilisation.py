@@ -5,19 +5,17 @@ from __future__ import annotations
 import pytest
 
 from router.core.lease import Lease
-from router.fleet.replica import Replica
-from router.fleet.signals import Signals
-from router.fleet.utilisation import (
+from router.fleet.learned_capacity import (
     FIRST,
     GROWTH,
     POLLS,
     POLLS_PREFILL,
     PREFILL_TOKENS,
     LearnedCapacity,
-    capacity,
-    slots_of,
-    utilisation,
 )
+from router.fleet.replica import Replica
+from router.fleet.signals import Signals
+from router.fleet.utilisation import capacity, slots_of, utilisation
 from tests.fleet.helpers import Table
 from tests.harness.running import scenario
 
@@ -92,7 +90,7 @@ def test_a_poll_that_is_older_than_what_was_sent_raises_no_guess() -> None:
 def test_what_is_not_known_is_guessed_from_what_ran() -> None:
     learned = LearnedCapacity()
     assert (learned.slots, learned.guess) == (None, FIRST)
-    learned.observed(FIRST, 0)  # type: ignore[arg-type]
+    learned.observed(int(FIRST), 0)
     assert learned.guess == GROWTH * FIRST
     learned.observed(2, 0)
     assert learned.guess == GROWTH * FIRST

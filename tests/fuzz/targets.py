@@ -184,9 +184,10 @@ def _only_tells_usage(event: bytes) -> bool:
 
 
 def _events(data: bytes) -> Counter[bytes]:
-    """The events of a stream, whichever line ends it has."""
+    """The events of a stream, whichever line ends it has. Empty lines alone are no event."""
     lines = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    return Counter(event.strip(b"\n") for event in lines.split(b"\n\n"))
+    events = [event.strip(b"\n") for event in lines.split(b"\n\n")]
+    return Counter(event for event in events if event)
 
 
 def _relayed(pieces: list[bytes], *, takes_out: bool) -> tuple[bytes, UsageTap]:

@@ -36,7 +36,7 @@ from router.config.model import (
 )
 from router.core.errors import STATUS, Reason
 from router.dispatch.usage import Usage
-from router.observe.access_log import Record
+from router.observe.record import Record
 from tests.harness import clocks
 from tests.harness.client import RawClient
 from tests.harness.reading import Response, error_of
@@ -143,14 +143,14 @@ class Router:
         """The usage of every request that ends from now on, as the access log is told it."""
         log = self.app.parts.log
         found: list[Usage] = []
-        write = log.write
+        encode_into = log._encode_into
 
-        def listen(record: Record) -> None:
+        def listen(record: Record, batch: bytearray, offset: int) -> None:
             counts = (record.prompt_tokens, record.output_tokens, record.cached_tokens)
             found.append(Usage(*counts, record.exact))
-            write(record)
+            encode_into(record, batch, offset)
 
-        log.write = listen  # type: ignore[method-assign]
+        log._encode_into = listen  # compiled methods cannot be replaced
         return found
 
     def lines(self) -> list[Line]:

@@ -20,8 +20,9 @@ from router.intake.body import (
     read_fields,
     watch,
 )
-from router.intake.fields import MAX_SESSION, Fields, Unread, is_given
+from router.intake.fields import MAX_SESSION, Fields, Unread
 from router.intake.routes import OTHER, POSTS, Route
+from router.intake.values import is_given, output_tokens_of, session_of
 
 CHAT = POSTS[b"/v1/chat/completions"]
 AUDIO = POSTS[b"/v1/audio/transcriptions"]
@@ -188,8 +189,8 @@ def test_values_that_break_readers_are_not_read(value: bytes) -> None:
     raw = b'{"model": "m", "max_tokens": %b, "user": %b, "messages": [%b]}' % (value, value, value)
     fields = read(raw)
     assert (fields.model, fields.stream, fields.previous_response_id) == ("m", None, None)
-    assert fields.output_tokens is None
-    assert fields.session in (None, "\x00", "?", "??")  # half a pair is read as "?"
+    assert output_tokens_of(fields) is None
+    assert session_of(fields) in (None, "\x00", "?", "??")  # half a pair is read as "?"
     assert fields.messages is not None  # there, and not looked into
     odd = b'{"model": "m", "stream": %b, "messages": [%b]}' % (value, value)
     assert read(odd).stream is None
@@ -450,7 +451,7 @@ def test_a_raw_field_of_an_odd_type_refuses_nobody(name: str) -> None:
             body = b'{"model": "m", "%b": %b%b}' % (name.encode(), value, other)
             fields = read(body)
             assert fields.model == "m"
-            assert fields.session in (None, "?")
+            assert session_of(fields) in (None, "?")
             raw = raw_of(fields, name)
             assert raw in (None, value.replace(b"ud800", b"u003f"), value)
             assert is_given(getattr(fields, name)) == (raw is not None and value != b"null")
@@ -490,9 +491,9 @@ def test_dropping_lets_the_body_go() -> None:
     ],
 )
 def test_the_session_key(body: dict[str, Any], session: str | None) -> None:
-    assert read(json.dumps(body).encode()).session == session
-    assert read(json.dumps(body, ensure_ascii=False).encode()).session == session
-    assert read(json.dumps({**body, "stream": 1}).encode()).session == session
+    assert session_of(read(json.dumps(body).encode())) == session
+    assert session_of(read(json.dumps(body, ensure_ascii=False).encode())) == session
+    assert session_of(read(json.dumps({**body, "stream": 1}).encode())) == session
 
 
 @pytest.mark.parametrize(
@@ -515,7 +516,7 @@ def test_the_session_key(body: dict[str, Any], session: str | None) -> None:
 )
 def test_the_output_asked_for(body: dict[str, Any], tokens: int | None) -> None:
     fields = read(json.dumps(body).encode())
-    assert fields.output_tokens == tokens
+    assert output_tokens_of(fields) == tokens
     assert fields.n == body.get("n")
 
 
@@ -543,8 +544,8 @@ def harmless(body: bytes, route: Route, content_type: bytes | None) -> None:
         return
     assert fields.model is None or (isinstance(fields.model, str) and fields.model)
     assert fields.stream in (None, True, False)
-    assert fields.session is None or 0 < len(fields.session) <= MAX_SESSION
-    assert fields.output_tokens is None or fields.output_tokens > 0
+    assert session_of(fields) is None or 0 < len(session_of(fields)) <= MAX_SESSION
+    assert output_tokens_of(fields) is None or output_tokens_of(fields) > 0
     assert fields.model is None or len(fields.model) <= MAX_MODEL
 
 

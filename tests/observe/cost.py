@@ -11,10 +11,11 @@ import uvloop
 
 from router.core.errors import Reason
 from router.intake.routes import KINDS
-from router.observe.access_log import AccessLog, Record
+from router.observe.access_log import AccessLog
 from router.observe.collector import Collector, Gauges
 from router.observe.metrics import Metrics
 from router.observe.milliseconds import milliseconds
+from router.observe.record import Record
 
 NUMBER = 20_000
 SLICE = 2_000

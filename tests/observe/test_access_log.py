@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.core.errors import Reason
-from router.observe.access_log import TEXT_CHARS_MAX, AccessLog, Record
+from router.observe.access_log import TEXT_CHARS_MAX, AccessLog
 from router.observe.milliseconds import milliseconds
+from router.observe.record import Record
 from tests.observe.helpers import run, sink_threads, until, until_sync
 
 
@@ -328,7 +329,8 @@ def test_a_line_larger_than_the_queue_is_dropped_not_kept_for_ever(tmp_path: Pat
 
 PROGRAM = """
 import asyncio, sys
-from router.observe.access_log import AccessLog, Record
+from router.observe.access_log import AccessLog
+from router.observe.record import Record
 async def main():
     log = AccessLog("-")
     for number in range(3):

@@ -16,7 +16,7 @@ import pytest
 
 from router.emulator.core import CoreConfig
 from router.emulator.timing import PROFILES, Timing
-from router.observe.access_log import Record
+from router.observe.record import Record
 from router.simulator.calibrate import Calibration, CalibrationError, MissingExtra, calibrate
 from router.simulator.calibration.fit import fit
 from router.simulator.calibration.samples import Reservoir

@@ -22,7 +22,7 @@ from router.config.model import (
     QueueLimits,
 )
 from router.core.errors import Reason
-from router.fleet.utilisation import FIRST
+from router.fleet.learned_capacity import FIRST
 from router.simulator.report.group import Slo
 from router.simulator.report.summary import Summary
 from router.simulator.scenario import Fault, Polls, Scenario

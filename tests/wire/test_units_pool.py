@@ -9,7 +9,7 @@ from typing import Any
 
 from router.config.model import Limits, Timeouts
 from router.core.errors import Reason
-from router.wire.pool import Address, Pool
+from router.wire.pool import Address, Pool, Waiter
 from router.wire.replica import ReplicaConnection
 from router.wire.response_reader import COMPLETE
 from router.wire.sweep import Sweeper
@@ -21,7 +21,7 @@ from tests.harness.replica import ReplicaConnection as Accepted
 from tests.harness.running import scenario
 
 
-class Owner:
+class Owner(Waiter):
     """Waits for a connection, sends one request, notes what it hears."""
 
     def __init__(self, pool: Pool) -> None:

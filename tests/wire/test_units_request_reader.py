@@ -15,6 +15,7 @@ from router.core.errors import Reason, RouterError
 from router.wire.heads import RequestHead
 from router.wire.request_reader import COMPLETE, RequestReader
 from tests.core.splits import name_of, ways
+from tests.wire.heads import told
 
 LIMITS = Limits()
 NEXT = b"GET /next HTTP/1.1\r\nHost: b\r\n\r\n"
@@ -36,7 +37,7 @@ def read(pieces: list[bytes], limits: Limits = LIMITS, via: bytes = b"hedgerow")
                 assert heads[-1] is reader.head
                 body = b"".join(reader.take_body())
                 assert len(body) == reader.body_bytes
-                story.append((reader.head, body))
+                story.append((told(reader.head), body))
                 data, reader.early = reader.early, b""
                 reader.reset()
     except RouterError as err:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from router.config.model import Limits
 from router.wire.response_reader import COMPLETE, HEAD, BadResponse, ResponseReader
 from tests.core.splits import name_of, ways
+from tests.wire.heads import told
 
 LIMITS = Limits()
 BAD = "bad"
@@ -29,7 +30,7 @@ def read(
         return BAD
     whole = reader.eof() if eof else reader.state == COMPLETE
     interim = [(head.status, head.lines) for head in reader.interim]
-    return reader.head, interim, b"".join(reader.parts), whole, reader.surplus
+    return told(reader.head), interim, b"".join(reader.parts), whole, reader.surplus
 
 
 def read_all_ways(data: bytes, **options: Any) -> Any:

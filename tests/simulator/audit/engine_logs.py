@@ -14,8 +14,8 @@ import msgspec
 
 from router.emulator.core import FINISHED, FIRST_TOKEN, CoreConfig, EngineCore, Request
 from router.emulator.timing import Timing
-from router.observe.access_log import Record
 from router.observe.milliseconds import milliseconds
+from router.observe.record import Record
 
 EPOCH = 1_772_366_400.0  # when these logs begin: 1 March 2026, 12:00 UTC
 CORE = CoreConfig(

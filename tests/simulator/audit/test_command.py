@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from router.emulator.timing import PROFILES
-from router.observe.access_log import Record
+from router.observe.record import Record
 from router.simulator.audit.command import add_arguments, main
 from tests.simulator.audit.engine_logs import Ask, played, poisson, write
 

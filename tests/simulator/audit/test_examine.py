@@ -16,7 +16,7 @@ import pytest
 
 from router.emulator.core import CoreConfig
 from router.emulator.timing import PROFILES
-from router.observe.access_log import Record
+from router.observe.record import Record
 from router.simulator.audit.examine import examine
 from router.simulator.audit.findings import Findings, PairFinding, PartyFinding
 from router.simulator.traffic import TraceError

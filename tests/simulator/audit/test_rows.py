@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from router.observe.access_log import Record
+from router.observe.record import Record
 from router.simulator.audit.rows import CUT, Row, rows
 from router.simulator.traces.lines import Lines
 from router.simulator.traffic import TraceError

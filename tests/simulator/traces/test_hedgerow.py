@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from router.observe.access_log import Record
+from router.observe.record import Record
 from router.simulator.traces import open_trace
 from router.simulator.traffic import TraceError
 from tests.simulator.traces.helpers import DATA, opened, read

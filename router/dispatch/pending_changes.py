@@ -1,7 +1,7 @@
-"""What has changed in the fleet and the admission queue has not been told of yet.
+"""The changes in the fleet that the admission queue has not been told of yet.
 
-The proxy's line and the simulated one keep one each. Where nobody waits nothing has to be told in a
-hurry: whoever comes next lets the queue catch up first.
+Where no request waits nothing has to be told at once: the next request lets the queue catch up
+first.
 
 Must never: grant anything, or know how its driver lets time pass.
 """
@@ -10,21 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from router.admission.place import Place
 from router.admission.pools import Pools
+from router.core.replica_load import ReplicaLoad
 from router.dispatch.places import Places
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 
 
-class News:
-    """Of one router's fleet, for its queues."""
+class PendingChanges:
+    """The changed replicas of one router's fleet, for its queues."""
 
     def __init__(self, fleet: Fleet, places: Places, pools: Pools) -> None:
         self._fleet = fleet
         self._places = places
         self._pools = pools
-        self._served: Mapping[Place, Iterable[str] | None] = {}
+        self._served: Mapping[ReplicaLoad, Iterable[str] | None] = {}
         self._changed: dict[Replica, None] = {}
         self._is_rebuilt = False
         self._is_awaited = False  # somebody has been asked to read them, and has not yet

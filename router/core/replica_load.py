@@ -1,0 +1,67 @@
+"""The load of one replica: what leases and polls count, and what the queue and its gates read.
+
+One object per replica, updated in place. `core/lease.py` writes what it counts; the fleet table
+writes the rest. It is a base class, and no `Protocol`, so that compiled code reads each field
+directly: a protocol costs a look-up in a dictionary for every field.
+
+Must never: decide, do I/O, or look at a clock.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from mypy_extensions import mypyc_attr
+
+from policies.facts import Candidate
+
+UNLIMITED = sys.maxsize
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ReplicaLoad(Candidate):
+    """Every count begins at 0. Compared and hashed as an object."""
+
+    __slots__ = (
+        "cadence_s",
+        "foreign_load",
+        "foreign_waiting",
+        "kv_running",
+        "limit",
+        "polled_inflight",
+        "polled_tokens",
+        "polls",
+        "polls_heard",
+        "whole_fresh",
+        "whole_fresh_tokens",
+        "whole_marked_at",
+        "whole_older",
+        "whole_older_tokens",
+        "whole_seen",
+        "whole_settled",
+        "whole_taken",
+        "whole_turn",
+    )
+
+    def __init__(self, id: str, *, weight: float = 1.0) -> None:
+        super().__init__(id, weight=weight)
+        self.limit = UNLIMITED  # attempts at once
+        self.cadence_s: float | None = None  # seconds per output token now; None: no stream runs
+        self.kv_running = 0  # requests that ran when `kv_usage` was told; 0: not known
+        self.foreign_load = 0  # of `load`: requests of other clients, running and waiting
+        self.foreign_waiting = 0  # of `waiting`: the same
+        self.polls = 0  # polls begun so far
+        self.polls_heard = 0  # polls that came back, or failed
+        self.polled_inflight = 0  # own attempts under way when the last poll was counted
+        self.polled_tokens = 0  # prompt tokens of whole attempts that the engine took at once
+        # Attempts that are not streamed ("whole") and that no poll has taken over, in two
+        # generations: sent since `whole_marked_at` ...
+        self.whole_fresh = 0
+        self.whole_fresh_tokens = 0
+        self.whole_older = 0  # ... and before it
+        self.whole_older_tokens = 0
+        self.whole_turn = 0  # number of the fresh generation
+        self.whole_marked_at = 0.0  # seconds
+        self.whole_settled = False  # the poll under way began `SETTLE_S` or more after that
+        self.whole_taken = 0  # whole attempts under way that a poll has taken over ...
+        self.whole_seen = 0  # ... and those of them that wait

@@ -1,0 +1,18 @@
+"""Counts of connections. They outlive the pools and the ports that count them.
+
+Must never: decide, or count anything of a request.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import mypyc_attr
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Tally:
+    """Counts since the start. A base class, so that compiled code counts directly."""
+
+    def __init__(self) -> None:
+        self.client_connections = 0  # accepted
+        self.connections_opened = 0  # to replicas
+        self.connections_reused = 0  # attempts sent on a kept connection

@@ -1,0 +1,54 @@
+"""The event loop as a `Scheduler`.
+
+Must never: be used for a deadline of a whole request; the sweep looks after those (`wire/sweep`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+
+from router.core.scheduling import Alarm, Scheduler
+
+
+class LoopAlarm(Alarm):
+    """A timer of the event loop."""
+
+    __slots__ = ("_act", "_handle", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
+        self._loop = loop
+        self._act = act
+        self._handle: asyncio.TimerHandle | None = None
+
+    def set(self, when: float) -> None:
+        self.clear()
+        self._handle = self._loop.call_later(max(0.0, when - monotonic()), self._ring)
+
+    def clear(self) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.cancel()
+
+    def _ring(self) -> None:
+        self._handle = None
+        self._act()
+
+
+class LoopScheduler(Scheduler):
+    """The time of a running event loop."""
+
+    __slots__ = ("_loop",)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def now(self) -> float:
+        return monotonic()
+
+    def soon(self, act: Callable[[], None]) -> None:
+        self._loop.call_soon(act)
+
+    def alarm(self, act: Callable[[], None]) -> LoopAlarm:
+        return LoopAlarm(self._loop, act)

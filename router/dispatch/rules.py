@@ -1,0 +1,87 @@
+"""What the configuration says of every request, as plain values of compiled classes.
+
+Made once for a configuration and swapped as a whole on a reload; a request keeps the `Rules` it
+began with. Reading a field of the configuration itself costs compiled code a search.
+
+Must never: be changed after it is made.
+"""
+
+from __future__ import annotations
+
+from router.config.model import ClassTimeouts, Config, Timeouts
+from router.dispatch.engine_numbers import level_s
+
+
+class Times:
+    """How long a request of one class may take, in seconds; the settings of `timeouts`."""
+
+    __slots__ = (
+        "commit_after_s",
+        "connect_s",
+        "first_token_s",
+        "is_own",
+        "token_gap_s",
+        "total_s",
+        "whole_s",
+    )
+
+    def __init__(self, usual: Timeouts, own: ClassTimeouts | None = None) -> None:
+        """`own`: what differs for a class."""
+        self.is_own = own is not None
+        self.commit_after_s = usual.commit_after_s  # 0: never
+        self.connect_s = usual.connect_s
+        self.first_token_s = usual.first_token_s
+        self.token_gap_s = usual.token_gap_s
+        self.total_s = usual.total_s  # 0: no limit
+        self.whole_s = usual.whole_s
+        if own is not None:
+            if own.connect_s is not None:
+                self.connect_s = own.connect_s
+            if own.first_token_s is not None:
+                self.first_token_s = own.first_token_s
+            if own.token_gap_s is not None:
+                self.token_gap_s = own.token_gap_s
+            if own.total_s is not None:
+                self.total_s = own.total_s
+            if own.whole_s is not None:
+                self.whole_s = own.whole_s
+
+
+class Rules:
+    """The settings that a request reads."""
+
+    __slots__ = (
+        "_by_class",
+        "asks_for_usage",
+        "attempts",
+        "continuations",
+        "continues",
+        "debug_headers",
+        "level_s",
+        "response_hold",
+        "retry_body",
+        "times",
+        "write_stall_s",
+    )
+
+    def __init__(self, config: Config) -> None:
+        limits, timeouts = config.limits, config.timeouts
+        self.times = Times(timeouts)  # of classes that have none of their own
+        self._by_class = {
+            name: Times(timeouts, rules.timeouts) for name, rules in config.classes.items()
+        }
+        self.write_stall_s = timeouts.write_stall_s
+        self.response_hold = limits.response_hold  # bytes
+        self.retry_body = limits.retry_body  # bytes; a larger body is not kept
+        self.attempts = config.retry.attempts
+        self.asks_for_usage = config.usage.inject
+        self.debug_headers = config.debug_headers
+        self.continues = config.continuation.enabled
+        self.continuations = config.continuation.attempts  # of one request
+        self.level_s = level_s(config.queue.aging)  # of the numbers that engines are told
+
+    def times_of(self, priority: str) -> Times:
+        """Of a class by name, "" for none."""
+        if not self._by_class:
+            return self.times
+        return self._by_class.get(priority or "normal", self.times)

@@ -1,0 +1,57 @@
+"""Decodes single members of a request's body that were kept as they came.
+
+A file of its own, because it is compiled; the structs in `fields` are C already.
+
+Must never: raise for a value that is not what it should be.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from router.core.unreadable import NOT_JSON
+from router.intake.fields import MAX_SESSION, Fields
+
+NULL: Final = msgspec.Raw(b"null")
+_decode_any: Final = msgspec.json.Decoder().decode
+
+
+def is_given(raw: msgspec.Raw | None) -> bool:
+    """Whether a field is there and not null."""
+    return raw is not None and raw != NULL
+
+
+def value_of(raw: msgspec.Raw | None) -> object:
+    """The decoded member; `...` where it is there and unusable."""
+    if raw is None:
+        return None
+    try:
+        return _decode_any(raw)
+    except NOT_JSON:
+        return ...
+
+
+def session_of(fields: Fields) -> str | None:
+    """The client's key of a conversation: the first of its fields that is a usable string."""
+    key = _session(fields.session_id)
+    if key is None:
+        key = _session(fields.prompt_cache_key)
+    return _session(fields.user) if key is None else key
+
+
+def _session(raw: msgspec.Raw | None) -> str | None:
+    # Six bytes of JSON are the most that one character takes; the rest is quotes.
+    if raw is None or not 2 < len(raw) <= 6 * MAX_SESSION + 2:
+        return None
+    key = value_of(raw)
+    return key if isinstance(key, str) and 0 < len(key) <= MAX_SESSION else None
+
+
+def output_tokens_of(fields: Fields) -> int | None:
+    """The most output tokens the client wants, by whichever name; None: no usable number."""
+    for most in (fields.max_completion_tokens, fields.max_tokens, fields.max_output_tokens):
+        if most is not None and 0 < most < 1 << 31:
+            return most
+    return None

@@ -1,0 +1,82 @@
+"""One line of the access log.
+
+A file of its own: the struct is C already, and what writes it is compiled.
+
+Must never: hold text of a prompt or of an answer, or a secret.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+AttemptRecord = tuple[str, str, str, float]  # replica, kind, reason, milliseconds
+
+
+class Record(msgspec.Struct, omit_defaults=True, gc=False, rename={"priority": "class"}):
+    """One line; fields at their default are left out. `write` encodes at once: reuse is allowed.
+
+    Build it with positional arguments: as many keyword arguments cost more than the line.
+    """
+
+    ts: float = 0.0  # arrival, seconds since 1970
+    id: str = ""
+    client: str = ""  # its address
+    method: str = ""
+    path: str = ""  # without the query, which may hold secrets
+    kind: str = ""
+    model: str | None = None
+    stream: bool = False
+    status: int = 0
+    reason: str = ""
+    replica: str = ""  # whose answer the client got
+    attempts: list[AttemptRecord] = []
+    ttft_ms: float | None = None
+    duration_ms: float = 0.0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    # What a replay needs. Hashes are salted; counts are the engine's, None where it told none.
+    priority: str = ""  # by name
+    tenant: str = ""  # its key, or the credential that it came with
+    session: str = ""
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    exact: bool = False  # they are the counts of a whole answer
+    estimated_tokens: int = 0  # of the prompt, by the router
+    blocks: bytes = b""  # six bytes for every two leading blocks of the prompt, as base64
+    queue_ms: float | None = None  # in the queue, all together; None: it never waited there
+    # The rest of its flow (`intake/flow.py`).
+    within: str = ""  # the client address whose share it used; "": it had a share of its own
+    user: str = ""  # of its tenant
+    known_key: bool = False  # its tenant is in the keys file
+    sent_as: str = ""  # as engines know it, followed by `-` and the attempt; "": `id` itself
+    # Of the attempt whose answer the client got: from its dispatch to its first content (None: that
+    # is `ttft_ms`, as there was no wait and no other attempt), ...
+    engine_ms: float | None = None
+    told: str = ""  # ... and the number that told its engine how urgent it is
+
+
+# A mutable default stands in __struct_defaults__ as a factory.
+_DEFAULTS: dict[str, object] = {"attempts": []}
+
+
+def repaired(record: Record) -> dict[str, object]:
+    """The fields of a record that does not encode, without defaults: lone surrogates become `?`."""
+    return {
+        name: _utf8(value)
+        for name, value, default in zip(
+            record.__struct_fields__,
+            msgspec.structs.astuple(record),
+            record.__struct_defaults__,
+            strict=True,
+        )
+        if value != _DEFAULTS.get(name, default)
+    }
+
+
+def _utf8(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, list | tuple):
+        return [_utf8(part) for part in value]
+    return value
