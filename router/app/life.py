@@ -166,7 +166,7 @@ class App:
             await parts.door.stop()
         await parts.stop_watching()
         dispatcher = parts.dispatcher
-        dispatcher.closing = True
+        dispatcher.context.closing = True
         for exchange in list(dispatcher.exchanges):
             exchange.shut()
         await parts.aborter.close()

@@ -23,12 +23,13 @@ failure, the earliest one's: a request that two replicas lost is not tried on a 
 
 from __future__ import annotations
 
+from math import inf
 from typing import Final
 
 from router.core.errors import Reason
 from router.core.lease import Lease
-from router.core.replica_load import ReplicaLoad
 from router.dispatch.retry import LOST, UNSENT, Verdict, judge
+from router.fleet.replica import Replica
 
 # What does not count among the attempts a request may have.
 UNREACHED: Final = UNSENT | {Reason.PREEMPTED}
@@ -83,16 +84,22 @@ class Attempt:
         "ahead",
         "at",
         "began",
+        "connect_due",
         "copy_due",
         "ended",
         "held",
         "index",
+        "io",
+        "is_alone",
+        "is_overdue",
         "kind",
         "lease",
+        "overdue_due",
         "phase",
         "predicted_s",
         "reason",
         "replica_id",
+        "rest",
         "rid",
         "stale",
         "tokens",
@@ -103,8 +110,7 @@ class Attempt:
         self,
         index: int,
         kind: str,
-        replica_id: str,
-        at: ReplicaLoad,
+        at: Replica,
         lease: Lease,
         now: float,
         tokens: int,
@@ -113,7 +119,7 @@ class Attempt:
         self.at = at  # the replica: another may have its id after a reload
         self.index = index
         self.kind = kind
-        self.replica_id = replica_id
+        self.replica_id = at.id
         self.lease = lease
         self.phase = Phase.CONNECTING
         self.began = now
@@ -124,6 +130,12 @@ class Attempt:
         self.stale = False  # it met a pooled connection that was dead already
         self.rid = b""  # by which its engine can be told to stop; b"": closing has to do
         self.told = b""  # the number that says how urgent it is; b"": none went with it
+        self.io: object = None  # what sends it and hears of it; the port's own
+        self.rest: list[bytes] | None = None  # the body that asks for a broken stream's rest
+        self.is_alone = False  # no other request waited at the replica when it was sent
+        self.overdue_due = inf  # when the fleet is asked whether its first token is too late
+        self.is_overdue = False  # it is, and that counts against the replica
+        self.connect_due = inf  # where its class has less patience than the pool
         self.predicted_s = 0.0  # from `began` to its first content; 0: nobody could tell
         # Uncached prompt tokens, its own among them, that waited there when it left; -1: not seen.
         self.ahead = -1
@@ -159,6 +171,10 @@ class Life:
         return sum(1 for a in self.attempts if a.reason in LOST and not a.stale)
 
     @property
+    def was_hedged(self) -> bool:
+        return any(a.kind == Kind.HEDGE for a in self.attempts)
+
+    @property
     def continuations(self) -> int:
         return sum(1 for a in self.attempts if a.kind == Kind.CONTINUATION)
 
@@ -172,8 +188,7 @@ class Life:
 
     def begin(
         self,
-        replica_id: str,
-        slots: ReplicaLoad,
+        replica: Replica,
         now: float,
         tokens: int = 0,
         held: int = 0,
@@ -189,8 +204,8 @@ class Life:
             kind = Kind.HEDGE
         elif continues:
             kind = Kind.CONTINUATION
-        lease = Lease(slots, tokens, streamed, light)
-        attempt = Attempt(len(self.attempts), kind, replica_id, slots, lease, now, tokens, held)
+        lease = Lease(replica, tokens, streamed, light)
+        attempt = Attempt(len(self.attempts), kind, replica, lease, now, tokens, held)
         self.attempts.append(attempt)
         return attempt
 

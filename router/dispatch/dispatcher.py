@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import partial
 from math import inf
 from random import Random
@@ -24,10 +24,11 @@ from router.core.urgency import BATCH, Urgency
 from router.dispatch.abort import Aborter
 from router.dispatch.body_edit import append
 from router.dispatch.chooser import Chooser
+from router.dispatch.context import Context
 from router.dispatch.continuation.store import Store
 from router.dispatch.event_loop import LoopScheduler
 from router.dispatch.exchange import Exchange
-from router.dispatch.first_probes import HELPED, FirstProbes
+from router.dispatch.first_probes import HELPED
 from router.dispatch.hedger import ASKED, Hedger
 from router.dispatch.ids import Ids
 from router.dispatch.ignored_numbers import IgnoredNumbers
@@ -96,7 +97,6 @@ class Dispatcher(Handler):
         self.fleet = fleet
         self.hedger = hedger
         self.loop = loop
-        self._rng = rng
         self.chooser = chooser
         self.metrics = metrics
         self.budget = Budget(config.retry)
@@ -105,12 +105,21 @@ class Dispatcher(Handler):
         self.token_ids: TokenIds | None = None  # where KV events are asked for
         self.aborter: Aborter | None = None
         self.store = Store(config.continuation)  # of what streams have said
-        self.closing = False  # nothing is begun any more
+        scheduler = LoopScheduler(loop)
         self.queue: QueueDriver | None = None  # None: requests are sent at once
         if config.queue.enabled:
-            scheduler = LoopScheduler(loop)
             self.queue = QueueDriver(config.queue, fleet, chooser, metrics, scheduler)
-        self.first_probes = FirstProbes(fleet, loop)
+        self.context = Context(
+            Rules(config),
+            fleet,
+            chooser,
+            hedger,
+            self.budget,
+            metrics,
+            scheduler,
+            self.queue,
+            rng,
+        )
         self.door: Door | None = None  # where files and batches go; None: to replicas, as any path
         self.tunnels: set[Tunnel] = set()
         self._ignored_numbers = IgnoredNumbers()
@@ -131,19 +140,13 @@ class Dispatcher(Handler):
             self.queue.adopt(config.queue)
             self.queue.wake()
         self._believes_sdks = config.queue.sdk_timeouts
-        self.rules = Rules(config)
+        self.context.rules = Rules(config)
         self._authorization = authorization
         self._via = config.via.encode("ascii")
         self._proto = b"https" if config.tls is not None else b"http"
         self.store.adopt(config.continuation)
         self._allowed = frozenset(path.encode() for path in config.allow_paths)
         self._hedged = frozenset(config.hedging.classes)
-
-    def backoff_s(self, attempts: int) -> float:
-        """The pause before another attempt: full jitter over a time that doubles (Envoy's)."""
-        rules = self.config.retry
-        longest = min(rules.backoff_s * (2.0**attempts - 1.0), rules.backoff_max_s)
-        return self._rng.random() * longest
 
     # -- Handler ------------------------------------------------------------------------------
 
@@ -157,7 +160,7 @@ class Dispatcher(Handler):
                 head.door, head.target = door, target
                 head.route = found = classify(head.method, target, self._allowed)
         if found[0] is BATCHES and self._has_door():
-            if self.closing:
+            if self.context.closing:
                 raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
             head.passes = True
         elif head.has_body and may_be_large(head.content_length) and has_judged_body(head.method):
@@ -251,7 +254,7 @@ class Dispatcher(Handler):
         if is_inference:
             self._measure(exchange, head, fields, size)
         try:
-            if self.closing:
+            if self.context.closing:
                 raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
             if is_inference:
                 if head.patience_s != inf or head.sdk_patience_s != inf:
@@ -351,16 +354,18 @@ class Dispatcher(Handler):
             elif queue is not None and route.inference:
                 replica = queue.enter(exchange, owner)
             else:
-                replica = self.chooser.choose(exchange.view, self.candidates(exchange))
+                replica = self.chooser.choose(exchange.view, exchange.candidates(()))
         except RouterError as err:
             again, late = partial(self._place, exchange), partial(exchange.answer, err)
-            if err.reason not in HELPED or not self.first_probes.hold(exchange, again, late):
+            if err.reason not in HELPED or not self.context.first_probes.hold(
+                exchange, again, late
+            ):
                 exchange.answer(err)
             return
-        if self.first_probes:
-            self.first_probes.forget(exchange)
+        if self.context.first_probes:
+            self.context.first_probes.forget(exchange)
         if replica is not None:  # else the queue sends it when it is its turn
-            exchange.race.begin(replica)
+            exchange.driver.begin(replica)
 
     def _shares_by_flow(self) -> bool:
         """Whether the queue shares by flow: then a flow's further requests need not step back."""
@@ -448,8 +453,8 @@ class Dispatcher(Handler):
             status = exchange.reply.status
             if replica.checks_keys or status == 401:
                 self._learn_keys(exchange, replica, status, reason)
-        if self.first_probes:
-            self.first_probes.forget(exchange)
+        if self.context.first_probes:
+            self.context.first_probes.forget(exchange)
         self.exchanges.discard(exchange)
         self._sweeper.discard(exchange)
         self.budget.requests -= 1
@@ -488,13 +493,6 @@ class Dispatcher(Handler):
             raise RouterError(Reason.STATE_LOST, "there is no such response")
         return owner
 
-    def candidates(self, exchange: Exchange, tried: Collection[object] = ()) -> Sequence[Replica]:
-        """Fit replicas for a request that are not in `tried`. Raises RouterError if none is."""
-        model = exchange.view.model
-        # What is no inference needs no model: any replica may answer.
-        anyone = model is None and not has_judged_body(exchange.head.method)
-        return self.fleet.eligible(model, tried, anyone=anyone)
-
     def _least_loaded(self, exchange: Exchange) -> Replica:
         """Where a request goes that uses no GPU: at once, however full the fleet is. Raises
         RouterError if no replica is fit."""
@@ -503,7 +501,7 @@ class Dispatcher(Handler):
             self.fleet.check(model)
         fit = self.fleet.serving(model)
         if not fit:
-            fit = tuple(self.candidates(exchange))  # says why there is none
+            fit = tuple(exchange.candidates(()))  # says why there is none
         return min(fit, key=_load)
 
     # -- /v1/models ---------------------------------------------------------------------------

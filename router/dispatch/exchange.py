@@ -11,6 +11,7 @@ What the client is sent, byte by byte, is its `Reply`'s; the exchange says what 
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Sequence
 from functools import partial
 from math import inf
 from time import monotonic, time
@@ -21,17 +22,17 @@ from policies.queueing.ticket import Ticket
 from router.core.errors import STATUS, Reason, RouterError
 from router.core.urgency import Urgency
 from router.dispatch.abort import Aborter, is_nameable, unnamed_parameters
-from router.dispatch.attempts import Commit
+from router.dispatch.attempts import Attempt, Commit
 from router.dispatch.continuation.outcome import Outcome
 from router.dispatch.continuation.request import ENGINES, KINDS
 from router.dispatch.continuation.stream import Continuation
+from router.dispatch.driven_request import DrivenRequest
 from router.dispatch.leg import Leg, error_of
 from router.dispatch.messages import MESSAGES
-from router.dispatch.queued_request import QueuedRequest
-from router.dispatch.race import Race
 from router.dispatch.reply import Reply
+from router.dispatch.request_driver import RequestDriver
 from router.dispatch.response_head import is_text
-from router.dispatch.rules import Rules
+from router.dispatch.sending import send
 from router.dispatch.tenants import Entry, models_of
 from router.dispatch.usage import NATIVE, UNKNOWN, Usage, UsageTap
 from router.fleet.cadence import Cadence
@@ -42,10 +43,9 @@ from router.intake.body import SCAN_ABOVE
 from router.intake.fields import Fields, Unread
 from router.intake.flow import NO_FLOW, Flow
 from router.intake.keys import Key
-from router.intake.routes import JSON, Route, may_answer_in_text
+from router.intake.routes import JSON, Route, has_judged_body, may_answer_in_text
 from router.intake.values import is_given, output_tokens_of
 from router.observe.events import log_event
-from router.observe.metrics import Metrics
 from router.wire.client import ClientConnection, ClientExchange
 from router.wire.error_shapes import of_replica, of_router
 from router.wire.heads import RequestHead, ResponseHead
@@ -62,7 +62,7 @@ _OUTPUT: Final = 256  # tokens of each of several choices, where the client sets
 _WRITES: Final = frozenset({"chat", "completions", "responses", "messages", "generate"})
 
 
-class Exchange(QueuedRequest, ClientExchange):
+class Exchange(DrivenRequest, ClientExchange):
     """A request under way. Times are monotonic seconds."""
 
     __slots__ = (
@@ -83,7 +83,9 @@ class Exchange(QueuedRequest, ClientExchange):
         "body",
         "body_bytes",
         "common",
+        "context",
         "deadline",
+        "driver",
         "entry",
         "fields",
         "first_at",
@@ -91,10 +93,7 @@ class Exchange(QueuedRequest, ClientExchange):
         "has_priority",
         "has_rid",
         "head",
-        "hedges_as",
         "key",
-        "life",
-        "metrics",
         "name",
         "names_response",
         "no_body",
@@ -102,13 +101,9 @@ class Exchange(QueuedRequest, ClientExchange):
         "path",
         "priority",
         "question",
-        "race",
         "reply",
-        "request_id",
-        "route",
         "rules",
         "stream_options",
-        "times",
         "usage",
         "wanted_until",
     )
@@ -130,24 +125,24 @@ class Exchange(QueuedRequest, ClientExchange):
     ) -> None:
         model = dispatcher.fleet.routed(fields.model)
         view = RequestView(route.kind, model, bool(fields.stream), body_bytes)
-        super().__init__(view, urgency, arrived)
+        context = dispatcher.context
+        self.rules = rules = context.rules
+        # Its class by name; "": of what is no inference. A step never changes it.
+        self.priority = urgency.name if urgency.source else ""
+        streamed = bool(fields.stream)
+        times = rules.times_of(self.priority)
+        super().__init__(view, urgency, arrived, route, streamed, times, request_id)
         self._d = dispatcher
+        self.context = context
         self._client = client
         self.head = head
         self.body: list[bytes] | None = body
         self.body_bytes = body_bytes
-        self.route = route
         self.path = path
         self.fields = fields
-        self.request_id = request_id  # as its client knows it
         self.name = name  # as engines know it
         self.arrived_wall = time()  # seconds since 1970
-        self.rules: Rules = dispatcher.rules
-        self.metrics: Metrics = dispatcher.metrics
-        self.race = Race(self, dispatcher)
-        self.life = self.race.life
-        # Its class by name; "": of what is no inference. A step never changes it.
-        self.priority = urgency.name if urgency.source else ""
+        self.driver = RequestDriver(self, context)
         # The body contains `priority`, or may contain it in a place that the scan of a large body
         # did not read; it must be rewritten, or the engine obeys the client's value.
         is_unread = body_bytes > SCAN_ABOVE and type(fields) is Unread
@@ -157,9 +152,7 @@ class Exchange(QueuedRequest, ClientExchange):
         self.key: Key | None = None  # its API key; None: none that we know
         self.flow: Flow = NO_FLOW  # whose share of the fleet it uses
         self.entry: Entry | None = None  # what it holds of its tenant's
-        self.times = self.rules.times_of(self.priority)
         self.wanted_until = inf  # its client has no use for an answer that begins later
-        self.hedges_as = ""  # the class by which a second copy of it may go; "": none may
         self.question: Question | None = None  # for the token ids that it waits for
         self._broke_at = 0.0  # its last content, while another replica is asked for the rest
         self._cadence: Cadence | None = None  # of the replica whose stream is relayed now
@@ -226,20 +219,10 @@ class Exchange(QueuedRequest, ClientExchange):
 
     def on_granted(self, now: float) -> None:
         self.reply.wait_due = self._first_due(now)
-        if self._commit_due != NEVER and self.life.commit == Commit.NOTHING:
+        if self._commit_due != NEVER and self.driver.life.commit == Commit.NOTHING:
             # It may have been put off while the wait could have ended in a refusal.
             self._commit_due = self.arrived + self.times.commit_after_s
         self.deadline = min(self.deadline, self.reply.wait_due, self._commit_due)
-
-    def wait_again(self, replica: Replica) -> bool:
-        """Its last attempt did not reach `replica`, and there is no other. True: it waits in the
-        queue for one that can be reached."""
-        queue = self._d.queue
-        if queue is None or self._d.closing or self.body is None:
-            return False
-        if not self.route.inference or self.route.light:
-            return False
-        return queue.wait_again(self, replica)
 
     def make_ticket(self, model: str, lane: str | None) -> Ticket:
         view, fields, flow = self.view, self.fields, self.flow
@@ -264,7 +247,7 @@ class Exchange(QueuedRequest, ClientExchange):
             deadline=self.wanted_until,
             body_bytes=self.body_bytes,
             streamed=bool(fields.stream),
-            look=partial(self._d.fleet.knowledge.held, view) if view.blocks else None,
+            look=partial(self.context.fleet.knowledge.held, view) if view.blocks else None,
             block_tokens=view.block_tokens,
             concurrency=self.concurrency,
         )
@@ -275,20 +258,71 @@ class Exchange(QueuedRequest, ClientExchange):
     def may_move(self) -> bool:
         return self.body_bytes <= self.rules.retry_body and self.route.repeatable
 
-    def prepare(self, replica: Replica) -> Leg:
-        return self.race.prepare(replica)
+    def prepare(self, replica: Replica) -> Attempt:
+        return self.driver.prepare(replica)
 
     def go(self, prepared: object) -> None:
-        self.race.go(cast(Leg, prepared))
+        self.driver.go(cast(Attempt, prepared))
 
     def recall(self, now: float) -> None:
-        self.race.recall(now)
+        self.driver.recall(now)
 
     def last_attempt(self) -> tuple[Replica, float] | None:
-        attempts = self.life.attempts
-        if not attempts:
-            return None
-        return cast(Replica, attempts[-1].at), attempts[-1].began
+        attempts = self.driver.life.attempts
+        return (attempts[-1].at, attempts[-1].began) if attempts else None
+
+    # -- what its driver asks of it ---------------------------------------------------------------
+
+    def attach(self, attempt: Attempt) -> None:
+        attempt.io = Leg(self, self.driver, attempt)
+
+    def open(self, attempt: Attempt, fresh: bool) -> None:
+        leg_of(attempt).start(fresh)
+
+    def drop(self, attempt: Attempt) -> None:
+        leg_of(attempt).cancel()
+
+    def discard(self, attempt: Attempt) -> None:
+        leg_of(attempt).discard()
+
+    def release(self, attempt: Attempt) -> None:
+        leg_of(attempt).finish()
+
+    def can_resend(self) -> bool:
+        return self.body is not None
+
+    def candidates(self, tried: Collection[object]) -> Sequence[Replica]:
+        model = self.view.model
+        # What is no inference needs no model: any replica may answer.
+        anyone = model is None and not has_judged_body(self.head.method)
+        return self.context.fleet.eligible(model, tried, anyone=anyone)
+
+    def look_by(self, due: float) -> None:
+        self.deadline = min(self.deadline, due)
+
+    def send(self, leg: Leg, conn: ReplicaConnection) -> None:
+        """A leg has its connection."""
+        leg.conn = conn
+        self.driver.connected(leg.attempt)
+        send(self, leg, conn)
+        if self.body_bytes > self.rules.retry_body or not self.route.is_known:
+            self.release_body()  # too large to keep, or nobody knows what a second time would do
+
+    def is_sending(self) -> bool:
+        """Whether the body, or a part of it, still waits to be read by a replica."""
+        for attempt in self.driver.live:
+            conn = leg_of(attempt).conn
+            if conn is not None and conn.is_sending:
+                return True
+        return False
+
+    def is_continued(self) -> bool:
+        return self.reply.continuation is not None
+
+    def rest(self) -> list[bytes] | Outcome:
+        stream = self.reply.continuation
+        assert stream is not None
+        return stream.rest(self.body or [])
 
     def shown_at(self) -> float:
         """When its client was last shown something of the answer; its arrival: nothing yet.
@@ -310,7 +344,7 @@ class Exchange(QueuedRequest, ClientExchange):
 
     def body_sent(self) -> None:
         """A replica has read most of what it was sent."""
-        if self.body is None and not self._done and not self.race.is_sending:
+        if self.body is None and not self._done and not self.is_sending():
             self._client.release_body()
 
     def abort(self, replica: Replica, rid: bytes, conn: ReplicaConnection) -> None:
@@ -322,24 +356,20 @@ class Exchange(QueuedRequest, ClientExchange):
     # -- from the replica to the client -------------------------------------------------------
 
     def interim(self, heads: list[ResponseHead]) -> None:
-        if self.life.commit == Commit.NOTHING:
+        if self.driver.life.commit == Commit.NOTHING:
             self.reply.interim(heads)
 
     def content(self, leg: Leg, reader: ResponseReader) -> Reply | None:
         """A leg shows content: commit to it. Where its bytes go; None: nowhere."""
-        if not self.life.content(leg.attempt):
+        if not self.driver.life.content(leg.attempt):
             return None
         now = monotonic()
-        self.race.won(leg, now)
+        attempt, replica = leg.attempt, leg.attempt.at
+        self.driver.won(attempt, now)
         reply = self.reply
-        before, self.answered_by = self.answered_by, leg.replica
+        before, self.answered_by = self.answered_by, replica
         if before is None:
             self.first_at = now
-        ticket = self.ticket
-        if ticket is not None:
-            queue = self._d.queue
-            assert queue is not None, "nothing else makes tickets"
-            queue.pools.shown(ticket, leg.replica, now)
         reply.wait_due = now + reply.gap_s
         self._broke_at = 0.0
         self._commit_due = NEVER
@@ -348,28 +378,28 @@ class Exchange(QueuedRequest, ClientExchange):
         head = reader.head
         assert head is not None
         if self.route.inference and not self.route.light:
-            self._shown(leg, head, now)
+            self._shown(attempt, head, now)
         if self.route.kind == "responses" and head.status == 200 and reader.parts:
             made = response_id(b"".join(reader.parts))
             if made is not None:
-                self._learn_response(made, leg.replica)
+                self._learn_response(made, replica)
         if self._client.paused:
             self.client_paused()
         has_begun = reply.status != 0
         if has_begun and (head.status != 200 or not head.is_sse or leg.is_encoded):
             # The client has its 200 already; only a stream can follow it.
-            self.race.completed(leg, error_of(head.status), now)
+            self.driver.completed(attempt, error_of(head.status), now)
             self._tell_inside_stream(reader)
             return None
         if head.is_sse and not leg.is_encoded:
             self._watch(leg, before, now)
         if not has_begun:
-            self._begin_reply(reader, leg.replica)
+            self._begin_reply(reader, replica)
         return reply
 
     def _learn_response(self, made: str, replica: Replica) -> None:
         """Remember where a stored response is, and whose it is if this request has made it."""
-        owners = self._d.fleet.owners
+        owners = self.context.fleet.owners
         if not self.route.inference:
             owners.shown(made, replica.id)
         elif not owners.learn(made, replica.id, self.flow.party):
@@ -383,11 +413,11 @@ class Exchange(QueuedRequest, ClientExchange):
 
     def _watch(self, leg: Leg, before: Replica | None, now: float) -> None:
         """A leg's stream of events goes to the client, behind what `before` said of it."""
-        d, reply = self._d, self.reply
+        context, reply = self.context, self.reply
         stream = reply.continuation
-        replica = leg.replica
+        replica = leg.attempt.at
         begins = (
-            d.rules.continues
+            self.context.rules.continues
             and stream is None
             and self.body is not None
             and self.route.kind in KINDS
@@ -405,12 +435,12 @@ class Exchange(QueuedRequest, ClientExchange):
             # The first content, and what comes before it and behind the last.
             self._cadence.begins(now, leg.quiet_events + 2)
         if stream is not None and before is not None:
-            d.metrics.continuation(Outcome.CONTINUED)
-            d.chooser.finished(self.view, before, stream.tokens)
+            context.metrics.continuation(Outcome.CONTINUED)
+            context.chooser.finished(self.view, before, stream.tokens)
             stream.resume(tap)
             reply.watch(tap, stream)
         elif begins:
-            reply.watch(tap, Continuation(self.route.kind, d.store, tap))
+            reply.watch(tap, Continuation(self.route.kind, self._d.store, tap))
         else:
             reply.watch(tap)
 
@@ -419,39 +449,32 @@ class Exchange(QueuedRequest, ClientExchange):
         self._stop_cadence(now)
         self._broke_at = self.said_at()
         self.reply.wait_due = now + self.times.first_token_s
-        self.deadline = min(self.reply.wait_due, self._total_due, self.race.due())
+        self.deadline = min(self.reply.wait_due, min(self._total_due, self.driver.due()))
         if self._stall_due != NEVER:
             self.deadline = min(self.deadline, self._stall_due)
 
     def _begin_reply(self, reader: ResponseReader, replica: Replica) -> None:
         head = reader.head
         assert head is not None
-        shown = replica.id if self._d.rules.debug_headers else None
+        shown = replica.id if self.context.rules.debug_headers else None
         counts = self.route.inference and 200 <= head.status < 300
         self.reply.begin(reader, shown, counts_tokens=counts)
         if counts and not self.route.is_known:
             self.reply.is_text = is_text(head) and may_answer_in_text(self.path)
 
-    def _shown(self, leg: Leg, head: ResponseHead, now: float) -> None:
+    def _shown(self, attempt: Attempt, head: ResponseHead, now: float) -> None:
         """Learn from an attempt's first content: what the replica holds, how long it took."""
-        d = self._d
-        replica, attempt = leg.replica, leg.attempt
-        leg.overdue_due = NEVER
         if head.status != 200:
-            d.chooser.withdrawn(self.view, replica, attempt.held)  # refused: nothing was prefilled
-            d.hedger.failed(self.view, attempt, replica, now)
+            self.driver.shows_refusal(attempt, now)
             return
+        replica = attempt.at
         if head.load is not None:
-            d.fleet.told_by_the_way(replica, head.load)
+            self.context.fleet.told_by_the_way(replica, head.load)
         ttft_s = None
-        if head.is_sse or (self.fields.stream and not head.is_json):
+        if head.is_sse or (self.streamed and not head.is_json):
             ttft_s = now - attempt.began
         self.reply.progress = replica.progress
-        d.fleet.showed_content(replica, now, attempt.began, ttft_s, attempt.tokens, leg.is_alone)
-        if not self.route.is_known:
-            return
-        d.chooser.shown(self.view, replica, attempt.held, ttft_s)
-        d.hedger.shown(self.view, attempt, replica, bool(self.fields.stream), now)
+        self.driver.shows(attempt, ttft_s, now)
 
     def completed(self, leg: Leg, reader: ResponseReader) -> None:
         """A leg's response is whole, and all of it was relayed."""
@@ -460,7 +483,7 @@ class Exchange(QueuedRequest, ClientExchange):
         reply = self.reply
         if reply.has_broken:
             leg.finish()
-            self.race.failed(leg, Reason.STREAM_ERROR, reused=False, received=True)
+            self.driver.failed(leg.attempt, Reason.STREAM_ERROR, reused=False, received=True)
             return
         blames_replica = False
         reason = error_of(head.status)
@@ -468,13 +491,14 @@ class Exchange(QueuedRequest, ClientExchange):
             reason = Reason.STREAM_ERROR
             blames_replica = reply.blames_replica
         now = monotonic()
-        self.race.completed(leg, reason, now)
-        fleet = self._d.fleet
+        attempt = leg.attempt
+        self.driver.completed(attempt, reason, now)
+        fleet = self.context.fleet
         if reason is Reason.SERVER_ERROR or blames_replica:
-            fleet.failed(leg.replica, reason, leg.attempt.began, request_id=self.request_id)
+            fleet.failed(attempt.at, reason, attempt.began, request_id=self.request_id)
         elif reason is Reason.OK:
             generates = self.route.inference and not self.route.light
-            fleet.succeeded(leg.replica, leg.attempt.began, content=generates)
+            fleet.succeeded(attempt.at, attempt.began, content=generates)
         client = self._client
         self._finish(reason, now, is_whole=True)
         client.done(reply.keep_alive and client.keeps_alive)
@@ -483,9 +507,11 @@ class Exchange(QueuedRequest, ClientExchange):
 
     def tell_aside(self) -> None:
         """Every attempt failed, and the earliest of those that said how is passed on."""
-        reader, replica = self.race.aside_said, self.race.aside_replica
-        assert reader is not None and reader.head is not None and replica is not None
-        self.life.told()
+        attempt = self.driver.life.put_aside
+        assert attempt is not None
+        reader, replica = leg_of(attempt).said, attempt.at
+        assert reader is not None and reader.head is not None
+        self.driver.life.told()
         reply, client = self.reply, self._client
         if reply.status:
             self._tell_inside_stream(reader)
@@ -513,12 +539,12 @@ class Exchange(QueuedRequest, ClientExchange):
         if self._done:
             return
         if err.reason is Reason.MODEL_NOT_FOUND:
-            served = self._d.fleet.told_models(models_of(self.key))
+            served = self.context.fleet.told_models(models_of(self.key))
             err = RouterError(err.reason, err.message + served, param=err.param)
         self._cancel(err.reason)
         client = self._client
         now = monotonic()
-        if self.life.commit == Commit.STATUS:
+        if self.driver.life.commit == Commit.STATUS:
             self.reply.late_error(of_router(err))
             self._finish(err.reason, now)
             client.close_after_writing()
@@ -560,7 +586,7 @@ class Exchange(QueuedRequest, ClientExchange):
 
     def _may_commit(self) -> bool:
         """Whether a 200 that only keeps the client waiting cannot be followed by a refusal."""
-        ticket, queue = self.ticket, self._d.queue
+        ticket, queue = self.ticket, self.context.queue
         if ticket is None or queue is None:
             return True
         if self.unreached_since >= 0.0:
@@ -570,11 +596,11 @@ class Exchange(QueuedRequest, ClientExchange):
         return queue.commits(ticket)
 
     def _commit_status(self) -> None:
-        if self.life.commit == Commit.NOTHING:
+        if self.driver.life.commit == Commit.NOTHING:
             if not self._may_commit():
                 return  # the next look asks again
-            self.life.committed_status()
-            self._d.metrics.streams_committed_early += 1
+            self.driver.life.committed_status()
+            self.context.metrics.streams_committed_early += 1
         self.reply.comment()
 
     # -- the client and the clock -------------------------------------------------------------
@@ -596,18 +622,18 @@ class Exchange(QueuedRequest, ClientExchange):
         if self.answered_by is not None or not self.route.inference or self.route.light:
             return
         now = monotonic()
-        for leg in self.race.legs:
-            conn = leg.conn
+        for attempt in self.driver.live:
+            conn = leg_of(attempt).conn
             if conn is None:
                 continue  # nothing was sent
             head = conn.reader.head
             if head is not None and head.status != 200:
                 continue  # refused
-            replica = leg.replica
+            replica = attempt.at
             output = 0.0
             pace_s = replica.cadence_s or replica.tpot_s
             if pace_s:
-                busy_s = now - leg.attempt.began - replica.progress.first_s
+                busy_s = now - attempt.began - replica.progress.first_s
                 output = min(max(0.0, busy_s / pace_s), self._most_output())
             self._worked = Usage(self._prompt_tokens(), int(output), None, False)
             return
@@ -649,11 +675,12 @@ class Exchange(QueuedRequest, ClientExchange):
     def client_paused(self) -> None:
         now = monotonic()
         self._stop_cadence(now)
-        self._stall_due = now + self._d.rules.write_stall_s
+        self._stall_due = now + self.context.rules.write_stall_s
         self.deadline = min(self.deadline, self._stall_due)
-        for leg in self.race.legs:
-            if leg.conn is not None:
-                leg.conn.pause(PAUSE_CLIENT)
+        for attempt in self.driver.live:
+            conn = leg_of(attempt).conn
+            if conn is not None:
+                conn.pause(PAUSE_CLIENT)
 
     def client_resumed(self) -> None:
         self._stall_due = NEVER
@@ -664,27 +691,28 @@ class Exchange(QueuedRequest, ClientExchange):
         if replica is not None and is_relayed and self._cadence is None:
             self._cadence = replica.cadence
             self._cadence.begins(now)
-        for leg in self.race.legs:
-            if leg.conn is not None:
-                leg.conn.resume(PAUSE_CLIENT)
+        for attempt in self.driver.live:
+            conn = leg_of(attempt).conn
+            if conn is not None:
+                conn.resume(PAUSE_CLIENT)
 
     def on_deadline(self, now: float) -> None:
         # Tokens move `wait_due` only; `deadline` catches up here, a few times a minute.
         wait_due = self.reply.wait_due
         if self._total_due <= now:
-            self.race.timed_out(Reason.TOTAL_TIMEOUT)
+            self.driver.timed_out(Reason.TOTAL_TIMEOUT)
         elif self._stall_due <= now:
             self._client.abort(Reason.WRITE_TIMEOUT)
         elif wait_due <= now and self._stall_due == NEVER:
-            if self.life.commit == Commit.CONTENT:
-                self.race.timed_out(Reason.TOKEN_GAP_TIMEOUT)
+            if self.driver.life.commit == Commit.CONTENT:
+                self.driver.timed_out(Reason.TOKEN_GAP_TIMEOUT)
             elif self.wanted_until <= now:
                 self.outlived()  # no replica is to blame, as when its client leaves
             else:
                 reason = Reason.WHOLE_TIMEOUT if self._is_whole else Reason.TTFT_TIMEOUT
-                self.race.timed_out(reason)
+                self.driver.timed_out(reason)
         else:
-            self.race.look(now)
+            self.driver.look(now)
             if self._done:
                 return
             if self._commit_due <= now:
@@ -692,14 +720,14 @@ class Exchange(QueuedRequest, ClientExchange):
                 self._commit_status()
             wait = wait_due if self._stall_due == NEVER else NEVER
             self.deadline = min(
-                wait, self._total_due, self._commit_due, self._stall_due, self.race.due()
+                wait, self._total_due, self._commit_due, self._stall_due, self.driver.due()
             )
 
     # -- the end ------------------------------------------------------------------------------
 
     def shut(self) -> None:
         """The router stops: end this request in whatever form is still possible."""
-        if self.life.commit == Commit.CONTENT and not self._done:
+        if self.driver.life.commit == Commit.CONTENT and not self._done:
             self._cancel(Reason.DRAINING)
             self.truncate(Reason.DRAINING)
         else:
@@ -713,7 +741,7 @@ class Exchange(QueuedRequest, ClientExchange):
         question, self.question = self.question, None
         if question is not None:
             question.cancel()
-        self.race.cancel(reason)
+        self.driver.cancel(reason)
 
     def _finish(self, reason: Reason, now: float, *, is_whole: bool = False) -> None:
         if self._done:
@@ -738,6 +766,13 @@ class Exchange(QueuedRequest, ClientExchange):
             self.reply.continuation.close()
         self.body = None
         self._client.exchange = None
-        self.race.close()
+        self.driver.close()
         self._d.finished(self, reason, now)
         self._d.ledger.close(self, self._client, reason, now)
+
+
+def leg_of(attempt: Attempt) -> Leg:
+    """What sends an attempt of this proxy."""
+    leg = attempt.io
+    assert isinstance(leg, Leg)
+    return leg

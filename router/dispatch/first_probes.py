@@ -8,15 +8,14 @@ Must never: hold a request that is over, or one that no first probe can help.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import Final
 
 from router.core.errors import Reason
+from router.core.scheduling import Alarm, Scheduler
+from router.dispatch.queued_request import QueuedRequest
 from router.fleet.table import Fleet
-
-if TYPE_CHECKING:
-    from router.dispatch.exchange import Exchange
 
 WAIT_S: Final = 2.0
 _REQUESTS: Final = 10_000  # at once; their bodies have a limit of their own
@@ -27,17 +26,19 @@ HELPED: Final = frozenset({Reason.MODEL_NOT_FOUND, Reason.MODEL_RESTARTING, Reas
 class FirstProbes:
     """The requests of one router that wait for a first probe."""
 
-    def __init__(self, fleet: Fleet, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, fleet: Fleet, scheduler: Scheduler) -> None:
         self._fleet = fleet
-        self._loop = loop
-        self._waiting: dict[Exchange, _Wait] = {}
+        self._scheduler = scheduler
+        self._waiting: dict[QueuedRequest, _Wait] = {}
         self._is_woken = False
         fleet.on_first_probe = self._decided
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def hold(self, exchange: Exchange, again: Callable[[], None], late: Callable[[], None]) -> bool:
+    def hold(
+        self, request: QueuedRequest, again: Callable[[], None], late: Callable[[], None]
+    ) -> bool:
         """Let a request wait. False: no first probe is awaited, or too many requests wait.
 
         After each first probe `again` is called, which finds a replica and begins (`forget`), or
@@ -45,43 +46,44 @@ class FirstProbes:
         """
         if not self._fleet.awaits_probe:
             return False
-        wait = self._waiting.get(exchange)
+        wait = self._waiting.get(request)
         if wait is None:
             if len(self._waiting) >= _REQUESTS:
                 return False
-            timer = self._loop.call_later(WAIT_S, self._late, exchange)
-            wait = self._waiting[exchange] = _Wait(timer)
+            alarm = self._scheduler.alarm(partial(self._late, request))
+            alarm.set(self._scheduler.now() + WAIT_S)
+            wait = self._waiting[request] = _Wait(alarm)
         wait.again, wait.late = again, late
         return True
 
-    def forget(self, exchange: Exchange) -> None:
+    def forget(self, request: QueuedRequest) -> None:
         """The request is over, or has found its replica."""
-        wait = self._waiting.pop(exchange, None)
+        wait = self._waiting.pop(request, None)
         if wait is not None:
-            wait.timer.cancel()
+            wait.alarm.clear()
 
     def _decided(self) -> None:
         """A first probe is over. A reload may be under way, so the requests wait for its end."""
         if self._waiting and not self._is_woken:
             self._is_woken = True
-            self._loop.call_soon(self._wake)
+            self._scheduler.soon(self._wake)
 
     def _wake(self) -> None:
         self._is_woken = False
-        for exchange, wait in list(self._waiting.items()):
-            if self._waiting.get(exchange) is wait:  # one may end another
+        for request, wait in list(self._waiting.items()):
+            if self._waiting.get(request) is wait:  # one may end another
                 wait.again()
 
-    def _late(self, exchange: Exchange) -> None:
-        wait = self._waiting[exchange]
-        self.forget(exchange)
+    def _late(self, request: QueuedRequest) -> None:
+        wait = self._waiting[request]
+        self.forget(request)
         wait.late()
 
 
 class _Wait:
     """One request's wait."""
 
-    def __init__(self, timer: asyncio.TimerHandle) -> None:
-        self.timer = timer
+    def __init__(self, alarm: Alarm) -> None:
+        self.alarm = alarm
         self.again: Callable[[], None]
         self.late: Callable[[], None]

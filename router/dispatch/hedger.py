@@ -7,7 +7,8 @@ outruns show the whole tail.
 
 Calls for one attempt: `dispatched` or `sent`, then exactly one of `shown`, `outrun` and `failed`.
 What is kept of an attempt hangs on it (`predicted_s`, `ahead`, `copy_due`), so that nothing can be
-left behind. Attempts that were never told of (retries) may be: they teach nothing and cost nothing.
+left behind. Attempts that were never told of (continuations) may be: they teach nothing and cost
+nothing.
 
 Must never: do I/O, set a timer, look at a clock, or choose the replica.
 """
@@ -83,7 +84,7 @@ class Hedger:
         streamed: bool,
         now: float,
     ) -> float:
-        """A request's first attempt leaves; its lease is taken already.
+        """A request's first attempt leaves, or a retry; its lease is taken already.
 
         `urgency`: its class by name, "" for none, ASKED where its header asks for a copy;
         `hedgeable`: its route, its body and its headers allow one. Returns when `backup` is to be

@@ -68,7 +68,7 @@ class Ledger:
             urgency,
             bool(exchange.fields.stream) and reply.status == 200,
         )
-        winner = exchange.life.winner
+        winner = exchange.driver.life.winner
         replica = exchange.answered_by
         if replica is not None:
             if winner is not None and winner.held and reason is Reason.OK:
@@ -77,7 +77,7 @@ class Ledger:
         if urgency:
             self._count_usage(exchange, urgency, reason)
         tried: list[AttemptRecord] = []
-        for a in exchange.life.attempts:
+        for a in exchange.driver.life.attempts:
             metrics.attempt(a.replica_id, a.kind, a.reason)
             tried.append((a.replica_id, a.kind, _WORDS[a.reason], milliseconds(a.ended - a.began)))
         log = self.log
@@ -223,7 +223,7 @@ class Ledger:
             if is_paced and output is not None and output > 1:
                 tpot_s = (now - exchange.first_at) / (output - 1)
                 self.metrics.paced(urgency, tpot_s)
-                if exchange.life.continuations == 0:  # of two, the seam is no pace of either
+                if exchange.driver.life.continuations == 0:  # of two, the seam is no pace of either
                     replica.paced(tpot_s)
                     events = exchange.reply.content_events
                     if is_exact and events > 0:

@@ -17,17 +17,15 @@ from typing import TYPE_CHECKING, Final
 from router.core.errors import Reason
 from router.dispatch.attempts import Attempt, Commit
 from router.dispatch.engine_priority import refuses
-from router.fleet.replica import Replica
 from router.wire.pool import Waiter
 from router.wire.replica import ReplicaConnection
 from router.wire.response_reader import COMPLETE, ResponseReader
 from router.wire.sse import FirstContent, Verdict
-from router.wire.sweep import NEVER
 
 if TYPE_CHECKING:
     from router.dispatch.exchange import Exchange
-    from router.dispatch.race import Race
     from router.dispatch.reply import Reply
+    from router.dispatch.request_driver import RequestDriver
 
 BUSY: Final = frozenset({429, 503})
 # An event that is longer before its end counts as content: its bytes are looked at again and again.
@@ -38,12 +36,12 @@ class Leg(Waiter):
     """One attempt's connection and what it has shown."""
 
     __slots__ = (
+        "_driver",
         "_exchange",
         "_held",
         "_holds",
         "_looked",
         "_passes",
-        "_race",
         "_reply",
         "_scanner",
         "_seen_head",
@@ -51,26 +49,16 @@ class Leg(Waiter):
         "asks_for_usage",
         "attempt",
         "conn",
-        "connect_due",
-        "is_alone",
         "is_encoded",
-        "is_overdue",
-        "overdue_due",
         "refusal",
-        "replica",
-        "rest",
+        "said",
     )
 
-    def __init__(self, exchange: Exchange, race: Race, attempt: Attempt, replica: Replica) -> None:
+    def __init__(self, exchange: Exchange, driver: RequestDriver, attempt: Attempt) -> None:
         self._exchange = exchange
-        self._race = race
+        self._driver = driver
         self.attempt = attempt
-        self.replica = replica
         self.conn: ReplicaConnection | None = None
-        self.is_alone = False  # no other request waited at the replica when it was sent
-        self.overdue_due = NEVER  # when the fleet is asked whether its first token is too late
-        self.is_overdue = False  # it is, and that counts against the replica
-        self.connect_due = NEVER  # where its class has less patience than the pool
         self._waiting = False
         self._seen_head = False
         self._holds = False
@@ -78,29 +66,35 @@ class Leg(Waiter):
         self._reply: Reply | None = None  # where the response goes, once it is committed to
         self.refusal = 0  # the status of an engine that does not know the priority it is told
         self.asks_for_usage = False  # and its client did not: the answer to that is ours
-        self.rest: list[bytes] | None = None  # the body that asks for a broken stream's rest
+        self.said: ResponseReader | None = None  # the error that was put aside
         self.is_encoded = False  # a compressed stream: its bytes say nothing to us
         self._scanner: FirstContent | None = None
         self._looked = 0  # parts of the body that were looked at
         self._held = 0  # their bytes
 
     def start(self, fresh: bool) -> None:
-        conn = self.replica.pool.acquire(self, fresh=fresh)
+        conn = self.attempt.at.pool.acquire(self, fresh=fresh)
         if conn is None:
             self._waiting = True
         else:
-            self._race.send(self, conn)
+            self._exchange.send(self, conn)
+
+    def discard(self) -> None:
+        """Close the connection of an attempt that its engine has refused."""
+        conn, self.conn = self.conn, None
+        if conn is not None:
+            conn.cancel()
 
     def cancel(self) -> None:
         """Give up whatever is held; nothing is heard any more."""
         if self._waiting:
             self._waiting = False
-            self.replica.pool.cancel(self)
+            self.attempt.at.pool.cancel(self)
         conn, self.conn = self.conn, None
         if conn is None:
             return
         if self.attempt.rid and conn.reader.state != COMPLETE:
-            self._exchange.abort(self.replica, self.attempt.rid, conn)
+            self._exchange.abort(self.attempt.at, self.attempt.rid, conn)
         else:
             conn.cancel()
 
@@ -114,15 +108,15 @@ class Leg(Waiter):
 
     def on_connected(self, conn: ReplicaConnection) -> None:
         self._waiting = False
-        self._race.send(self, conn)
+        self._exchange.send(self, conn)
 
     def on_connect_failed(self, reason: Reason, detail: str) -> None:
         self._waiting = False
-        self._race.failed(self, reason, reused=False, received=False)
+        self._driver.failed(self.attempt, reason, reused=False, received=False)
 
     def on_lost(self, conn: ReplicaConnection, reason: Reason, detail: str) -> None:
         self.conn = None
-        self._race.failed(self, reason, reused=conn.reused, received=conn.received)
+        self._driver.failed(self.attempt, reason, reused=conn.reused, received=conn.received)
 
     def on_sent(self) -> None:
         self._exchange.body_sent()
@@ -160,26 +154,28 @@ class Leg(Waiter):
         exchange = self._exchange
         head = conn.reader.head
         assert head is not None
-        exchange.life.headed(self.attempt)
+        self._driver.life.headed(self.attempt)
         self.is_encoded = head.is_sse and _is_encoded(head.lines)
-        if self.rest is not None and (head.status != 200 or not head.is_sse or self.is_encoded):
+        if self.attempt.rest is not None and (
+            head.status != 200 or not head.is_sse or self.is_encoded
+        ):
             reason = error_of(head.status)  # whatever it is, it does not go on in the stream
             return self._give_up(Reason.BAD_RESPONSE if reason is Reason.OK else reason)
-        if head.status == 200 and self._race.untold is self.replica:
-            self._race.went_without_priority(self.replica)
+        if head.status == 200 and self._driver.untold is self.attempt.at:
+            self._driver.went_without_priority(self.attempt.at)
         if head.status == self.refusal:
             self._holds = True  # what it says decides whether it is asked again without
             return True
         if head.status in BUSY:
-            self._race.refused(self, head.retry_after)
-            contested = self._race.is_contested(self)
-            if not contested and self._race.replace(self, Reason.REPLICA_BUSY):
+            self._driver.refused(self.attempt, head.retry_after)
+            contested = self._driver.is_contested(self.attempt)
+            if not contested and self._driver.replace(self.attempt, Reason.REPLICA_BUSY):
                 return False
         if not exchange.route.inference:
             return True
-        if head.status != 200 and self._race.holds_errors():
+        if head.status != 200 and self._driver.holds_errors():
             self._holds = True  # another copy may still do better, or has the first word
-        elif exchange.life.commit == Commit.STATUS and (
+        elif self._driver.life.commit == Commit.STATUS and (
             head.status != 200 or not head.is_sse or self.is_encoded
         ):
             self._holds = True  # has to be told inside a stream that has begun
@@ -209,14 +205,16 @@ class Leg(Waiter):
         if verdict == Verdict.BUSY or verdict == Verdict.ERROR:
             busy = verdict == Verdict.BUSY
             if busy:
-                self._race.refused(self, None)
+                self._driver.refused(self.attempt, None)
             return self._may_tell(Reason.REPLICA_BUSY if busy else Reason.STREAM_ERROR)
         if verdict:
             return True
         if whole:
             self.conn = None
             conn.release()
-            self._race.failed(self, Reason.EMPTY_STREAM, reused=conn.reused, received=True)
+            self._driver.failed(
+                self.attempt, Reason.EMPTY_STREAM, reused=conn.reused, received=True
+            )
             return False
         return too_much
 
@@ -231,40 +229,57 @@ class Leg(Waiter):
                     if self._is_refused(reader):
                         return False
                     if head.status in BUSY:
-                        self._race.refused(self, head.retry_after)
+                        self._driver.refused(self.attempt, head.retry_after)
                 return reason is Reason.OK or self._may_tell(reason)
-        elif whole and self._race.is_contested(self) and not _is_sound(reader.parts):
+        elif whole and self._driver.is_contested(self.attempt) and not _is_sound(reader.parts):
             reason = Reason.BAD_RESPONSE
         else:
             return True
-        if not self._race.holds_errors():
+        if not self._driver.holds_errors():
             return True
         return self._give_up(reason)
 
     def _give_up(self, reason: Reason) -> bool:
         """What the replica says is of no use: the attempt has failed. False, for its callers."""
         self.cancel()
-        self._race.failed(self, reason, reused=False, received=True)
+        self._driver.failed(self.attempt, reason, reused=False, received=True)
         return False
 
     def _is_refused(self, reader: ResponseReader) -> bool:
         """Whether the engine knows no priority, and is asked again without."""
-        return refuses(b"".join(reader.parts)) and self._race.ask_without_priority(self)
+        return refuses(b"".join(reader.parts)) and self._driver.ask_without_priority(self.attempt)
 
     def _may_tell(self, reason: Reason) -> bool:
         """Whether an error that a replica answered is for the client: not while another copy
         lives, not where another replica may do it, and not where an earlier one has to be told."""
-        race = self._race
-        if self.rest is not None:
+        driver = self._driver
+        if self.attempt.rest is not None:
             return self._give_up(reason)
-        if not race.is_contested(self):
+        if not driver.is_contested(self.attempt):
             may_be_other = reason is Reason.REPLICA_BUSY or reason is Reason.STREAM_ERROR
-            if may_be_other and race.replace(self, reason):
+            if may_be_other and driver.replace(self.attempt, reason):
                 return False
-            if not race.holds_errors():
+            if not driver.holds_errors():
                 return True
-        race.put_aside(self, reason)
+        self._put_aside(reason)
         return False
+
+    def _put_aside(self, reason: Reason) -> None:
+        """Keep what the replica says: it may have to be told."""
+        conn, self.conn = self.conn, None
+        assert conn is not None
+        reader = conn.reader
+        if reader.state == COMPLETE:
+            conn.release()
+        else:
+            conn.cancel()
+            head = reader.head
+            assert head is not None
+            reader.head = head.copy()  # others share it
+            reader.head.content_length = None
+            reader.state = COMPLETE  # what came is all that there will be
+        self.said = reader
+        self._driver.put_aside(self.attempt, reason)
 
     def _holds_too_much(self, parts: list[bytes]) -> bool:
         self._held += sum(map(len, parts[self._looked :]))

@@ -54,6 +54,8 @@ class Rules:
         "_by_class",
         "asks_for_usage",
         "attempts",
+        "backoff_max_s",
+        "backoff_s",
         "continuations",
         "continues",
         "debug_headers",
@@ -74,6 +76,8 @@ class Rules:
         self.response_hold = limits.response_hold  # bytes
         self.retry_body = limits.retry_body  # bytes; a larger body is not kept
         self.attempts = config.retry.attempts
+        self.backoff_s = config.retry.backoff_s  # before a retry on the budget
+        self.backoff_max_s = config.retry.backoff_max_s
         self.asks_for_usage = config.usage.inject
         self.debug_headers = config.debug_headers
         self.continues = config.continuation.enabled

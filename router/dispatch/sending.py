@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 def send(exchange: Exchange, leg: Leg, conn: ReplicaConnection) -> None:
     """Send an attempt over its connection."""
-    replica = leg.replica
+    replica = leg.attempt.at
     client_body = exchange.body or []
     common = exchange.common
-    edited = leg.rest  # a continuation's body; else None: as the client wrote it
+    edited = leg.attempt.rest  # a continuation's body; else None: as the client wrote it
     told = NOTHING
     if client_body and exchange.route.inference and exchange.route.is_known:
         told = _tell_priority(exchange, leg)
@@ -86,7 +86,9 @@ def send(exchange: Exchange, leg: Leg, conn: ReplicaConnection) -> None:
         leg.attempt.told = told.number
     if edited is not None:
         lines = with_length(common, exchange.body_bytes, size_of(edited))
-        assert lines is not None or leg.rest is None, "a whole body would say everything again"
+        assert lines is not None or leg.attempt.rest is None, (
+            "a whole body would say everything again"
+        )
         if lines is not None:
             common, body = lines, edited
             leg.asks_for_usage = asks
@@ -121,8 +123,8 @@ def _without_priority(exchange: Exchange, edited: list[bytes] | None) -> list[by
 
 def _tell_priority(exchange: Exchange, leg: Leg) -> Told:
     """What the replica is told of the request's urgency."""
-    replica = leg.replica
-    dialect = NONE if exchange.race.untold is replica else dialect_of(replica)
+    replica = leg.attempt.at
+    dialect = NONE if exchange.driver.untold is replica else dialect_of(replica)
     must = exchange.body_bytes > SCAN_ABOVE  # not edited: it may say something itself
     told = tell(
         dialect,
@@ -133,7 +135,7 @@ def _tell_priority(exchange: Exchange, leg: Leg) -> Told:
         exchange.rules.level_s,
         must,
     )
-    if told.drops and exchange.metrics.priority_dropped(replica.id):
+    if told.drops and exchange.context.metrics.priority_dropped(replica.id):
         log_event(
             logging.WARNING,
             "a replica is not told priorities",

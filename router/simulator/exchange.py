@@ -1,29 +1,29 @@
-"""One request on its way through a simulated router: what `dispatch/exchange.py`, `race.py` and
-`ledger.py` do around the fleet, the chooser, the hedger and the attempts, without bytes.
+"""One request on its way through a simulated router: the driver's port over engine cores.
 
-The state machine (`dispatch.attempts.Life`) says what an event means; here it is done. Whoever
-changes what the real exchange tells those objects, or when, changes it here, too.
+The request driver (`dispatch/request_driver.py`) and the queue driver decide, as in the proxy. Here
+is what the proxy does with bytes: attempts run on engine cores, deadlines are events of the virtual
+clock, and the end of a request becomes an `Outcome`.
 
 Must never: choose a replica, or judge whether something may be sent again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final, cast
 
 from policies.queueing.ticket import Ticket
 from router.core.errors import STATUS, Reason, RouterError
-from router.dispatch.attempts import Attempt, Commit, Kind, Life, Step
+from router.dispatch.attempts import Attempt, Commit, Kind
+from router.dispatch.driven_request import DrivenRequest
 from router.dispatch.queue_driver import QueueDriver
-from router.dispatch.queued_request import NOT_SINCE, QueuedRequest
-from router.dispatch.retry import UNSENT
+from router.dispatch.request_driver import RequestDriver
 from router.emulator.request import Request
 from router.fleet.replica import Replica
 from router.intake.flow import Flow
-from router.intake.routes import POSTS
+from router.intake.routes import JSON, KINDS, POSTS, Route
 from router.simulator.engine import SimulatedEngine
 from router.simulator.outcome import Outcome
 from router.simulator.traffic import Arrival
@@ -33,30 +33,20 @@ if TYPE_CHECKING:
 
 # Kinds of routes whose requests may be sent again after they may have been executed.
 REPEATABLE: Final = frozenset(route.kind for route in POSTS.values() if route.repeatable)
+# All traffic is work for a GPU, whatever its kind.
+_ROUTES: Final = {kind: Route(kind, True, JSON, kind in REPEATABLE) for kind in KINDS}
 
 
 class Leg(Request):
     """One attempt: what the engine runs, and where what it says goes."""
 
-    __slots__ = (
-        "attempt",
-        "engine",
-        "exchange",
-        "is_alone",
-        "is_overdue",
-        "made",
-        "overdue_due",
-        "relayed",
-        "replica",
-        "streamed",
-    )
+    __slots__ = ("attempt", "engine", "exchange", "made", "relayed", "replica", "streamed")
 
     def __init__(
         self,
         id: str,
         exchange: SimulatedExchange,
         attempt: Attempt,
-        replica: Replica,
         engine: SimulatedEngine,
         streamed: bool,
         priority: int,
@@ -71,21 +61,18 @@ class Leg(Request):
         )
         self.exchange = exchange
         self.attempt = attempt
-        self.replica = replica
+        self.replica = attempt.at
         self.engine = engine
         self.streamed = streamed
-        self.is_alone = False  # no other request waited at the replica when it was sent
-        self.overdue_due = inf  # when the fleet is asked whether its first token is too late
-        self.is_overdue = False  # it is, and that counts against the replica
         self.made = 0  # tokens it had when it was lost
         self.relayed = 0  # tokens of a stream that goes to the client, as far as they were counted
 
+    # What the engine says, when it is heard.
+
     def connected(self) -> None:
         """It is on its way in."""
-        self.exchange.unreached_since = NOT_SINCE
-        self.exchange.life.sent(self.attempt)
-
-    # What the engine says, when it is heard.
+        if self.attempt in self.exchange.driver.live:
+            self.exchange.driver.connected(self.attempt)
 
     def shown(self, now: float) -> None:
         """The first token."""
@@ -100,32 +87,31 @@ class Leg(Request):
         self.exchange.refused(self, now)
 
     def not_connected(self, now: float) -> None:
-        self.exchange.failed(self, Reason.CONNECT_FAILED, now)
+        self._failed(Reason.CONNECT_FAILED)
 
     def lost(self, now: float) -> None:
         """The connection dies."""
-        self.exchange.failed(self, Reason.REPLICA_RESET, now)
+        self._failed(Reason.REPLICA_RESET)
+
+    def _failed(self, reason: Reason) -> None:
+        # Connections are never stale here, and vLLM sends its head at once.
+        if self.attempt in self.exchange.driver.live:
+            self.exchange.driver.failed(self.attempt, reason, reused=False, received=True)
 
 
-class SimulatedExchange(QueuedRequest):
+class SimulatedExchange(DrivenRequest):
     """A request under way. Times are the clock's seconds."""
 
     __slots__ = (
-        "_budgeted",
-        "_cause",
         "_first_s",
-        "_hedge_due",
-        "_legs",
-        "_retry_due",
         "_router",
         "_timer",
         "_wait_due",
         "arrival",
+        "driver",
         "flow",
-        "life",
         "number",
         "outcome",
-        "streamed",
         "told",
     )
 
@@ -138,27 +124,30 @@ class SimulatedExchange(QueuedRequest):
         steps: int,
         now: float,
     ) -> None:
-        super().__init__(router.view(arrival), router.urgency(arrival, steps), arrival.at)
+        route = _ROUTES[arrival.kind if arrival.kind in _ROUTES else "other"]
+        super().__init__(
+            router.view(arrival),
+            router.urgency(arrival, steps),
+            arrival.at,
+            route,
+            # What generates nothing shows nothing before it is whole.
+            arrival.stream and arrival.output_tokens > 0,
+            router.context.rules.times,
+            b"",
+        )
+        if route.repeatable:
+            self.hedges_as = arrival.priority
         self._router = router
         self.number = number  # among the router's
         self.arrival = arrival
         self.flow = flow
         self.outcome = Outcome(arrival, "", router.number, now)
-        self.life = Life(router.most_attempts)
-        # What generates nothing shows nothing before it is whole.
-        self.streamed = arrival.stream and arrival.output_tokens > 0
+        self.driver = RequestDriver(self, router.context)
         self.told = router.told(self.urgency, arrival.at)  # its number at the engines
-        self._legs: list[Leg] = []  # that live: two while a copy races the first, else one
-        self._budgeted = False  # one retry of the budget is ours
         # From its dispatch to its first content, which is the whole answer where it is no stream.
-        self._first_s = router.first_token_s if arrival.stream else router.whole_s
+        self._first_s = self.times.first_token_s if arrival.stream else self.times.whole_s
         self._wait_due = now + self._first_s
-        self._hedge_due = inf  # then the hedger is asked whether a second copy goes
-        self._retry_due = inf  # then it is sent again ...
-        self._cause = Reason.OK  # ... because of this
-        self._timer = inf  # when the router looks at our deadlines
-
-    # -- attempts -----------------------------------------------------------------------------
+        self._timer = inf  # when the router looks at the deadlines
 
     def start(self, now: float) -> None:
         router = self._router
@@ -171,14 +160,13 @@ class SimulatedExchange(QueuedRequest):
                     return  # the queue sends it when it is its turn
                 self.outcome.queued_s = 0.0
             else:
-                candidates = router.fleet.eligible(self.view.model)
-                replica = router.chooser.choose(self.view, candidates)
+                replica = router.chooser.choose(self.view, self.candidates(()))
         except RouterError as err:
             self._finish(err.reason, now)
             return
-        self.begin(replica, now)
+        self.driver.begin(replica)
 
-    # What the queue driver asks of it.
+    # -- what the queue driver asks of it -----------------------------------------------------
 
     def on_queued(self, now: float) -> None:
         self._wait_due = inf
@@ -210,301 +198,149 @@ class SimulatedExchange(QueuedRequest):
         return self.flow.account, self.flow.member
 
     def may_move(self) -> bool:
-        return self.arrival.kind in REPEATABLE
+        return self.route.repeatable
 
-    def prepare(self, replica: Replica) -> Leg:
-        return self._prepare(replica, self._router.now)
+    def prepare(self, replica: Replica) -> Attempt:
+        return self.driver.prepare(replica)
 
     def go(self, prepared: object) -> None:
-        self._go(cast(Leg, prepared), self._router.now)
+        self.driver.go(cast(Attempt, prepared))
+
+    def recall(self, now: float) -> None:
+        self.driver.recall(now)
 
     def answer(self, err: RouterError) -> None:
         self._finish(err.reason, self._router.now)
 
     def last_attempt(self) -> tuple[Replica, float] | None:
-        attempts = self.life.attempts
-        if not attempts:
-            return None
-        return cast(Replica, attempts[-1].at), attempts[-1].began
+        attempts = self.driver.life.attempts
+        return (attempts[-1].at, attempts[-1].began) if attempts else None
 
-    def recall(self, now: float) -> None:
-        """It gives way to a more urgent one: what is under way ends, and has shown nothing."""
+    # -- what its own driver asks of it -------------------------------------------------------
+
+    def attach(self, attempt: Attempt) -> None:
         router = self._router
-        self._hedge_due = self._retry_due = inf
-        legs, self._legs = self._legs, []
-        for leg in legs:
-            leg.engine.cancel(leg)
-        self.life.recalled(now)
-        for leg in legs:
-            self._forget_prefix(leg)
-            router.hedger.failed(self.view, leg.attempt, leg.replica, now)
-            router.fleet.released(leg.replica, leg.attempt.began)
-
-    def begin(self, replica: Replica, now: float) -> None:
-        self._go(self._prepare(replica, now), now)
-
-    def _go(self, leg: Leg, now: float) -> None:
-        """Send what was prepared, if its request has not ended meanwhile."""
-        if leg not in self._legs:
-            return
-        router, arrival = self._router, self.arrival
-        if not leg.attempt.index:
-            self._hedge_due = router.hedger.dispatched(
-                self.view,
-                leg.attempt,
-                leg.replica,
-                arrival.priority,
-                arrival.kind in REPEATABLE,
-                self.streamed,
-                now,
-            )
-        leg.engine.send(leg)
-        if self._hedge_due <= now:
-            self._hedge(now)
-        elif self._hedge_due < inf:
-            self._set_timer(self._hedge_due)
-
-    def _prepare(self, replica: Replica, now: float, *, hedge: bool = False) -> Leg:
-        """Another attempt: its lease is taken, its prefix is promised, and nothing else happens."""
-        router, view = self._router, self.view
-        tokens, held = router.chooser.dispatched(view, replica)
-        attempt = self.life.begin(
-            replica.id, replica, now, tokens, held, self.streamed, hedge=hedge
-        )
-        view.attempts = attempt.index + 1
-        if router.queue is not None:
-            router.queue.sent(self, replica, now, is_extra=hedge)
-        engine = router.engines[replica]
-        leg = Leg(
+        attempt.io = Leg(
             f"{router.number}.{self.number}.{attempt.index}",
             self,
             attempt,
-            replica,
-            engine,
+            router.engines[attempt.at],
             self.streamed,
             self.told,
         )
-        if self.streamed:
-            leg.is_alone = replica.waiting <= 1
-            leg.overdue_due = now + replica.patience_s(replica.pending_tokens)
-        self._legs.append(leg)
-        self._tell_of(leg)
-        self._set_timer(min(self._wait_due, leg.overdue_due))
-        return leg
+        self._tell_of(attempt)
 
-    def _hedge(self, now: float) -> None:
-        """A second copy, if the hedger has it so."""
-        self._hedge_due = inf
-        router, view = self._router, self.view
-        (first,) = self._legs
-        others = router.hedger.backup(
-            view, first.attempt, first.replica, self.arrival.priority, self._others(), now
-        )
-        if others:
-            leg = self._prepare(router.chooser.choose(view, others), now, hedge=True)
-            router.hedger.sent(view, leg.attempt, leg.replica, now)
-            leg.engine.send(leg)
-        else:
-            self._hedge_due = router.hedger.again(first.attempt, now)
-            self._set_timer(self._hedge_due)
+    def open(self, attempt: Attempt, fresh: bool) -> None:
+        leg = leg_of(attempt)
+        leg.engine.send(leg)
 
-    def _tell_of(self, leg: Leg) -> None:
-        """The outcome is about this attempt, as long as there is no better one."""
-        outcome, attempt = self.outcome, leg.attempt
-        outcome.replica = attempt.replica_id
-        outcome.dispatched = attempt.began
-        outcome.expected_tokens = int(attempt.held * self.view.block_tokens)
+    def drop(self, attempt: Attempt) -> None:
+        leg = leg_of(attempt)
+        if attempt is self.driver.life.winner:
+            leg.made = leg.engine.generated(leg)
+        leg.engine.cancel(leg)
 
-    def failed(self, leg: Leg, reason: Reason, now: float) -> None:
-        """An attempt ended without a whole response."""
-        if leg not in self._legs:
-            return
-        router = self._router
-        step = self._end_attempt(leg, reason, now)
-        if step == Step.NOTHING:
-            return  # the other copy goes on
-        if step == Step.TRUNCATE:
-            self._finish(reason, now, leg)  # what was shown of it is the answer
-            return
-        if step == Step.ASIDE:
-            self._tell_aside(now)
-            return
-        if step in (Step.ELSEWHERE, Step.BUDGET):
-            others = self._others()
-            if others and (step != Step.BUDGET or self._take_budget()):
-                if step == Step.BUDGET:
-                    self._retry(reason, now)
-                else:
-                    self._go_on(others, reason, now)
-                return
-        queue = router.queue
-        if reason in UNSENT and queue is not None and queue.wait_again(self, leg.replica):
-            router.metrics.retries(reason)
-            return
-        self._finish(self.life.blame, now)
+    def discard(self, attempt: Attempt) -> None:
+        self.drop(attempt)
 
-    def _end_attempt(self, leg: Leg, reason: Reason, now: float) -> int:
-        router, replica, attempt = self._router, leg.replica, leg.attempt
-        self._legs.remove(leg)
-        if not self._legs:
-            self._hedge_due = inf
-        shows_nothing = self.life.winner is not attempt
-        if shows_nothing:
-            self._forget_prefix(leg)
-        began = attempt.began
-        shown = began if shows_nothing else self._said_at(leg, now)
-        self._shows_work(leg, now)
-        router.fleet.failed(replica, reason, began, shown, was_overdue=leg.is_overdue)
-        # Connections are never stale here, and vLLM sends its head at once.
-        step = self.life.failed(
-            attempt,
-            reason,
-            now,
-            reused=False,
-            received=True,
-            repeatable=self.arrival.kind in REPEATABLE,
-            known_dead=replica.health.known_dead,
-        )
-        if shows_nothing:
-            router.hedger.failed(self.view, attempt, replica, now)
-        router.fleet.released(replica, began)
-        return step
+    def release(self, attempt: Attempt) -> None:
+        return
 
-    def _retry(self, cause: Reason, now: float) -> None:
-        """Ask another replica, after a pause."""
-        pause_s = self._router.backoff_s(len(self.life.attempts))
-        self._cause = cause
-        self._retry_due = now + pause_s
-        if pause_s > 0.0:
-            self._set_timer(self._retry_due)
-        else:
-            self._retry_now(now)
+    def can_resend(self) -> bool:
+        return True
 
-    def _retry_now(self, now: float) -> None:
-        self._retry_due = inf
-        others = self._others()
-        if others:
-            self._go_on(others, self._cause, now)
-        else:
-            self._finish(self._cause, now)
+    def candidates(self, tried: Collection[object]) -> Sequence[Replica]:
+        return self._router.fleet.eligible(self.view.model, tried)
 
-    def _go_on(self, others: Sequence[Replica], cause: Reason, now: float) -> None:
-        self._router.metrics.retries(cause)
-        self.begin(self._router.chooser.choose(self.view, others), now)
+    def look_by(self, due: float) -> None:
+        self._set_timer(min(self._wait_due, due))
 
-    def _forget_prefix(self, leg: Leg) -> None:
-        chooser = self._router.chooser
-        chooser.withdrawn(self.view, leg.replica, leg.attempt.held)
-        chooser.finished(self.view, leg.replica, None)
+    def said_at(self) -> float:
+        winner = self.driver.life.winner
+        assert winner is not None
+        since = leg_of(winner).engine.frozen_since
+        return self._router.now if since is None else max(since, self.outcome.first)
 
-    def _others(self) -> Sequence[Replica]:
-        # One that was preempted has failed nowhere.
-        attempts = self.life.attempts
-        tried = [a.at for a in attempts if a.reason is not Reason.PREEMPTED]
-        try:
-            return self._router.fleet.eligible(self.view.model, tried)
-        except RouterError:
-            return []
+    def see_work(self, attempt: Attempt) -> None:
+        """Single tokens are no events here: tell the fleet what those of other streams show."""
+        replica, since = attempt.at, leg_of(attempt).engine.frozen_since
+        own_waiting = replica.waiting - replica.foreign_waiting
+        if replica.inflight > own_waiting:
+            shown = self._router.now if since is None else since
+            replica.progress.at = max(replica.progress.at, shown)
 
-    def _take_budget(self) -> bool:
-        if not self._budgeted:
-            self._budgeted = self._router.budget.take()
-            if not self._budgeted:
-                self._router.metrics.retry_budget_exhausted += 1
-        return self._budgeted
+    def answer_failure(self, reason: Reason) -> None:
+        self._finish(reason, self._router.now)
+
+    def tell_aside(self) -> None:
+        life = self.driver.life
+        life.told()
+        winner = life.winner
+        assert winner is not None
+        self.outcome.replica = winner.replica_id
+        self._finish(winner.reason, self._router.now)
+
+    def truncate(self, reason: Reason) -> None:
+        winner = self.driver.life.winner
+        assert winner is not None
+        self._finish(reason, self._router.now, leg_of(winner))  # what was shown is the answer
 
     # -- what comes back ----------------------------------------------------------------------
 
     def content(self, leg: Leg, now: float) -> None:
         """An attempt shows its first token."""
-        if leg not in self._legs or not self.life.content(leg.attempt):
+        attempt, driver = leg.attempt, self.driver
+        if attempt not in driver.live or not driver.life.content(attempt):
             return
-        router, attempt, replica = self._router, leg.attempt, leg.replica
-        self._won(leg, now)
+        self._won(attempt, now)
         self.outcome.first = now
-        self._set_timer(now + router.token_gap_s)
+        self._set_timer(now + self.times.token_gap_s)
         ttft_s = now - attempt.began if self.streamed else None
         if self.streamed:
-            replica.cadence.begins(now)
+            attempt.at.cadence.begins(now)
             leg.relayed = 1
-        router.fleet.showed_content(
-            replica, now, attempt.began, ttft_s, attempt.tokens, leg.is_alone
-        )
-        router.chooser.shown(self.view, replica, attempt.held, ttft_s)
-        router.hedger.shown(self.view, attempt, replica, self.streamed, now)
+        driver.shows(attempt, ttft_s, now)
 
-    def _won(self, leg: Leg, now: float) -> None:
-        """It was the first: all others are cancelled, at their engines too."""
-        self._tell_of(leg)
-        self._hedge_due = leg.overdue_due = inf
-        if len(self._legs) > 1:
-            self._outrun(leg, now)
-        queue, ticket = self._router.queue, self.ticket
-        if queue is not None and ticket is not None:
-            queue.pools.shown(ticket, leg.replica, now)
+    def _won(self, attempt: Attempt, now: float) -> None:
+        self._tell_of(attempt)
+        for other in self.driver.live:
+            if other is not attempt:
+                self.outcome.wasted_tokens += other.tokens
+        self.driver.won(attempt, now)
 
-    def _outrun(self, leg: Leg, now: float) -> None:
-        router = self._router
-        losers = [other for other in self._legs if other is not leg]
-        self._legs = [leg]
-        for other in losers:
-            other.engine.cancel(other)
-        self.life.outrun(now)
-        for other in losers:
-            attempt = other.attempt
-            self._forget_prefix(other)
-            router.hedger.outrun(self.view, attempt, leg.attempt, other.replica, self.streamed, now)
-            router.fleet.released(other.replica, attempt.began)
-            self.outcome.wasted_tokens += attempt.tokens
+    def _tell_of(self, attempt: Attempt) -> None:
+        """The outcome is about this attempt, as long as there is no better one."""
+        outcome = self.outcome
+        outcome.replica = attempt.replica_id
+        outcome.dispatched = attempt.began
+        outcome.expected_tokens = int(attempt.held * self.view.block_tokens)
 
     def completed(self, leg: Leg, now: float) -> None:
         """The answer is whole."""
-        if leg not in self._legs:
+        attempt, driver = leg.attempt, self.driver
+        if attempt not in driver.live:
             return
-        if self.life.winner is None:
+        if driver.life.winner is None:
             self.content(leg, now)
-        self._end(leg, Reason.OK, now)
-        self._router.fleet.succeeded(leg.replica, leg.attempt.began)
+        driver.completed(attempt, Reason.OK, now)
+        self._router.fleet.succeeded(attempt.at, attempt.began)
         self._finish(Reason.OK, now, leg)
-
-    def _end(self, leg: Leg, reason: Reason, now: float) -> None:
-        """The winner's response is whole."""
-        self.life.completed(leg.attempt, now, reason)
-        self._legs.clear()
-        self._router.fleet.released(leg.replica, leg.attempt.began)
 
     def refused(self, leg: Leg, now: float) -> None:
         """The engine answers with a 4xx: it is passed on, and nothing was prefilled. While another
         copy lives, or where an earlier refusal has the first word, it is put aside."""
-        if leg not in self._legs:
+        attempt, driver = leg.attempt, self.driver
+        if attempt not in driver.live:
             return
-        router, life, attempt, replica = self._router, self.life, leg.attempt, leg.replica
         reason = Reason.REPLICA_REFUSED
-        if len(self._legs) > 1 or life.put_aside is not None:
-            self._legs.remove(leg)
-            self._forget_prefix(leg)
-            began = attempt.began
-            router.fleet.failed(replica, reason, began, began, was_overdue=leg.is_overdue)
-            life.aside(attempt, reason, now)
-            router.hedger.failed(self.view, attempt, replica, now)
-            router.fleet.released(replica, began)
-            if not self._legs:
-                self._tell_aside(now)
+        if driver.holds_errors():
+            driver.put_aside(attempt, reason)
             return
-        life.content(attempt)
-        self._won(leg, now)
-        router.chooser.withdrawn(self.view, replica, attempt.held)
-        router.hedger.failed(self.view, attempt, replica, now)
-        self._end(leg, reason, now)
+        driver.life.content(attempt)
+        self._won(attempt, now)
+        driver.shows_refusal(attempt, now)
+        driver.completed(attempt, reason, now)
         self._finish(reason, now, leg)
-
-    def _tell_aside(self, now: float) -> None:
-        """All others have failed: what the earliest refusal said is the answer."""
-        self.life.told()
-        winner = self.life.winner
-        assert winner is not None
-        self.outcome.replica = winner.replica_id
-        self._finish(winner.reason, now)
 
     # -- deadlines ----------------------------------------------------------------------------
 
@@ -514,73 +350,34 @@ class SimulatedExchange(QueuedRequest):
             self._router.call_at(due, self.number)
 
     def on_deadline(self, now: float) -> None:
-        """The timer is here: a first token is overdue or too late, a copy is due, or there are no
-        more tokens."""
+        """The timer is here: a first token is overdue or too late, or no more tokens come."""
         if now != self._timer:
             return  # it was set to another time
         self._timer = inf
-        if self.life.commit == Commit.CONTENT:
-            (leg,) = self._legs
-            due = self._gap_due(leg, now)
+        driver = self.driver
+        if driver.life.commit == Commit.CONTENT:
+            # Single tokens are no events: they come at every step, and steps stop only where an
+            # engine is frozen.
+            due = self.said_at() + self.times.token_gap_s
             if due <= now:
-                self._times_out(leg, Reason.TOKEN_GAP_TIMEOUT, now)
+                driver.timed_out(Reason.TOKEN_GAP_TIMEOUT)
             else:
                 self._set_timer(due)
         elif self._wait_due <= now:
-            reason = Reason.TTFT_TIMEOUT if self.arrival.stream else Reason.WHOLE_TIMEOUT
-            if not self._legs:  # it was about to be sent again
-                self._finish(reason, now)
-            for leg in [*self._legs]:
-                self._times_out(leg, reason, now)
+            driver.timed_out(Reason.TTFT_TIMEOUT if self.arrival.stream else Reason.WHOLE_TIMEOUT)
         else:
-            for leg in self._legs:
-                if leg.overdue_due <= now:
-                    self._shows_work(leg, now)
-                    began = leg.attempt.began
-                    leg.overdue_due = self._router.fleet.overdue(leg.replica, began, now)
-                    leg.is_overdue = leg.overdue_due == inf
-            if self._hedge_due <= now:
-                self._hedge(now)
-            if self._retry_due <= now:
-                self._retry_now(now)
-            dues = [leg.overdue_due for leg in self._legs]
-            self._set_timer(min(self._wait_due, self._hedge_due, self._retry_due, *dues))
-
-    def _gap_due(self, leg: Leg, now: float) -> float:
-        """When the pause since the last token will have been too long, if none comes.
-
-        Single tokens are no events here. They come at every step, and steps only stop where an
-        engine is frozen.
-        """
-        return self._said_at(leg, now) + self._router.token_gap_s
-
-    def _said_at(self, leg: Leg, now: float) -> float:
-        """When the last token of an answer came."""
-        since = leg.engine.frozen_since
-        return now if since is None else max(since, self.outcome.first)
-
-    def _shows_work(self, leg: Leg, now: float) -> None:
-        """What single tokens of other streams have shown of the attempt's replica, up to now."""
-        replica, since = leg.replica, leg.engine.frozen_since
-        own_waiting = replica.waiting - replica.foreign_waiting
-        if replica.inflight > own_waiting:
-            shown = now if since is None else since
-            replica.progress.at = max(replica.progress.at, shown)
-
-    def _times_out(self, leg: Leg, reason: Reason, now: float) -> None:
-        leg.made = leg.engine.generated(leg)
-        leg.engine.cancel(leg)
-        self.failed(leg, reason, now)
+            driver.look(now)
+            self._set_timer(min(self._wait_due, driver.due()))
 
     # -- the end ------------------------------------------------------------------------------
 
     def _finish(self, reason: Reason, now: float, answered: Leg | None = None) -> None:
         """`answered`: the attempt whose answer, or a part of it, went to the client."""
-        router, outcome, arrival, life = self._router, self.outcome, self.arrival, self.life
+        router, outcome, arrival = self._router, self.outcome, self.arrival
+        life = self.driver.life
         if answered is None and not life.over:
-            life.end(reason, now)
-        if self._budgeted:
-            router.budget.give()
+            self.driver.cancel(reason)
+        self.driver.close()
         if router.queue is not None:
             self._leave(router.queue, reason, now, answered)
         if answered is not None and answered.relayed:
@@ -626,3 +423,8 @@ class SimulatedExchange(QueuedRequest):
                 output = self.arrival.output_tokens
                 tokens = max(0, self.arrival.prompt_tokens - answered.cached_tokens)
         queue.over(self, reason, replica, tokens, output, now)
+
+
+def leg_of(attempt: Attempt) -> Leg:
+    """What runs an attempt in a simulation."""
+    return cast(Leg, attempt.io)

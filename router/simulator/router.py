@@ -14,14 +14,16 @@ from random import Random
 from typing import Any, Final, cast
 
 from policies.contract import RequestView
-from router.config.model import Prefix, Retry, Routing
+from router.config.model import Config, Prefix, Retry, Routing, Timeouts
 from router.config.model import Replica as ReplicaConfig
 from router.core.urgency import NORMAL, NUMBERS, Urgency, stepped
 from router.dispatch.chooser import Chooser, Policies
-from router.dispatch.engine_numbers import EPOCH, deadline_number, level_s
+from router.dispatch.context import Context
+from router.dispatch.engine_numbers import EPOCH, deadline_number
 from router.dispatch.hedger import Hedger
 from router.dispatch.queue_driver import QueueDriver
 from router.dispatch.retry import Budget
+from router.dispatch.rules import Rules
 from router.fleet.knowledge import Knowledge
 from router.fleet.prefix import TokenRatio
 from router.fleet.replica import Replica
@@ -54,15 +56,11 @@ class SimulatedRouter:
     ) -> None:
         """Raises PolicyConfigError."""
         self.number = number
-        self.most_attempts = scenario.attempts
-        self.first_token_s = scenario.first_token_s
-        self.whole_s = scenario.whole_s
-        self.token_gap_s = scenario.token_gap_s
         self.exchanges: dict[int, SimulatedExchange] = {}  # under way, by number
         self.arrived = 0
         self._clock = clock
         self._on_end = on_end
-        self._rng = rng = Random(f"router {number} of {scenario.seed}")
+        rng = Random(f"router {number} of {scenario.seed}")
         core = scenario.core
         rules = Prefix(
             block_bytes=int(core.block_size * TOKEN_BYTES),
@@ -90,24 +88,43 @@ class SimulatedRouter:
         self.chooser = Chooser(
             self.policies, routing.sample, self.knowledge, self.metrics, rng, clock
         )
-        self._retry = Retry(attempts=scenario.attempts)
-        self.budget = Budget(self._retry)
+        config = Config(
+            retry=Retry(attempts=scenario.attempts),
+            timeouts=Timeouts(
+                first_token_s=scenario.first_token_s,
+                whole_s=scenario.whole_s,
+                token_gap_s=scenario.token_gap_s,
+            ),
+            queue=scenario.queue,
+        )
+        self.budget = Budget(config.retry)
         self.hedger = Hedger(scenario.hedging, self.fleet, HedgeCounts())
         self.engines: dict[Replica, SimulatedEngine] = {}
         for index, engine in enumerate(engines):
-            config = ReplicaConfig(url=f"http://replica-{index}", id=f"r{index}")
-            replica = Replica(config, scenario.health, None)
+            named = ReplicaConfig(url=f"http://replica-{index}", id=f"r{index}")
+            replica = Replica(named, scenario.health, None)
             self.engines[replica] = engine
             self.fleet.add(replica)
         self._pending = Pending()  # requests of each flow
         self._steps = scenario.steps
         self._tells_priority = core.priority_scheduling
-        self._level_s = level_s(scenario.queue.aging)
+        scheduler = ClockScheduler(clock)
         self.queue: QueueDriver | None = None  # None: requests are sent at once
         if scenario.queue.enabled:
             self.queue = QueueDriver(
-                scenario.queue, self.fleet, self.chooser, self.metrics, ClockScheduler(clock)
+                scenario.queue, self.fleet, self.chooser, self.metrics, scheduler
             )
+        self.context = Context(
+            Rules(config),
+            self.fleet,
+            self.chooser,
+            self.hedger,
+            self.budget,
+            self.metrics,
+            scheduler,
+            self.queue,
+            rng,
+        )
 
     # -- requests -----------------------------------------------------------------------------
 
@@ -150,13 +167,7 @@ class SimulatedRouter:
         """The number that an engine gets: vLLM's, as all simulated engines take it; lower first."""
         if not self._tells_priority:
             return 0
-        return deadline_number(urgency.number, EPOCH + arrived, self._level_s)
-
-    def backoff_s(self, attempts: int) -> float:
-        """The pause before another attempt, as `Dispatcher.backoff_s`."""
-        rules = self._retry
-        longest = min(rules.backoff_s * (2.0**attempts - 1.0), rules.backoff_max_s)
-        return self._rng.random() * longest
+        return deadline_number(urgency.number, EPOCH + arrived, self.context.rules.level_s)
 
     def call_at(self, when: float, number: int) -> None:
         """Look at the deadlines of an exchange then, if it is still there."""

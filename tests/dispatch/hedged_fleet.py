@@ -114,7 +114,7 @@ class HedgedFleet:
 
     def _begins(self, request: Request, replica: Replica, now: float, *, hedge: bool) -> Attempt:
         tokens = request.view.prompt_tokens
-        attempt = request.life.begin(replica.id, replica, now, tokens, 0, True, hedge=hedge)
+        attempt = request.life.begin(replica, now, tokens, 0, True, hedge=hedge)
         rng = self._rng
         is_slow = rng.random() < self._stragglers
         request.slow[attempt] = is_slow

@@ -53,7 +53,7 @@ class World:
         streamed: bool = True,
     ) -> tuple[Life, Attempt]:
         life = Life(3) if life is None else life
-        return life, life.begin(replica.id, replica, self.now, TOKENS, 0, streamed, hedge=hedge)
+        return life, life.begin(replica, self.now, TOKENS, 0, streamed, hedge=hedge)
 
     def dispatch(
         self, replica: Replica, urgency: str = "high", hedgeable: bool = True, streamed: bool = True

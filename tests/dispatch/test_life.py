@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from router.core.errors import Reason
-from router.core.replica_load import ReplicaLoad
 from router.dispatch.attempts import MOST_CONNECTS, Attempt, Commit, Kind, Life, Phase, Step
+from tests.dispatch.replicas import bare
 
 REASONS = st.sampled_from(
     [
@@ -34,7 +34,7 @@ class Lives(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.life = Life(3)
-        self.holders = [ReplicaLoad(f"r{number}") for number in range(4)]
+        self.holders = [bare(f"r{number}") for number in range(4)]
         self.now = 0.0
         self.commit = Commit.NOTHING
         self.winner: Attempt | None = None
@@ -49,14 +49,14 @@ class Lives(RuleBasedStateMachine):
 
     @initialize()
     def first(self) -> None:
-        assert self.life.begin("r0", self.holders[0], self.tick()).kind == Kind.PRIMARY
+        assert self.life.begin(self.holders[0], self.tick()).kind == Kind.PRIMARY
 
     @precondition(lambda self: not self.life.over and len(self.life.attempts) < 12)
     @rule(replica=st.integers(0, 3), hedge=st.booleans())
     def begin(self, replica: int, hedge: bool) -> None:
         reached = self.life.reached
         holder = self.holders[replica]
-        attempt = self.life.begin(f"r{replica}", holder, self.tick(), hedge=hedge)
+        attempt = self.life.begin(holder, self.tick(), hedge=hedge)
         assert attempt.kind == (Kind.HEDGE if hedge else Kind.RETRY)
         assert attempt.index == len(self.life.attempts) - 1
         assert self.life.reached == reached + (not hedge)
@@ -66,7 +66,7 @@ class Lives(RuleBasedStateMachine):
     def go_on(self, replica: int) -> None:
         """The winner ended before its response did."""
         holder = self.holders[replica]
-        attempt = self.life.begin(f"r{replica}", holder, self.tick(), continues=True)
+        attempt = self.life.begin(holder, self.tick(), continues=True)
         assert attempt.kind == Kind.CONTINUATION
 
     @rule(data=st.data())
@@ -228,7 +228,7 @@ def can_continue(life: Life) -> bool:
 
 def fail(life: Life, reason: Reason, replica: str = "", **flags: bool) -> int:
     """Begin an attempt and let it fail; by default at a new replica over a new connection."""
-    attempt = life.begin(replica or f"r{len(life.attempts)}", ReplicaLoad("r0"), 0.0)
+    attempt = life.begin(bare(replica or f"r{len(life.attempts)}"), 0.0)
     if reason not in (Reason.CONNECT_FAILED, Reason.CONNECT_TIMEOUT):
         life.sent(attempt)
     flags = {
@@ -286,7 +286,7 @@ def test_failed_connects_use_no_attempts_up() -> None:
 
 def test_after_content_a_failure_truncates() -> None:
     life = Life(3)
-    attempt = life.begin("a", ReplicaLoad("r0"), 0.0)
+    attempt = life.begin(bare("a"), 0.0)
     life.sent(attempt)
     life.headed(attempt)
     assert life.content(attempt)
@@ -296,14 +296,14 @@ def test_after_content_a_failure_truncates() -> None:
 
 def test_a_continuation_succeeds_a_winner_that_has_ended() -> None:
     life = Life(3)
-    first = life.begin("a", ReplicaLoad("r0"), 0.0)
+    first = life.begin(bare("a"), 0.0)
     assert life.content(first)
     flags = {"reused": False, "received": True, "repeatable": True, "known_dead": False}
     assert life.failed(first, Reason.REPLICA_RESET, 1.0, **flags) == Step.TRUNCATE
-    busy = life.begin("b", ReplicaLoad("r0"), 1.0, continues=True)
+    busy = life.begin(bare("b"), 1.0, continues=True)
     assert life.failed(busy, Reason.REPLICA_BUSY, 2.0, **flags) == Step.TRUNCATE
     assert life.winner is first
-    second = life.begin("c", ReplicaLoad("r0"), 2.0, continues=True)
+    second = life.begin(bare("c"), 2.0, continues=True)
     assert life.content(second)
     assert life.winner is second
     assert (life.continuations, life.commit) == (2, Commit.CONTENT)
@@ -314,8 +314,8 @@ def test_a_continuation_succeeds_a_winner_that_has_ended() -> None:
 
 def test_nothing_else_does() -> None:
     life = Life(3)
-    first = life.begin("a", ReplicaLoad("r0"), 0.0)
-    late = life.begin("b", ReplicaLoad("r0"), 0.0, hedge=True)
+    first = life.begin(bare("a"), 0.0)
+    late = life.begin(bare("b"), 0.0, hedge=True)
     assert life.content(first)
     flags = {"reused": False, "received": True, "repeatable": True, "known_dead": False}
     assert life.failed(first, Reason.REPLICA_RESET, 1.0, **flags) == Step.TRUNCATE
@@ -325,9 +325,9 @@ def test_nothing_else_does() -> None:
 
 def test_a_continuation_waits_until_the_winner_has_ended() -> None:
     life = Life(3)
-    first = life.begin("a", ReplicaLoad("r0"), 0.0)
+    first = life.begin(bare("a"), 0.0)
     assert life.content(first)
-    early = life.begin("b", ReplicaLoad("r0"), 0.0, continues=True)
+    early = life.begin(bare("b"), 0.0, continues=True)
     assert not life.content(early)
     assert life.winner is first
 
@@ -341,7 +341,7 @@ def test_after_a_status_another_attempt_may_follow() -> None:
 
 def test_a_loser_is_heard_no_more() -> None:
     life = Life(3)
-    first, second = life.begin("a", ReplicaLoad("r0"), 0.0), life.begin("b", ReplicaLoad("r0"), 0.0)
+    first, second = life.begin(bare("a"), 0.0), life.begin(bare("b"), 0.0)
     assert life.content(second)
     assert not life.content(first)
     flags = {"reused": False, "received": True, "repeatable": True, "known_dead": False}
@@ -351,7 +351,7 @@ def test_a_loser_is_heard_no_more() -> None:
 
 def test_while_another_is_alive_a_failure_changes_nothing() -> None:
     life = Life(3)
-    first, _ = life.begin("a", ReplicaLoad("r0"), 0.0), life.begin("b", ReplicaLoad("r0"), 0.0)
+    first, _ = life.begin(bare("a"), 0.0), life.begin(bare("b"), 0.0)
     flags = {"reused": False, "received": False, "repeatable": True, "known_dead": False}
     assert life.failed(first, Reason.CONNECT_FAILED, 1.0, **flags) == Step.NOTHING
 
@@ -361,8 +361,8 @@ NEW = {"reused": False, "received": True, "repeatable": True, "known_dead": Fals
 
 def test_both_copies_failing_is_the_first_ones_failure() -> None:
     life = Life(3)
-    first = life.begin("a", ReplicaLoad("r0"), 0.0)
-    hedge = life.begin("b", ReplicaLoad("r0"), 0.1, hedge=True)
+    first = life.begin(bare("a"), 0.0)
+    hedge = life.begin(bare("b"), 0.1, hedge=True)
     assert life.failed(hedge, Reason.BAD_RESPONSE, 1.0, **NEW) == Step.NOTHING
     assert life.failed(first, Reason.TTFT_TIMEOUT, 2.0, **NEW) == Step.ANSWER
     assert life.blame is Reason.TTFT_TIMEOUT
@@ -370,8 +370,8 @@ def test_both_copies_failing_is_the_first_ones_failure() -> None:
 
 def test_the_hedge_alone_is_to_blame_where_the_first_never_got_there() -> None:
     life = Life(3)
-    first = life.begin("a", ReplicaLoad("r0"), 0.0)
-    hedge = life.begin("b", ReplicaLoad("r0"), 0.1, hedge=True)
+    first = life.begin(bare("a"), 0.0)
+    hedge = life.begin(bare("b"), 0.1, hedge=True)
     assert life.failed(first, Reason.CONNECT_TIMEOUT, 1.0, **NEW) == Step.NOTHING
     assert life.failed(hedge, Reason.TTFT_TIMEOUT, 2.0, **NEW) == Step.ANSWER
     assert life.blame is Reason.TTFT_TIMEOUT
@@ -379,8 +379,8 @@ def test_the_hedge_alone_is_to_blame_where_the_first_never_got_there() -> None:
 
 def test_what_kills_both_copies_is_not_tried_on_a_third() -> None:
     life = Life(10)
-    first = life.begin("a", ReplicaLoad("r0"), 0.0)
-    hedge = life.begin("b", ReplicaLoad("r0"), 0.1, hedge=True)
+    first = life.begin(bare("a"), 0.0)
+    hedge = life.begin(bare("b"), 0.1, hedge=True)
     assert life.failed(first, Reason.REPLICA_RESET, 1.0, **NEW) == Step.NOTHING
     assert life.failed(hedge, Reason.REPLICA_RESET, 2.0, **NEW) == Step.ANSWER
     assert life.blame is Reason.REPLICA_RESET
@@ -388,8 +388,8 @@ def test_what_kills_both_copies_is_not_tried_on_a_third() -> None:
 
 def test_what_was_put_aside_is_told_when_the_other_fails() -> None:
     life = Life(3)
-    first = life.begin("a", ReplicaLoad("r0"), 0.0)
-    hedge = life.begin("b", ReplicaLoad("r0"), 0.1, hedge=True)
+    first = life.begin(bare("a"), 0.0)
+    hedge = life.begin(bare("b"), 0.1, hedge=True)
     assert life.aside(first, Reason.SERVER_ERROR, 1.0)
     assert life.failed(hedge, Reason.REPLICA_RESET, 2.0, **NEW) == Step.ASIDE
     life.told()
@@ -398,8 +398,8 @@ def test_what_was_put_aside_is_told_when_the_other_fails() -> None:
 
 def test_what_was_put_aside_is_forgotten_when_the_other_wins() -> None:
     life = Life(3)
-    first = life.begin("a", ReplicaLoad("r0"), 0.0)
-    hedge = life.begin("b", ReplicaLoad("r0"), 0.1, hedge=True)
+    first = life.begin(bare("a"), 0.0)
+    hedge = life.begin(bare("b"), 0.1, hedge=True)
     assert life.aside(first, Reason.SERVER_ERROR, 1.0)
     assert life.content(hedge)
     assert life.failed(hedge, Reason.REPLICA_RESET, 2.0, **NEW) == Step.TRUNCATE
@@ -407,10 +407,10 @@ def test_what_was_put_aside_is_forgotten_when_the_other_wins() -> None:
 
 def test_a_late_completion_ends_nothing() -> None:
     life = Life(3)
-    first = life.begin("a", ReplicaLoad("r0"), 0.0)
+    first = life.begin(bare("a"), 0.0)
     flags = {"reused": False, "received": False, "repeatable": True, "known_dead": False}
     life.failed(first, Reason.CONNECT_FAILED, 1.0, **flags)
-    second = life.begin("b", ReplicaLoad("r0"), 1.0)
+    second = life.begin(bare("b"), 1.0)
     life.completed(first, 2.0)
     assert not life.over
     assert life.content(second)

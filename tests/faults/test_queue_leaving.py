@@ -81,12 +81,12 @@ async def test_one_that_leaves_between_two_attempts_gets_no_other() -> None:
     rules = queue(reservations=Reservations(enabled=True))  # every request is counted
     async with running(busy, busy, replica=ONE, queue=rules, retry=retry) as router:
         dispatcher = router.app.parts.dispatcher
-        dispatcher._rng.random = lambda: 1.0  # type: ignore[method-assign]
+        dispatcher.context._rng.random = lambda: 1.0  # type: ignore[method-assign]
         client = await send(router, "a", queued=False)
         (exchange,) = dispatcher.exchanges
         await eventually(lambda: len(seen(router)) == 1, "its first attempt")
         go.set()
-        await eventually(lambda: not exchange.race.legs, "it has failed, and the second waits")
+        await eventually(lambda: not exchange.driver.live, "it has failed, and the second waits")
         assert exchange.ticket is not None
         client.close()
         await router.quiet()

@@ -68,8 +68,10 @@ def says(text: str) -> Act:
 
 
 @asynccontextmanager
-async def racing(*behaviours: Behaviour | HostileReplica, **rules: Any) -> AsyncIterator[Router]:
-    hedging = Hedging(policy="fixed", options={"delay_s": 0.02}, budget=1.0, **rules)
+async def racing(
+    *behaviours: Behaviour | HostileReplica, delay_s: float = 0.02, **rules: Any
+) -> AsyncIterator[Router]:
+    hedging = Hedging(policy="fixed", options={"delay_s": delay_s}, budget=1.0, **rules)
     rules = {"hedging": hedging, "retry": {"backoff_s": 0.0}, "policy": "round_robin"}
     async with running(*behaviours, **rules) as router:
         yield router
@@ -141,7 +143,7 @@ async def test_what_fails_first_does_not_win(who: int, failure: str) -> None:
 
 def live(router: Router) -> list[object]:
     (exchange,) = router.app.parts.dispatcher.exchanges
-    return [a for a in exchange.life.attempts if a.lease.held]
+    return [a for a in exchange.driver.life.attempts if a.lease.held]
 
 
 @pytest.mark.parametrize("early", [0, 1])
@@ -160,6 +162,20 @@ async def test_both_refuse_and_the_first_ones_word_is_passed_on(early: int) -> N
         assert (got.status, got.error()["message"]) == (500, "the first")
         assert await router.reason() == "server_error"
         assert not spare.requests, "and on a third nobody calls"
+
+
+@scenario
+async def test_a_retry_that_hangs_gets_a_copy() -> None:
+    dies, hangs, answers = Act(rst=True), Act(), says("from the copy")
+    dies.go.set()
+    answers.go.set()
+    async with racing(dies, hangs, answers, delay_s=0.5) as router:
+        client = await router.client()
+        await client.send(chat(URGENT, stream=True))
+        got = await client.recv_response("POST")
+        assert "from the copy" in "".join(got.events())
+        assert hangs.asked.is_set() and (await router.log())[0]["attempts"] == 3
+        assert await counts(router) == (1, 1, 0, 0)
 
 
 @scenario

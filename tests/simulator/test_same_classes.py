@@ -17,7 +17,7 @@ import router.core.lease
 import router.dispatch.attempts as attempts
 import router.dispatch.dispatcher as dispatcher
 import router.dispatch.exchange as exchange
-import router.dispatch.race as race
+import router.dispatch.request_driver as request_driver
 import router.dispatch.retry as retry
 import router.emulator.engine as emulator
 import router.fleet.health
@@ -58,7 +58,7 @@ def test_what_decides_is_the_same_class_in_both() -> None:
     simulation, under_way = run("kv_aware")
     router_ = simulation.routers[0]
     replica = router_.fleet.replicas["r0"]
-    (attempt,) = under_way.life.attempts
+    (attempt,) = under_way.driver.life.attempts
     same: list[tuple[object, type]] = [
         (router_.fleet, proxy.Fleet),
         (router_.knowledge, proxy.Knowledge),
@@ -73,8 +73,8 @@ def test_what_decides_is_the_same_class_in_both() -> None:
         (replica.health, replicas.Health),
         (replica.health, router.fleet.health.Health),
         (replica.signals, poller.Signals),
-        (under_way.life, race.Life),
-        (under_way.life, attempts.Life),
+        (under_way.driver, request_driver.RequestDriver),
+        (under_way.driver.life, attempts.Life),
         (under_way.view, exchange.RequestView),
         (attempt, attempts.Attempt),
         (attempt.lease, router.core.lease.Lease),
@@ -94,9 +94,8 @@ def test_the_rules_around_them_are_the_same_functions() -> None:
     import router.simulator.exchange as mine
     import router.simulator.signals as mine_signals
 
-    assert mine.Life is race.Life
-    assert mine.Step is race.Step
-    assert mine.Reason is exchange.Reason is race.Reason
+    assert mine.RequestDriver is exchange.RequestDriver is request_driver.RequestDriver
+    assert mine.Reason is exchange.Reason
     assert attempts.judge is retry.judge
     assert mine_signals.poll_begins is poller.poll_begins
 

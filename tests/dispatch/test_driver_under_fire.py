@@ -353,7 +353,7 @@ class Fire(RuleBasedStateMachine):
     def the_ticket_is_where_the_answer_comes_from(self) -> None:
         if not hasattr(self, "aio") or self.ticket is None or self.ticket.state != SENT:
             return
-        winner = self.exchange.life.winner
+        winner = self.exchange.driver.life.winner
         if winner is not None and winner.phase != Phase.ENDED:
             assert self.exchange.answered_by in (None, self.ticket.place)
 
@@ -373,9 +373,9 @@ class Fire(RuleBasedStateMachine):
             assert self.dispatcher.queue.pools.waiting == 0
         for lease in self.others:
             lease.release()
-        race = self.exchange.race
-        assert race.legs == []
-        attempts = self.exchange.life.attempts
+        driver = self.exchange.driver
+        assert driver.live == []
+        attempts = self.exchange.driver.life.attempts
         assert not any(a.lease.held for a in attempts)
         for replica in self.fleet.replicas.values():
             assert (replica.inflight, replica.waiting, replica.load) == (0, 0, 0)

@@ -1,0 +1,591 @@
+"""Drives the attempts of one request: begins them, sees them fail, lets one race another.
+
+The state machine (`attempts.Life`) says what an event means; here it is done. Most requests have
+one attempt. A second attempt follows it when it failed (a retry, after a pause where it failed for
+want of room), or runs beside it when the hedger says so; then the first content wins, and the loser
+is cancelled in the same call. The proxy and the simulator both run this driver: the proxy's
+requests send bytes, the simulator's run on engine cores (`driven_request.py`).
+
+Must never: touch a byte or a socket, choose a replica, know whether its time is real, or leave a
+lease or an alarm behind: whatever ends a request ends in `cancel` or with the last attempt.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from router.core.errors import Reason, RouterError
+from router.core.scheduling import Alarm
+from router.dispatch.attempts import Attempt, Commit, Life, Step
+from router.dispatch.context import Context
+from router.dispatch.continuation.outcome import Outcome
+from router.dispatch.continuation.request import ENGINES
+from router.dispatch.driven_request import DrivenRequest
+from router.dispatch.queued_request import NOT_SINCE
+from router.dispatch.retry import UNSENT
+from router.fleet.replica import Replica
+from router.observe.events import log_event
+from router.wire.sweep import NEVER
+
+# How a stream breaks that another replica may go on with, and how it may fail to.
+_BREAKS: Final = frozenset(
+    {
+        Reason.REPLICA_RESET,
+        Reason.BAD_RESPONSE,
+        Reason.TOKEN_GAP_TIMEOUT,
+        Reason.STREAM_ERROR,
+        Reason.EMPTY_STREAM,
+        Reason.SERVER_ERROR,
+        Reason.REPLICA_BUSY,
+        Reason.CONNECT_FAILED,
+        Reason.CONNECT_TIMEOUT,
+    }
+)
+
+
+class RequestDriver:
+    """The attempts of one request. Times are monotonic seconds."""
+
+    __slots__ = (
+        "_alarm",
+        "_budgeted",
+        "_cause",
+        "_context",
+        "_is_full",
+        "_request",
+        "_retries",
+        "life",
+        "live",
+        "untold",
+    )
+    __deletable__ = ("_request",)  # for the compiler
+
+    def __init__(self, request: DrivenRequest, context: Context) -> None:
+        self._request = request
+        self._context = context
+        self.life = Life(context.rules.attempts)
+        self.live: list[Attempt] = []
+        self._budgeted = False  # one retry of the budget is this request's
+        self._alarm: Alarm | None = None  # until a hedge, or until a retry
+        self._retries = False  # ... the latter
+        self._is_full = False  # other replicas are fit, and all of them are at their limits
+        self._cause = Reason.OK  # of the retry that the alarm is for
+        self.untold: Replica | None = None  # it seems to know no priority, and is told none
+
+    # -- beginning ----------------------------------------------------------------------------
+
+    def begin(self, replica: Replica, *, fresh: bool = False) -> None:
+        """Send the request to a replica (`fresh`: over a new connection)."""
+        self.go(self.prepare(replica), fresh=fresh)
+
+    def prepare(self, replica: Replica) -> Attempt:
+        """The same in two steps, of which this one takes the lease and does nothing else."""
+        return self._enter(replica, self._context.scheduler.now(), False)
+
+    def go(self, attempt: Attempt, *, fresh: bool = False) -> None:
+        """Send what was prepared, if its request has not ended meanwhile."""
+        if attempt not in self.live:
+            return
+        due = NEVER
+        request = self._request
+        route = request.route
+        if route.inference and route.is_known and not route.light:
+            # A retry may hang as the first attempt may. One copy is enough for a request.
+            hedges_as = "" if attempt.index and self.life.was_hedged else request.hedges_as
+            due = self._context.hedger.dispatched(
+                request.view,
+                attempt,
+                attempt.at,
+                hedges_as,
+                hedges_as != "",
+                request.streamed,
+                attempt.began,
+            )
+        # A stale connection would be found out by what cannot be sent again.
+        request.open(attempt, fresh or not route.is_known)
+        if due != NEVER:
+            self._await_hedge(due, attempt.began)
+
+    def _enter(self, replica: Replica, now: float, hedge: bool, continues: bool = False) -> Attempt:
+        """Another attempt: its lease is taken, its prefix is promised."""
+        request, context = self._request, self._context
+        tokens, held = context.chooser.dispatched(request.view, replica)
+        attempt = self.life.begin(
+            replica,
+            now,
+            tokens,
+            held,
+            request.streamed,
+            hedge=hedge,
+            continues=continues,
+            light=request.route.light,
+        )
+        request.view.attempts = attempt.index + 1
+        queue = context.queue
+        if queue is not None:
+            queue.sent(request, replica, now, is_extra=hedge or continues)
+        if request.streamed:
+            attempt.is_alone = replica.waiting <= 1
+            attempt.overdue_due = now + replica.patience_s(replica.pending_tokens)
+        if request.times.is_own:
+            attempt.connect_due = now + request.times.connect_s  # its class is in more of a hurry
+        self.live.append(attempt)
+        request.attach(attempt)
+        request.look_by(min(attempt.overdue_due, attempt.connect_due))
+        return attempt
+
+    def connected(self, attempt: Attempt) -> None:
+        """The attempt has its connection, and is being sent."""
+        attempt.connect_due = NEVER
+        self.life.sent(attempt)
+        self._request.unreached_since = NOT_SINCE
+
+    # -- hedging ------------------------------------------------------------------------------
+
+    def _await_hedge(self, due: float, now: float) -> None:
+        if due <= now:
+            self._hedge()
+        else:
+            self._set_alarm(due, False)
+
+    def _hedge(self) -> None:
+        """Nothing has come so far. Shall another replica be asked as well?"""
+        if len(self.live) != 1 or not self._can_send_again():
+            return
+        request, context = self._request, self._context
+        first = self.live[0]
+        now = context.scheduler.now()
+        others = context.hedger.backup(
+            request.view, first, first.at, request.hedges_as, self._others(), now
+        )
+        if not others:
+            again = context.hedger.again(first, now)
+            if again != NEVER:
+                self._set_alarm(again, False)
+            return
+        replica = context.chooser.choose(request.view, others)
+        hedge = self._enter(replica, now, True)
+        context.hedger.sent(request.view, hedge, replica, now)
+        request.open(hedge, False)
+
+    def won(self, attempt: Attempt, now: float) -> None:
+        """An attempt has shown content first: the others are cancelled, at their engines too."""
+        self._quiet()
+        request, context = self._request, self._context
+        if len(self.live) > 1:
+            losers = [other for other in self.live if other is not attempt]
+            self.live = [attempt]
+            for other in losers:
+                request.drop(other)
+            self.life.outrun(now)
+            for other in losers:
+                self._forget_prefix(other)
+                context.hedger.outrun(request.view, other, attempt, other.at, request.streamed, now)
+                context.fleet.released(other.at, other.began)
+        ticket, queue = request.ticket, context.queue
+        if ticket is not None and queue is not None:
+            queue.pools.shown(ticket, attempt.at, now)
+
+    def shows(self, attempt: Attempt, ttft_s: float | None, now: float) -> None:
+        """The winner's first content teaches what the replica holds, and how long it took.
+
+        `ttft_s`: None where the content is the whole answer.
+        """
+        request, context, replica = self._request, self._context, attempt.at
+        attempt.overdue_due = NEVER
+        context.fleet.showed_content(
+            replica, now, attempt.began, ttft_s, attempt.tokens, attempt.is_alone
+        )
+        if request.route.is_known:
+            context.chooser.shown(request.view, replica, attempt.held, ttft_s)
+            context.hedger.shown(request.view, attempt, replica, request.streamed, now)
+
+    def shows_refusal(self, attempt: Attempt, now: float) -> None:
+        """The winner answers with an error: nothing was prefilled."""
+        attempt.overdue_due = NEVER
+        view, replica = self._request.view, attempt.at
+        self._context.chooser.withdrawn(view, replica, attempt.held)
+        self._context.hedger.failed(view, attempt, replica, now)
+
+    def is_contested(self, attempt: Attempt) -> bool:
+        """Whether another attempt may still answer better."""
+        return len(self.live) > 1 and attempt in self.live
+
+    def holds_errors(self) -> bool:
+        """Whether an error is not for the client at once: another attempt lives, or failed before
+        and has the first word."""
+        return len(self.live) > 1 or self.life.put_aside is not None
+
+    def put_aside(self, attempt: Attempt, reason: Reason) -> None:
+        """An attempt has an error to tell. The earliest one's is told when all have failed."""
+        context = self._context
+        now = context.scheduler.now()
+        self.live.remove(attempt)
+        self._forget_prefix(attempt)
+        began = attempt.began
+        self._blame(attempt, reason, began)
+        self.life.aside(attempt, reason, now)
+        context.hedger.failed(self._request.view, attempt, attempt.at, now)
+        context.fleet.released(attempt.at, began)
+        if not self.live:
+            self._request.tell_aside()
+
+    # -- failing ------------------------------------------------------------------------------
+
+    def refused(self, attempt: Attempt, retry_after: bytes | None) -> None:
+        """A replica answers that it is busy: it is spared for a while."""
+        self._context.fleet.busy(attempt.at, retry_after, self._context.scheduler.now())
+
+    def replace(self, attempt: Attempt, reason: Reason) -> bool:
+        """A replica answers that it is busy or has failed, and no content is out yet.
+
+        True: another one is tried; False: the answer stands and is passed on.
+        """
+        life, request = self.life, self._request
+        if not self._can_send_again() or life.reached >= life.most:
+            return False
+        if reason is Reason.STREAM_ERROR and (life.lost or not request.route.repeatable):
+            return False
+        if not (self._others() or self._is_full) or not self._take_budget():
+            return False
+        request.discard(attempt)
+        self._end_attempt(attempt, reason, reused=False, received=True)
+        self._retry(reason)
+        return True
+
+    def ask_without_priority(self, attempt: Attempt) -> bool:
+        """A replica seems to know no priority. True: this request goes to it once more, without;
+        False: its answer stands."""
+        replica, request = attempt.at, self._request
+        can_send = request.can_resend() and not replica.removed and not self._context.closing
+        if self.is_contested(attempt) or not can_send:
+            return False
+        self.untold = replica
+        request.release(attempt)
+        self._end_attempt(attempt, Reason.REPLICA_REFUSED, reused=False, received=True)
+        self._context.metrics.retries(Reason.REPLICA_REFUSED)
+        self.begin(replica)
+        return True
+
+    def went_without_priority(self, replica: Replica) -> None:
+        """The replica takes the same request without a priority."""
+        self.untold = None
+        replica.refuses_priority = True
+        self._context.metrics.priority_refused += 1
+        log_event(
+            logging.WARNING,
+            "a replica knows no priority",
+            key=f"no priority {replica.id}",
+            replica=replica.id,
+        )
+
+    def failed(self, attempt: Attempt, reason: Reason, *, reused: bool, received: bool) -> None:
+        """An attempt ended without a whole response."""
+        if attempt not in self.live:
+            return
+        step = self._end_attempt(attempt, reason, reused=reused, received=received)
+        request, context = self._request, self._context
+        if step == Step.NOTHING:
+            return
+        if step == Step.TRUNCATE:
+            if not self._continue(attempt, reason):
+                winner = self.life.winner
+                request.truncate(reason if winner is None else winner.reason)
+            return
+        if step == Step.ASIDE:
+            request.tell_aside()
+            return
+        can_resend = request.can_resend()
+        if step == Step.HERE and can_resend and not attempt.at.removed:
+            context.metrics.connections_stale += 1
+            context.metrics.retries(reason)
+            self.begin(attempt.at, fresh=True)
+            return
+        if step in (Step.HERE, Step.ELSEWHERE, Step.BUDGET) and self._can_send_again():
+            others = self._others()
+            may_go_on = len(others) > 0 or self._is_full
+            if may_go_on and (step != Step.BUDGET or self._take_budget()):
+                if step == Step.BUDGET:
+                    self._retry(reason)
+                    return
+                if others:
+                    self._go_on(others, reason)
+                    return
+                if self._wait_again(attempt.at):
+                    context.metrics.retries(reason)
+                    return
+        if reason in UNSENT and self._wait_again(attempt.at):
+            context.metrics.retries(reason)
+            return
+        is_last = step == Step.ELSEWHERE and self._can_send_again() and not self._others()
+        if is_last and self._wait_for_probe(self.life.blame):
+            return
+        request.answer_failure(self.life.blame)
+
+    def _end_attempt(
+        self, attempt: Attempt, reason: Reason, *, reused: bool, received: bool
+    ) -> int:
+        request, context = self._request, self._context
+        replica = attempt.at
+        self.live.remove(attempt)
+        if not self.live:
+            self._quiet()
+        shows_nothing = self.life.winner is not attempt
+        self._forget_prefix(attempt)
+        began = attempt.began
+        now = context.scheduler.now()
+        self._blame(attempt, reason, began if shows_nothing else request.said_at())
+        step = self.life.failed(
+            attempt,
+            reason,
+            now,
+            reused=reused,
+            received=received,
+            repeatable=request.route.repeatable,
+            known_dead=replica.health.known_dead,
+        )
+        if shows_nothing:
+            context.hedger.failed(request.view, attempt, replica, now)
+        context.fleet.released(replica, began)
+        return step
+
+    def _forget_prefix(self, attempt: Attempt) -> None:
+        """An attempt ends. If it showed nothing, the replica holds nothing of it for sure.
+
+        The end of the one that answered is told with its tokens, when the request is over.
+        """
+        if self.life.winner is not attempt:
+            chooser, view = self._context.chooser, self._request.view
+            chooser.withdrawn(view, attempt.at, attempt.held)
+            chooser.finished(view, attempt.at, None)
+
+    def _can_send_again(self) -> bool:
+        request = self._request
+        return (
+            request.can_resend()
+            and request.pinned is None
+            and self.life.commit != Commit.CONTENT
+            and not self._context.closing
+        )
+
+    def _others(self) -> Sequence[Replica]:
+        # One that was preempted has failed nowhere.
+        attempts = self.life.attempts
+        tried = [a.at for a in attempts if a.reason is not Reason.PREEMPTED]
+        self._is_full = False
+        try:
+            return self._request.candidates(tried)
+        except RouterError as err:
+            self._is_full = err.reason is Reason.FLEET_FULL
+            return []
+
+    def _take_budget(self) -> bool:
+        if not self._budgeted:
+            self._budgeted = self._context.budget.take()
+            if not self._budgeted:
+                self._context.metrics.retry_budget_exhausted += 1
+        return self._budgeted
+
+    def _retry(self, cause: Reason) -> None:
+        """Ask another replica, after a pause: what fails for want of room fails in crowds."""
+        self._cause = cause
+        context = self._context
+        pause_s = context.backoff_s(len(self.life.attempts))
+        if pause_s > 0.0:
+            self._set_alarm(context.scheduler.now() + pause_s, True)
+        else:
+            self._retry_now()
+
+    def _retry_now(self) -> None:
+        self._is_full = False
+        others = self._others() if self._can_send_again() else []
+        if others:
+            self._context.first_probes.forget(self._request)
+            self._go_on(others, self._cause)
+        elif self._is_full and self._wait_again(self.life.attempts[-1].at):
+            self._context.metrics.retries(self._cause)
+        elif not self._wait_for_probe(self._cause):
+            self._request.answer_failure(self._cause)
+
+    def _wait_for_probe(self, cause: Reason) -> bool:
+        """No replica is left to ask. True: one may be after its first probe, which is awaited."""
+        self._cause = cause
+        late = partial(self._request.answer_failure, cause)
+        return self._context.first_probes.hold(self._request, self._retry_now, late)
+
+    def _wait_again(self, replica: Replica) -> bool:
+        """The last attempt failed at `replica`, and no other has room or can be reached. True: the
+        request waits in the queue for one."""
+        request, context = self._request, self._context
+        queue = context.queue
+        if queue is None or context.closing or not request.can_resend():
+            return False
+        if not request.route.inference or request.route.light:
+            return False
+        return queue.wait_again(request, replica)
+
+    def _go_on(self, others: Sequence[Replica], cause: Reason) -> None:
+        self._context.metrics.retries(cause)
+        self.begin(self._context.chooser.choose(self._request.view, others))
+
+    # -- continuing ---------------------------------------------------------------------------
+
+    def _continue(self, attempt: Attempt, reason: Reason) -> bool:
+        """The client's stream broke with this attempt. Another replica may go on, where that is
+        switched on."""
+        request, context = self._request, self._context
+        if not request.is_continued() or context.closing:
+            return False
+        has_begun = attempt is self.life.winner  # else it is a continuation that failed
+        if reason not in _BREAKS:
+            if not has_begun:
+                context.metrics.continuation(Outcome.FAILED)
+            return False
+        others = [replica for replica in self._others() if replica.engine in ENGINES]
+        rest = self._rest(bool(others))
+        if isinstance(rest, Outcome):
+            context.metrics.continuation(rest if has_begun else Outcome.FAILED)
+            return False
+        now = context.scheduler.now()
+        replica = context.chooser.choose(request.view, others)
+        following = self._enter(replica, now, False, True)
+        following.rest = rest
+        request.awaits_rest(now)
+        request.open(following, True)
+        return True
+
+    def _rest(self, has_others: bool) -> list[bytes] | Outcome:
+        """What to ask another replica; or why none is asked."""
+        life = self.life
+        # A request that kills replicas must not tour the fleet: two, never three.
+        if life.continuations >= self._context.rules.continuations or life.lost > 1:
+            return Outcome.BUDGET
+        rest = self._request.rest()
+        if isinstance(rest, Outcome):
+            return rest
+        if not has_others:
+            return Outcome.NO_REPLICA
+        return rest if self._take_budget() else Outcome.BUDGET
+
+    # -- deadlines ----------------------------------------------------------------------------
+
+    def due(self) -> float:
+        """When an attempt has to be looked at next."""
+        due = NEVER
+        for attempt in self.live:
+            due = min(due, min(attempt.overdue_due, attempt.connect_due))
+        return due
+
+    def _blame(self, attempt: Attempt, reason: Reason, shown: float) -> None:
+        """An attempt ended badly; `shown`: when it last showed content, or was dispatched."""
+        request = self._request
+        request.see_work(attempt)
+        self._context.fleet.failed(
+            attempt.at,
+            reason,
+            attempt.began,
+            shown,
+            was_overdue=attempt.is_overdue,
+            request_id=request.request_id,
+        )
+
+    def look(self, now: float) -> None:
+        """See whether an attempt's first token is overdue, or its connection too late for its
+        class."""
+        request = self._request
+        for attempt in [*self.live]:
+            if attempt not in self.live:
+                continue  # the end of another attempt has ended the request
+            if attempt.overdue_due <= now:
+                request.see_work(attempt)
+                attempt.overdue_due = self._context.fleet.overdue(
+                    attempt.at, attempt.began, now, request.request_id
+                )
+                attempt.is_overdue = attempt.overdue_due == NEVER
+            if attempt.connect_due <= now:
+                attempt.connect_due = NEVER
+                request.drop(attempt)
+                self.failed(attempt, Reason.CONNECT_TIMEOUT, reused=False, received=False)
+
+    def timed_out(self, reason: Reason) -> None:
+        """Whatever is under way has taken too long."""
+        live = [*self.live]
+        for attempt in live:
+            self._request.drop(attempt)
+        for attempt in live:
+            self.failed(attempt, reason, reused=False, received=True)
+        if not live:
+            self._quiet()
+            self._request.answer_failure(reason)
+
+    def _set_alarm(self, when: float, retries: bool) -> None:
+        self._retries = retries
+        alarm = self._alarm
+        if alarm is None:
+            alarm = self._alarm = self._context.scheduler.alarm(self._ring)
+        alarm.set(when)
+
+    def _ring(self) -> None:
+        if self._retries:
+            self._retry_now()
+        else:
+            self._hedge()
+
+    def _quiet(self) -> None:
+        """No hedge and no retry any more."""
+        if self._alarm is not None:
+            self._alarm.clear()
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def completed(self, attempt: Attempt, reason: Reason, now: float) -> None:
+        """The winner's response is whole: its connection may serve another."""
+        self.life.completed(attempt, now, reason)
+        self.live.clear()
+        self._request.release(attempt)
+        self._context.fleet.released(attempt.at, attempt.began)
+
+    def cancel(self, reason: Reason) -> None:
+        """The request is over, whatever its attempts were about to do."""
+        self._quiet()
+        live, self.live = self.live, []
+        for attempt in live:
+            self._request.drop(attempt)
+            self._forget_prefix(attempt)
+        context = self._context
+        now = context.scheduler.now()
+        winner = self.life.winner
+        self.life.end(reason, now)
+        for attempt in live:
+            if attempt is not winner:
+                context.hedger.failed(self._request.view, attempt, attempt.at, now)
+            context.fleet.released(attempt.at, attempt.began)
+
+    def recall(self, now: float) -> None:
+        """The request gives way to a more urgent one: what is under way ends, and has shown
+        nothing. It may begin again."""
+        self._quiet()
+        live, self.live = self.live, []
+        for attempt in live:
+            self._request.drop(attempt)
+        self.life.recalled(now)
+        context = self._context
+        for attempt in live:
+            self._forget_prefix(attempt)
+            context.hedger.failed(self._request.view, attempt, attempt.at, now)
+            context.fleet.released(attempt.at, attempt.began)
+
+    def close(self) -> None:
+        """Give back what is not an attempt's."""
+        self._quiet()
+        self._alarm = None
+        if self._budgeted:
+            self._budgeted = False
+            self._context.budget.give()
+        # These refer to each other; no garbage collector shall be needed.
+        for attempt in self.life.attempts:
+            attempt.io = None
+        del self._request

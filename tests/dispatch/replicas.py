@@ -1,0 +1,12 @@
+"""Replicas that nothing is sent to."""
+
+from __future__ import annotations
+
+from router.config.model import Health
+from router.config.model import Replica as Config
+from router.fleet.replica import Replica
+
+
+def bare(name: str) -> Replica:
+    """A replica without connections."""
+    return Replica(Config(url=f"http://{name}:1", id=name), Health(), None)

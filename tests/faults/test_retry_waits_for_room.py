@@ -1,0 +1,70 @@
+"""A replica fails, and all others are at their limits: the request waits for room, as a new one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from router.core.errors import Reason
+from tests.harness.behaviours import until_closed
+from tests.harness.messages import chat, completion, json_response
+from tests.harness.replica import Behaviour, ReplicaConnection, eventually
+from tests.harness.running import assert_error, running, scenario
+
+
+async def resets(connection: ReplicaConnection) -> None:
+    await connection.recv_request()
+    connection.rst()
+
+
+async def is_busy(connection: ReplicaConnection) -> None:
+    await connection.recv_request()
+    await connection.send(json_response({"error": {"message": "busy"}}, 503))
+    await until_closed(connection)
+
+
+def holds(go: asyncio.Event) -> Behaviour:
+    """Answers everything, the first request only when it is told to."""
+    answered = 0
+
+    async def behave(connection: ReplicaConnection) -> None:
+        nonlocal answered
+        while await connection.recv_request():
+            answered += 1
+            if answered == 1:
+                await go.wait()
+            await connection.send(completion())
+
+    return behave
+
+
+@pytest.mark.parametrize("fails", [resets, is_busy])
+@scenario
+async def test_it_is_answered_when_there_is_room(fails: Behaviour) -> None:
+    go = asyncio.Event()
+    limits = {"max_inflight": 1}
+    rules = {"policy": "round_robin", "retry": {"backoff_s": 0.0}}
+    async with running(holds(go), fails, replica=limits, **rules) as router:
+        first, second = await router.client(), await router.client()
+        await first.send(chat())
+        await eventually(lambda: len(router.replicas[0].requests) == 1, "the first is under way")
+        await second.send(chat())
+        await eventually(lambda: len(router.replicas[1].requests) == 1, "the second has failed")
+        queue = router.app.parts.dispatcher.queue
+        assert queue is not None
+        await eventually(lambda: queue.pools.waiting == 1, "it waits for room")
+        go.set()
+        for client in (first, second):
+            got = await client.recv_response("POST")
+            assert got.status == 200, (got.body, router.lines())
+        last = (await router.log(2))[-1]
+        assert (last["attempts"], last["reason"]) == (2, "ok")
+
+
+@scenario
+async def test_a_fleet_that_is_gone_is_not_waited_for() -> None:
+    async with running(resets) as router:
+        client = await router.client()
+        await client.send(chat())
+        assert_error(await client.recv_response("POST"), Reason.REPLICA_RESET)
