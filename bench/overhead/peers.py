@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from bench.overhead import install, shapes
-from bench.overhead.processes import Orderly, Placement, free_port, start, stop
+from bench.overhead.processes import Placement, free_port, start, stop
 from router.core.build import is_compiled
 
 
@@ -51,7 +51,6 @@ class Peer:
         self.site = site
         self.port = 0
         self.process: subprocess.Popen[bytes] | None = None
-        self._helpers: list[Orderly] = []
 
     @property
     def pid(self) -> int:
@@ -82,8 +81,6 @@ class Peer:
     def stop(self) -> None:
         if self.process is not None:
             stop(self.process)
-        for helper in self._helpers:
-            helper.close()
 
     def _wait_ready(self) -> None:
         """Until both a JSON answer came through; what it last said goes into the error."""
@@ -135,12 +132,34 @@ class Peer:
         return [f"http://127.0.0.1:{port}" for port in self.site.upstreams]
 
 
-def on_path(program: str) -> str:
-    """A system program, also where only root's PATH looks."""
-    found = shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
-    if found is None:
-        raise PeerError(f"`{program}` is not installed (Debian: apt install {program})")
-    return found
+class SystemPeer(Peer):
+    """A program of the system, or of a Debian package that `--install-peers` has unpacked."""
+
+    name_of_program: ClassVar[str]
+
+    def program(self) -> str:
+        places = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"  # as root's PATH
+        found = shutil.which(self.name_of_program, path=places)
+        if found is not None:
+            return found
+        unpacked = install.unpacked(self.name_of_program)
+        if unpacked is None:
+            raise PeerError(
+                f"`{self.name_of_program}` is not installed (Debian: apt install "
+                f"{self.name_of_program}, or `hedgerow bench overhead --install-peers`)"
+            )
+        return str(unpacked / "usr/sbin" / self.name_of_program)
+
+    def env(self) -> dict[str, str]:
+        return install.libraries(self.name_of_program)
+
+    def said(self, option: str) -> str:
+        """What the program prints, to either stream, when it is run with `option` alone."""
+        environment = {**os.environ, **self.env()}
+        done = subprocess.run(
+            [self.program(), option], capture_output=True, text=True, env=environment
+        )
+        return done.stdout + done.stderr
 
 
 class Direct(Peer):
@@ -191,9 +210,12 @@ class HedgerowTls(Hedgerow):
         return {**super().config(), "tls": {"cert": str(cert), "key": str(key)}}
 
 
-class Haproxy(Peer):
+class Haproxy(SystemPeer):
     name = "haproxy"
-    settings = "option http-no-delay, option httplog to a syslog socket, nbthread 1, leastconn"
+    name_of_program = "haproxy"
+    # A file, as the other routers write: a Unix socket of syslog holds ten lines (Linux's
+    # net.unix.max_dgram_qlen), and HAProxy drops what does not fit, which makes its log cheap.
+    settings = "option http-no-delay, option httplog to a file (stdout), nbthread 1, leastconn"
     logs = True
 
     def more_global(self) -> str:
@@ -205,19 +227,13 @@ class Haproxy(Peer):
         return ""
 
     def version(self) -> str:
-        text = subprocess.run([on_path("haproxy"), "-v"], capture_output=True, text=True).stdout
-        return text.split()[2]
+        return self.said("-v").split()[2]
 
     def command(self) -> list[str]:
-        socket = self.site.folder / "log.sock"
-        if self.logs:
-            sink = Orderly("bench.overhead.sink", str(socket), cpus=self.site.placement.others)
-            self._helpers.append(sink)
-            sink.read()
         servers = "\n".join(
             f"  server r{i} 127.0.0.1:{port}" for i, port in enumerate(self.site.upstreams)
         )
-        log_target = f"  log {socket} local0\n" if self.logs else ""
+        log_target = "  log stdout format raw local0\n" if self.logs else ""
         log_use = "  log global\n  option httplog\n" if self.logs else ""
         config = self.site.folder / "haproxy.cfg"
         config.write_text(
@@ -227,7 +243,7 @@ class Haproxy(Peer):
             f"frontend f\n  bind 127.0.0.1:{self.port}\n  default_backend b\n"
             f"backend b\n  balance leastconn\n{self.more_backend()}{servers}\n"
         )
-        return [on_path("haproxy"), "-db", "-f", str(config)]
+        return [self.program(), "-db", "-f", str(config)]
 
 
 class HaproxyQuiet(Haproxy):
@@ -238,16 +254,16 @@ class HaproxyQuiet(Haproxy):
     logs = False
 
 
-class Nginx(Peer):
+class Nginx(SystemPeer):
     name = "nginx"
+    name_of_program = "nginx"
     settings = (
         "proxy_buffering off, access_log to a file, worker_processes 1, least_conn, keepalive 256, "
         "client_body_buffer_size 256k"
     )
 
     def version(self) -> str:
-        text = subprocess.run([on_path("nginx"), "-v"], capture_output=True, text=True).stderr
-        return text.strip().rpartition("/")[2]
+        return self.said("-v").strip().rpartition("/")[2]
 
     def command(self) -> list[str]:
         folder = self.site.folder
@@ -271,4 +287,4 @@ class Nginx(Peer):
             '    proxy_set_header Connection ""; proxy_buffering off;\n'
             "    proxy_read_timeout 600s; } }\n}\n"
         )
-        return [on_path("nginx"), "-c", str(config), "-e", str(folder / "error.log")]
+        return [self.program(), "-c", str(config), "-e", str(folder / "error.log")]

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from bench.overhead.goals import Verdict
-from bench.overhead.measure import Row
+from bench.overhead.goals import NOISY, Verdict
+from bench.overhead.parts import PARTS
+from bench.overhead.row import Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +31,9 @@ LINES = (
     Line("requests/s, c=32", "rps_c32", 0, "json_c32"),
     Line("  of one CPU in use then", "json_c32_busy", 2, "json_c32"),
     Line("  and waited for", "json_c32_waited", 2, "json_c32"),
-    Line("latency added at c=1, µs (means)", "added_us", 0, "latency"),
+    Line("latency added at c=1, µs (p50)", "added_us", 0, "latency"),
     Line("  its p50, µs", "latency_p50_us", 0, "latency"),
-    Line("  direct's p50 beside it, µs", "direct_p50_us", 0, "latency"),
+    Line("  p50 straight beside it, µs", "direct_p50_us", 0, "latency"),
     Line("  its p99, µs", "latency_p99_us", 0, "latency"),
     Line("CPU µs per 16 KB request", "json_16k_us", 1, "json_16k"),
     Line("CPU µs per 128 KB request", "json_128k_us", 1, "json_128k"),
@@ -51,11 +52,12 @@ LINES = (
 )
 
 METHOD = (
-    "One router after the other, same load and upstreams; CPU of the router's whole process tree "
-    "from /proc, median of the windows; every answer checked whole. Added latency is the "
-    "difference of means (percentiles do not subtract). `of one CPU in use` below 0.9 means the "
-    "load, not the router, set requests/s; `waited for` is what other processes (or the "
-    "router's own threads) took of its CPU; much of it makes all its figures worse than they are."
+    "Rounds over all routers on the same CPUs, in each one turn per router, the order rotating; "
+    "CPU is user and system time of the router's whole process tree from /proc, after a warm-up; "
+    "figures are medians of the rounds, ratios are taken within a round, and in brackets is the "
+    "spread of the rounds. Added latency is the median less the median straight at an upstream in "
+    "the same turn. `of one CPU in use` below 0.9 means the load, not the router, set requests/s; "
+    "`waited for` is what other processes (or the router's own threads) took of its CPU."
 )
 
 
@@ -66,14 +68,16 @@ class Report:
     machine: dict[str, Any]
     rows: list[Row]
     verdicts: list[Verdict]
-    internal: dict[str, Any] = field(default_factory=dict)
+    generators: str = ""  # which load generator made which shape
+    parts: dict[str, float] = field(default_factory=dict)  # µs, by the part's name
 
     def as_json(self) -> dict[str, Any]:
         return {
             "machine": self.machine,
             "method": METHOD,
+            "generators": self.generators,
             "peers": [row.as_json() for row in self.rows],
-            "internal": self.internal,
+            "parts_us": self.parts,
             "goals": [{**asdict(v), "met": v.met, "verdict": v.words()} for v in self.verdicts],
         }
 
@@ -112,6 +116,11 @@ def _aligned(table: list[list[str]], left: int) -> list[str]:
 
 def _remarks(report: Report) -> list[str]:
     lines = []
+    busy = max((row.figures.get("others_cpu", 0.0) for row in report.rows), default=0.0)
+    if busy > NOISY:
+        lines.append(
+            f"! {busy:.1f} CPUs were busy with other work before the first round: this run is noisy"
+        )
     for row in report.rows:
         if row.absent:
             lines.append(f"{row.name}: absent: {row.absent}")
@@ -119,14 +128,14 @@ def _remarks(report: Report) -> list[str]:
         lines.append(f"{row.name}: {row.settings}")
         for figure, problems in row.problems.items():
             lines.append(f"! {row.name}, {figure}: {'; '.join(problems)}")
-        if row.figures.get("others_cpu", 0.0) > 0.2:
-            lines.append(
-                f"! {row.name}: {row.figures['others_cpu']:.1f} CPUs were busy with other work "
-                "just before; figures are higher than on a quiet machine"
-            )
-    if report.internal:
-        lines.append(f"internal overhead: {report.internal['note']}")
+    lines += [f"{part.title}: {part.note}" for part in PARTS if part.name in report.parts]
     return lines
+
+
+def _part_cells(parts: dict[str, float]) -> list[list[str]]:
+    """The costs of parts; those with a goal are among the goals, too."""
+    found = [[part.title, f"{parts[part.name]:.2f}"] for part in PARTS if part.name in parts]
+    return [["part of the router, in memory", "CPU µs"], *found]
 
 
 def _machine(report: Report) -> str:
@@ -135,8 +144,10 @@ def _machine(report: Report) -> str:
 
 def text(report: Report) -> str:
     measured = [row for row in report.rows if not row.absent]
-    lines = [_machine(report), METHOD, ""]
+    lines = [_machine(report), METHOD, report.generators, ""]
     lines += _aligned(_cells(measured), left=1)
+    if report.parts:
+        lines += ["", *_aligned(_part_cells(report.parts), left=1)]
     if report.verdicts:
         # The verdict's words are the last column and flush left.
         lines += ["", *_aligned(_goal_cells(report.verdicts), left=4)]
@@ -150,7 +161,13 @@ def _markdown_table(table: list[list[str]], left: int) -> list[str]:
 
 def markdown(report: Report) -> str:
     measured = [row for row in report.rows if not row.absent]
-    lines = [f"{_machine(report)}. {METHOD}", "", *_markdown_table(_cells(measured), left=1)]
+    lines = [
+        f"{_machine(report)}. {METHOD} {report.generators}",
+        "",
+        *_markdown_table(_cells(measured), left=1),
+    ]
+    if report.parts:
+        lines += ["", *_markdown_table(_part_cells(report.parts), left=1)]
     if report.verdicts:
         lines += ["", *_markdown_table(_goal_cells(report.verdicts), left=4)]
     return "\n".join([*lines, "", *(f"- {line}" for line in _remarks(report)), ""])

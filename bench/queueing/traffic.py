@@ -6,6 +6,7 @@ The replicas are what the fleet table's objects are to the queue: plain attribut
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from random import Random
 
 import msgspec
@@ -14,6 +15,7 @@ from policies.queueing.ticket import Ticket
 from router.admission.pool import Pool
 from router.admission.queue import Queue
 from router.config.model import Queue as Config
+from router.core.errors import RouterError
 from router.core.lease import Lease
 from router.core.replica_load import ReplicaLoad
 
@@ -36,6 +38,12 @@ class Fleet(Pool):
 
     def eligible(self, lane: str) -> Sequence[ReplicaLoad]:
         return self.replicas
+
+    def refusal(self, lane: str) -> RouterError | None:
+        return None
+
+    def absent_since(self, lane: str) -> float:
+        return inf
 
     def serves(self, place: ReplicaLoad, lane: str) -> bool:
         return True

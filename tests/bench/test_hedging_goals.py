@@ -16,7 +16,7 @@ def test_a_cut_is_met_at_its_limit_and_not_above() -> None:
     met = goals.cut("p99", 10.0, 4.0, 0.6)
     assert met.met and (met.reached, met.here) == ("-60.0 %", "-60.0 %")
     short = goals.cut("p99", 10.0, 4.1, 0.6)
-    assert not short.met and short.words().startswith("short by 1.02x")
+    assert not short.met and short.words().startswith("missed by 2")
 
 
 def test_no_worse_is_met_at_its_limit_and_not_above() -> None:

@@ -1,32 +1,88 @@
-"""The internal overhead is taken from the real classes, request by request."""
+"""Costs of parts are taken from the real classes, operation by operation."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+import pytest
 import uvloop
 
-from bench.overhead import internal, shapes
+from bench.overhead import internal, shapes, works
+from bench.overhead.marks import Marks
+from bench.overhead.memory import Router
+from bench.overhead.parts import PARTS
 
 
-def test_each_request_goes_all_the_way_and_takes_some_time(tmp_path: Path) -> None:
-    async def run() -> tuple[list[float], int, float]:
-        bench = internal.Bench(tmp_path)
-        try:
-            prompt = shapes.Prompt("127.0.0.1:8080")
-            spent = [await bench.one(prompt.next()) for _ in range(50)]
-            return spent, bench.answered, bench.decode(b'{"model":"bench","messages":[]}')
-        finally:
-            bench.close()
+class Pairs(Marks):
+    """Counts its own use: every work marks each of its operations."""
 
-    spent, answered, decode = uvloop.run(run())
-    assert answered == 50
-    assert min(spent) > 0 and decode > 0
+    def __init__(self) -> None:
+        self.open = 0
+        self.pairs = 0
+
+    def begin(self) -> None:
+        assert not self.open
+        self.open = 1
+
+    def end(self) -> None:
+        assert self.open
+        self.open = 0
+        self.pairs += 1
+
+    def take(self) -> float:
+        pairs, self.pairs = self.pairs, 0
+        return float(pairs)
+
+
+@pytest.mark.parametrize("name", works.WORKS)
+def test_each_operation_of_a_work_is_marked(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(works, "DEEP", 200)
+    differences = ("queue_10", "queue_deeper", "hedging_never", "hedging_armed")
+
+    async def run() -> float:
+        work = await works.WORKS[name](tmp_path)
+        return await work(Pairs(), 30)
+
+    assert uvloop.run(run()) == (0.0 if name in differences else 1.0)
+
+
+def test_ten_requests_wait_in_the_shallow_queue(tmp_path: Path) -> None:
+    async def run() -> None:
+        prompt = shapes.Prompt("127.0.0.1:8080")
+        router = Router(tmp_path, 16, max_inflight=3)
+        for client in range(16):
+            router.send(prompt.next(), client)
+            for _ in range(3):
+                await asyncio.sleep(0)
+        for _ in range(40):
+            assert router.at_replicas == 6
+            client = await router.answer()
+            assert router.is_idle(client)
+            router.send(prompt.next(), client)
+            await asyncio.sleep(0)
+        router.close()
+
+    uvloop.run(run())
+
+
+def test_every_part_is_measured() -> None:
+    found, note = internal.measure(blocks=1)
+    assert note == ""
+    assert found.keys() == {part.name for part in PARTS}
+    assert found["internal"] > 0 and found["json_request"] > 0
+
+
+def test_a_request_goes_all_the_way(tmp_path: Path) -> None:
+    async def run() -> None:
+        router = Router(tmp_path)
+        prompt = shapes.Prompt("127.0.0.1:8080")
+        for _ in range(50):
+            await router.one(prompt.next())
+        router.close()
+
+    uvloop.run(run())
     assert (tmp_path / "access.log").read_text().count("\n") == 50
     assert '"status":200' in (tmp_path / "access.log").read_text().splitlines()[-1]
-
-
-def test_the_figure_leaves_the_decoding_out() -> None:
-    inside = internal.measure(blocks=1)
-    assert inside.us is not None and inside.us > 0, inside.note
-    assert inside.decode_us is not None and inside.decode_us > 0

@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.overhead import cli, install, measure, peers, processes, roster
+from bench.overhead import cli, install, peers, plan, processes, roster, wrk
 
-BRIEF = measure.Plan(
-    repeats=1,
-    seconds=0.05,
+BRIEF = plan.Plan(
+    rounds=1,
     paced_seconds=0.1,
     paced_lead=0.02,
-    lead=0.0,
     paced_streams=8,
     idle_streams=4,
     idle_tls_streams=4,
@@ -22,17 +20,29 @@ BRIEF = measure.Plan(
     large_bytes=2_000_000,
     bulk_bytes=2_000_000,
 )
+BY_WRK = {"rps_c4", "rps_c32", "rps_16k", "rps_128k", "flat_tps", "latency_p50_us"}
 
 
+@pytest.mark.skipif(wrk.find() is None, reason=wrk.MISSING)
 def test_the_series_measures_the_upstream_without_a_complaint() -> None:
     rows = cli.run(["direct"], BRIEF, processes.Placement())
     assert [row.absent for row in rows] == [""]
     row = rows[0]
-    row.problems.pop("token_paced", None)  # keeping the pace is the machine's matter
+    row.problems.pop("token_paced", None)  # the machine decides whether the pace is kept
     assert row.problems == {}
-    assert row.figures["rps_c4"] > 0 and row.figures["flat_tps"] > 0
-    assert row.figures["latency_p50_us"] > 0
+    assert all(row.figures[figure] > 0 for figure in BY_WRK)
     assert "json_c4_us" not in row.figures  # no router, no CPU of one
+
+
+def test_without_wrk_the_run_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(wrk, "find", lambda: None)
+    [row] = cli.run(["direct"], BRIEF, processes.Placement())
+    assert "apt install wrk" in capsys.readouterr().err
+    assert "apt install wrk" in wrk.used(None)
+    assert not BY_WRK & row.figures.keys()
+    assert row.figures["pace_kept"] > 0
 
 
 def site(folder: Path) -> peers.Site:
@@ -53,8 +63,29 @@ def test_a_system_program_that_is_missing_says_so(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peers.shutil, "which", lambda *_, **__: None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with pytest.raises(peers.PeerError, match="is not installed"):
         roster.PEERS[name](site(tmp_path)).version()
+
+
+def test_an_unpacked_debian_package_is_used_with_its_libraries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers.shutil, "which", lambda *_, **__: None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = install.cache() / "debian-haproxy"
+    library = folder / "usr/lib/x86_64-linux-gnu/liblua5.3.so.0"
+    program = folder / "usr/sbin/haproxy"
+    for file in (library, program):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    library.touch()
+    assert install.unpacked("haproxy") is None  # half unpacked
+    program.write_text('#!/bin/sh\necho "HAProxy version 2.6.12 $LD_LIBRARY_PATH"\n')
+    program.chmod(0o755)
+    peer = peers.Haproxy(site(tmp_path))
+    assert peer.program() == str(program)
+    assert peer.version() == "2.6.12"
+    assert str(library.parent) in peer.said("-v")
 
 
 def test_half_an_environment_is_not_an_installed_peer(

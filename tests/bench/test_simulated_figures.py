@@ -190,7 +190,7 @@ def test_a_finding_is_written_as_text_markdown_and_json() -> None:
         figures={"more": 1},
     )
     plain, marked, document = written.text([found]), written.markdown([found]), found.as_json()
-    for words in ("A title", "How it came about.", "number", "a remark", "short by 2.00x"):
+    for words in ("A title", "How it came about.", "number", "a remark", "missed by 100 %"):
         assert words in plain and words in marked
     assert "| **1** |" in marked and " 1*" in plain
     assert json.loads(json.dumps(document)) == document

@@ -1,0 +1,104 @@
+"""Marks around the work that is measured: a clock, or callgrind's counter of instructions.
+
+Imports nothing of the router: modules take the clock when they are imported, and `instructions`
+replaces it first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from abc import ABC, abstractmethod
+from pathlib import Path
+from time import thread_time
+from typing import Final
+
+_PAIRS: Final = 1000  # empty pairs, from which the cost of a pair is taken
+
+# Callgrind's requests are macros of C; the loaded library makes them functions.
+SHIM: Final = """
+#include <valgrind/callgrind.h>
+void toggle(void) { CALLGRIND_TOGGLE_COLLECT; }
+void on(void) { CALLGRIND_START_INSTRUMENTATION; }
+void off(void) { CALLGRIND_STOP_INSTRUMENTATION; }
+void dump(void) { CALLGRIND_DUMP_STATS; }
+"""
+
+
+class Marks(ABC):
+    """Counts what happens between `begin` and `end`, less what the two calls cost themselves."""
+
+    own = 0.0  # the cost of an empty pair
+
+    @abstractmethod
+    def begin(self) -> None: ...
+
+    @abstractmethod
+    def end(self) -> None: ...
+
+    @abstractmethod
+    def take(self) -> float:
+        """The count since the last `take`."""
+
+    def calibrate(self) -> None:
+        self.own = 0.0
+        for _ in range(_PAIRS):
+            self.begin()
+            self.end()
+        self.own = self.take() / _PAIRS
+
+
+class Clock(Marks):
+    """CPU time of this thread in µs: what other processes take of the machine does not count."""
+
+    def __init__(self) -> None:
+        self._began = self._spent = 0.0
+        self._pairs = 0
+        self.calibrate()
+
+    def begin(self) -> None:
+        self._began = thread_time()
+
+    def end(self) -> None:
+        self._spent += thread_time() - self._began
+        self._pairs += 1
+
+    def take(self) -> float:
+        cost = self._spent * 1e6 - self._pairs * self.own
+        self._spent, self._pairs = 0.0, 0
+        return cost
+
+
+class Counter(Marks):
+    """Instructions of this thread, in a process under callgrind that was started with
+    `--collect-atstart=no` and writes to `folder`/out."""
+
+    def __init__(self, folder: Path) -> None:
+        self._shim = ctypes.CDLL(str(folder / "marks.so"))
+        self._toggle = self._shim.toggle
+        self._folder = folder
+        self._pairs = 0
+        self._dumps = 0
+        self.switch(True)
+        self.calibrate()
+        self.switch(False)
+
+    def switch(self, on: bool) -> None:
+        """While off, the process runs ten times as fast and nothing is counted."""
+        (self._shim.on if on else self._shim.off)()
+
+    def begin(self) -> None:
+        self._pairs += 1
+        self._toggle()
+
+    def end(self) -> None:
+        self._toggle()
+
+    def take(self) -> float:
+        self._shim.dump()
+        self._dumps += 1
+        file = self._folder / f"out.{self._dumps}"
+        [totals] = [line for line in file.read_text().splitlines() if line.startswith("totals:")]
+        file.unlink()
+        cost = float(totals.split()[1]) - self._pairs * self.own
+        self._pairs = 0
+        return cost

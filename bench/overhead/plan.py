@@ -1,0 +1,48 @@
+"""How long and how much a run measures, and in which order.
+
+Must never: measure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+Item = TypeVar("Item")
+PACE = 50.0  # tokens/s of a paced stream
+MB = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Rounds, and what one turn of a router in a round is."""
+
+    rounds: int = 5
+    seconds: int = 1  # of wrk; it takes whole seconds only
+    paced_seconds: float = 1.0
+    paced_streams: int = 256
+    paced_lead: float = 0.5  # load before the paced window
+    flat_streams: int = 16
+    flat_tokens: int = 400  # of a flat-out stream
+    cadence_seconds: float = 1.0
+    idle_streams: int = 2000
+    idle_tls_streams: int = 500
+    large_bytes: int = 4 * MB
+    bulk_bytes: int = 16 * MB  # over the 8 MB above which a body is routed without decoding
+
+    @classmethod
+    def quick(cls) -> Plan:
+        return cls(
+            rounds=2,
+            paced_seconds=0.5,
+            cadence_seconds=0.5,
+            idle_streams=500,
+            idle_tls_streams=200,
+        )
+
+
+def turns(items: Sequence[Item], round_: int) -> list[Item]:
+    """The order of one round: each starts with the next router, so none is always first."""
+    shift = round_ % len(items) if items else 0
+    return [*items[shift:], *items[:shift]]

@@ -1,0 +1,50 @@
+"""What one router's turns came to: a value per figure and round, its median and its spread.
+
+Must never: measure or judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Any
+
+
+@dataclass(slots=True)
+class Row:
+    """One router of a run. A figure that is missing was not measured."""
+
+    name: str
+    version: str = "-"
+    settings: str = ""
+    absent: str = ""  # why it was not measured
+    samples: dict[str, dict[int, float]] = field(default_factory=dict)  # figure -> round -> value
+    problems: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, figure: str, value: float, round_: int = 0) -> None:
+        self.samples.setdefault(figure, {})[round_] = value
+
+    def problem(self, figure: str, text: str) -> None:
+        texts = self.problems.setdefault(figure, [])
+        if text not in texts:
+            texts.append(text)
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """The median of each figure's rounds."""
+        return {figure: median(rounds.values()) for figure, rounds in self.samples.items()}
+
+    def spread(self, figure: str) -> tuple[float, float]:
+        """The least and the most of a figure's rounds."""
+        values = self.samples[figure].values()
+        return min(values), max(values)
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "figures": self.figures}
+
+
+def ratios(own: Mapping[int, float], other: Mapping[int, float]) -> list[float]:
+    """One router's figure over another's, round by round: the turns of one round are seconds
+    apart, so that both routers saw the same machine."""
+    return [value / other[n] for n, value in sorted(own.items()) if other.get(n, 0.0) > 0.0]

@@ -1,0 +1,195 @@
+"""The work of each part in `parts`, between marks: a clock or an instruction counter.
+
+A work is prepared once and then gives the cost of one operation over a block of operations, in the
+unit of its marks. Costs that are differences (of two routers, or two depths) are taken within one
+block. Must never: know whether time or instructions are counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+
+from bench.overhead import shapes
+from bench.overhead.marks import Marks
+from bench.overhead.memory import Router
+from bench.queueing.traffic import Traffic as QueueTraffic
+from bench.routing.traffic import MIX
+from bench.routing.traffic import Fleet as RoutingFleet
+from bench.routing.traffic import Traffic as RoutingTraffic
+from policies.queueing.ticket import Ticket
+from router.config.model import Hedging
+from router.core.lease import Lease
+
+DEPTH = 10  # requests that wait in a shallow queue
+DEEP = 100_000
+AT_REPLICA = 3  # requests that a replica takes, as by the default `gates.waiting`
+
+
+Work = Callable[[Marks, int], Awaitable[float]]
+
+
+async def json_request(folder: Path) -> Work:
+    return _plain(Router(folder), b"")
+
+
+def _plain(router: Router, header: bytes) -> Work:
+    """Whole requests, one after the other, nobody waiting."""
+    prompt = shapes.Prompt("127.0.0.1:8080")
+
+    async def block(marks: Marks, count: int) -> float:
+        for _ in range(count):
+            request = prompt.next()
+            if header:
+                request = request.replace(b"\r\n", b"\r\n" + header + b"\r\n", 1)
+            marks.begin()
+            await router.one(request)
+            marks.end()
+        cost = marks.take() / count
+        await asyncio.sleep(0)  # the access log's timer, the sweeper
+        return cost
+
+    return block
+
+
+def _difference(one: Work, other: Work) -> Work:
+    async def block(marks: Marks, count: int) -> float:
+        return await one(marks, count) - await other(marks, count)
+
+    return block
+
+
+async def hedging_never(folder: Path) -> Work:
+    plain = Router(folder, hedging=Hedging(policy="off"))
+    return _difference(_plain(Router(folder), b""), _plain(plain, b""))
+
+
+async def hedging_armed(folder: Path) -> Work:
+    header = b"x-priority: high"
+    fixed = Router(folder, hedging=Hedging(policy="fixed", options={"delay_s": 10.0}))
+    plain = Router(folder, hedging=Hedging(policy="off"))
+    return _difference(_plain(fixed, header), _plain(plain, header))
+
+
+async def decision_64(folder: Path) -> Work:
+    return _decision(64)
+
+
+async def decision_1024(folder: Path) -> Work:
+    return _decision(1024)
+
+
+def _decision(replicas: int) -> Work:
+    fleet = RoutingFleet(replicas, Random(1))
+    traffic = RoutingTraffic(fleet, "kv_aware", MIX)
+    chooser = traffic.chooser
+    for _ in range(8 * replicas):  # until as many requests are under way as should be
+        view = traffic.next()
+        replica = chooser.choose(view, fleet.replicas)
+        traffic.placed(view, replica, chooser.dispatched(view, replica))
+
+    async def block(marks: Marks, count: int) -> float:
+        for _ in range(count):
+            view = traffic.next()
+            marks.begin()
+            replica = chooser.choose(view, fleet.replicas)
+            placement = chooser.dispatched(view, replica)
+            marks.end()
+            traffic.placed(view, replica, placement)
+        if traffic.metrics.policy_errors:
+            raise RuntimeError(f"the policy failed {traffic.metrics.policy_errors} times")
+        return marks.take() / count
+
+    return block
+
+
+async def queue_10(folder: Path) -> Work:
+    """Two routers under the same load: one whose replicas take so few that ten requests wait, and
+    one whose replicas take all."""
+    clients = 2 * AT_REPLICA + DEPTH
+    waiting = await _loaded(Router(folder, clients, max_inflight=AT_REPLICA), clients)
+    passing = await _loaded(Router(folder, clients), clients)
+    if (waiting.at_replicas, passing.at_replicas) != (clients - DEPTH, clients):
+        raise RuntimeError(f"{clients - waiting.at_replicas} requests wait instead of {DEPTH}")
+    return _difference(_turning(waiting), _turning(passing))
+
+
+async def _loaded(router: Router, clients: int) -> Router:
+    prompt = shapes.Prompt("127.0.0.1:8080")
+    for client in range(clients):
+        router.send(prompt.next(), client)
+        for _ in range(3):  # a connection is opened, and the queue looks at the replica
+            await asyncio.sleep(0)
+    return router
+
+
+def _turning(router: Router) -> Work:
+    """Each answer lets its client send the next request. The event loop turns after both."""
+    prompt = shapes.Prompt("127.0.0.1:8080")
+
+    async def block(marks: Marks, count: int) -> float:
+        for _ in range(count):
+            request = prompt.next()
+            marks.begin()
+            router.send(request, await router.answer())
+            await asyncio.sleep(0)
+            marks.end()
+        return marks.take() / count
+
+    return block
+
+
+async def queue_deeper(folder: Path) -> Work:
+    """The queue alone at depth 100,000, less the same at depth 10."""
+    return _difference(_queue(DEEP), _queue(DEPTH))
+
+
+def _queue(depth: int) -> Work:
+    """The queue alone: a ticket comes, another one ends and frees its place, one is granted."""
+    traffic = QueueTraffic("fair", 8)
+    traffic.fill(depth)
+    queue = traffic.queue
+    rng = Random(2)
+    running: list[tuple[Ticket, Lease]] = list(traffic.leases.items())
+
+    async def block(marks: Marks, count: int) -> float:
+        for _ in range(count):
+            traffic.now += 0.001
+            now = traffic.now
+            ticket = traffic.ticket()
+            ticket.arrival = now
+            spot = rng.randrange(len(running))
+            over, lease = running[spot]
+            running[spot] = running[-1]
+            running.pop()
+            marks.begin()
+            places = queue.offer(ticket, now)
+            if places:  # a place stayed free: what it offered was not worth its tokens
+                queue.sent(ticket, places[0], now)
+                running.append((ticket, Lease(places[0], ticket.tokens)))  # type: ignore[arg-type]
+            lease.release()
+            granted = queue.freed(over.place, now)
+            queue.settle(over, over.tokens, over.output, now)
+            marks.end()
+            running.extend([(each, Lease(each.place, each.tokens)) for each in granted])
+        return marks.take() / count
+
+    return block
+
+
+WORKS: dict[str, Callable[[Path], Awaitable[Work]]] = {
+    work.__name__: work
+    for work in (
+        *(json_request, decision_64, decision_1024, queue_10, queue_deeper),
+        *(hedging_never, hedging_armed),
+    )
+}
+
+
+def with_sums(costs: dict[str, float]) -> dict[str, float]:
+    """The costs by part: `queue_100k` is a sum of two works."""
+    found = dict(costs)
+    found["queue_100k"] = found["queue_10"] + found.pop("queue_deeper")
+    return found

@@ -1,0 +1,60 @@
+"""The router executes no more instructions for each part than it did, and than its goals allow."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from bench.overhead import instructions
+from bench.overhead.parts import PARTS, Part
+from router.core.build import is_compiled
+
+PART = Part("a", "a part", 10, "")
+GOAL = 10 * instructions.INSTRUCTIONS_PER_US
+
+
+@pytest.mark.parametrize(
+    ("count", "counted", "same_build", "fails"),
+    [
+        (GOAL, None, True, False),
+        (GOAL + 1, None, True, True),
+        (GOAL + 1, GOAL, True, True),  # the goal was met, and is missed now
+        (2 * GOAL, 2 * GOAL, True, False),  # a shortfall that is known
+        (2.1 * GOAL, 2 * GOAL, True, True),  # ... and has grown
+        (0.56 * GOAL, 0.5 * GOAL, True, True),  # within the goal, but worse than it was
+        (0.51 * GOAL, 0.5 * GOAL, True, False),
+        (0.6 * GOAL, 0.5 * GOAL, False, False),  # another compiler: the goal alone
+        (1.1 * GOAL, 0.5 * GOAL, False, True),
+    ],
+)
+def test_a_part_fails_above_its_goal_and_above_what_was_counted(
+    count: float, counted: float | None, same_build: bool, fails: bool
+) -> None:
+    known = None if counted is None else int(counted)
+    judged = instructions.judge(PART, count, known, same_build=same_build)
+    assert judged.fails is fails
+    assert ("missed" in judged.words) is (fails or count > GOAL)
+
+
+def test_a_part_without_a_goal_has_the_limit_alone() -> None:
+    part = Part("a", "a part", None, "")
+    assert not instructions.judge(part, 1000, None, same_build=True).fails
+    limit = round(100_000 * instructions.TOLERANCE + instructions.NOISE)
+    assert instructions.judge(part, limit + 1, 100_000, same_build=True).fails
+    assert not instructions.judge(part, limit, 100_000, same_build=True).fails
+
+
+def test_every_part_has_a_limit() -> None:
+    """`internal` has none: its clock is inside the request."""
+    assert instructions.COUNTED.keys() == {part.name for part in PARTS} - {"internal"}
+
+
+@pytest.mark.skipif(not is_compiled(), reason="limits are of compiled code")
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="needs Debian's valgrind")
+def test_no_part_takes_more_instructions_than_it_may() -> None:
+    judged = instructions.judge_all(instructions.count())
+    assert len(judged) == len(instructions.COUNTED)
+    for each in judged:
+        print(f"{each.part.title}: {each.count:,.0f}: {each.words}")
+    assert not [f"{each.part.title}: {each.words}" for each in judged if each.fails]

@@ -1,0 +1,87 @@
+"""wrk sends what the script says, and what it counts is what the upstreams received."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.overhead import shapes, upstream, wrk
+from bench.overhead.measure import counters
+from bench.overhead.processes import Orderly
+
+PROGRAM = wrk.find()
+needs_wrk = pytest.mark.skipif(PROGRAM is None, reason=wrk.MISSING)
+
+
+@pytest.fixture(scope="module")
+def ports() -> Iterator[list[int]]:
+    with Orderly("bench.overhead.upstream", "2") as process:
+        yield process.read()
+
+
+@needs_wrk
+@pytest.mark.parametrize("size", [0, 16 * 1024, 2_000_000])
+@pytest.mark.parametrize("connections", [1, 8])
+def test_each_answer_is_one_request_of_the_upstream(
+    size: int, connections: int, ports: list[int], tmp_path: Path
+) -> None:
+    before = counters(ports)["requests"]
+    found = wrk.Wrk(PROGRAM or "", tmp_path, ()).run(ports[1], wrk.Load(connections, size), 1)
+    received = counters(ports)["requests"] - before
+    assert found.errors == {} and found.answers > 0
+    assert found.answers <= received <= found.answers + connections
+    assert found.bytes >= found.answers * len(shapes.CHAT_BODY)
+    assert 0 < found.p50_us <= found.p99_us
+
+
+@needs_wrk
+def test_streams_are_read_to_their_end(ports: list[int], tmp_path: Path) -> None:
+    before = counters(ports)["tokens"]
+    load = wrk.Load(4, ask=shapes.Ask(100, 0.0))
+    found = wrk.Wrk(PROGRAM or "", tmp_path, ()).run(ports[1], load, 1)
+    sent = counters(ports)["tokens"] - before
+    assert found.errors == {} and found.answers > 0
+    # The upstream wrote ahead into the sockets of streams that the end of the run cut.
+    assert found.answers * 100 <= sent <= (found.answers + 4) * 100
+
+
+@needs_wrk
+def test_wrk_that_cannot_connect_says_so(tmp_path: Path) -> None:
+    driver = wrk.Wrk(PROGRAM or "", tmp_path, ())
+    with pytest.raises(RuntimeError, match=r"wrk failed: .*connect"):
+        driver.run(1, wrk.Load(1), 1)
+
+
+def test_no_prompt_comes_twice(tmp_path: Path) -> None:
+    driver = wrk.Wrk("", tmp_path, ())
+    firsts = []
+    for _ in range(2):
+        driver._runs += 1
+        script = driver._script(1, wrk.Load(1))
+        firsts.append(int(script.partition("before")[2].rpartition('"), ')[2].split()[0]))
+    assert firsts == [wrk.RUN_NUMBERS, 2 * wrk.RUN_NUMBERS]
+    assert "function request()" in driver._script(1, wrk.Load(1))
+    assert "function request()" not in driver._script(1, wrk.Load(1, size=2_000_000))
+
+
+def test_errors_are_read_without_zeros() -> None:
+    text = (
+        '{"answers":7,"bytes":4900,"seconds":1.000100,"p50_us":120,"p99_us":400,'
+        '"connect":0,"read":2,"write":0,"status":0,"timeout":1}'
+    )
+    assert wrk.read(text) == wrk.Found(7, 4900, 1.0001, 120, 400, {"read": 2, "timeout": 1})
+
+
+@pytest.mark.parametrize("size", [0, 16 * 1024])
+def test_the_upstream_knows_a_whole_request_from_a_part(size: int) -> None:
+    request = shapes.Prompt("127.0.0.1", size).next()
+    body_at = request.index(b"\r\n\r\n") + 4
+    assert upstream.whole_chat(request) == body_at
+    assert upstream.whole_chat(request.replace(b"Content-Length", b"content-length")) == body_at
+    assert upstream.whole_chat(request[:-1]) == 0
+    assert upstream.whole_chat(request + b"P") == 0  # pipelined: the parser's business
+    assert upstream.whole_chat(request[:100]) == 0
+    assert upstream.whole_chat(request.replace(b"Content-Length", b"X-Content-Len")) == 0
+    assert upstream.whole_chat(request.replace(b"/v1/chat", b"/v2/chat")) == 0
