@@ -30,6 +30,8 @@ HOT = (
     "router/intake/*.py",
     "router/admission/*.py",
     "policies/facts.py",
+    "policies/hedging/curve.py",
+    "policies/hedging/gain.py",
     "policies/routing/costs.py",
     "policies/routing/prompts.py",
     "policies/queueing/accounts.py",

@@ -177,7 +177,9 @@ class Race:
         x, d = self._x, self._d
         leg = self.legs[0]
         now = monotonic()
-        others = d.hedger.backup(x.view, leg.attempt, leg.replica, x.hedges_as, self._others(), now)
+        # Not `_others`, which copies a list: of a large fleet the hedger looks at a few only.
+        pool = d.fleet.serving(x.view.model)
+        others = d.hedger.backup(x.view, leg.attempt, leg.replica, x.hedges_as, pool, now)
         if not others:
             again = d.hedger.again(leg.attempt, now)
             if again != NEVER:

@@ -269,8 +269,9 @@ class SimulatedExchange:
         self._hedge_due = inf
         router, view = self._router, self.view
         (first,) = self._legs
+        pool = router.fleet.serving(view.model)
         others = router.hedger.backup(
-            view, first.attempt, first.replica, self.arrival.priority, self._others(), now
+            view, first.attempt, first.replica, self.arrival.priority, pool, now
         )
         if others:
             leg = self.prepare(router.chooser.choose(view, others), now, hedge=True)
