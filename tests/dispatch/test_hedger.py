@@ -329,6 +329,23 @@ async def test_a_replica_that_must_prefill_much_more_does_not_pay() -> None:
 
 
 @scenario
+async def test_a_replica_of_a_slow_kind_takes_no_copy_that_does_not_pay() -> None:
+    w = World()
+    w.learn()
+    for _ in range(20):
+        life, attempt, _ = w.dispatch(w.c, "")
+        w.now += 7.5 * TOOK_S
+        w.answer(life, attempt, w.c)
+    life, attempt = w.late()
+    w.now = attempt.began + 2 * TOOK_S  # like others that were as late, it needs 8 more
+    assert w.ask(attempt, others=[w.c, w.b]) == ["b"]
+    assert w.ask(attempt, others=[w.c]) == []
+    assert w.refused["gain"] == 1
+    life.end(Reason.CLIENT_GONE, w.now)
+    w.close()
+
+
+@scenario
 async def test_immediate_is_for_critical_ones_in_a_pool_known_to_be_idle() -> None:
     w = World(policy="immediate", classes=("critical", "high"))
     for _ in range(50):

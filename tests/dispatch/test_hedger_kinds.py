@@ -37,14 +37,15 @@ def at_slow_kind(requests: list[Request]) -> list[Request]:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @scenario
 async def test_a_slow_kind_is_hedged_no_more_than_others(seed: int) -> None:
+    """By the policy that always hedges the latest: without factors, that is the slow kind."""
     table = Table()
-    f = mixed(table, Hedging(budget=1.0), seed=seed, stragglers=0.0, high=1.0)
+    rules = Hedging(policy="quantile", budget=0.1)
+    f = mixed(table, rules, seed=seed, stragglers=0.0, high=1.0)
     f.play(600, PER_S)
-    fired = f.counts.fired
     requests = f.play(3000, PER_S)
-    assert len(at_slow_kind(requests)) > 300
-    assert share(at_slow_kind(requests)) < 0.05
-    assert f.counts.fired - fired < 0.03 * len(requests)
+    slow = at_slow_kind(requests)
+    assert len(slow) > 300
+    assert share(slow) < 1.5 * share(requests) + 0.02
     assert not any(what in ("suspect", "ejected") for what, _ in table.events)
     table.close()
 

@@ -114,9 +114,11 @@ async def test_holders_of_the_prefix_are_looked_at_wherever_they_are() -> None:
             assert len(touched) <= WINDOW + HOLDERS + 1
             assert {int(id[1:]) for id in found} <= set(range(500, 500 + 2 * HOLDERS))
             assert len(found) == len(set(found)) >= HOLDERS
-        # A holder that has left, or serves something else, is none.
-        for replica in w.many[500 : 500 + 2 * HOLDERS]:
-            replica.health.up = False
+        # A holder that is asleep, or serves something else, is none.
+        for replica in w.many[500 : 500 + 2 * HOLDERS : 2]:
+            replica.models = frozenset({"other"})
+        for replica in w.many[501 : 501 + 2 * HOLDERS : 2]:
+            replica.signals = Signals(asleep=True)
         w.table.fleet.rebuild()
         pool = w.table.fleet.serving("m")
         assert w.hedger.backup(w.view, w.primary, w.a, "high", pool, w.now) == ()

@@ -101,6 +101,18 @@ async def test_the_page_says_what_is_in_force_and_what_it_brought() -> None:
 
 
 @scenario
+async def test_a_replica_that_is_removed_is_forgotten() -> None:
+    async with hedged(sse_tokens(), sse_tokens()) as router:
+        for _ in range(4):
+            await router.ask(chat(stream=True))
+        parts = router.app.parts
+        known = parts.hedger._speeds
+        assert sorted(replica.id for replica in known) == ["r0", "r1"]
+        parts.fleet.remove("r1")
+        assert [replica.id for replica in known] == ["r0"]
+
+
+@scenario
 async def test_a_dry_run_is_counted_and_sends_nothing() -> None:
     replica = HostileReplica(sse_tokens())
     go = HostileReplica(sse_tokens())
