@@ -34,6 +34,8 @@ HOT = (
     "router/admission/*.py",
     "policies/base.py",
     "policies/facts.py",
+    "policies/hedging/curve.py",
+    "policies/hedging/gain.py",
     "policies/routing/costs.py",
     "policies/routing/kv_aware.py",
     "policies/routing/prompts.py",

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 from policies.hedging.contract import Delay, HedgingPolicy, check_number, policy
 from policies.hedging.curve import Curve
+from policies.hedging.gain import best_moment
 
 
 @policy("adaptive")
@@ -39,18 +40,8 @@ class Adaptive(HedgingPolicy):
         check_number("price", self.price)
         check_number("margin", self.margin)
 
-    def delay(self, curve: Curve | None, quantile: float) -> Delay | None:
-        if curve is None:
-            return None
-        paid, price = 1.0 - quantile, self.price
-
-        def gain(d: float) -> float:
-            late = curve.survival(d)
-            saved = curve.mean - curve.area(d + 1.0) - price * late
-            return saved if late <= paid else saved * paid / late
-
-        best = max(curve.times(0.0), key=gain)  # the earliest of equals
-        return Delay(best, self.least_s)
+    def delay(self, curve: Curve, quantile: float) -> Delay | None:
+        return Delay(best_moment(curve, 1.0 - quantile, self.price), self.least_s)
 
     def pays(self, waited_s: float, predicted_s: float, backup_s: float, curve: Curve) -> bool:
         remaining_s = predicted_s * curve.remaining(waited_s / predicted_s)

@@ -38,18 +38,22 @@ class HedgingPolicy:
     idle: ClassVar[bool] = False  # it never sends anything, so nothing is measured for it
     only: ClassVar[frozenset[str] | None] = None  # classes it is for; None: as configured
 
-    def delay(self, curve: Curve | None, quantile: float) -> Delay | None:
+    def delay(self, curve: Curve, quantile: float) -> Delay | None:
         """When to ask. None: not at all.
 
-        `curve`: first contents of the last 30 s, in multiples of what was predicted; None: there
-        are not enough of them. `quantile`: the share of hedgeable requests that must show content
-        before the delay, if copies for the rest are to stay inside the budget.
+        `curve`: first contents of the last 30 s, in multiples of what was predicted. Where there
+        are only a few, an assumption stands for those that are missing. `quantile`: the share of
+        hedgeable requests that must show content before the delay, if copies for the rest are to
+        stay inside the budget.
         """
         raise NotImplementedError
 
     def pays(self, waited_s: float, predicted_s: float, backup_s: float, curve: Curve) -> bool:
         """Whether a copy that is predicted to take `backup_s` is worth it now: the first attempt
-        was predicted to take `predicted_s` and has taken `waited_s` so far."""
+        is predicted to take `predicted_s` and has taken `waited_s` so far.
+
+        A copy that takes less than one that pays must pay, too: not all of them are asked for.
+        """
         return True
 
     def most_utilised(self) -> float:

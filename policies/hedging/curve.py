@@ -20,44 +20,50 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 from math import inf, sqrt
+from typing import Final
 
-_CLOSE = 1e-9  # shares that differ by less are the same
+_CLOSE: Final = 1e-9  # shares that differ by less are the same
 
 
 class Curve:
     """The share of attempts that show nothing within a time, and what follows from it."""
 
-    __slots__ = ("_alive", "_areas", "_end", "_values", "last", "mean", "shown")
+    __slots__ = ("_alive", "_area", "_areas", "_end", "_values", "last", "mean", "shown")
 
-    def __init__(
-        self, shown: Iterable[tuple[float, int]], cut: Iterable[tuple[float, int]] = ()
-    ) -> None:
-        """(time, how many) of attempts that showed content, and of those cut short before."""
-        counts: dict[float, list[int]] = {}
-        for value, count in shown:
-            counts.setdefault(value, [0, 0])[0] += count
-        for value, count in cut:
-            counts.setdefault(value, [0, 0])[1] += count
-        waiting = sum(ended + left for ended, left in counts.values())
-        self.shown = sum(ended for ended, _ in counts.values())  # samples that are whole
-        self.last = max(counts, default=0.0)  # the longest wait of all, whole or cut
-        self._values: list[float] = []  # times at which somebody showed content, ascending
-        self._alive: list[float] = []  # the share that still waits after each of them
-        self._areas: list[float] = []  # the integral of the share from 0 up to each of them
+    def __init__(self, times: list[float], shown: list[float], cut: list[float]) -> None:
+        """`times` ascend; at each of them so many attempts showed content, and so many were cut
+        short. Counts may be fractions."""
+        waiting = 0.0
+        whole = 0.0
+        for index in range(len(times)):
+            whole += shown[index]
+            waiting += shown[index] + cut[index]
+        self.shown = whole  # samples that are whole
+        self.last = times[-1] if times else 0.0  # the longest wait of all, whole or cut
+        values: list[float] = []  # times at which somebody showed content, ascending
+        shares: list[float] = []  # the share that still waits after each of them
+        areas: list[float] = []  # the integral of the share from 0 up to each of them
         share, area, at = 1.0, 0.0, 0.0
-        for value in sorted(counts):
-            ended, left = counts[value]
-            if ended:
+        for index in range(len(times)):
+            ended = shown[index]
+            if ended > 0.0:
+                value = times[index]
                 area += share * (value - at)
-                share *= 1.0 - ended / waiting
+                # Fractions may add up to a little more than their sum was.
+                share *= max(0.0, 1.0 - ended / waiting)
                 at = value
-                self._values.append(value)
-                self._alive.append(share)
-                self._areas.append(area)
-            waiting -= ended + left
-        self._end = share  # what remains at `last`: 0 unless the last ones were cut
+                values.append(value)
+                shares.append(share)
+                areas.append(area)
+            waiting -= ended + cut[index]
+        self._values = values
+        self._alive = shares
+        self._areas = areas
+        # What remains at `last`: 0 unless the last ones were cut.
+        self._end = 0.0 if share < _CLOSE else share
         # The mean of all: the integral of `survival` without end.
-        self.mean = self.area(self.last) + share * self.last
+        self._area = area + share * (self.last - at)  # up to `last`
+        self.mean = self._area + self._end * self.last
 
     def survival(self, time: float) -> float:
         """The share that takes longer than `time`."""
@@ -69,7 +75,7 @@ class Curve:
     def area(self, time: float) -> float:
         """The integral of `survival` from 0 to `time`: the mean of min(what it takes, `time`)."""
         if time > self.last:
-            return self.area(self.last) + self._end * self.last * (1.0 - self.last / time)
+            return self._area + self._end * self.last * (1.0 - self.last / time)
         index = self._until(time)
         if not index:
             return time
@@ -104,3 +110,18 @@ class Curve:
         """How many of the values are not above `time`. A moment that was computed from one of them
         is not below it: rounding is no wait."""
         return bisect_right(self._values, time * (1.0 + _CLOSE))
+
+
+def curve_of(
+    shown: Iterable[tuple[float, float]], cut: Iterable[tuple[float, float]] = ()
+) -> Curve:
+    """The curve of (time, how many) pairs in any order: attempts that showed content, and attempts
+    that were cut short before."""
+    whole: dict[float, float] = {}
+    for time, count in shown:
+        whole[time] = whole.get(time, 0.0) + count
+    short: dict[float, float] = {}
+    for time, count in cut:
+        short[time] = short.get(time, 0.0) + count
+    times = sorted(whole.keys() | short.keys())
+    return Curve(times, [whole.get(t, 0.0) for t in times], [short.get(t, 0.0) for t in times])

@@ -22,5 +22,5 @@ class Fixed(HedgingPolicy):
     def __post_init__(self) -> None:
         check_number("delay_s", self.delay_s)
 
-    def delay(self, curve: Curve | None, quantile: float) -> Delay | None:
+    def delay(self, curve: Curve, quantile: float) -> Delay | None:
         return Delay(seconds=self.delay_s)

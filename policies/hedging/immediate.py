@@ -27,7 +27,7 @@ class Immediate(HedgingPolicy):
         if not 0.0 <= self.utilisation <= 1.0:
             raise PolicyConfigError("utilisation is a share, 0 to 1", "utilisation")
 
-    def delay(self, curve: Curve | None, quantile: float) -> Delay | None:
+    def delay(self, curve: Curve, quantile: float) -> Delay | None:
         return Delay()
 
     def most_utilised(self) -> float:

@@ -16,5 +16,5 @@ class Off(HedgingPolicy):
 
     idle: ClassVar[bool] = True
 
-    def delay(self, curve: Curve | None, quantile: float) -> Delay | None:
+    def delay(self, curve: Curve, quantile: float) -> Delay | None:
         return None

@@ -24,5 +24,5 @@ class Quantile(HedgingPolicy):
     def __post_init__(self) -> None:
         check_number("least_s", self.least_s)
 
-    def delay(self, curve: Curve | None, quantile: float) -> Delay | None:
-        return None if curve is None else Delay(curve.quantile(quantile), self.least_s)
+    def delay(self, curve: Curve, quantile: float) -> Delay | None:
+        return Delay(curve.quantile(quantile), self.least_s)

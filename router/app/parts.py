@@ -210,6 +210,7 @@ class Parts:
     def fleet_changed(self, ids: frozenset[str]) -> None:
         for policy in self.policies.all():
             self._tell(policy, ids)
+        self.hedger.fleet_changed()
 
     def _tell(self, policy: RoutingPolicy, ids: frozenset[str]) -> None:
         try:

@@ -151,10 +151,10 @@ def hedging(parts: Parts) -> dict[str, Any]:
             {
                 "model": name or None,
                 "stream": streamed,
-                "is_warm": ttfts.curve is not None,
+                "is_warm": ttfts.is_warm,
                 "delay_factor": ttfts.ratio,
                 "delay_s": ttfts.seconds,
-                "predicted_s": {str(n): ttfts.fit.predict(n) or None for n in _PREDICTED},
+                "predicted_s": {str(n): ttfts.fit.predict(n) for n in _PREDICTED},
             }
             for name, streamed, ttfts in parts.hedger.plans()
         ],

@@ -3,28 +3,32 @@
 The policy (`policies/hedging`) says how late is late; here stands what holds for every policy: who
 may be hedged, the budget, the utilisation from which on nothing is, which replicas may take a copy.
 What first contents usually take is learned from all requests, hedgeable or not: those that no copy
-outruns show the whole tail.
+outruns show the whole tail. Until then it is assumed (`ttft_prior.py`). What a replica is predicted
+to take is what its model takes, times a factor of its own (`speed.py`).
 
 Calls for one attempt: `dispatched` or `sent`, then exactly one of `shown`, `outrun` and `failed`.
 What is kept of an attempt hangs on it (`predicted_s`, `ahead`, `copy_due`), so that nothing can be
 left behind. Attempts that were never told of (continuations) may be: they teach nothing and cost
 nothing.
 
-Must never: do I/O, set a timer, look at a clock, or choose the replica.
+Must never: do I/O, set a timer, look at a clock, choose the replica, or look at more replicas for
+one question than `backups.WINDOW` and `backups.HOLDERS` say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from policies.contract import RequestView
 from policies.hedging.contract import HedgingPolicy, make_policy
 from router.config.model import Hedging
 from router.dispatch.attempts import Attempt, Kind
-from router.dispatch.backups import able, apart
+from router.dispatch.backups import ENOUGH, HOLDERS, RANK, WINDOW, apart, obstacle, window
 from router.dispatch.hedge_budget import HedgeBudget
 from router.dispatch.retry import UNSENT
+from router.dispatch.speed import Speed, Speeds
 from router.dispatch.ttfts import Ttfts
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
@@ -39,8 +43,26 @@ TICK_S: Final = 1.0
 AGAIN_S: Final = 0.02  # between two questions for the same copy, at least
 MODELS_MAX: Final = 256  # models learned about, streams and whole answers apart
 _IDLE_S: Final = 60.0  # a model that nobody asked for so long makes room for another
+# A question for a copy may come so much before its time, and is not too early: event loops round
+# timers to milliseconds.
+_EARLY_S: Final = 0.001
 # Nothing that was refused for these reasons looks better a moment later.
-_FINAL: Final = frozenset({Refusal.COLD, Refusal.LONG, Refusal.ALONE})
+_FINAL: Final = frozenset({Refusal.LONG, Refusal.ALONE})
+
+
+class Offer:
+    """A replica that could take a copy."""
+
+    __slots__ = ("replica", "takes_s", "tokens")
+
+    def __init__(self, replica: Replica, tokens: int) -> None:
+        self.replica = replica
+        self.tokens = tokens  # uncached ones of the request there
+        self.takes_s = 0.0  # to its first content, as predicted
+
+
+def _takes_s(offer: Offer) -> float:
+    return offer.takes_s
 
 
 class Hedger:
@@ -53,6 +75,8 @@ class Hedger:
         self._budget = HedgeBudget(rules.budget)
         self._streams: dict[str, Ttfts] = {}
         self._wholes: dict[str, Ttfts] = {}
+        self._speeds: dict[Replica, Speeds] = {}
+        self._turn = 0  # questions for a copy so far
         self._tick_at = 0.0
         self._ticked = 0.0  # the last tick; 0: there was none
         self._refused: Refusal | None = None  # why the last question came to nothing
@@ -70,7 +94,7 @@ class Hedger:
         self._classes = classes
         self._budget.adopt(rules.budget)
         for ttfts in (*self._streams.values(), *self._wholes.values()):
-            ttfts.refresh_at = 0.0  # another policy, another plan
+            ttfts.outdate()
 
     # -- when ---------------------------------------------------------------------------------
 
@@ -95,11 +119,10 @@ class Hedger:
         if now >= self._tick_at:
             self._tick(now)
         ttfts = self._of(view.model, streamed, now)
-        if now >= ttfts.refresh_at:
-            self._refresh(ttfts, now)
-        ahead = replica.pending_tokens
-        attempt.ahead = ahead
-        attempt.predicted_s = ttfts.fit.predict(ahead)
+        if now >= ttfts.refresh_at and ttfts.refresh(now):
+            self._plan(ttfts)
+        attempt.ahead = replica.pending_tokens
+        attempt.predicted_s = self._predict(ttfts, attempt, replica, streamed)
         may_be = hedgeable and urgency in self._classes
         self._budget.deposit(attempt.tokens, may_be)
         if not may_be:
@@ -107,13 +130,9 @@ class Hedger:
         longest = self._rules.prompt_tokens
         if longest and view.prompt_tokens > longest:
             return self._never(Refusal.LONG)
-        return self._due(attempt, ttfts, now)
-
-    def _due(self, attempt: Attempt, ttfts: Ttfts, now: float) -> float:
-        ratio = ttfts.ratio
-        if ratio == NEVER or (ratio > 0.0 and attempt.predicted_s <= 0.0):
-            return self._never(Refusal.COLD if ttfts.curve is None else Refusal.GAIN)
-        return now + max(ratio * attempt.predicted_s, ttfts.seconds)
+        if ttfts.ratio == NEVER:
+            return self._never(Refusal.GAIN)
+        return now + max(ttfts.ratio * attempt.predicted_s, ttfts.seconds)
 
     def _never(self, why: Refusal) -> float:
         self.metrics.suppressed[why] += 1
@@ -127,59 +146,116 @@ class Hedger:
         primary: Attempt,
         replica: Replica,
         urgency: str,
-        others: Sequence[Replica],
+        pool: Sequence[Replica],
         now: float,
     ) -> Sequence[Replica]:
-        """That time has come and nothing has: those of `others` that may take the copy.
+        """That time has come and nothing has: those of `pool` that may take the copy.
 
+        `pool`: all that serve the model, the first attempt's replica among them or not.
         Empty: none goes, and why is counted; `again` says when to ask once more. With `dry_run` it
         is always empty, and the copy is counted as one that would have gone.
         """
         self._refused = None
         if self._idle or primary.copy_due:
             return ()
-        if not others:
+        if not pool or (len(pool) == 1 and pool[0] is replica):
             return self._refuse(Refusal.ALONE)
-        rules = self._rules
         ttfts = self._of(view.model, view.stream, now)
-        used = utilisation([replica, *others])
-        most = self._policy.most_utilised()
-        # Who must be sure that the pool is idle does not take "unknown" for an answer.
-        if used is None and most < rules.utilisation:
+        predicted_s = self._predict(ttfts, primary, replica, view.stream)
+        # The line may say otherwise than it did at the dispatch.
+        if now - primary.began + _EARLY_S < ttfts.ratio * predicted_s < NEVER:
+            return self._refuse(Refusal.COLD if ttfts.is_cold else Refusal.GAIN)
+        if not ttfts.fit.answers and ttfts.ratio:
+            return self._refuse(Refusal.COLD)
+        self._turn += 1
+        seen = window(pool, self._turn)
+        if self._is_busy(replica, seen):
             return self._refuse(Refusal.UTILISATION)
-        if used is not None and used >= min(most, rules.utilisation):
-            return self._refuse(Refusal.UTILISATION)
-        found, why = able(replica, others, rules.kv_usage, now)
+        held = self._fleet.knowledge.held(view)
+        if len(pool) > WINDOW and held:
+            holders = self._holders(view, held)
+            seen = [*holders, *[r for r in seen if r not in holders]]
+        found, why = self._able(view, replica, seen, held, now)
+        if found:
+            found = self._paying(ttfts, now - primary.began, predicted_s, found)
+            why = Refusal.GAIN
         if not found:
             return self._refuse(why)
-        costs = self._costs(view, found)
-        found = [r for r in found if self._budget.fits(costs[r])]
-        if not found:
-            return self._refuse(Refusal.BUDGET)
-        curve = ttfts.curve
-        if curve is not None and primary.predicted_s > 0.0:
-            waited_s = now - primary.began
-            fit = ttfts.fit
-            try:
-                found = [
-                    r
-                    for r in found
-                    if self._policy.pays(
-                        waited_s,
-                        primary.predicted_s,
-                        fit.predict(costs[r] + r.pending_tokens),
-                        curve,
-                    )
-                ]
-            except Exception:  # a stranger's policy
-                self.metrics.policy_errors += 1
-                found = []
-            if not found:
-                return self._refuse(Refusal.GAIN)
-        if rules.dry_run:
-            self._would_fire(primary, ttfts, min([costs[r] for r in found]), now)
+        if self._rules.dry_run:
+            self._would_fire(primary, found[0], now)
             return ()
-        return apart(replica, found)
+        return apart(replica, [offer.replica for offer in found])
+
+    def _is_busy(self, replica: Replica, seen: Sequence[Replica]) -> bool:
+        """Whether too much of the pool is in use, as far as those who are seen can tell."""
+        used = utilisation([replica, *[r for r in seen if r is not replica]])
+        most = self._policy.most_utilised()
+        if used is None:
+            # Who must be sure that the pool is idle does not take "unknown" for an answer.
+            return most < self._rules.utilisation
+        return used >= min(most, self._rules.utilisation)
+
+    def _holders(self, view: RequestView, held: Mapping[Replica, int]) -> dict[Replica, None]:
+        """Some of those that hold the prefix and serve the model."""
+        ready, model = self._fleet.ready_ids, view.model
+        return {
+            r: None
+            for r in islice(held, HOLDERS)
+            if ready.get(r.id) is r and (r.models is None or model is None or model in r.models)
+        }
+
+    def _able(
+        self,
+        view: RequestView,
+        replica: Replica,
+        seen: Sequence[Replica],
+        held: Mapping[Replica, int],
+        now: float,
+    ) -> tuple[list[Offer], Refusal]:
+        """The first of them that could take a copy and that the budget pays; of nobody, why."""
+        kv_usage = self._rules.kv_usage
+        tokens, block = view.prompt_tokens, view.block_tokens
+        found: list[Offer] = []
+        furthest = Refusal.ALONE
+        for other in seen:
+            if view.model is None and other.models != replica.models:
+                continue  # the fleet has come to serve several models since the dispatch
+            why = obstacle(replica, other, kv_usage, now)
+            if why is None:
+                # As the chooser counts them.
+                cost = max(0, tokens - int(held.get(other, 0) * block))
+                if self._budget.fits(cost):
+                    found.append(Offer(other, cost))
+                    if len(found) == ENOUGH:
+                        break
+                    continue
+                why = Refusal.BUDGET
+            if RANK[why] > RANK[furthest]:
+                furthest = why
+        return found, furthest
+
+    def _paying(
+        self, ttfts: Ttfts, waited_s: float, predicted_s: float, offers: list[Offer]
+    ) -> list[Offer]:
+        """Those that the policy finds worth their copy, the soonest first."""
+        for offer in offers:
+            speed = self._factor(offer.replica, ttfts.is_streamed)
+            offer.takes_s = ttfts.predict(offer.tokens + offer.replica.pending_tokens, speed)
+        offers.sort(key=_takes_s)
+        policy, curve = self._policy, ttfts.curve
+        # What does not pay for a copy does not pay for a longer one.
+        low, high = 0, len(offers)
+        try:
+            while low < high:
+                middle = (low + high) // 2 if high < len(offers) else high - 1
+                if policy.pays(waited_s, predicted_s, offers[middle].takes_s, curve):
+                    low = middle + 1
+                else:
+                    high = middle
+        except Exception:  # a stranger's policy
+            self.metrics.policy_errors += 1
+            return []
+        return offers[:low]
 
     def again(self, primary: Attempt, now: float) -> float:
         """When to ask `backup` once more, right after it said nobody. NEVER: it is of no use."""
@@ -193,20 +269,14 @@ class Hedger:
         self.metrics.suppressed[why] += 1
         return ()
 
-    def _costs(self, view: RequestView, replicas: Sequence[Replica]) -> dict[Replica, int]:
-        """Uncached tokens of the request at each of them, as the chooser counts them."""
-        held = self._fleet.knowledge.held(view)
-        tokens, block = view.prompt_tokens, view.block_tokens
-        return {r: max(0, tokens - int(held.get(r, 0) * block)) for r in replicas}
-
-    def _would_fire(self, primary: Attempt, ttfts: Ttfts, tokens: int, now: float) -> None:
-        """A copy of so many tokens would go now: pay for it, and note when it would answer."""
+    def _would_fire(self, primary: Attempt, offer: Offer, now: float) -> None:
+        """A copy would go there now: pay for it, and note when it would answer."""
         metrics = self.metrics
         metrics.would_fire += 1
-        metrics.would_fire_tokens += tokens
-        self._budget.take(tokens)
+        metrics.would_fire_tokens += offer.tokens
+        self._budget.take(offer.tokens)
         metrics.budget_tokens = self._budget.level
-        primary.copy_due = now + ttfts.fit.predict(tokens)
+        primary.copy_due = now + offer.takes_s
 
     # -- what becomes of it -------------------------------------------------------------------
 
@@ -218,7 +288,8 @@ class Hedger:
         self._budget.take(hedge.tokens)
         metrics.budget_tokens = self._budget.level
         hedge.ahead = replica.pending_tokens
-        hedge.predicted_s = self._of(view.model, view.stream, now).fit.predict(hedge.ahead)
+        ttfts = self._of(view.model, view.stream, now)
+        hedge.predicted_s = self._predict(ttfts, hedge, replica, view.stream)
 
     def shown(
         self, view: RequestView, attempt: Attempt, replica: Replica, streamed: bool, now: float
@@ -226,9 +297,13 @@ class Hedger:
         """An attempt shows its first content (or its whole answer), and it is the first to."""
         if attempt.ahead < 0:
             return
-        self._of(view.model, streamed, now).shown(
-            attempt.ahead, now - attempt.began, attempt.predicted_s, now
-        )
+        ttfts = self._of(view.model, streamed, now)
+        took_s = now - attempt.began
+        speed = self._speed(replica, streamed)
+        line_s = ttfts.fit.predict(attempt.ahead)
+        ttfts.shown(attempt.ahead, took_s, speed.factor, now)
+        if not ttfts.is_cold:
+            speed.shown(took_s, line_s, now)
         if attempt.kind == Kind.HEDGE:
             self.metrics.won += 1
         elif attempt.copy_due:
@@ -248,15 +323,14 @@ class Hedger:
             return
         metrics = self.metrics
         ttfts = self._of(view.model, streamed, now)
-        waited_s, predicted_s = now - attempt.began, attempt.predicted_s
-        ttfts.cut(attempt.ahead, waited_s, predicted_s, now)
+        predicted_s = self._predict(ttfts, attempt, replica, streamed)
+        self._cut(ttfts, attempt, replica, streamed, now)
         metrics.wasted_tokens += attempt.tokens
         if attempt.kind == Kind.HEDGE:
             metrics.lost += 1
             return
-        curve = ttfts.curve
-        if curve is not None and predicted_s > 0.0:
-            metrics.saved_s += predicted_s * curve.remaining(waited_s / predicted_s)
+        waited_s = now - attempt.began
+        metrics.saved_s += predicted_s * ttfts.curve.remaining(waited_s / predicted_s)
         if self._fleet.outrun(replica, attempt.began, now):
             metrics.suspected += 1
 
@@ -264,9 +338,8 @@ class Hedger:
         """It ended without content in any other way: an error, a timeout, the client left."""
         if attempt.ahead < 0:
             return
-        self._of(view.model, view.stream, now).cut(
-            attempt.ahead, now - attempt.began, attempt.predicted_s, now
-        )
+        ttfts = self._of(view.model, view.stream, now)
+        self._cut(ttfts, attempt, replica, view.stream, now)
         if attempt.kind == Kind.HEDGE:
             metrics = self.metrics
             metrics.failed += 1
@@ -288,6 +361,39 @@ class Hedger:
 
     # -- what is learned ----------------------------------------------------------------------
 
+    def _predict(self, ttfts: Ttfts, attempt: Attempt, replica: Replica, streamed: bool) -> float:
+        return ttfts.predict(attempt.ahead, self._factor(replica, streamed))
+
+    def _factor(self, replica: Replica, streamed: bool) -> float:
+        speeds = self._speeds.get(replica)
+        if speeds is None:
+            return 1.0
+        return speeds.streams.factor if streamed else speeds.wholes.factor
+
+    def _speed(self, replica: Replica, streamed: bool) -> Speed:
+        speeds = self._speeds.get(replica)
+        if speeds is None:
+            speeds = Speeds()
+            if not replica.removed:
+                self._speeds[replica] = speeds
+        return speeds.streams if streamed else speeds.wholes
+
+    def fleet_changed(self) -> None:
+        """Replicas were added or removed: forget those that have gone."""
+        for replica in [r for r in self._speeds if r.removed]:
+            del self._speeds[replica]
+
+    def _cut(
+        self, ttfts: Ttfts, attempt: Attempt, replica: Replica, streamed: bool, now: float
+    ) -> None:
+        """Learn from an attempt that ended before it showed anything."""
+        waited_s = now - attempt.began
+        speed = self._speed(replica, streamed)
+        line_s = ttfts.fit.predict(attempt.ahead)
+        ttfts.cut(attempt.ahead, waited_s, speed.factor, now)
+        if not ttfts.is_cold:
+            speed.cut(waited_s, line_s, now)
+
     def _of(self, model: str | None, streamed: bool, now: float) -> Ttfts:
         known = self._streams if streamed else self._wholes
         ttfts = known.get(model or "")
@@ -307,13 +413,9 @@ class Hedger:
             model = ""
             if model in known:
                 return known[model]
-        ttfts = known[model] = Ttfts(now)
+        ttfts = known[model] = Ttfts(now, known is self._streams)
         self._plan(ttfts)
         return ttfts
-
-    def _refresh(self, ttfts: Ttfts, now: float) -> None:
-        ttfts.refresh(now)
-        self._plan(ttfts)
 
     def _plan(self, ttfts: Ttfts) -> None:
         """Ask the policy when a copy may go."""

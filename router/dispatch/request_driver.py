@@ -158,9 +158,12 @@ class RequestDriver:
         request, context = self._request, self._context
         first = self.live[0]
         now = context.scheduler.now()
-        others = context.hedger.backup(
-            request.view, first, first.at, request.hedges_as, self._others(), now
-        )
+        # Not `_others`, which copies a list: of a large fleet the hedger looks at a few only.
+        pool = context.fleet.serving(request.view.model)
+        others = context.hedger.backup(request.view, first, first.at, request.hedges_as, pool, now)
+        if others and first.index:
+            tried = [a.at for a in self.life.attempts if a.reason is not Reason.PREEMPTED]
+            others = [replica for replica in others if replica not in tried]
         if not others:
             again = context.hedger.again(first, now)
             if again != NEVER:

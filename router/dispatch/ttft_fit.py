@@ -6,14 +6,18 @@ fitted to the last 256 answers by least absolute deviations, each relative to wh
 predicted there, so that long prompts do not count for more than short ones. The line is a median:
 one answer in twenty that takes ten times as long moves it as much as one that takes twice as long.
 Computed by iteratively reweighted least squares (Schlossmacher, JASA 68, 1973) from the line
-before.
+before, a few rounds at a time, so that its cost is bounded.
+
+Before there are enough answers for a line, the line is that of the prior times one factor: the
+median of the answers over it, of which the prior is one more. So a model that is ten times as slow
+as assumed is predicted right after its second answer.
 
 An attempt that was cut short has waited for a while and would have taken longer. A median asks only
-on which side of it a sample lies, so one that was cut above the line counts like any other there
-(Powell, "Least absolute deviations estimation for the censored regression model", J. Econometrics
-25, 1984), and one that was cut below it says nothing and is left out.
+on which side of it a sample lies, so one that was cut above the line counts like any other there,
+and one that was cut below it says nothing and is left out (Powell, "Least absolute deviations
+estimation for the censored regression model", J. Econometrics 25, 1984).
 
-Must never: look at a clock, or predict 0 once it has predicted anything.
+Must never: look at a clock, or predict 0.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from __future__ import annotations
 from typing import Final
 
 SAMPLES: Final = 256  # the latest, at most
-LEAST: Final = 8  # fewer make no line
+LEAST: Final = 8  # fewer answers make no line
 SHORTEST_S: Final = 1e-4  # no prediction is below this
 LONGEST_S: Final = 1e6  # a longer wait counts as this
 _ROUNDS: Final = 3  # from a line that is one second old
@@ -33,80 +37,107 @@ _SPREAD: Final = 1e-4  # of the tokens' squares; below it there is no slope to b
 class TtftFit:
     """The line of one model. Times are seconds, tokens uncached prompt tokens."""
 
-    def __init__(self) -> None:
-        self.base_s = 0.0
-        self.token_s = 0.0
-        self.is_fitted = False
+    def __init__(self, base_s: float, token_s: float) -> None:
+        """The line that is assumed until there are answers."""
+        self.base_s = base_s
+        self.token_s = token_s
+        self.answers = 0  # up to LEAST; from then on the line is one of answers alone
+        self._prior_base_s = base_s
+        self._prior_token_s = token_s
         self._tokens: list[float] = []
         self._took: list[float] = []
+        self._is_cut: list[bool] = []
         self._at: list[float] = []
         self._next = 0  # where the next sample goes, once there are `SAMPLES`
 
     def predict(self, tokens: int) -> float:
-        """Seconds from the dispatch to the first content; 0: nobody knows."""
-        if not self.is_fitted:
-            return 0.0
+        """Seconds from the dispatch to the first content."""
         predicted = self.base_s + self.token_s * tokens
         return max(SHORTEST_S, predicted)
 
     def add(self, tokens: int, took_s: float, now: float) -> None:
         """One answer."""
-        at = self._at
-        if len(at) < SAMPLES:
-            self._tokens.append(float(tokens))
-            self._took.append(took_s)
-            at.append(now)
-            return
-        index = self._next
-        self._tokens[index] = float(tokens)
-        self._took[index] = took_s
-        at[index] = now
-        self._next = (index + 1) % SAMPLES
+        self._add(tokens, took_s, now, False)
+        if self.answers < LEAST:
+            self.answers += 1
+            if self.answers < LEAST:
+                self._scale()
+            else:
+                self._fit(0.0, _FIRST_ROUNDS)
 
     def add_cut(self, tokens: int, waited_s: float, now: float) -> None:
         """One that was cut short."""
         if waited_s > self.predict(tokens):
-            self.add(tokens, waited_s, now)
+            self._add(tokens, waited_s, now, True)
+            if self.answers < LEAST:
+                self._scale()
 
     def refit(self, since: float) -> None:
         """Draw the line anew through what came since then. With too little it stays as it is."""
+        if self.answers >= LEAST:
+            self._fit(since, _ROUNDS)
+
+    def _add(self, tokens: int, took_s: float, now: float, is_cut: bool) -> None:
+        took_s = min(max(took_s, SHORTEST_S), LONGEST_S)
+        if len(self._at) < SAMPLES:
+            self._tokens.append(float(tokens))
+            self._took.append(took_s)
+            self._is_cut.append(is_cut)
+            self._at.append(now)
+            return
+        index = self._next
+        self._tokens[index] = float(tokens)
+        self._took[index] = took_s
+        self._is_cut[index] = is_cut
+        self._at[index] = now
+        self._next = (index + 1) % SAMPLES
+
+    def _scale(self) -> None:
+        """The prior's line, times what the latest samples are of it."""
+        base_s, token_s = self._prior_base_s, self._prior_token_s
+        ratios = [1.0]
+        for index in range(max(0, len(self._at) - LEAST + 1), len(self._at)):
+            line = max(base_s + token_s * self._tokens[index], SHORTEST_S)
+            ratios.append(self._took[index] / line)
+        ratios.sort()
+        scale = ratios[len(ratios) // 2]  # the upper one of two: rather too slow
+        self.base_s = base_s * scale
+        self.token_s = token_s * scale
+
+    def _fit(self, since: float, rounds: int) -> None:
         xs: list[float] = []
         ys: list[float] = []
+        cut: list[bool] = []
         for index in range(len(self._at)):
             if self._at[index] >= since:
                 xs.append(self._tokens[index])
-                ys.append(min(max(self._took[index], SHORTEST_S), LONGEST_S))
+                ys.append(self._took[index])
+                cut.append(self._is_cut[index])
         if len(xs) < LEAST:
             return
-        rounds = _ROUNDS
-        if not self.is_fitted:
-            rounds = _FIRST_ROUNDS
-            self._step(xs, ys, is_first=True)
-            self.is_fitted = True
         for _ in range(rounds):
-            self._step(xs, ys, is_first=False)
+            self._step(xs, ys, cut)
 
-    def _step(self, xs: list[float], ys: list[float], *, is_first: bool) -> None:
-        """One weighted least squares, with neither a negative base nor a negative slope.
-
-        Without a line so far, deviations are relative to the samples themselves: a straggler then
-        counts for little.
-        """
+    def _step(self, xs: list[float], ys: list[float], cut: list[bool]) -> None:
+        """One weighted least squares, with neither a negative base nor a negative slope."""
         base_s, token_s = self.base_s, self.token_s
         w = wx = wy = wxx = wxy = 0.0
         for index in range(len(xs)):
             x, y = xs[index], ys[index]
-            if is_first:
-                weight = 1.0 / (y * y)
-            else:
-                line = max(base_s + token_s * x, SHORTEST_S)
-                off = abs(y / line - 1.0)
-                weight = 1.0 / (line * line * max(off, _CLOSE))
+            line = max(base_s + token_s * x, SHORTEST_S)
+            off = y / line - 1.0
+            if off < 0.0:
+                if cut[index]:
+                    continue
+                off = -off
+            weight = 1.0 / (line * line * max(off, _CLOSE))
             w += weight
             wx += weight * x
             wy += weight * y
             wxx += weight * x * x
             wxy += weight * x * y
+        if w <= 0.0:
+            return  # all were cut below the line
         spread = w * wxx - wx * wx
         if spread > _SPREAD * w * wxx:  # else prompts are all alike: only the base can be told
             token_s = max(0.0, (w * wxy - wx * wy) / spread)

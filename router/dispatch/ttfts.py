@@ -1,12 +1,13 @@
 """What first contents of one model take lately: the line that predicts them, and how far off it is.
 
-Streams and whole answers are apart: what is whole shows nothing before its last token.
+Streams and whole answers are apart: what is whole shows nothing before its last token. Both begin
+with an assumption (`ttft_prior.py`) that fades as samples come.
 
-How far off: observed over predicted, in sketches of five seconds each, of which the last six are
-looked at. Where few requests come, a sketch waits for samples, for a minute at most. Attempts that
-were cut short have sketches of their own; `policies/hedging/curve.py` says how they count.
+All ratios are to what the line says now, not to what it said at the dispatch: in the first seconds
+it moves by leaps, and what it said before would be taken for the model's own spread.
 
-Must never: grow with the number of requests.
+Must never: grow with the number of requests, or do more in one call than one of `refit` and
+`redraw` does.
 """
 
 from __future__ import annotations
@@ -14,104 +15,83 @@ from __future__ import annotations
 from typing import Final
 
 from policies.hedging.curve import Curve
-from router.core.sketch import Sketch
-from router.dispatch.ttft_fit import TtftFit
+from router.dispatch.ratios import Ratios
+from router.dispatch.ttft_fit import LEAST, TtftFit
+from router.dispatch.ttft_prior import STREAMS, WHOLES
 from router.wire.sweep import NEVER
 
-SLICES: Final = 6
-SLICE_S: Final = 5.0
-SLICE_LONGEST_S: Final = 60.0  # a slice that nobody fills
-SLICE_SAMPLES: Final = 16  # a slice with fewer goes on
-WARM: Final = 20  # whole samples; with fewer nothing is late
+WARM: Final = 20  # whole samples; as many as are missing of them the prior counts for
 FORGET_S: Final = 300.0  # after so long without a request nothing of before counts
 REFRESH_S: Final = 1.0
-# Of a sketch, as an error of the ratio. A sample lies up to this share above what its bucket tells,
-# so the curve is drawn through the buckets' upper ends: nobody is late who only shares a bucket.
-ACCURACY: Final = 0.02
-# Samples taken in between two refreshes. What comes beyond is left out, cut or not.
-FRESH: Final = 512
-_LONGEST: Final = 1e6  # times the prediction; beyond it there is nothing to tell apart
 
 
 class Ttfts:
-    """One model's. Times are monotonic seconds."""
+    """One model's. Times are monotonic seconds; `speed` is the replica's factor (`speed.py`)."""
 
-    def __init__(self, now: float) -> None:
-        self.fit = TtftFit()
-        self.curve: Curve | None = None  # None: too few samples so far
-        self.refresh_at = now + REFRESH_S
+    def __init__(self, now: float, is_streamed: bool) -> None:
+        self.is_streamed = is_streamed
+        prior = STREAMS if is_streamed else WHOLES
+        self.fit = TtftFit(prior.base_s, prior.token_s)
+        self._prior = prior
+        self._ratios = Ratios(now)
+        self.curve: Curve = self._ratios.curve(prior.shares, WARM)
         self.used_at = now
+        self.refresh_at = now + REFRESH_S  # when `refresh` has something to do
+        self._refit_at = self._redraw_at = now + REFRESH_S
         # The plan: a copy is asked for when both have passed. NEVER: no copy.
         self.ratio = NEVER  # times the prediction
         self.seconds = NEVER
-        self._began = [now]  # of each slice, the latest last
-        self._shown = [Sketch(ACCURACY)]
-        self._cut = [Sketch(ACCURACY)]
-        self._count = 0  # whole samples in the latest slice
-        # Ratios since the last refresh, those of cut attempts below 0: a sketch costs more to add
-        # to than all the rest of a request.
-        self._fresh: list[float] = []
 
-    def shown(self, tokens: int, took_s: float, predicted_s: float, now: float) -> None:
+    @property
+    def is_cold(self) -> bool:
+        """Whether the line still leans on the prior."""
+        return self.fit.answers < LEAST
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether neither the line nor the curve leans on the prior any more."""
+        return not self.is_cold and self._ratios.shown >= WARM
+
+    def predict(self, tokens: int, speed: float) -> float:
+        """Seconds to the first content with so many uncached tokens ahead, at such a replica."""
+        return self.fit.predict(tokens) * speed
+
+    def shown(self, tokens: int, took_s: float, speed: float, now: float) -> None:
         """A first content came; `tokens` were ahead of it, its own among them."""
-        self.fit.add(tokens, took_s, now)
-        if predicted_s > 0.0 and len(self._fresh) < FRESH:
-            self._fresh.append(took_s / predicted_s)
-
-    def cut(self, tokens: int, waited_s: float, predicted_s: float, now: float) -> None:
-        """An attempt ended that had waited so long and shown nothing."""
-        if predicted_s > 0.0:
-            self.fit.add_cut(tokens, waited_s, now)
-            if len(self._fresh) < FRESH:
-                self._fresh.append(-waited_s / predicted_s)
-
-    def refresh(self, now: float) -> None:
-        """Draw line and curve anew."""
-        self.refresh_at = now + REFRESH_S
-        if now - self.used_at > FORGET_S:
-            self._began.clear()
-            self._shown.clear()
-            self._cut.clear()
-            self._fresh.clear()
-            self._turn(now)
-        self.used_at = now
-        self._count_fresh()
-        age_s = now - self._began[-1]
-        if age_s >= SLICE_LONGEST_S or (age_s >= SLICE_S and self._count >= SLICE_SAMPLES):
-            self._turn(now)
-        self.fit.refit(self._began[0])
-        shown = [pair for sketch in self._shown for pair in _counts(sketch)]
-        if sum([count for _, count in shown]) < WARM:
-            self.curve = None
+        took_s /= speed
+        if self.is_cold:  # then the line does not say anything yet without this answer
+            self.fit.add(tokens, took_s, now)
+            self._ratios.add(took_s / self.fit.predict(tokens))
         else:
-            cut = [pair for sketch in self._cut for pair in _counts(sketch)]
-            self.curve = Curve(shown, cut)
+            self._ratios.add(took_s / self.fit.predict(tokens))
+            self.fit.add(tokens, took_s, now)
 
-    def _turn(self, now: float) -> None:
-        """Begin another slice and forget the oldest."""
-        self._began.append(now)
-        self._shown.append(Sketch(ACCURACY))
-        self._cut.append(Sketch(ACCURACY))
-        if len(self._began) > SLICES:
-            del self._began[0], self._shown[0], self._cut[0]
-        self._count = 0
+    def cut(self, tokens: int, waited_s: float, speed: float, now: float) -> None:
+        """An attempt ended that had waited so long and shown nothing."""
+        waited_s /= speed
+        self._ratios.add_cut(waited_s / self.fit.predict(tokens))
+        self.fit.add_cut(tokens, waited_s, now)
 
-    def _count_fresh(self) -> None:
-        shown, cut = self._shown[-1], self._cut[-1]
-        for ratio in self._fresh:
-            if ratio > 0.0:
-                shown.add(min(ratio, _LONGEST))
-                self._count += 1
-            else:
-                cut.add(min(-ratio, _LONGEST))
-        self._fresh.clear()
+    def refresh(self, now: float) -> bool:
+        """Draw the curve or the line anew, not both; whichever is due. True: it was the curve."""
+        is_curve = now >= self._redraw_at
+        if is_curve:
+            self._redraw_at = now + REFRESH_S
+            self._redraw(now)
+        elif now >= self._refit_at:
+            self._refit_at = now + REFRESH_S
+            self.fit.refit(self._ratios.since)
+        self.refresh_at = min(self._redraw_at, self._refit_at)
+        return is_curve
 
+    def outdate(self) -> None:
+        """Draw the curve anew with the next request: another policy, another plan."""
+        self._redraw_at = self.refresh_at = 0.0
 
-def _counts(sketch: Sketch) -> list[tuple[float, int]]:
-    """(a value that none of them exceeds, how many) of each bucket."""
-    found = []
-    before = 0
-    for value, seen in sketch.cumulative():
-        found.append((value / (1.0 - ACCURACY), seen - before))
-        before = seen
-    return found
+    def _redraw(self, now: float) -> None:
+        if now - self.used_at > FORGET_S:
+            self._ratios = Ratios(now)
+        self.used_at = now
+        self._ratios.slide(now)
+        missing = max(0, WARM - self._ratios.shown)
+        self.curve = self._ratios.curve(self._prior.shares, missing)

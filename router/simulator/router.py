@@ -195,6 +195,7 @@ class SimulatedRouter:
                 policy.on_fleet_change(ids)
             except Exception:  # as the proxy: it is counted, and harms no request
                 self.metrics.policy_errors += 1
+        self.hedger.fleet_changed()
 
     def _fleet_event(self, what: str, replica: Replica) -> None:
         if what == "ejected":

@@ -80,12 +80,13 @@ def missed(**slower: float) -> set[str]:
 def test_what_is_promised_of_each_case() -> None:
     assert missed(high=0.4) == set()
     assert missed(high=0.41) == {"half: high, p99 TTFT"}
-    assert missed(high=1.03) == {f"{case}: high, p99 TTFT" for case in ("half", "full", "slow")}
+    slowed = ("half", "full", "slow", "mixed")
+    assert missed(high=1.03) == {f"{case}: high, p99 TTFT" for case in slowed}
     assert missed(high=2.1) == {
-        *(f"{case}: high, p99 TTFT" for case in ("half", "full", "slow")),
+        *(f"{case}: high, p99 TTFT" for case in slowed),
         "frozen: high, slowest",
     }
-    names = ("half", "full", "slow", "frozen")
+    names = ("half", "full", "slow", "frozen", "mixed")
     assert missed(high=0.4, other=1.04) == {f"{case}: others, p99 TTFT" for case in names}
     assert missed(high=0.4, wasted=51) == {f"{case}: extra prefill tokens" for case in names}
 

@@ -86,7 +86,7 @@ def test_all_of_it_quickly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert run(*words) == 0
     promised, policies, budgets, loads = json.loads(capsys.readouterr().out)
     assert len(promised["rows"]) == 2 * len(cases.CASES)
-    assert len(promised["goals"]) == 12
+    assert len(promised["goals"]) == 15
     assert all(goal["value"] is not None for goal in promised["goals"])
     by_name = {row["case"] + row["hedging"]: row for row in promised["rows_by_case"]}
     assert by_name["slow" + cases.WITH]["high"]["hedged"] > 0

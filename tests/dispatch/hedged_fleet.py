@@ -66,6 +66,7 @@ class HedgedFleet:
         self.requests: list[Request] = []
         self.tokens = 0  # of first attempts
         self.slowness: Callable[[float], float] = lambda now: 1.0  # of everybody, at a time
+        self.slowness_of: Callable[[Replica, float], float] = lambda replica, now: 1.0
         self._frozen: set[Replica] = set()
         self._rng = Random(seed)
         self._stragglers, self._factor = stragglers, factor
@@ -121,6 +122,7 @@ class HedgedFleet:
         request.at[attempt] = replica
         took = (BASE_S + TOKEN_S * replica.pending_tokens) * rng.lognormvariate(0.0, self._sigma)
         took *= (self._factor if is_slow else 1.0) * self.slowness(now)
+        took *= self.slowness_of(replica, now)
         if replica not in self._frozen:
             self._at(now + took, lambda at: self._shows(request, attempt, at))
         return attempt
@@ -129,8 +131,8 @@ class HedgedFleet:
         life, view, hedger = request.life, request.view, self.hedger
         if life.over or life.winner is not None:
             return
-        others = [r for r in self.fleet.ready if r is not replica]
-        found = hedger.backup(view, primary, replica, request.urgency, others, now)
+        pool = self.fleet.ready
+        found = hedger.backup(view, primary, replica, request.urgency, pool, now)
         if found:
             backup = self._rng.choice(found)
             hedger.sent(view, self._begins(request, backup, now, hedge=True), backup, now)

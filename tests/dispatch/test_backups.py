@@ -8,7 +8,16 @@ import msgspec
 import pytest
 
 from router.core.lease import Lease
-from router.dispatch.backups import able, apart, is_sound, same_engine
+from router.dispatch.backups import (
+    ENOUGH,
+    RANK,
+    WINDOW,
+    apart,
+    is_sound,
+    obstacle,
+    same_engine,
+    window,
+)
 from router.fleet.replica import Replica
 from router.observe.hedge_counts import Refusal
 from tests.fleet.helpers import Table
@@ -24,8 +33,10 @@ def told(replica: Replica, **signals: Any) -> Replica:
 
 
 def asked(primary: Replica, *others: Replica) -> list[str] | Refusal:
-    found, why = able(primary, others, 0.9, NOW)
-    return [r.id for r in found] if found else why
+    """Those that may take a copy, or what stopped the one that came furthest."""
+    found = {r.id: obstacle(primary, r, 0.9, NOW) for r in others}
+    able = [id for id, why in found.items() if why is None]
+    return able or max((why for why in found.values() if why), key=lambda why: RANK[why])
 
 
 @scenario
@@ -34,7 +45,6 @@ async def test_an_idle_other_replica_may() -> None:
     a, b, c = table.add("a"), table.add("b"), table.add("c")
     assert asked(a, a, b, c) == ["b", "c"]
     assert asked(a, a) == Refusal.ALONE
-    assert asked(a) == Refusal.ALONE
     table.close()
 
 
@@ -131,3 +141,21 @@ def test_another_zone_then_another_node_is_preferred(
         table.close()
 
     play()
+
+
+@scenario
+async def test_of_a_large_pool_a_few_are_looked_at_and_everybody_in_turn() -> None:
+    table = Table()
+    pool = [table.add(f"r{number}") for number in range(WINDOW + 10)]
+    seen = [window(pool, turn) for turn in range(len(pool))]
+    for found in seen:
+        assert len(found) == len(set(found)) == WINDOW
+    firsts = [r for found in seen for r in found[:ENOUGH]]
+    assert {firsts.count(r) for r in pool} == {ENOUGH}
+    small = pool[:5]
+    for turn in range(5):
+        found = window(small, turn)
+        assert len(found) == 5
+        assert set(found) == set(small)
+    assert {window(small, turn)[0] for turn in range(5)} == set(small)
+    table.close()

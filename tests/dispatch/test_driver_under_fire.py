@@ -25,7 +25,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from bench.overhead.internal import Memory
+from bench.overhead.memory import Memory
 from policies.queueing.ticket import ENDED, SENT
 from router.config.model import Config, Hedging, Queue, QueueGates, Retry
 from router.config.model import Replica as ReplicaConfig

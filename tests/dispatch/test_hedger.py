@@ -111,12 +111,37 @@ class World:
 
 
 @scenario
-async def test_nothing_is_asked_before_there_are_samples() -> None:
-    w = World()
-    w.learn(5)
-    life, _, due = w.dispatch(w.a)
-    assert due == NEVER
-    assert w.refused == {"cold": 6}
+async def test_the_first_requests_have_a_time_to_ask() -> None:
+    """By assumption. Until one answer has come no copy goes: all may take as long."""
+    w = World(budget=1.0)
+    life, attempt, due = w.dispatch(w.a)
+    assert w.now + 0.1 < due < w.now + 2.0
+    w.now = due
+    assert w.ask(attempt) == []
+    assert w.refused == {"cold": 1}
+    assert w.now < w.hedger.again(attempt, w.now) < w.now + 1.0
+    other, second, _ = w.dispatch(w.b)
+    w.now += TOOK_S
+    w.answer(other, second, w.b)
+    assert w.ask(attempt) == ["b", "c"]
+    life.end(Reason.CLIENT_GONE, w.now)
+    w.close()
+
+
+@scenario
+async def test_an_answer_that_took_long_makes_those_that_wait_less_late() -> None:
+    """A large model takes ten times what is assumed. Asked at the time that was assumed, the hedger
+    knows better by then."""
+    w = World(budget=1.0)
+    slow, first, _ = w.dispatch(w.b)
+    w.now += 3.0
+    life, attempt, due = w.dispatch(w.a)
+    w.answer(slow, first, w.b)
+    w.now = due
+    assert w.ask(attempt) == []
+    assert w.refused == {"cold": 1}
+    w.now = attempt.began + 10.0
+    assert w.ask(attempt) == ["b", "c"]
     life.end(Reason.CLIENT_GONE, w.now)
     w.close()
 
@@ -194,7 +219,8 @@ async def test_streams_and_whole_answers_are_apart() -> None:
     w = World()
     w.learn()
     life, attempt, due = w.dispatch(w.a, streamed=False)
-    assert (due, attempt.predicted_s) == (NEVER, 0.0)
+    assert attempt.predicted_s > 1.0  # by assumption: a whole answer takes seconds
+    assert w.now + 1.0 < due < NEVER
     life.end(Reason.CLIENT_GONE, w.now)
     w.close()
 
@@ -298,6 +324,23 @@ async def test_a_replica_that_must_prefill_much_more_does_not_pay() -> None:
     assert w.refused["budget"] == 1
     w.view.prompt_tokens = 4 * TOKENS  # b holds nearly all of it, c nothing
     assert w.ask(attempt) == ["b"]
+    life.end(Reason.CLIENT_GONE, w.now)
+    w.close()
+
+
+@scenario
+async def test_a_replica_of_a_slow_kind_takes_no_copy_that_does_not_pay() -> None:
+    w = World()
+    w.learn()
+    for _ in range(20):
+        life, attempt, _ = w.dispatch(w.c, "")
+        w.now += 7.5 * TOOK_S
+        w.answer(life, attempt, w.c)
+    life, attempt = w.late()
+    w.now = attempt.began + 2 * TOOK_S  # like others that were as late, it needs 8 more
+    assert w.ask(attempt, others=[w.c, w.b]) == ["b"]
+    assert w.ask(attempt, others=[w.c]) == []
+    assert w.refused["gain"] == 1
     life.end(Reason.CLIENT_GONE, w.now)
     w.close()
 
@@ -494,7 +537,7 @@ class Broken(HedgingPolicy):
 
     says: object = None
 
-    def delay(self, curve: Curve | None, quantile: float) -> Delay | None:
+    def delay(self, curve: Curve, quantile: float) -> Delay | None:
         if isinstance(self.says, Exception):
             raise self.says
         return self.says  # type: ignore[return-value]
@@ -527,7 +570,7 @@ def test_a_policy_that_cannot_judge_sends_nothing(monkeypatch: pytest.MonkeyPatc
 
     @dataclass(slots=True)
     class Unsure(HedgingPolicy):
-        def delay(self, curve: Curve | None, quantile: float) -> Delay | None:
+        def delay(self, curve: Curve, quantile: float) -> Delay | None:
             return Delay(seconds=0.1)
 
         def pays(self, waited_s: float, predicted_s: float, backup_s: float, curve: Curve) -> bool:

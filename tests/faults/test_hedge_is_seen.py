@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 from router.config.model import Hedging
+from router.dispatch.ttft_prior import STREAMS
 from router.fleet.health import RACES
 from tests.harness.behaviours import hang, sse_tokens, stream_then_hang
 from tests.harness.messages import chat, role
@@ -95,7 +96,20 @@ async def test_the_page_says_what_is_in_force_and_what_it_brought() -> None:
         (model,) = page["models"]
         assert (model["model"], model["stream"], model["is_warm"]) == ("m", True, False)
         assert model["delay_s"] == 0.02
-        assert model["predicted_s"]["1000"] is None
+        # One answer, a quick one: the line is still the one that is assumed.
+        assert model["predicted_s"]["1000"] == pytest.approx(STREAMS.base_s + STREAMS.token_s * 1e3)
+
+
+@scenario
+async def test_a_replica_that_is_removed_is_forgotten() -> None:
+    async with hedged(sse_tokens(), sse_tokens()) as router:
+        for _ in range(4):
+            await router.ask(chat(stream=True))
+        parts = router.app.parts
+        known = parts.hedger._speeds
+        assert sorted(replica.id for replica in known) == ["r0", "r1"]
+        parts.fleet.remove("r1")
+        assert [replica.id for replica in known] == ["r0"]
 
 
 @scenario

@@ -168,6 +168,7 @@ class Story:
 URGENT = Arrival(0, 0.01, 400, 3, priority="high")
 HEDGED = Hedging(policy="fixed", options={"delay_s": 0.15}, budget=1.0)
 AT_ONCE = Hedging(policy="fixed", options={"delay_s": 0.0}, budget=1.0)
+OFF = Hedging(policy="off")
 Pair = tuple[Behaviour | None, Behaviour | None]
 
 
@@ -494,6 +495,7 @@ QUEUE_STORIES = {
         ),
         queue=queued(policy="strict", preemption=Preemption(enabled=True, after_s=0.1, budget=1.0)),
         health={},
+        hedging=OFF,  # it would ask about when the content comes
         together=True,
     ),
 }

@@ -4,7 +4,9 @@
 - *full*: the same at 0.9;
 - *slow*: at 0.5 the whole fleet becomes three times as slow for a while, so that it is overloaded;
 - *frozen*: at 0.5, no stragglers, one replica after the other stands still for half a minute.
-  `calm` is the same without the freezes: what is normal.
+  `calm` is the same without the freezes: what is normal;
+- *mixed*: every second replica is of a kind that takes three times as long for everything, one
+  attempt in twenty is ten times slower; the load is half of what this fleet sustains.
 
 The same seeds give both sides the same requests at the same moments, and the same first attempts
 straggle. Figures are of several seeds together.
@@ -29,6 +31,7 @@ OFF, ON = Hedging(policy="off"), Hedging()
 WITHOUT, WITH = "without", "with"
 WARM_S = 60.0  # nothing is counted before: batches fill, the hedger learns
 SLOW_FACTOR = 3.0
+KIND_FACTOR = 3.0
 BUDGET = ON.budget
 
 
@@ -69,6 +72,17 @@ class Case:
                 )
                 for number in range(length.replicas)
             )
+        if self.name == "mixed":
+            return tuple(
+                Fault(
+                    at=0.0,
+                    replica=number,
+                    kind="slow",
+                    until=10.0 * (WARM_S + length.measured_s),
+                    factor=KIND_FACTOR,
+                )
+                for number in range(0, length.replicas, 2)
+            )
         if self.name == "frozen":
             every_s = length.measured_s / length.freezes
             return tuple(
@@ -89,6 +103,11 @@ CASES = (
     Case("slow", f"5 % stragglers at 0.5, all replicas {SLOW_FACTOR:g} × slower for a while", 0.5),
     Case("frozen", "no stragglers at 0.5, one replica frozen", 0.5, Straggling()),
     Case("calm", "no stragglers at 0.5", 0.5, Straggling()),
+    Case(
+        "mixed",
+        f"5 % stragglers at 0.33, every second replica {KIND_FACTOR:g} × slower",
+        0.5 * (1.0 + 1.0 / KIND_FACTOR) / 2.0,
+    ),
 )
 
 
