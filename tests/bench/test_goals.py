@@ -134,6 +134,16 @@ def test_a_figure_taken_on_a_busy_machine_says_so() -> None:
     assert verdict.words() == "met (hedgerow stood waiting for a CPU 66% of the time)"
 
 
+def test_a_load_that_leaves_a_router_idle_says_so() -> None:
+    table = {
+        "hedgerow": row("hedgerow", json_c32_us=80.0, json_c32_busy=0.97),
+        "haproxy": row("haproxy", json_c32_us=50.0, json_c32_busy=0.55, json_c32_waited=0.15),
+    }
+    verdict = goals.ratio(table, "JSON", "json_c32_us", "haproxy", 2.0)
+    note = "haproxy had no work 30% of the time, so the ratio is too low"
+    assert verdict.words() == f"met ({note})"
+
+
 def test_every_goal_is_judged_even_of_an_empty_run() -> None:
     verdicts = goals.judge({}, {}, "no figure")
     assert len(verdicts) == 17
