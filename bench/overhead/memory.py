@@ -38,7 +38,9 @@ _ANSWER: Final = shapes.json_answer(shapes.CHAT_BODY)
 class Memory(asyncio.Transport):
     """A transport that goes nowhere, and tells when it is written to."""
 
-    def __init__(self, written: Callable[[], None], protocol: asyncio.BaseProtocol) -> None:
+    def __init__(
+        self, written: Callable[[], None], protocol: asyncio.BaseProtocol | None = None
+    ) -> None:
         super().__init__()
         self._written = written
         self._protocol = protocol
@@ -54,6 +56,7 @@ class Memory(asyncio.Transport):
         return ("127.0.0.1", 40000) if name == "peername" else default
 
     def get_protocol(self) -> asyncio.BaseProtocol:
+        assert self._protocol is not None
         return self._protocol
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:

@@ -1,6 +1,6 @@
 """One request from the moment it is whole to the moment its answer is: what its client sees of it.
 
-Its `Race` has the attempts and tells it of content, ends and failures; the exchange commits,
+Its `RequestDriver` has the attempts and decides about them; the exchange sends them, commits,
 relays, answers, truncates. Every callback may be the one in which the client leaves, the replica
 dies or the configuration changes; all of them end in `_finish`, which runs once and gives
 everything back.

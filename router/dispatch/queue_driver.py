@@ -179,7 +179,7 @@ class QueueDriver:
         """Whether the client of a request may be sent an early 200: see the queue."""
         return self.pools.commits(ticket)
 
-    # -- what its race tells ------------------------------------------------------------------
+    # -- what a request tells -------------------------------------------------------------------
 
     def sent(self, x: QueuedRequest, replica: Replica, now: float, *, is_extra: bool) -> None:
         """An attempt begins; its lease is taken. `is_extra`: it is not its ticket's."""

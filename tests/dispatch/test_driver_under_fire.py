@@ -1,6 +1,6 @@
 """One request, its copies, and everything that can happen to them, in any order.
 
-The real dispatcher, exchange, race, legs, pools and connections over transports in memory; the
+The real dispatcher, exchange, driver, legs, pools and connections over transports in memory; the
 machine plays the replicas, the client, the timers and the clock. Whatever the order: exactly one
 response, made of one replica's bytes; every lease, timer, connection and budget given back.
 """
