@@ -2,8 +2,8 @@
 
     gain(d) = min(1, paid / S(d)) * (integral of S from d + 1 on - price * S(d))
 
-A file of its own, because it is compiled: it looks at every moment of a curve, once a second for
-each model, while a request waits.
+S(d) is the share still waited for at d. This is a file of its own because it is compiled: once a
+second for each model it looks at every moment of a curve while a request waits.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
 A copy must not wait, nor make anybody wait, and it must not share the fate of the first: not the
 same engine by another address, and rather another zone, or another node, than the same. One
-question after the other is asked of a replica; why no copy goes is what stopped the replica that
-came furthest.
+question after the other is asked of each replica. If no replica can take the copy, the reason is
+that of the replica that passed the most questions.
 
-Of a large pool only some are looked at: a window that moves on with each question, and replicas
-that hold the prompt's prefix. Among 64 of a thousand replicas are enough to choose from, and their
-utilisation is within a few percent of the pool's.
+In a large pool, only a window of replicas is looked at, which moves on with each question, and some
+replicas that hold the prompt's prefix. 64 replicas of a thousand are enough to choose from, and
+their utilisation is within a few percent of the pool's.
 
 Must never: count anything, or choose among those who are left: that is the routing policy's.
 """
@@ -22,7 +22,7 @@ from router.observe.hedge_counts import Refusal
 
 WINDOW: Final = 64  # replicas that are looked at for one question, at most ...
 HOLDERS: Final = 16  # ... besides those of a larger pool that hold the prefix
-ENOUGH: Final = 16  # that may take a copy; the routing policy chooses among them
+ENOUGH: Final = 32  # that may take a copy; the routing policy chooses among them
 
 # In the order of the questions.
 _ORDER: Final = (
@@ -38,8 +38,10 @@ RANK: Final = {why: rank for rank, why in enumerate(_ORDER)}
 
 
 def window(pool: Sequence[Replica], turn: int) -> Sequence[Replica]:
-    """Up to WINDOW neighbours, of a small pool all. Each `turn` begins with others."""
+    """Up to WINDOW neighbours. Each `turn` begins with others, where not all can be offered."""
     count = len(pool)
+    if count <= ENOUGH:
+        return pool
     start = turn * ENOUGH % count
     found = [*pool[start : start + WINDOW]]
     return [*found, *pool[: min(start, WINDOW - len(found))]]

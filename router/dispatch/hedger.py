@@ -43,9 +43,9 @@ TICK_S: Final = 1.0
 AGAIN_S: Final = 0.02  # between two questions for the same copy, at least
 MODELS_MAX: Final = 256  # models learned about, streams and whole answers apart
 _IDLE_S: Final = 60.0  # a model that nobody asked for so long makes room for another
-# A question for a copy may come so much before its time, and is not too early: event loops round
-# timers to milliseconds.
-_EARLY_S: Final = 0.001
+# Of the wait that the line of now asks for. A line moves by a few percent every second, and a
+# question that is refused is asked again later than it could be.
+_NEARLY: Final = 0.9
 # Nothing that was refused for these reasons looks better a moment later.
 _FINAL: Final = frozenset({Refusal.LONG, Refusal.ALONE})
 
@@ -163,7 +163,7 @@ class Hedger:
         ttfts = self._of(view.model, view.stream, now)
         predicted_s = self._predict(ttfts, primary, replica, view.stream)
         # The line may say otherwise than it did at the dispatch.
-        if now - primary.began + _EARLY_S < ttfts.ratio * predicted_s < NEVER:
+        if now - primary.began < _NEARLY * ttfts.ratio * predicted_s < NEVER:
             return self._refuse(Refusal.COLD if ttfts.is_cold else Refusal.GAIN)
         if not ttfts.fit.answers and ttfts.ratio:
             return self._refuse(Refusal.COLD)

@@ -19,11 +19,11 @@ SLICES: Final = 6
 SLICE_S: Final = 5.0
 SLICE_LONGEST_S: Final = 60.0  # a slice that nobody fills
 SLICE_SAMPLES: Final = 16  # a slice with fewer goes on
-# A bin's upper end over its lower one. The curve is drawn through the upper ends, so that nobody is
-# late who only shares a bin; it is off by 4 % at most.
+# A bin's upper end over its lower one. The curve is drawn through the upper ends: an attempt is not
+# late because it shares a bin with quicker ones. The curve is off by 4 % at most.
 GROWTH: Final = 1.04
 LEAST: Final = 0.01  # what took a smaller share of the prediction counts as this
-MOST: Final = 10_000.0  # there is nothing to tell apart beyond
+MOST: Final = 10_000.0  # a larger ratio counts as this
 _PER_LOG: Final = 1.0 / log(GROWTH)
 _LOWEST: Final = ceil(log(LEAST) * _PER_LOG)
 BINS: Final = ceil(log(MOST) * _PER_LOG) - _LOWEST + 1

@@ -8,17 +8,20 @@ A slow kind and a replica that stumbles look alike in one answer. What tells the
 
 - A kind is what the replica has always been. So its first answers set the factor at once: the
   median of up to `FIRST`, taken towards 1 while there are fewer.
-- A stumble is a change against its own history. So later the factor follows slowly, whatever the
-  rate of requests: it doubles in `DOUBLING_S` at most. A replica that becomes ten times as slow is
-  late for a quarter of an hour; what is still so slow by then is its kind.
+- A stumble is a change against the replica's own history. So later the factor follows slowly,
+  whatever the rate of requests: it doubles in `DOUBLING_S` at most. A replica that becomes ten
+  times as slow is late for about a quarter of an hour; if it stays so slow, that is its kind.
 - No replica is faster than its kind. So `FIRST` answers in a row that took less than `CLEARLY` of
-  what was predicted set the factor anew: the first answers had met a stumble, or the fleet's.
+  what was predicted set the factor anew: the earlier answers came during a stumble.
 
 An attempt that was cut short counts as slower than the factor if it had waited for longer, and as
 nothing else. The factor is a median of ratios: single stragglers do not move it.
 
-Line and factors are only known as a product. So the factor leans towards 1, by so little that a
-kind three times as slow is predicted right within a few percent.
+Only the product of line and factor can be observed. So the factor is pulled towards 1, or all
+factors of a pool could drift together. The pull is small: a kind that is three times as slow is
+predicted within a few percent.
+
+A replica that serves several models has one factor for all of them.
 
 Must never: look at a clock, or keep more than `FIRST` numbers.
 """

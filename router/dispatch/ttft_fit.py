@@ -8,9 +8,9 @@ one answer in twenty that takes ten times as long moves it as much as one that t
 Computed by iteratively reweighted least squares (Schlossmacher, JASA 68, 1973) from the line
 before, a few rounds at a time, so that its cost is bounded.
 
-Before there are enough answers for a line, the line is that of the prior times one factor: the
-median of the answers over it, of which the prior is one more. So a model that is ten times as slow
-as assumed is predicted right after its second answer.
+Before there are enough answers for a line, the prior's line is multiplied by one factor: the median
+of the answers' ratios to it. The prior itself is one more ratio, 1. So a model that is ten times as
+slow as assumed is predicted correctly after two answers at most.
 
 An attempt that was cut short has waited for a while and would have taken longer. A median asks only
 on which side of it a sample lies, so one that was cut above the line counts like any other there,

@@ -1,25 +1,22 @@
-"""What first contents take by assumption, until a model's own have been seen.
+"""What first contents take by assumption, until a model's own answers are known.
 
-A model that nobody has asked for since the start has shown nothing yet, and its urgent requests
-want protection in the first minute, too. So learning begins with a line and a curve that hold for
-most models. They count as one sample of the line and as `ttfts.WARM` samples of the curve, of which
-each sample seen replaces one.
+After a start, nothing is known of any model, but urgent requests need protection in the first
+minute, too. So learning begins with an assumed line and an assumed curve. The line counts as one
+sample. The curve counts as `ttfts.WARM` samples; each real sample replaces one of them.
 
-The lines are of the slower ones among measured engines (`emulator/timing.py`): an assumption that
-is too slow sends copies late, one that is too fast sends copies of what is not late at all.
+The lines are those of the slowest engine in `emulator/timing.py`. A line that is too slow delays
+copies; a line that is too fast sends copies of requests that are not late.
 
-- Streams: a prefill of Bloom-176B on 8 A100, which takes 65 ms and 0.19 ms a token, may begin one
-  step of its batch later, 48 ms.
+- Streams: Bloom-176B on 8 A100 prefills in 65 ms + 0.19 ms a token. A prefill may have to wait for
+  one decode step before, 48 ms.
 - Whole answers show nothing before their last token. The median answer has 129 tokens (Azure's
-  conversation trace of 2023, Splitwise, ISCA 2024), and a step of a large model takes 48 ms.
+  conversation trace of 2023, Splitwise, ISCA 2024), and a decode step takes 48 ms.
 
 The curves:
 
-- Streams: the bulk lies between half and twice the line, as machines and batches differ. One in
-  twenty takes 3 to 10 times as long: in "The Tail at Scale" (CACM 56(2), 2013) the 95th percentile
-  is where the tail begins.
-- Whole answers differ as their lengths do: lognormal with the sigma 1 of the same trace, whose mean
-  is 211 tokens.
+- Streams: 95 % take between half and twice what the line says. 5 % take 3 to 10 times as long:
+  "The Tail at Scale" (CACM 56(2), 2013) hedges from the 95th percentile on.
+- Whole answers differ in length: lognormal with sigma 1, from the same trace (mean 211 tokens).
 
 Must never: change.
 """

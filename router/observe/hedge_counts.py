@@ -15,7 +15,7 @@ class Refusal(StrEnum):
 
     __hash__ = str.__hash__  # see core.errors.Reason
 
-    COLD = "cold"  # the first answers of a model are not here yet, or say it is not late
+    COLD = "cold"  # too few answers of the model so far, and they do not show that it is late
     LONG = "long"  # the prompt is longer than `hedging.prompt_tokens`
     ALONE = "alone"  # there is no other replica
     UTILISATION = "utilisation"  # the pool is too busy

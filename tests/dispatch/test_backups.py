@@ -152,10 +152,9 @@ async def test_of_a_large_pool_a_few_are_looked_at_and_everybody_in_turn() -> No
         assert len(found) == len(set(found)) == WINDOW
     firsts = [r for found in seen for r in found[:ENOUGH]]
     assert {firsts.count(r) for r in pool} == {ENOUGH}
-    small = pool[:5]
-    for turn in range(5):
-        found = window(small, turn)
-        assert len(found) == 5
-        assert set(found) == set(small)
-    assert {window(small, turn)[0] for turn in range(5)} == set(small)
+    middle = pool[: ENOUGH + 1]
+    assert all(set(window(middle, turn)) == set(middle) for turn in range(ENOUGH))
+    assert {window(middle, turn)[0] for turn in range(ENOUGH + 1)} == set(middle)
+    small = pool[:ENOUGH]
+    assert window(small, 7) == small  # all can be offered
     table.close()

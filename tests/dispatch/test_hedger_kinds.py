@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from router.config.model import Hedging
-from router.dispatch.speed import Speed
+from router.dispatch.speed import Speeds
 from router.fleet.replica import Replica
 from tests.dispatch.hedged_fleet import HedgedFleet, Request
 from tests.dispatch.test_hedger_at_large import fleet, share, within_budget
@@ -64,15 +64,22 @@ async def test_its_stragglers_still_are(seed: int) -> None:
     table.close()
 
 
+class Forgetful(dict[Replica, Speeds]):
+    """Factors of replicas, none of which is kept."""
+
+    def __setitem__(self, replica: Replica, speeds: Speeds) -> None:
+        pass
+
+
 @scenario
-async def test_what_is_wasted_on_a_slow_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_wasted_on_a_slow_kind() -> None:
     """Against a hedger that knows no kinds."""
     wasted = []
     for knows in (True, False):
         table = Table()
         f = mixed(table, stragglers=0.0, seed=4)
         if not knows:
-            monkeypatch.setattr(Speed, "_set", lambda self, log_factor: None)
+            f.hedger._speeds = Forgetful()
         f.play(4000, PER_S)
         wasted.append(f.counts.wasted_tokens)
         table.close()
