@@ -205,6 +205,11 @@ class Pools:
         queue: Queue = ticket.queue
         return queue.requeue(ticket, now, self.of(ticket.model))
 
+    def open_to(
+        self, model: str, lane: str, urgency: int, places: Sequence[ReplicaLoad]
+    ) -> Sequence[ReplicaLoad]:
+        return self.of(model).open_to(lane, urgency, places)
+
     def commits(self, ticket: Ticket) -> bool:
         queue: Queue = ticket.queue
         return queue.commits(ticket)

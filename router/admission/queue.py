@@ -174,6 +174,15 @@ class Queue:
         self.counts.passed[urgency] += 1
         return True
 
+    def open_to(
+        self, lane: str, urgency: int, places: Sequence[ReplicaLoad]
+    ) -> Sequence[ReplicaLoad]:
+        """Of `places`, those to which a request may be sent again at once, because they are open to
+        its class and nobody of the class waits there."""
+        if self._room.has(lane, urgency):
+            return _NOBODY
+        return self._doors.open_of(places, urgency)
+
     @property
     def is_passable(self) -> bool:
         """Whether `passes` may be asked."""
@@ -592,6 +601,11 @@ class Queue:
         """Which replicas are fit has changed: those that wait may have none. `tick` comes next."""
         if self._room.count:
             self.next_at = min(self.next_at, now)
+        for ticket in list(self._room.picky):
+            fit = self._pool.eligible(ticket.lane)
+            if fit and all(place in ticket.excluded for place in fit):
+                del self._room.picky[ticket]
+                ticket.excluded = ()  # better one that was tried than none
 
     def tick(self, now: float) -> Ticked:
         """Time has gone on: to be called at `next_at`, which any call may bring forward, or

@@ -86,6 +86,7 @@ class Room:
         "eligible",
         "eligible_of",
         "holders",
+        "picky",
         "short",
         "woken",
     )
@@ -111,6 +112,7 @@ class Room:
         self.active: dict[str, Lane] = {}  # with somebody that waits
         self._lanes: dict[str, Lane] = {}  # ... or that did a moment ago
         self.holders = Holders(rules.bytes)  # who waits, and holds how many bytes
+        self.picky: dict[Ticket, None] = {}  # those that may not go to every replica of their lane
         self._deadlines: list[Any] = []  # heap of (deadline, order, ticket), dead ones too
         self._turns = turns
         self._reservations = reservations
@@ -212,6 +214,8 @@ class Room:
         self.count += 1
         self.holders.enter(ticket)
         ticket.reserved = ticket.prompt + ticket.output
+        if ticket.excluded:
+            self.picky[ticket] = None
         if ticket.deadline < inf:  # whatever its class allows, a reload may change that
             heappush(self._deadlines, (ticket.deadline, ticket.order, ticket))
         concurrency: Concurrency | None = ticket.concurrency
@@ -292,6 +296,8 @@ class Room:
     def left(self, ticket: Ticket, state: int) -> None:
         """It waits no longer, and its line knows it. It becomes `state`."""
         ticket.state = state
+        if ticket.excluded:
+            self.picky.pop(ticket, None)
         lane = self._lanes[ticket.lane]
         row = self.row(ticket)
         key_row: KeyRow | None = ticket.blocked_in

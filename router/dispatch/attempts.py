@@ -87,11 +87,13 @@ class Attempt:
         "connect_due",
         "copy_due",
         "ended",
+        "first_due",
         "held",
         "index",
         "io",
         "is_alone",
         "is_overdue",
+        "is_sent",
         "kind",
         "lease",
         "overdue_due",
@@ -132,6 +134,8 @@ class Attempt:
         self.told = b""  # the number that says how urgent it is; b"": none went with it
         self.io: object = None  # what sends it and hears of it; the port's own
         self.rest: list[bytes] | None = None  # the body that asks for a broken stream's rest
+        self.is_sent = False  # it has had a connection, so its engine may have begun
+        self.first_due = inf  # when its first content has to be there
         self.is_alone = False  # no other request waited at the replica when it was sent
         self.overdue_due = inf  # when the fleet is asked whether its first token is too late
         self.is_overdue = False  # it is, and that counts against the replica
@@ -212,6 +216,7 @@ class Life:
     def sent(self, attempt: Attempt) -> None:
         if attempt.phase == Phase.CONNECTING:
             attempt.phase = Phase.SENT
+            attempt.is_sent = True
 
     def headed(self, attempt: Attempt) -> None:
         if attempt.phase == Phase.SENT:

@@ -28,7 +28,7 @@ from router.intake.routes import Route
 class DrivenRequest(QueuedRequest):
     """Times are monotonic seconds."""
 
-    __slots__ = ("hedges_as", "request_id", "route", "streamed", "times")
+    __slots__ = ("first_s", "hedges_as", "is_whole", "request_id", "route", "streamed", "times")
 
     def __init__(
         self,
@@ -37,13 +37,17 @@ class DrivenRequest(QueuedRequest):
         arrived: float,
         route: Route,
         streamed: bool,
+        is_whole: bool,
         times: Times,
         request_id: bytes,
     ) -> None:
         super().__init__(view, urgency, arrived)
         self.route = route
         self.streamed = streamed
+        self.is_whole = is_whole  # its first content is the whole answer
         self.times = times  # of its class
+        # What an attempt may take to its first content.
+        self.first_s = times.whole_s if is_whole else times.first_token_s
         self.request_id = request_id  # as its client knows it
         self.hedges_as = ""  # the class by which a second copy of it may go; "": none may
 
@@ -85,6 +89,10 @@ class DrivenRequest(QueuedRequest):
     @abstractmethod
     def said_at(self) -> float:
         """When the answer's last content came."""
+
+    def computed_tokens(self, attempt: Attempt) -> int:
+        """Prompt tokens that the attempt's engine has computed so far; below 0: nobody can tell."""
+        return -1
 
     def see_work(self, attempt: Attempt) -> None:
         """The replica is about to be judged: say what it has shown of other requests."""

@@ -72,8 +72,6 @@ class Exchange(DrivenRequest, ClientExchange):
         "_commit_due",
         "_d",
         "_done",
-        "_first_s",
-        "_is_whole",
         "_stall_due",
         "_total_due",
         "_worked",
@@ -130,8 +128,9 @@ class Exchange(DrivenRequest, ClientExchange):
         # Its class by name; "": of what is no inference. A step never changes it.
         self.priority = urgency.name if urgency.source else ""
         streamed = bool(fields.stream)
+        is_whole = route.inference and not streamed and not route.light
         times = rules.times_of(self.priority)
-        super().__init__(view, urgency, arrived, route, streamed, times, request_id)
+        super().__init__(view, urgency, arrived, route, streamed, is_whole, times, request_id)
         self._d = dispatcher
         self.context = context
         self._client = client
@@ -178,12 +177,6 @@ class Exchange(DrivenRequest, ClientExchange):
         # A copy: the field is a view that keeps the whole body alive.
         self.stream_options = None if options is None else bytes(options)
         self._done = False
-        times = self.times
-        # From its dispatch to its first content, which is the whole answer where it is no stream.
-        is_whole = route.inference and not fields.stream and not route.light
-        self._first_s = times.whole_s if is_whole else times.first_token_s
-        self._is_whole = is_whole
-        wait_due = arrived + self._first_s
         self.reply = Reply(
             client,
             request_id,
@@ -191,34 +184,34 @@ class Exchange(DrivenRequest, ClientExchange):
             no_body=self.no_body,
             http_1_0=head.http_1_0,
             gap_s=times.token_gap_s,
-            wait_due=wait_due,
+            wait_due=NEVER,
         )
         self._total_due = arrived + times.total_s if times.total_s else NEVER
         self._commit_due = NEVER
         if fields.stream and route.streams_events and times.commit_after_s:
             self._commit_due = arrived + times.commit_after_s
         self._stall_due = NEVER
-        self.deadline = min(wait_due, min(self._total_due, self._commit_due))
+        self.deadline = min(self._total_due, self._commit_due)
 
     def limit(self, until: float) -> None:
         """Its client says until when it wants an answer to have begun. Before the first attempt."""
-        self.wanted_until = until
-        self.reply.wait_due = self._first_due(self.arrived)
-        self.deadline = min(self.reply.wait_due, min(self._total_due, self._commit_due))
+        self.wanted_until = self.reply.wait_due = until
+        self.first_s = self._patience_s()
+        self.deadline = min(until, min(self._total_due, self._commit_due))
 
-    def _first_due(self, since: float) -> float:
-        """When the first content is due of an attempt that was sent at `since`. A client that says
-        how long it waits for a whole answer is not cut off before."""
-        if self._is_whole and self.wanted_until != inf:
-            return self.wanted_until
-        return min(since + self._first_s, self.wanted_until)
+    def _patience_s(self) -> float:
+        """What an attempt may take to its first content. A client that says how long it waits for a
+        whole answer is not cut off before."""
+        if not self.is_whole:
+            return self.times.first_token_s
+        return self.times.whole_s if self.wanted_until == inf else NEVER
 
     def on_queued(self, now: float) -> None:
         self.reply.wait_due = NEVER
         self.deadline = min(self._total_due, self._commit_due, self._stall_due)
 
     def on_granted(self, now: float) -> None:
-        self.reply.wait_due = self._first_due(now)
+        self.reply.wait_due = self.wanted_until
         if self._commit_due != NEVER and self.driver.life.commit == Commit.NOTHING:
             # It may have been put off while the wait could have ended in a refusal.
             self._commit_due = self.arrived + self.times.commit_after_s
@@ -448,10 +441,8 @@ class Exchange(DrivenRequest, ClientExchange):
         """The stream broke, and another replica was asked for its rest."""
         self._stop_cadence(now)
         self._broke_at = self.said_at()
-        self.reply.wait_due = now + self.times.first_token_s
-        self.deadline = min(self.reply.wait_due, min(self._total_due, self.driver.due()))
-        if self._stall_due != NEVER:
-            self.deadline = min(self.deadline, self._stall_due)
+        self.reply.wait_due = NEVER
+        self.deadline = min(self._stall_due, min(self._total_due, self.driver.due()))
 
     def _begin_reply(self, reader: ResponseReader, replica: Replica) -> None:
         head = reader.head
@@ -677,6 +668,8 @@ class Exchange(DrivenRequest, ClientExchange):
         self._stop_cadence(now)
         self._stall_due = now + self.context.rules.write_stall_s
         self.deadline = min(self.deadline, self._stall_due)
+        self.first_s = NEVER
+        self.driver.excuse()
         for attempt in self.driver.live:
             conn = leg_of(attempt).conn
             if conn is not None:
@@ -687,6 +680,9 @@ class Exchange(DrivenRequest, ClientExchange):
         now = monotonic()
         reply, replica = self.reply, self.answered_by
         reply.wait_due = max(reply.wait_due, now + reply.gap_s)
+        self.first_s = self._patience_s()
+        self.driver.await_first(now + reply.gap_s)
+        self.deadline = min(self.deadline, self.driver.due())
         is_relayed = reply.is_counted and not self._broke_at
         if replica is not None and is_relayed and self._cadence is None:
             self._cadence = replica.cadence
@@ -706,11 +702,8 @@ class Exchange(DrivenRequest, ClientExchange):
         elif wait_due <= now and self._stall_due == NEVER:
             if self.driver.life.commit == Commit.CONTENT:
                 self.driver.timed_out(Reason.TOKEN_GAP_TIMEOUT)
-            elif self.wanted_until <= now:
-                self.outlived()  # no replica is to blame, as when its client leaves
             else:
-                reason = Reason.WHOLE_TIMEOUT if self._is_whole else Reason.TTFT_TIMEOUT
-                self.driver.timed_out(reason)
+                self.outlived()  # no replica is to blame, as when its client leaves
         else:
             self.driver.look(now)
             if self._done:

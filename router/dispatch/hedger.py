@@ -27,7 +27,6 @@ from router.config.model import Hedging
 from router.dispatch.attempts import Attempt, Kind
 from router.dispatch.backups import ENOUGH, HOLDERS, RANK, WINDOW, apart, obstacle, window
 from router.dispatch.hedge_budget import HedgeBudget
-from router.dispatch.retry import UNSENT
 from router.dispatch.speed import Speed, Speeds
 from router.dispatch.ttfts import Ttfts
 from router.fleet.replica import Replica
@@ -313,21 +312,28 @@ class Hedger:
         self,
         view: RequestView,
         attempt: Attempt,
-        winner: Attempt,
         replica: Replica,
         streamed: bool,
+        computed: int,
         now: float,
     ) -> None:
-        """An attempt is cancelled because `winner` showed content first."""
+        """An attempt is cancelled because another one showed content first.
+
+        `computed`: prompt tokens that its engine has computed for it; below 0: nobody can tell.
+        """
         if attempt.ahead < 0:
             return
         metrics = self.metrics
         ttfts = self._of(view.model, streamed, now)
         predicted_s = self._predict(ttfts, attempt, replica, streamed)
         self._cut(ttfts, attempt, replica, streamed, now)
-        metrics.wasted_tokens += attempt.tokens
+        if computed < 0:
+            computed = self._computed(view, attempt, replica, now)
+        metrics.wasted_tokens += computed
         if attempt.kind == Kind.HEDGE:
             metrics.lost += 1
+            if not attempt.is_sent:
+                self._refund(attempt)
             return
         waited_s = now - attempt.began
         metrics.saved_s += predicted_s * ttfts.curve.remaining(waited_s / predicted_s)
@@ -343,15 +349,37 @@ class Hedger:
         if attempt.kind == Kind.HEDGE:
             metrics = self.metrics
             metrics.failed += 1
-            if attempt.reason in UNSENT:
-                self._budget.give_back(attempt.tokens)
-                metrics.fired_tokens -= attempt.tokens
-                metrics.returned_tokens += attempt.tokens
-                metrics.budget_tokens = self._budget.level
+            if attempt.is_sent:
+                metrics.wasted_tokens += self._computed(view, attempt, replica, now)
             else:
-                metrics.wasted_tokens += attempt.tokens
+                self._refund(attempt)
         elif attempt.copy_due:
             self._would_have(attempt, now)
+
+    def _refund(self, hedge: Attempt) -> None:
+        """A copy that never reached its replica costs nothing."""
+        metrics = self.metrics
+        self._budget.give_back(hedge.tokens)
+        metrics.fired_tokens -= hedge.tokens
+        metrics.returned_tokens += hedge.tokens
+        metrics.budget_tokens = self._budget.level
+
+    def _computed(self, view: RequestView, attempt: Attempt, replica: Replica, now: float) -> int:
+        """An estimate of the prompt tokens that an engine has computed for an attempt without
+        content: it has worked through what waited there in its order, at the replica's usual speed.
+        All of them, where no speed is known."""
+        if not attempt.is_sent:
+            return 0
+        tokens = attempt.tokens
+        ttfts = self._streams.get(view.model or "")
+        if ttfts is None or ttfts.is_cold:
+            return tokens
+        predicted_s = self._predict(ttfts, attempt, replica, True)
+        waited_s = now - attempt.began
+        if waited_s >= predicted_s:
+            return tokens
+        left = int(attempt.ahead * (1.0 - waited_s / predicted_s))
+        return max(0, tokens - left)
 
     def _would_have(self, primary: Attempt, now: float) -> None:
         """The first attempt ended, by itself, after a copy that was only counted."""

@@ -107,10 +107,17 @@ class QueueDriver:
             return self._offer(x, model or "", None) if replica is None else replica
         return self._offer(x, next(iter(owner.models or ()), model) or "", pinned(owner))
 
-    def _offer(self, x: QueuedRequest, model: str, lane: str | None) -> Replica | None:
+    def _offer(
+        self,
+        x: QueuedRequest,
+        model: str,
+        lane: str | None,
+        excluded: tuple[Replica, ...] = (),
+    ) -> Replica | None:
         now = self._scheduler.now()
         self._changes.catch_up(now)
         ticket = x.make_ticket(model, lane)
+        ticket.excluded = excluded
         try:
             found = self.pools.offer(ticket, now)
         finally:
@@ -324,6 +331,33 @@ class QueueDriver:
                 hurry(cast(Replica, place))
         self._arm()
 
+    def again(
+        self, x: QueuedRequest, others: Sequence[Replica], tried: Sequence[Replica]
+    ) -> Replica | None:
+        """A request has failed at the replicas `tried`. Where it goes now, which is one of
+        `others`; None: it waits, at its old place, for one that it has not tried.
+
+        Raises RouterError: it may not wait.
+        """
+        now = self._scheduler.now()
+        ticket = x.ticket
+        model = x.view.model or "" if ticket is None else ticket.model
+        lane = model if ticket is None else ticket.lane
+        rank = x.urgency.rank if ticket is None else ticket.urgency
+        self._changes.catch_up(now)
+        found = self.pools.open_to(model, lane, rank, others)
+        if found:
+            return self._chooser.choose(x.view, cast(Sequence[Replica], found))
+        if ticket is None:
+            self._uncount(x, now)
+            return self._offer(x, model, None, tuple(tried))
+        ticket.excluded = tuple(tried)
+        if self.pools.requeue(ticket, now):
+            x.waits(now)
+        self.changed(tried[-1])
+        self._arm()
+        return None
+
     def wait_again(self, x: QueuedRequest, replica: Replica) -> bool:
         """A request did not reach its replica, and no other one is fit: it waits, as it would if
         the replica was known to be down. False: it has waited so for as long as its class may."""
@@ -345,6 +379,7 @@ class QueueDriver:
             if other is not None:
                 x.go(x.prepare(other))
             return True
+        ticket.excluded = ()
         if not self.pools.requeue(ticket, now):
             return False
         x.waits(now)

@@ -124,6 +124,7 @@ class RequestDriver:
             light=request.route.light,
         )
         request.view.attempts = attempt.index + 1
+        attempt.first_due = now + request.first_s
         queue = context.queue
         if queue is not None:
             queue.sent(request, replica, now, is_extra=hedge or continues)
@@ -134,7 +135,7 @@ class RequestDriver:
             attempt.connect_due = now + request.times.connect_s  # its class is in more of a hurry
         self.live.append(attempt)
         request.attach(attempt)
-        request.look_by(min(attempt.overdue_due, attempt.connect_due))
+        request.look_by(min(attempt.first_due, min(attempt.overdue_due, attempt.connect_due)))
         return attempt
 
     def connected(self, attempt: Attempt) -> None:
@@ -162,7 +163,7 @@ class RequestDriver:
         pool = context.fleet.serving(request.view.model)
         others = context.hedger.backup(request.view, first, first.at, request.hedges_as, pool, now)
         if others and first.index:
-            tried = [a.at for a in self.life.attempts if a.reason is not Reason.PREEMPTED]
+            tried = self._tried()
             others = [replica for replica in others if replica not in tried]
         if not others:
             again = context.hedger.again(first, now)
@@ -177,16 +178,18 @@ class RequestDriver:
     def won(self, attempt: Attempt, now: float) -> None:
         """An attempt has shown content first: the others are cancelled, at their engines too."""
         self._quiet()
+        attempt.first_due = NEVER
         request, context = self._request, self._context
         if len(self.live) > 1:
             losers = [other for other in self.live if other is not attempt]
             self.live = [attempt]
+            computed = [request.computed_tokens(other) for other in losers]
             for other in losers:
                 request.drop(other)
             self.life.outrun(now)
-            for other in losers:
+            for other, tokens in zip(losers, computed, strict=True):
                 self._forget_prefix(other)
-                context.hedger.outrun(request.view, other, attempt, other.at, request.streamed, now)
+                context.hedger.outrun(request.view, other, other.at, request.streamed, tokens, now)
                 context.fleet.released(other.at, other.began)
         ticket, queue = request.ticket, context.queue
         if ticket is not None and queue is not None:
@@ -314,12 +317,8 @@ class RequestDriver:
                 if step == Step.BUDGET:
                     self._retry(reason)
                     return
-                if others:
-                    self._go_on(others, reason)
-                    return
-                if self._wait_again(attempt.at):
-                    context.metrics.retries(reason)
-                    return
+                self._go_on(others, reason)
+                return
         if reason in UNSENT and self._wait_again(attempt.at):
             context.metrics.retries(reason)
             return
@@ -375,15 +374,16 @@ class RequestDriver:
         )
 
     def _others(self) -> Sequence[Replica]:
-        # One that was preempted has failed nowhere.
-        attempts = self.life.attempts
-        tried = [a.at for a in attempts if a.reason is not Reason.PREEMPTED]
         self._is_full = False
         try:
-            return self._request.candidates(tried)
+            return self._request.candidates(self._tried())
         except RouterError as err:
             self._is_full = err.reason is Reason.FLEET_FULL
             return []
+
+    def _tried(self) -> list[Replica]:
+        """Where it has failed. One that was preempted has failed nowhere."""
+        return [a.at for a in self.life.attempts if a.reason is not Reason.PREEMPTED]
 
     def _take_budget(self) -> bool:
         if not self._budgeted:
@@ -405,11 +405,9 @@ class RequestDriver:
     def _retry_now(self) -> None:
         self._is_full = False
         others = self._others() if self._can_send_again() else []
-        if others:
+        if others or self._is_full:
             self._context.first_probes.forget(self._request)
             self._go_on(others, self._cause)
-        elif self._is_full and self._wait_again(self.life.attempts[-1].at):
-            self._context.metrics.retries(self._cause)
         elif not self._wait_for_probe(self._cause):
             self._request.answer_failure(self._cause)
 
@@ -420,19 +418,38 @@ class RequestDriver:
         return self._context.first_probes.hold(self._request, self._retry_now, late)
 
     def _wait_again(self, replica: Replica) -> bool:
-        """The last attempt failed at `replica`, and no other has room or can be reached. True: the
-        request waits in the queue for one."""
+        """The last attempt did not reach `replica`, and no other can be reached. True: the request
+        waits in the queue for one."""
         request, context = self._request, self._context
         queue = context.queue
-        if queue is None or context.closing or not request.can_resend():
-            return False
-        if not request.route.inference or request.route.light:
+        if queue is None or context.closing or not request.can_resend() or not self._is_queued():
             return False
         return queue.wait_again(request, replica)
 
+    def _is_queued(self) -> bool:
+        """Whether the request is one of those that wait in a queue where there is one."""
+        route = self._request.route
+        return route.inference and not route.light
+
     def _go_on(self, others: Sequence[Replica], cause: Reason) -> None:
-        self._context.metrics.retries(cause)
-        self.begin(self._context.chooser.choose(self._request.view, others))
+        """One of `others` is asked, when it is the request's turn there. `others` is empty where
+        all are at their limits."""
+        request, context = self._request, self._context
+        queue = context.queue
+        if queue is not None and self._is_queued():
+            try:
+                replica = queue.again(request, others, self._tried())
+            except RouterError:
+                request.answer_failure(self.life.blame)
+                return
+            context.metrics.retries(cause)
+            if replica is not None:
+                self.begin(replica)
+        elif others:
+            context.metrics.retries(cause)
+            self.begin(context.chooser.choose(request.view, others))
+        else:
+            request.answer_failure(self.life.blame)
 
     # -- continuing ---------------------------------------------------------------------------
 
@@ -479,7 +496,7 @@ class RequestDriver:
         """When an attempt has to be looked at next."""
         due = NEVER
         for attempt in self.live:
-            due = min(due, min(attempt.overdue_due, attempt.connect_due))
+            due = min(due, min(attempt.first_due, min(attempt.overdue_due, attempt.connect_due)))
         return due
 
     def _blame(self, attempt: Attempt, reason: Reason, shown: float) -> None:
@@ -496,8 +513,8 @@ class RequestDriver:
         )
 
     def look(self, now: float) -> None:
-        """See whether an attempt's first token is overdue, or its connection too late for its
-        class."""
+        """See whether an attempt's first token is overdue or too late, or its connection too late
+        for its class. What ends is that attempt: another one has its own time."""
         request = self._request
         for attempt in [*self.live]:
             if attempt not in self.live:
@@ -512,9 +529,31 @@ class RequestDriver:
                 attempt.connect_due = NEVER
                 request.drop(attempt)
                 self.failed(attempt, Reason.CONNECT_TIMEOUT, reused=False, received=False)
+            elif attempt.first_due <= now:
+                attempt.first_due = NEVER
+                request.drop(attempt)
+                self.failed(attempt, self._late(), reused=False, received=True)
+
+    def _late(self) -> Reason:
+        """Why an attempt fails whose first content is not there in time."""
+        if self.life.commit == Commit.CONTENT:
+            return Reason.TOKEN_GAP_TIMEOUT  # it was to go on with a stream
+        return Reason.WHOLE_TIMEOUT if self._request.is_whole else Reason.TTFT_TIMEOUT
+
+    def excuse(self) -> None:
+        """Nobody reads what the attempts would show: their first content is not awaited."""
+        for attempt in self.live:
+            attempt.first_due = NEVER
+
+    def await_first(self, soonest: float) -> None:
+        """It is awaited again, at `soonest` or when it would have been due, if that is later."""
+        first_s = self._request.first_s
+        for attempt in self.live:
+            if attempt is not self.life.winner:
+                attempt.first_due = max(soonest, attempt.began + first_s)
 
     def timed_out(self, reason: Reason) -> None:
-        """Whatever is under way has taken too long."""
+        """The request, or the stream that is relayed, has taken too long."""
         live = [*self.live]
         for attempt in live:
             self._request.drop(attempt)

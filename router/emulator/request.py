@@ -106,6 +106,12 @@ class Request:
         self._order = 0  # among those that decode
 
     @property
+    def computed(self) -> int:
+        """Tokens of its prompt that were not in the cache and were computed so far, those of the
+        step under way among them."""
+        return max(0, min(self._computed, self.prompt_tokens) - self.cached_tokens)
+
+    @property
     def first_step(self) -> int:
         """The step that made its first token; 0: none did yet."""
         return self._first_step

@@ -121,6 +121,13 @@ class SimulatedEngine:
         self.core.settle(self._clock.now)
         return self.core.generated(leg)
 
+    def computed(self, leg: Leg) -> int:
+        """Prompt tokens that were computed for an attempt so far."""
+        if not self.core.holds(leg.id):
+            return 0
+        self.core.settle(self._clock.now)
+        return leg.computed
+
     def count_tokens(self, replica: Replica) -> None:
         """The tokens that a router's streams have made since they were last counted."""
         core = self.core

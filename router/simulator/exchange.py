@@ -103,10 +103,8 @@ class SimulatedExchange(DrivenRequest):
     """A request under way. Times are the clock's seconds."""
 
     __slots__ = (
-        "_first_s",
         "_router",
         "_timer",
-        "_wait_due",
         "arrival",
         "driver",
         "flow",
@@ -132,6 +130,7 @@ class SimulatedExchange(DrivenRequest):
             route,
             # What generates nothing shows nothing before it is whole.
             arrival.stream and arrival.output_tokens > 0,
+            not arrival.stream,
             router.context.rules.times,
             b"",
         )
@@ -144,9 +143,6 @@ class SimulatedExchange(DrivenRequest):
         self.outcome = Outcome(arrival, "", router.number, now)
         self.driver = RequestDriver(self, router.context)
         self.told = router.told(self.urgency, arrival.at)  # its number at the engines
-        # From its dispatch to its first content, which is the whole answer where it is no stream.
-        self._first_s = self.times.first_token_s if arrival.stream else self.times.whole_s
-        self._wait_due = now + self._first_s
         self._timer = inf  # when the router looks at the deadlines
 
     def start(self, now: float) -> None:
@@ -169,10 +165,9 @@ class SimulatedExchange(DrivenRequest):
     # -- what the queue driver asks of it -----------------------------------------------------
 
     def on_queued(self, now: float) -> None:
-        self._wait_due = inf
+        return
 
     def on_granted(self, now: float) -> None:
-        self._wait_due = now + self._first_s
         self.outcome.queued_s = self.waited_s(now)
 
     def make_ticket(self, model: str, lane: str | None) -> Ticket:
@@ -253,13 +248,17 @@ class SimulatedExchange(DrivenRequest):
         return self._router.fleet.eligible(self.view.model, tried)
 
     def look_by(self, due: float) -> None:
-        self._set_timer(min(self._wait_due, due))
+        self._set_timer(due)
 
     def said_at(self) -> float:
         winner = self.driver.life.winner
         assert winner is not None
         since = leg_of(winner).engine.frozen_since
         return self._router.now if since is None else max(since, self.outcome.first)
+
+    def computed_tokens(self, attempt: Attempt) -> int:
+        leg = leg_of(attempt)
+        return leg.engine.computed(leg)
 
     def see_work(self, attempt: Attempt) -> None:
         """Single tokens are no events here: tell the fleet what those of other streams show."""
@@ -305,7 +304,7 @@ class SimulatedExchange(DrivenRequest):
         self._tell_of(attempt)
         for other in self.driver.live:
             if other is not attempt:
-                self.outcome.wasted_tokens += other.tokens
+                self.outcome.wasted_tokens += self.computed_tokens(other)
         self.driver.won(attempt, now)
 
     def _tell_of(self, attempt: Attempt) -> None:
@@ -363,11 +362,9 @@ class SimulatedExchange(DrivenRequest):
                 driver.timed_out(Reason.TOKEN_GAP_TIMEOUT)
             else:
                 self._set_timer(due)
-        elif self._wait_due <= now:
-            driver.timed_out(Reason.TTFT_TIMEOUT if self.arrival.stream else Reason.WHOLE_TIMEOUT)
         else:
             driver.look(now)
-            self._set_timer(min(self._wait_due, driver.due()))
+            self._set_timer(driver.due())
 
     # -- the end ------------------------------------------------------------------------------
 

@@ -116,6 +116,7 @@ class HedgedFleet:
     def _begins(self, request: Request, replica: Replica, now: float, *, hedge: bool) -> Attempt:
         tokens = request.view.prompt_tokens
         attempt = request.life.begin(replica, now, tokens, 0, True, hedge=hedge)
+        request.life.sent(attempt)
         rng = self._rng
         is_slow = rng.random() < self._stragglers
         request.slow[attempt] = is_slow
@@ -148,5 +149,5 @@ class HedgedFleet:
         self.fleet.showed_content(replica, now, attempt.began, None, attempt.tokens)
         hedger.shown(view, attempt, replica, True, now)
         for loser in life.outrun(now):
-            hedger.outrun(view, loser, attempt, request.at[loser], True, now)
+            hedger.outrun(view, loser, request.at[loser], True, -1, now)
         life.completed(attempt, now)

@@ -14,6 +14,7 @@ from policies.hedging.contract import Delay, HedgingPolicy, PolicyConfigError, p
 from policies.hedging.curve import Curve
 from router.config.model import Hedging
 from router.core.errors import Reason
+from router.core.lease import Lease
 from router.dispatch.attempts import Attempt, Life
 from router.dispatch.hedger import ASKED, MODELS_MAX, Hedger
 from router.fleet.health import RACES
@@ -51,9 +52,13 @@ class World:
         *,
         hedge: bool = False,
         streamed: bool = True,
+        connecting: bool = False,
     ) -> tuple[Life, Attempt]:
         life = Life(3) if life is None else life
-        return life, life.begin(replica, self.now, TOKENS, 0, streamed, hedge=hedge)
+        attempt = life.begin(replica, self.now, TOKENS, 0, streamed, hedge=hedge)
+        if not connecting:
+            life.sent(attempt)
+        return life, attempt
 
     def dispatch(
         self, replica: Replica, urgency: str = "high", hedgeable: bool = True, streamed: bool = True
@@ -72,7 +77,7 @@ class World:
         self.hedger.shown(self.view, attempt, replica, True, self.now)
         losers = life.outrun(self.now)
         for loser in losers:
-            self.hedger.outrun(self.view, loser, attempt, self.at(loser), True, self.now)
+            self.hedger.outrun(self.view, loser, self.at(loser), True, -1, self.now)
         life.completed(attempt, self.now)
 
     def at(self, attempt: Attempt) -> Replica:
@@ -381,11 +386,11 @@ async def test_an_unknown_utilisation_stops_nobody_else() -> None:
 # -- what becomes of it -----------------------------------------------------------------------
 
 
-def copy(w: World) -> tuple[Life, Attempt, Attempt]:
-    """A late request at `a`, and its copy at `b`."""
+def copy(w: World, *, connecting: bool = False) -> tuple[Life, Attempt, Attempt]:
+    """A late request at `a`, and its copy at `b`, which has no connection yet if `connecting`."""
     life, primary = w.late()
     assert "b" in w.ask(primary)
-    _, hedge = w.begin(w.b, life, hedge=True)
+    _, hedge = w.begin(w.b, life, hedge=True, connecting=connecting)
     w.hedger.sent(w.view, hedge, w.b, w.now)
     return life, primary, hedge
 
@@ -414,28 +419,65 @@ async def test_a_copy_that_loses() -> None:
     w = World()
     w.learn()
     life, primary, _ = copy(w)
-    w.now += 0.01
+    w.now += TOOK_S / 4
     w.answer(life, primary, w.a)
     counts = w.counts
     assert (counts.won, counts.lost, counts.failed) == (0, 1, 0)
-    assert (counts.wasted_tokens, counts.saved_s) == (TOKENS, 0.0)
+    # A quarter of the prompt was computed by then, at the usual speed.
+    assert counts.wasted_tokens == pytest.approx(TOKENS / 4, rel=0.05)
+    assert (counts.fired_tokens, counts.saved_s) == (TOKENS, 0.0)
     assert w.a.health.races_lost == w.b.health.races_lost == 0
     w.close()
 
 
+@scenario
+async def test_what_waits_before_a_copy_is_computed_first() -> None:
+    w = World()
+    w.learn()
+    life, primary = w.late()
+    assert "b" in w.ask(primary)
+    others = [Lease(w.b, TOKENS) for _ in range(2)]
+    _, hedge = w.begin(w.b, life, hedge=True)
+    w.hedger.sent(w.view, hedge, w.b, w.now)
+    assert hedge.ahead == 3 * TOKENS
+    w.now += hedge.predicted_s / 2
+    w.answer(life, primary, w.a)
+    assert w.counts.wasted_tokens == 0
+    for lease in others:
+        lease.release()
+    w.close()
+
+
+@scenario
+async def test_a_copy_overtaken_while_connecting_is_refunded() -> None:
+    w = World()
+    w.learn()
+    life, primary, _ = copy(w, connecting=True)
+    level = w.counts.budget_tokens
+    w.now += TOOK_S / 4
+    w.answer(life, primary, w.a)
+    counts = w.counts
+    assert (counts.lost, counts.wasted_tokens) == (1, 0)
+    assert (counts.fired_tokens, counts.returned_tokens) == (0, TOKENS)
+    assert counts.budget_tokens == pytest.approx(level + TOKENS)
+    w.close()
+
+
 @pytest.mark.parametrize(
-    ("reason", "wasted"),
+    ("reason", "connecting", "wasted"),
     [
-        (Reason.CONNECT_FAILED, 0),
-        (Reason.REPLICA_RESET, TOKENS),
-        (Reason.CLIENT_GONE, TOKENS),
+        (Reason.CONNECT_FAILED, True, 0),
+        (Reason.CLIENT_GONE, True, 0),
+        (Reason.REPLICA_RESET, False, TOKENS),
+        (Reason.CLIENT_GONE, False, TOKENS),
     ],
 )
 @scenario
-async def test_a_copy_that_fails(reason: Reason, wasted: int) -> None:
+async def test_a_copy_that_fails(reason: Reason, connecting: bool, wasted: int) -> None:
     w = World()
     w.learn()
-    life, primary, hedge = copy(w)
+    life, primary, hedge = copy(w, connecting=connecting)
+    w.now += TOOK_S
     level = w.counts.budget_tokens
     life.aside(hedge, reason, w.now)
     w.hedger.failed(w.view, hedge, w.b, w.now)
