@@ -15,6 +15,7 @@ from router.admission.clockwork import _OVER
 from router.admission.counts import EVICTED, EXPIRIES, LEFT, REFUSALS
 from router.admission.queue import _REFUSED, REFUSED
 from router.core.errors import Reason, RouterError
+from router.core.urgency import HIGH, NORMAL
 from tests.admission.world import Spot, World, config, every_class
 
 
@@ -255,6 +256,40 @@ def test_who_may_not_go_to_a_replica_does_not_block_it_and_is_not_sent_there() -
     world._serve(two)
     world.run(20.0)
     assert all(ticket in world.done for ticket in picky[:50])
+
+
+def test_better_a_replica_that_was_tried_than_none() -> None:
+    one, two = Spot("one"), Spot("two")
+    world = World([one, two], config(gates={"prefill_tokens": 0}))
+    two.prefills = True
+    for _ in range(6):
+        world.come(tokens=10, output=1000)
+    world.run(5.0)  # room at `one` only
+    picky = [world.come(tokens=10, output=10, excluded=(one,)) for _ in range(3)]
+    world.run(1.0)
+    assert not any(ticket in world.started for ticket in picky)
+    world.pool.spots.remove(two)  # it is not fit any more
+    world.queue.rebuilt(world.now)
+    world.free(one)
+    world.run(2.0)
+    assert all(ticket in world.done for ticket in picky)
+
+
+def test_a_second_try_goes_where_a_first_one_may() -> None:
+    one, two = Spot("one"), Spot("two")
+    world = World([one, two], config(gates={"waiting": 1, "prefill_tokens": 0}))
+    queue = world.queue
+    two.prefills = True
+    stuck = [world.come(tokens=10, output=1000) for _ in range(2)]
+    world.run(0.5)
+    held = [place for place in (one, two) if not queue.open_to("", NORMAL, (place,))]
+    assert held == [two]  # a request waits there
+    assert list(queue.open_to("", NORMAL, (one, two))) == [one]
+    picky = world.come(tokens=10, output=10, excluded=(one,))
+    assert picky not in world.started
+    assert not queue.open_to("", NORMAL, (one,))  # one of its class waits, and was there before
+    assert list(queue.open_to("", HIGH, (one,))) == [one]
+    assert len(stuck) == 2
 
 
 def test_a_refusal_of_a_replica_teaches_its_limit() -> None:
