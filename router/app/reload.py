@@ -85,7 +85,7 @@ def commit(
     if log is not parts.log:
         parts.old_logs.append(parts.log)
         parts.log.close(timeout_s=0)
-        parts.log = parts.dispatcher.ledger.log = log
+        parts.log = parts.dispatcher.completion.log = log
     front = parts.front
     front.adopt(config.limits, config.timeouts)
     front.max_clients = parts.max_clients(config)

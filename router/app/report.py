@@ -48,7 +48,7 @@ def census(parts: Parts) -> dict[str, int]:
         "granted": parts.dispatcher.tenants.under_way,
         "key_places": parts.dispatcher.tenants.at_replicas,
         "aborts": parts.aborter.running,
-        "kept_text": parts.dispatcher.store.held,
+        "kept_text": parts.dispatcher.context.store.held,
         "probes": parts.prober.running,
         "polls": parts.poller.running + (parts.kv_watcher.running if parts.kv_watcher else 0),
         "questions": parts.tokens.running if parts.tokens is not None else 0,

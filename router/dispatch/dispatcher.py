@@ -21,19 +21,19 @@ from router.config.keys import KeyLine
 from router.config.model import Config
 from router.core.errors import Reason, RouterError
 from router.core.urgency import BATCH, Urgency
-from router.dispatch.abort import Aborter
 from router.dispatch.body_edit import append
 from router.dispatch.chooser import Chooser
-from router.dispatch.context import Context
+from router.dispatch.client_request import ClientRequest
+from router.dispatch.completion import Completion
 from router.dispatch.continuation.store import Store
 from router.dispatch.event_loop import LoopScheduler
-from router.dispatch.exchange import Exchange
+from router.dispatch.exchange import Exchange, Keeper
 from router.dispatch.first_probes import HELPED
 from router.dispatch.hedger import ASKED, Hedger
 from router.dispatch.ids import Ids
 from router.dispatch.ignored_numbers import IgnoredNumbers
-from router.dispatch.ledger import Ledger
 from router.dispatch.messages import MESSAGES
+from router.dispatch.proxy_context import ProxyContext
 from router.dispatch.queue_driver import QueueDriver
 from router.dispatch.retry import Budget
 from router.dispatch.rules import Rules
@@ -77,7 +77,7 @@ _SMALL = 4096  # bytes of a body that may be held on to
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
-class Dispatcher(Handler):
+class Dispatcher(Handler, Keeper):
     """Handles the requests of every client connection."""
 
     def __init__(
@@ -101,15 +101,14 @@ class Dispatcher(Handler):
         self.metrics = metrics
         self.budget = Budget(config.retry)
         self.exchanges: set[Exchange] = set()
-        self.ledger = Ledger(metrics, log, fleet.knowledge, chooser)
+        self.completion = Completion(metrics, log, fleet.knowledge, chooser)
         self.token_ids: TokenIds | None = None  # where KV events are asked for
-        self.aborter: Aborter | None = None
-        self.store = Store(config.continuation)  # of what streams have said
+        self.tenants = Tenants(config, keys, log.salter.name, monotonic())
         scheduler = LoopScheduler(loop)
         self.queue: QueueDriver | None = None  # None: requests are sent at once
         if config.queue.enabled:
             self.queue = QueueDriver(config.queue, fleet, chooser, metrics, scheduler)
-        self.context = Context(
+        self.context = ProxyContext(
             Rules(config),
             fleet,
             chooser,
@@ -119,6 +118,8 @@ class Dispatcher(Handler):
             scheduler,
             self.queue,
             rng,
+            self.tenants,
+            Store(config.continuation),
         )
         self.door: Door | None = None  # where files and batches go; None: to replicas, as any path
         self.tunnels: set[Tunnel] = set()
@@ -126,13 +127,12 @@ class Dispatcher(Handler):
         self._sweeper = sweeper
         self._ids = Ids()
         self._prompt_seed = prompt_seed(config.access_log.salt)
-        self.tenants = Tenants(config, keys, log.salter.name, monotonic())
         self.adopt(config, authorization, keys)
 
     def adopt(self, config: Config, authorization: bytes | None, keys: Sequence[KeyLine]) -> None:
         """Take a new configuration; requests under way keep what they have."""
         self.config = config
-        self.tenants.adopt(config, keys, self.ledger.log.salter.name, monotonic())
+        self.tenants.adopt(config, keys, self.completion.log.salter.name, monotonic())
         self._prefix = config.prefix
         self.metrics.usage.adopt(config.usage.prices)
         self.budget.adopt(config.retry)
@@ -144,7 +144,7 @@ class Dispatcher(Handler):
         self._authorization = authorization
         self._via = config.via.encode("ascii")
         self._proto = b"https" if config.tls is not None else b"http"
-        self.store.adopt(config.continuation)
+        self.context.store.adopt(config.continuation)
         self._allowed = frozenset(path.encode() for path in config.allow_paths)
         self._hedged = frozenset(config.hedging.classes)
 
@@ -190,7 +190,7 @@ class Dispatcher(Handler):
         self.tunnels.discard(tunnel)
         head = tunnel.head
         flow = self.tenants.flow(self.tenants.known(head), head, tunnel.client.peer)
-        self.ledger.passed(tunnel, flow, reason)
+        self.completion.passed(tunnel, flow, reason)
 
     def start(
         self, client: ClientConnection, head: RequestHead, body: list[bytes], size: int
@@ -232,22 +232,21 @@ class Dispatcher(Handler):
             if models is not None and is_inference and not route.light:
                 served = self.fleet.defaults.of(self.fleet.routed(own_model))
                 check_default(fields, path, served, models, is_known=route.is_known)
-        exchange = Exchange(
-            self,
-            client,
+        context = self.context
+        asked = ClientRequest(
             head,
-            body,
             size,
             route,
             path,
             fields,
-            _called(head, name),
             name,
-            arrived,
-            urgency,
+            key,
+            tenants.flow(key, head, client.peer, fields),
+            urgency.name if urgency.source else "",
+            context.aborter,
         )
-        exchange.key = key
-        exchange.flow = tenants.flow(key, head, client.peer, fields)
+        request_id = _called(head, name)
+        exchange = Exchange(self, context, client, asked, body, route, request_id, arrived, urgency)
         client.exchange = exchange
         self.exchanges.add(exchange)
         self.budget.requests += 1
@@ -263,7 +262,7 @@ class Dispatcher(Handler):
                 steps = not self._shares_by_flow()
                 exchange.entry = entry = tenants.enter(
                     key,
-                    exchange.flow,
+                    asked.flow,
                     fields,
                     tokens,
                     arrived,
@@ -284,7 +283,7 @@ class Dispatcher(Handler):
             exchange.answer(err)
             return
         peer = client.peer
-        exchange.common = common_lines(
+        asked.common = common_lines(
             head,
             size,
             peer=peer.encode("ascii", "replace"),
@@ -345,7 +344,7 @@ class Dispatcher(Handler):
         queue = self.queue
         replica: Replica | None
         try:
-            owner = self._owner(exchange, exchange.path)
+            owner = self._owner(exchange, exchange.asked.path)
             route = exchange.route
             if owner is not None and (queue is None or not route.inference):
                 replica = owner
@@ -385,7 +384,7 @@ class Dispatcher(Handler):
         elif self._prefix.enabled:
             tenant = b""
             if self._prefix.isolate_tenants:
-                tenant = exchange.flow.isolation
+                tenant = exchange.asked.flow.isolation
             blocks, prompt_bytes = prompt_blocks(
                 view.kind,
                 fields,
@@ -408,7 +407,7 @@ class Dispatcher(Handler):
     ) -> str:
         """The class by which a second copy may go. "": it would do harm, or nobody wants it."""
         asked = head.hedge
-        is_urgent = exchange.priority in self._hedged
+        is_urgent = exchange.asked.priority in self._hedged
         if (asked is None and not is_urgent) or not exchange.route.is_known:
             return ""
         config = self.config
@@ -420,36 +419,38 @@ class Dispatcher(Handler):
         if fields.n is not None and fields.n > 1 and not rules.choices:
             return ""
         if is_urgent:
-            return exchange.priority
-        may_ask = rules.by_header or may_hedge(exchange.key)
+            return exchange.asked.priority
+        may_ask = rules.by_header or may_hedge(exchange.asked.key)
         return ASKED if asked == b"on" and may_ask else ""
 
     def refused(self, client: ClientConnection, head: RequestHead | None, err: RouterError) -> str:
         name = self._ids.new()
         request_id = (name if head is None else _called(head, name)).decode("ascii")
-        self.ledger.refused(client, head, request_id, err)
+        self.completion.refused(client, head, request_id, err)
         return request_id
 
     def crashed(self, err: BaseException) -> None:
         log_event(logging.ERROR, "a client connection failed inside the router", error=repr(err))
 
-    def finished(self, exchange: Exchange, reason: Reason, now: float) -> None:
+    def finished(
+        self, exchange: Exchange, client: ClientConnection, reason: Reason, now: float
+    ) -> None:
         """A request is over: forget it."""
         queue = self.queue
         if queue is not None and exchange.route.inference and not exchange.route.light:
-            usage = exchange.usage
-            tokens, output = _cost(usage, reason, exchange.answered_by is not None)
-            queue.over(exchange, reason, exchange.answered_by, tokens, output, now)
-        replica = exchange.answered_by
+            usage = exchange.work.usage
+            tokens, output = _cost(usage, reason, exchange.work.replica is not None)
+            queue.over(exchange, reason, exchange.work.replica, tokens, output, now)
+        replica = exchange.work.replica
         entry = exchange.entry
         if entry is not None:
-            usage = exchange.usage
+            usage = exchange.work.usage
             # What an engine refuses takes no tokens, but counts as a request.
             worked = exchange.reply.is_work or usage is not UNKNOWN_USAGE
             entry.leave(usage, worked, now)
             if queue is not None:
                 queue.wake()
-        if exchange.flow.within and replica is not None:
+        if exchange.asked.flow.within and replica is not None:
             status = exchange.reply.status
             if replica.checks_keys or status == 401:
                 self._learn_keys(exchange, replica, status, reason)
@@ -458,6 +459,16 @@ class Dispatcher(Handler):
         self.exchanges.discard(exchange)
         self._sweeper.discard(exchange)
         self.budget.requests -= 1
+        self.completion.close(
+            exchange,
+            exchange.asked,
+            exchange.driver.life,
+            exchange.reply,
+            exchange.work,
+            client.peer,
+            reason,
+            now,
+        )
 
     def _learn_keys(
         self, exchange: Exchange, replica: Replica, status: int, reason: Reason
@@ -467,7 +478,7 @@ class Dispatcher(Handler):
             return  # the engine has not seen the client's own credential
         if not exchange.route.inference:
             return
-        head, flow = exchange.head, exchange.flow
+        head, flow = exchange.asked.head, exchange.asked.flow
         if status == 401:
             replica.checks_keys = True
         elif status == 200 and reason is Reason.OK:
@@ -481,13 +492,13 @@ class Dispatcher(Handler):
     def _owner(self, exchange: Exchange, path: bytes) -> Replica | None:
         """Who holds the stored response that a request is about; None: it is about none, or
         nobody is known to. Raises RouterError."""
-        fields = exchange.fields
+        fields = exchange.asked.fields
         stored = fields.previous_response_id
         if stored is None and path.startswith(STORED_PREFIX):
             stored = path[len(STORED_PREFIX) :].partition(b"/")[0].decode("ascii", "replace")
         if stored is None:
             return None
-        exchange.pinned = owner = self.fleet.owner_of(stored, exchange.flow.party)
+        exchange.pinned = owner = self.fleet.owner_of(stored, exchange.asked.flow.party)
         if owner is None and self.tenants.requires_keys:
             # It was made before this process was, for whom nobody can say.
             raise RouterError(Reason.STATE_LOST, "there is no such response")
@@ -497,7 +508,7 @@ class Dispatcher(Handler):
         """Where a request goes that uses no GPU: at once, however full the fleet is. Raises
         RouterError if no replica is fit."""
         model = exchange.view.model
-        if has_judged_body(exchange.head.method):
+        if has_judged_body(exchange.asked.head.method):
             self.fleet.check(model)
         fit = self.fleet.serving(model)
         if not fit:
@@ -508,12 +519,12 @@ class Dispatcher(Handler):
 
     def _answer_models(self, exchange: Exchange, client: ClientConnection, path: bytes) -> bool:
         """Answer from what the fleet knows. False: nothing is known, let a replica answer."""
-        if exchange.head.method not in (b"GET", b"HEAD"):
+        if exchange.asked.head.method not in (b"GET", b"HEAD"):
             return False
         models = self.fleet.model_list()
         if not len(models):
             return False
-        allowed = models_of(exchange.key)
+        allowed = models_of(exchange.asked.key)
         if path == MODELS_PATH:
             body = models.whole if allowed is None else models.part(allowed)
         else:
@@ -545,7 +556,7 @@ class Dispatcher(Handler):
                 keep_alive=keep_alive,
                 request_id=exchange.request_id.decode("ascii"),
                 extra=extra,
-                head_only=exchange.head.method == b"HEAD",
+                head_only=exchange.asked.head.method == b"HEAD",
             )
         )
         exchange.end()

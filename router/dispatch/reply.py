@@ -3,8 +3,8 @@
 It frames (sized, chunked, or until the connection ends) and counts; its exchange decides what is
 said and when a connection may be used again. A stream of events passes a `UsageTap` on its way.
 
-The path of a token is `Leg.on_data` → `relay` → `client.write`: no task, no await, no log call,
-no timer, one concatenation.
+The path of a token is `AttemptIO.on_data` → `relay` → `client.write`: no task, no await, no log
+call, no timer, one concatenation.
 
 Must never: decide about an attempt, end the request, or write after its exchange has ended it.
 """

@@ -355,7 +355,7 @@ class Fire(RuleBasedStateMachine):
             return
         winner = self.exchange.driver.life.winner
         if winner is not None and winner.phase != Phase.ENDED:
-            assert self.exchange.answered_by in (None, self.ticket.place)
+            assert self.exchange.work.replica in (None, self.ticket.place)
 
     def teardown(self) -> None:
         if not hasattr(self, "aio"):

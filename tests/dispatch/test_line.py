@@ -370,7 +370,7 @@ def test_whoever_answers_is_who_is_charged(hedged: bool) -> None:
                 await eventually(lambda: ticket.place is not first, "the retry is the ticket's")
             moved.set()
             await client.recv_until(b'"a"')
-            assert ticket.place is exchange.answered_by is not first
+            assert ticket.place is exchange.work.replica is not first
             looked.set()
             assert (await client.recv_response()).complete
             assert ticket.state == ENDED

@@ -7,7 +7,7 @@ from email.utils import parsedate_to_datetime
 
 import pytest
 
-import router.dispatch.ledger as ledger
+import router.dispatch.completion as completion
 import router.wire.answers as answers
 from router.core.errors import Reason
 from tests.harness.behaviours import hang, json_ok, stream_then_hang
@@ -24,7 +24,7 @@ def jump(monkeypatch: pytest.MonkeyPatch, by_s: float) -> float:
     """Move the wall clock; what it shows now. Monotonic clocks go on as they do in life."""
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + by_s)
-    for module in (ledger, answers):
+    for module in (completion, answers):
         monkeypatch.setattr(module, "time", time.time)  # imported by name
     return time.time()
 

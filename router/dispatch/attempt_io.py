@@ -1,48 +1,81 @@
 """One attempt on the wire: gets a connection, sends, holds the response until it says something.
 
-An engine's 200 is not an answer yet. For inference a leg keeps what comes until the first content
-event (streams of events), until the response is whole (JSON, up to `limits.response_hold`) or until
-its first bytes (everything else: audio, lines of JSON), so that a failure before that can still be
-hidden from the client. Then it tells its exchange, and from there on each read goes straight to the
-client.
+An engine's 200 is not an answer yet. For inference an attempt keeps what comes until the first
+content event (streams of events), until the response is whole (JSON, up to `limits.response_hold`)
+or until its first bytes (everything else: audio, lines of JSON), so that a failure before that can
+still be hidden from the client. Then it tells its request, and from there on each read goes
+straight to the client.
 
-A leg owns at most one connection or one place in a pool's queue, and gives it up exactly once.
+An attempt owns at most one connection or one place in a pool's queue, and gives it up exactly once.
 Must never: choose a replica, write to the client, decide whether to try again.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from abc import abstractmethod
+from typing import Final
 
 from router.core.errors import Reason
 from router.dispatch.attempts import Attempt, Commit
+from router.dispatch.driven_request import DrivenRequest
 from router.dispatch.engine_priority import refuses
+from router.dispatch.reply import Reply
+from router.dispatch.request_driver import RequestDriver
+from router.dispatch.rules import Rules
+from router.fleet.replica import Replica
+from router.wire.heads import ResponseHead
 from router.wire.pool import Waiter
 from router.wire.replica import ReplicaConnection
 from router.wire.response_reader import COMPLETE, ResponseReader
 from router.wire.sse import FirstContent, Verdict
-
-if TYPE_CHECKING:
-    from router.dispatch.exchange import Exchange
-    from router.dispatch.reply import Reply
-    from router.dispatch.request_driver import RequestDriver
 
 BUSY: Final = frozenset({429, 503})
 # An event that is longer before its end counts as content: its bytes are looked at again and again.
 _EVENT_BYTES: Final = 32 * 1024
 
 
-class Leg(Waiter):
+class AttemptedRequest(DrivenRequest):
+    """A request, as its attempts on the wire see it."""
+
+    __slots__ = ("rules",)
+    rules: Rules  # those that it began with
+
+    @abstractmethod
+    def send(self, io: AttemptIO, conn: ReplicaConnection) -> None:
+        """An attempt has its connection."""
+
+    @abstractmethod
+    def body_sent(self) -> None:
+        """A replica has read most of what it was sent."""
+
+    @abstractmethod
+    def abort(self, replica: Replica, rid: bytes, conn: ReplicaConnection) -> None:
+        """An attempt is given up that its engine may not give up by itself."""
+
+    @abstractmethod
+    def interim(self, heads: list[ResponseHead]) -> None:
+        """1xx came."""
+
+    @abstractmethod
+    def content(self, io: AttemptIO, reader: ResponseReader) -> Reply | None:
+        """An attempt shows content: commit to it. Where its bytes go; None: nowhere."""
+
+    @abstractmethod
+    def completed(self, io: AttemptIO, reader: ResponseReader) -> None:
+        """An attempt's response is whole, and all of it was relayed."""
+
+
+class AttemptIO(Waiter):
     """One attempt's connection and what it has shown."""
 
     __slots__ = (
         "_driver",
-        "_exchange",
         "_held",
         "_holds",
         "_looked",
         "_passes",
         "_reply",
+        "_request",
         "_scanner",
         "_seen_head",
         "_waiting",
@@ -54,8 +87,8 @@ class Leg(Waiter):
         "said",
     )
 
-    def __init__(self, exchange: Exchange, driver: RequestDriver, attempt: Attempt) -> None:
-        self._exchange = exchange
+    def __init__(self, request: AttemptedRequest, driver: RequestDriver, attempt: Attempt) -> None:
+        self._request = request
         self._driver = driver
         self.attempt = attempt
         self.conn: ReplicaConnection | None = None
@@ -77,7 +110,7 @@ class Leg(Waiter):
         if conn is None:
             self._waiting = True
         else:
-            self._exchange.send(self, conn)
+            self._request.send(self, conn)
 
     def discard(self) -> None:
         """Close the connection of an attempt that its engine has refused."""
@@ -94,7 +127,7 @@ class Leg(Waiter):
         if conn is None:
             return
         if self.attempt.rid and conn.reader.state != COMPLETE:
-            self._exchange.abort(self.attempt.at, self.attempt.rid, conn)
+            self._request.abort(self.attempt.at, self.attempt.rid, conn)
         else:
             conn.cancel()
 
@@ -108,7 +141,7 @@ class Leg(Waiter):
 
     def on_connected(self, conn: ReplicaConnection) -> None:
         self._waiting = False
-        self._exchange.send(self, conn)
+        self._request.send(self, conn)
 
     def on_connect_failed(self, reason: Reason, detail: str) -> None:
         self._waiting = False
@@ -119,17 +152,17 @@ class Leg(Waiter):
         self._driver.failed(self.attempt, reason, reused=conn.reused, received=conn.received)
 
     def on_sent(self) -> None:
-        self._exchange.body_sent()
+        self._request.body_sent()
 
     def on_data(self, conn: ReplicaConnection) -> None:
         reader = conn.reader
         reply = self._reply
         if reply is not None:
             if reply.relay(reader):
-                self._exchange.completed(self, reader)
+                self._request.completed(self, reader)
             return
         if reader.interim:
-            self._exchange.interim(reader.interim)
+            self._request.interim(reader.interim)
             reader.interim.clear()
         if reader.head is None:
             return
@@ -137,9 +170,9 @@ class Leg(Waiter):
             return
         if self._holds and not self._may_commit(conn):
             return
-        self._reply = reply = self._exchange.content(self, reader)
+        self._reply = reply = self._request.content(self, reader)
         if reply is not None and reply.relay(reader):
-            self._exchange.completed(self, reader)
+            self._request.completed(self, reader)
 
     @property
     def quiet_events(self) -> int:
@@ -151,7 +184,7 @@ class Leg(Waiter):
     def _look_at_head(self, conn: ReplicaConnection) -> bool:
         """The final head is here. False: another attempt takes over."""
         self._seen_head = True
-        exchange = self._exchange
+        request = self._request
         head = conn.reader.head
         assert head is not None
         self._driver.life.headed(self.attempt)
@@ -171,7 +204,7 @@ class Leg(Waiter):
             contested = self._driver.is_contested(self.attempt)
             if not contested and self._driver.replace(self.attempt, Reason.REPLICA_BUSY):
                 return False
-        if not exchange.route.inference:
+        if not request.route.inference:
             return True
         if head.status != 200 and self._driver.holds_errors():
             self._holds = True  # another copy may still do better, or has the first word
@@ -182,7 +215,7 @@ class Leg(Waiter):
         elif head.status == 200:
             self._holds = True
             if head.is_sse and not self.is_encoded:
-                self._scanner = FirstContent(min(exchange.rules.response_hold, _EVENT_BYTES))
+                self._scanner = FirstContent(min(request.rules.response_hold, _EVENT_BYTES))
             else:
                 self._passes = not head.is_json
         return True
@@ -284,7 +317,7 @@ class Leg(Waiter):
     def _holds_too_much(self, parts: list[bytes]) -> bool:
         self._held += sum(map(len, parts[self._looked :]))
         self._looked = len(parts)
-        return self._held > self._exchange.rules.response_hold
+        return self._held > self._request.rules.response_hold
 
 
 def error_of(status: int) -> Reason:

@@ -6,11 +6,16 @@ Called once per request, whatever ended it. Must never: raise, do I/O, or keep t
 from __future__ import annotations
 
 from time import monotonic, time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from router.core.errors import STATUS, Reason, RouterError
+from router.dispatch.attempts import Life
 from router.dispatch.chooser import Chooser
+from router.dispatch.client_request import ClientRequest
+from router.dispatch.driven_request import DrivenRequest
+from router.dispatch.reply import Reply
 from router.dispatch.usage import UNKNOWN
+from router.dispatch.work import Work
 from router.fleet.knowledge import Knowledge
 from router.fleet.replica import Replica
 from router.intake.flow import Flow
@@ -23,14 +28,11 @@ from router.wire.client import ClientConnection
 from router.wire.heads import RequestHead
 from router.wire.tunnel import Tunnel
 
-if TYPE_CHECKING:
-    from router.dispatch.exchange import Exchange
-
 # The encoder of the log takes much longer for a member of an enum than for a string.
 _WORDS: Final[dict[Reason, str]] = {reason: str(reason.value) for reason in Reason}
 
 
-class Ledger:
+class Completion:
     """The end of every request of one router."""
 
     def __init__(
@@ -42,20 +44,27 @@ class Ledger:
         self._chooser = chooser
 
     def close(
-        self, exchange: Exchange, client: ClientConnection, reason: Reason, now: float
+        self,
+        request: DrivenRequest,
+        asked: ClientRequest,
+        life: Life,
+        reply: Reply,
+        work: Work,
+        peer: str,
+        reason: Reason,
+        now: float,
     ) -> None:
         metrics = self.metrics
-        arrived = exchange.arrived
-        ttft = exchange.first_at - arrived if exchange.first_at else None
-        reply = exchange.reply
+        arrived = request.arrived
+        ttft = work.first_at - arrived if work.first_at else None
         status = reply.status or STATUS[reason]
         if reason is Reason.CLIENT_GONE:
             status = 499
-        kind = exchange.route.kind
-        model = exchange.fields.model
+        kind = request.route.kind
+        model = asked.fields.model
         bytes_out = reply.bytes_out
-        body_bytes = exchange.body_bytes
-        urgency = exchange.priority or UNCLASSED if exchange.route.inference else ""
+        body_bytes = asked.body_bytes
+        urgency = asked.priority or UNCLASSED if request.route.inference else ""
         metrics.finished(
             kind,
             reason,
@@ -64,40 +73,40 @@ class Ledger:
             ttft,
             body_bytes,
             bytes_out,
-            exchange.view.model,  # not a name that the client may have invented
+            request.view.model,  # not a name that the client may have invented
             urgency,
-            bool(exchange.fields.stream) and reply.status == 200,
+            request.streamed and reply.status == 200,
         )
-        winner = exchange.driver.life.winner
-        replica = exchange.answered_by
+        winner = life.winner
+        replica = work.replica
         if replica is not None:
             if winner is not None and winner.held and reason is Reason.OK:
                 replica.should_have_hit(winner.began)
-            self._count_tokens(exchange, replica, urgency, now)
+            self._count_tokens(request, life, reply, work, replica, urgency, now)
         if urgency:
-            self._count_usage(exchange, urgency, reason)
+            self._count_usage(request, asked, work, urgency, reason)
         tried: list[AttemptRecord] = []
-        for a in exchange.driver.life.attempts:
+        for a in life.attempts:
             metrics.attempt(a.replica_id, a.kind, a.reason)
             tried.append((a.replica_id, a.kind, _WORDS[a.reason], milliseconds(a.ended - a.began)))
         log = self.log
         if not log.enabled:
             return
         salter = log.salter
-        head, view, usage = exchange.head, exchange.view, exchange.usage
+        head, view, usage = asked.head, request.view, work.usage
         session = view.session
-        flow = exchange.flow
-        waited_s = exchange.waited_s(now)
+        flow = asked.flow
+        waited_s = request.waited_s(now)
         log.write(
             Record(
                 time() - (now - arrived),
-                exchange.request_id.decode("ascii"),
-                client.peer,
+                request.request_id.decode("ascii"),
+                peer,
                 head.method.decode("ascii"),
-                exchange.path.decode("utf-8", "replace"),
+                asked.path.decode("utf-8", "replace"),
                 kind,
                 model,
-                bool(exchange.fields.stream),
+                request.streamed,
                 status,
                 _WORDS[reason],
                 winner.replica_id if winner is not None else "",
@@ -106,7 +115,7 @@ class Ledger:
                 milliseconds(now - arrived),
                 body_bytes,
                 bytes_out,
-                exchange.priority,
+                asked.priority,
                 flow.tenant,
                 "" if session is None else salter.name(session.encode("utf-8", "replace")),
                 usage.prompt_tokens,
@@ -119,11 +128,11 @@ class Ledger:
                 flow.within,
                 flow.user,
                 flow.is_known,
-                "" if exchange.name is exchange.request_id else exchange.name.decode("ascii"),
-                milliseconds(exchange.first_at - winner.began)
+                "" if asked.name is request.request_id else asked.name.decode("ascii"),
+                milliseconds(work.first_at - winner.began)
                 if winner is not None
                 and (waited_s or len(tried) > 1)
-                and exchange.first_at >= winner.began
+                and work.first_at >= winner.began
                 else None,
                 winner.told.decode("ascii") if winner is not None else "",
             )
@@ -186,46 +195,60 @@ class Ledger:
                 )
             )
 
-    def _count_usage(self, exchange: Exchange, urgency: str, reason: Reason) -> None:
+    def _count_usage(
+        self,
+        request: DrivenRequest,
+        asked: ClientRequest,
+        work: Work,
+        urgency: str,
+        reason: Reason,
+    ) -> None:
         """What its tenant has used: the engine's counts, or what is known where it told none."""
-        usage, key = exchange.usage, exchange.key
+        usage, key = work.usage, asked.key
         prompt = output = cached = 0
         # What broke off is counted as far as it came; of a refusal nobody has told anything.
-        has_used = usage is not UNKNOWN or (
-            exchange.answered_by is not None and reason is Reason.OK
-        )
+        has_used = usage is not UNKNOWN or (work.replica is not None and reason is Reason.OK)
         if has_used:
             told = usage.prompt_tokens
-            prompt = exchange.view.prompt_tokens if told is None else told
+            prompt = request.view.prompt_tokens if told is None else told
             output = usage.output_tokens or 0
             cached = usage.cached_tokens or 0
         self.metrics.usage.count(
             NO_KEY if key is None else key.name,
             urgency,
-            exchange.view.model,
+            request.view.model,
             prompt,
             cached,
             output,
             has_used and not usage.exact,
         )
 
-    def _count_tokens(self, exchange: Exchange, replica: Replica, urgency: str, now: float) -> None:
+    def _count_tokens(
+        self,
+        request: DrivenRequest,
+        life: Life,
+        reply: Reply,
+        work: Work,
+        replica: Replica,
+        urgency: str,
+        now: float,
+    ) -> None:
         """What an engine told of the tokens of a request, or what was counted of them."""
-        usage = exchange.usage
-        view = exchange.view
+        usage = work.usage
+        view = request.view
         if usage is not UNKNOWN:
             prompt, output, is_exact = usage.prompt_tokens, usage.output_tokens, usage.exact
             self.metrics.counted_tokens(view.model, prompt, output, usage.cached_tokens)
             if is_exact and view.blocks:  # a shorter prompt is mostly chat template
                 self._knowledge.counted(view.model, view.prompt_bytes, prompt)
             # An estimate from the bytes of an answer says nothing of its pace.
-            is_paced = bool(exchange.fields.stream) and (is_exact or exchange.reply.is_counted)
+            is_paced = request.streamed and (is_exact or reply.is_counted)
             if is_paced and output is not None and output > 1:
-                tpot_s = (now - exchange.first_at) / (output - 1)
+                tpot_s = (now - work.first_at) / (output - 1)
                 self.metrics.paced(urgency, tpot_s)
-                if exchange.driver.life.continuations == 0:  # of two, the seam is no pace of either
+                if life.continuations == 0:  # of two, the seam is no pace of either
                     replica.paced(tpot_s)
-                    events = exchange.reply.content_events
+                    events = reply.content_events
                     if is_exact and events > 0:
                         replica.cadence.learn(output, events)
         self._chooser.finished(view, replica, usage.output_tokens)
