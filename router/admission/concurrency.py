@@ -6,7 +6,7 @@ continuations belong to their request and are not counted again. A request that 
 counted.
 
 The queue uses it like this. Tickets of a key with a limit that wait in one row are split in two
-(`room.KeyRow`): at most as many as the key has free places stand in the row's line, the others are
+(`row.KeyRow`): at most as many as the key has free places stand in the row's line, the others are
 blocked. Each change of the number of free places moves tickets between the two at once, so the line
 never holds a ticket that may not be sent, and whoever chooses from it need not know of limits.
 
@@ -18,12 +18,23 @@ Must never: add work to requests of keys without limits, or know whose limit it 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from abc import abstractmethod
+from typing import Final
 
-if TYPE_CHECKING:
-    from router.admission.room import KeyRow
+from mypy_extensions import trait
 
 UNLIMITED: Final = 1 << 60
+
+
+@trait
+class LimitedRow:
+    """Where tickets of one key with a limit wait."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def fit(self, now: float) -> None:
+        """The number of the key's free places has changed."""
 
 
 class Concurrency:
@@ -36,7 +47,7 @@ class Concurrency:
         self.own = 0  # requests at replicas that are not batch
         self.batch = 0  # batch requests at replicas
         self.entered = 0  # batch requests between their arrival and their end
-        self.rows: dict[KeyRow, None] = {}  # where tickets of the key wait
+        self.rows: dict[LimitedRow, None] = {}  # where tickets of the key wait
 
     def adopt(self, limit: int | None, now: float) -> None:
         """Use another limit from now on. Requests at replicas stay there."""

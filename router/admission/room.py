@@ -9,13 +9,13 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Any, Final
 
-from policies.queueing.contract import Line, OrderPolicy
+from policies.queueing.contract import OrderPolicy
 from policies.queueing.ticket import CLASSES, WAITING, Ticket
 from router.admission.concurrency import Concurrency
 from router.admission.drain import UNKNOWN_S, Drain
 from router.admission.holders import Holders
 from router.admission.reservations import Reservations
-from router.admission.row import Lane, Row
+from router.admission.row import Blocker, KeyRow, Lane, Row
 from router.admission.rules import Rules
 from router.admission.turns import Turns
 from router.core.errors import Reason
@@ -35,41 +35,7 @@ class Orders:
         self.is_woken = False  # some queue has to be asked for what is `woken`
 
 
-class KeyRow(Row):
-    """The tickets of one key with a limit that wait in one row.
-
-    As many as the key has free places stand in the row's line (`standing`). The others are blocked:
-    they are the tickets of this row, in a line of their own of the same policy. So the policy says
-    which ticket of the key comes next, and users of one key share its places.
-    """
-
-    __slots__ = ("concurrency", "room", "row", "standing")
-
-    def __init__(self, room: Room, row: Row, concurrency: Concurrency, line: Line) -> None:
-        super().__init__(row.urgency, line)
-        self.room = room
-        self.row = row
-        self.concurrency = concurrency
-        self.standing: dict[Ticket, None] = {}
-
-    def has(self, ticket: Ticket) -> bool:
-        return ticket.blocked_in is self
-
-    def block(self, ticket: Ticket, now: float) -> None:
-        """It waits, and stands in no line of its row."""
-        ticket.blocked_in = self
-        self.enter(ticket, now)
-
-    def fit(self, now: float) -> None:
-        """Let as many stand in the row's line as the key has free places."""
-        free = self.concurrency.free(self.urgency == BATCH)
-        while self.standing and len(self.standing) > free:
-            self.room.block(self, now)
-        while self.count and len(self.standing) < free:
-            self.room.unblock(self, now)
-
-
-class Room:
+class Room(Blocker):
     """Of one queue."""
 
     __slots__ = (

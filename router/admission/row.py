@@ -9,17 +9,17 @@ Must never: decide an order.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import deque
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
+
+from mypy_extensions import trait
 
 from policies.queueing.contract import Line
 from policies.queueing.ticket import WAITING, Ticket
 from router.admission.affinity import Shortlist
-
-if TYPE_CHECKING:
-    from router.admission.concurrency import Concurrency
-    from router.admission.room import KeyRow
+from router.admission.concurrency import Concurrency, LimitedRow
+from router.core.urgency import BATCH
 
 
 class Row:
@@ -43,7 +43,7 @@ class Row:
         self.count = 0
         self.looking = 0  # those of whose prefix something is known
         self.short = Shortlist()  # the first few, where it matters which of them goes
-        # Of each key with a limit that has tickets here: see `room.KeyRow`.
+        # Of each key with a limit that has tickets here: see `KeyRow`.
         self.keys: dict[Concurrency, KeyRow] = {}
         self._young: deque[Ticket] = deque()  # by arrival, the first to be promoted first
         # Heap of (order, ticket): those that came again after later ones.
@@ -148,6 +148,55 @@ class Row:
         return len(self._young) + len(self._back) + len(self._starved)
 
 
+@trait
+class Blocker:
+    """Moves tickets of a key between its row's line and those that are blocked: the room."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def block(self, key_row: KeyRow, now: float) -> None:
+        """One more of the key stands no longer in the row's line."""
+
+    @abstractmethod
+    def unblock(self, key_row: KeyRow, now: float) -> None:
+        """One more of the key stands in the row's line."""
+
+
+class KeyRow(Row, LimitedRow):
+    """The tickets of one key with a limit that wait in one row.
+
+    As many as the key has free places stand in the row's line (`standing`). The others are blocked:
+    they are the tickets of this row, in a line of their own of the same policy. So the policy says
+    which ticket of the key comes next, and users of one key share its places.
+    """
+
+    __slots__ = ("concurrency", "room", "row", "standing")
+
+    def __init__(self, room: Blocker, row: Row, concurrency: Concurrency, line: Line) -> None:
+        super().__init__(row.urgency, line)
+        self.room = room
+        self.row = row
+        self.concurrency = concurrency
+        self.standing: dict[Ticket, None] = {}
+
+    def has(self, ticket: Ticket) -> bool:
+        return ticket.blocked_in is self
+
+    def block(self, ticket: Ticket, now: float) -> None:
+        """It waits, and stands in no line of its row."""
+        ticket.blocked_in = self
+        self.enter(ticket, now)
+
+    def fit(self, now: float) -> None:
+        """Let as many stand in the row's line as the key has free places."""
+        free = self.concurrency.free(self.urgency == BATCH)
+        while self.standing and len(self.standing) > free:
+            self.room.block(self, now)
+        while self.count and len(self.standing) < free:
+            self.room.unblock(self, now)
+
+
 class Lane:
     """The rows of tickets that may go to the same replicas."""
 
@@ -159,7 +208,7 @@ class Lane:
         self.rows: list[Row | None] = [None, None, None, None, None]
 
     def all_rows(self) -> list[Row]:
-        """The rows, and the key rows of each (`room.KeyRow`)."""
+        """The rows, and the key rows of each (`KeyRow`)."""
         found: list[Row] = []
         for row in self.rows:
             if row is not None:

@@ -24,7 +24,7 @@ from router.observe.admin import Admin
 from router.observe.collector import Collector
 from router.observe.events import log_event
 from router.observe.metrics import Metrics
-from router.wire.client import ClientConnection
+from router.wire.client import ClientConnection, as_protocol
 
 BACKLOG = 4096
 _SETTLE_TURNS = 1000  # turns of the loop in which aborted connections report their end
@@ -135,7 +135,7 @@ class App:
         host, port = split_host_port(config.listen)
         front = self.parts.front
         self._server = await self.parts.loop.create_server(
-            lambda: ClientConnection(front, tls),
+            lambda: as_protocol(ClientConnection(front, tls)),
             host,
             port,
             backlog=BACKLOG,
@@ -144,11 +144,11 @@ class App:
         if door is not None:
             await door.run(self._from_within)
 
-    def _from_within(self) -> ClientConnection:
+    def _from_within(self) -> asyncio.Protocol:
         """A connection of the batch door's, which has no address of its own."""
         client = ClientConnection(self.parts.front)
         client.peer = "127.0.0.1"
-        return client
+        return as_protocol(client)
 
     # -- stop ---------------------------------------------------------------------------------
 

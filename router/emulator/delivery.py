@@ -16,8 +16,9 @@ from aiohttp import web
 from router.core.unreadable import NOT_JSON
 from router.emulator import text
 from router.emulator.bodies import Refusal
-from router.emulator.engine import Engine, Job
+from router.emulator.engine import Engine
 from router.emulator.faults import Faults
+from router.emulator.job import Job
 from router.emulator.personas.base import Persona
 from router.emulator.replies import json_response
 from router.emulator.shapes.base import Shape, encode

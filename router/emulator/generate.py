@@ -22,8 +22,9 @@ from router.emulator.bodies import (
     render,
 )
 from router.emulator.delivery import Delivery
-from router.emulator.engine import Engine, Job
+from router.emulator.engine import Engine
 from router.emulator.faults import FaultError, Faults
+from router.emulator.job import Job
 from router.emulator.personas.base import Persona
 from router.emulator.prepare import Preparation
 from router.emulator.replies import Answered, json_response

@@ -11,9 +11,10 @@ from aiohttp import web
 
 from router.emulator import text
 from router.emulator.bodies import Body, PoolingBody, Refusal, RerankBody, ScoreBody, pair
-from router.emulator.engine import Engine, Job
+from router.emulator.engine import Engine
 from router.emulator.faults import Faults
 from router.emulator.generate import Generation
+from router.emulator.job import Job
 from router.emulator.replies import json_value
 from router.emulator.sse import Stream, forever
 

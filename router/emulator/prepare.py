@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from router.emulator import text
 from router.emulator.bodies import Body, Refusal
-from router.emulator.engine import Job
+from router.emulator.job import Job
 from router.emulator.settings import EngineSettings
 
 _MOST_CHOICES = 128

@@ -6,12 +6,8 @@ often as it made tokens.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from router.emulator.histogram import Histogram
-
-if TYPE_CHECKING:
-    from router.emulator.engine import Job
+from router.emulator.job import Job
 
 # vLLM's own buckets, seconds.
 _TTFT_BUCKETS = (

@@ -1,4 +1,4 @@
-"""The admin listener's life: what it may ask of the router, where it listens, how it stops.
+"""The admin listener's life: where it listens, how it stops.
 
 aiohttp is imported when the listener starts (12 MB resident and 150 ms), not when a configuration
 is merely checked. The routes are in `admin_routes.py`. Nothing here is reachable from the data
@@ -8,8 +8,9 @@ port, and the data plane does not depend on it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
+
+from router.observe.admin_actions import AdminActions
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -17,34 +18,6 @@ if TYPE_CHECKING:
     from router.observe.collector import Collector
 
 CLOSE_TIMEOUT_S = 1.0  # for requests under way when the listener stops
-
-
-class AdminActions(Protocol):
-    """What the listener asks of the router."""
-
-    def ready(self) -> tuple[bool, str]:
-        """Whether new requests are welcome, and if not, why."""
-
-    def replicas(self) -> Sequence[Mapping[str, Any]]:
-        """One JSON-ready mapping per replica."""
-
-    def hedging(self) -> Mapping[str, Any]:
-        """How requests are hedged now, JSON-ready."""
-
-    def queue(self) -> Mapping[str, Any]:
-        """Who waits for a replica, by class and tenant, JSON-ready."""
-
-    def usage(self) -> Awaitable[Mapping[str, Any]]:
-        """What tenants have used since the start, JSON-ready."""
-
-    def reload(self) -> Awaitable[str]:
-        """Read the configuration again; the hash of the one now in force.
-
-        Raises ConfigError and keeps the old configuration if the new one cannot be used.
-        """
-
-    def drain(self) -> None:
-        """Begin to drain; at once, and again harmlessly."""
 
 
 class Admin:

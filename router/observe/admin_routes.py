@@ -17,7 +17,7 @@ import msgspec
 from aiohttp import web
 
 from router.core.errors import ConfigError
-from router.observe.admin import AdminActions
+from router.observe.admin_actions import AdminActions
 from router.observe.collector import Collector
 from router.observe.events import log_event
 

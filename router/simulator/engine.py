@@ -3,25 +3,74 @@
 What a router sends arrives `network_s` later, and so does everything it hears back. The core moves
 from event to event by its `next_event`, which is asked again whenever something may have moved it.
 
-Must never: decide what happens to a request, or know more of a router than the legs it sends.
+Must never: decide what happens to a request, or know more of a router than the attempts it sends.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, prod
-from typing import TYPE_CHECKING
 
 from router.emulator.core import FINISHED, CoreConfig, EngineCore
+from router.emulator.request import Request
 from router.emulator.timing import Timing
+from router.fleet.replica import Replica
 from router.fleet.signals import Signals
 from router.simulator.clock import Clock
 from router.simulator.scenario import Fault, Straggling
 
-if TYPE_CHECKING:
-    from router.fleet.replica import Replica
-    from router.simulator.exchange import Leg
+
+class EngineAttempt(Request):
+    """One attempt, as its engine sees it: what it runs, and who hears what it says."""
+
+    __slots__ = ("made", "relayed", "replica", "streamed")
+
+    def __init__(
+        self,
+        id: str,
+        prompt_tokens: int,
+        output_tokens: int,
+        block_hashes: Sequence[int],
+        priority: int,
+        replica: Replica,
+        streamed: bool,
+    ) -> None:
+        super().__init__(id, prompt_tokens, output_tokens, block_hashes, priority)
+        self.replica = replica
+        self.streamed = streamed
+        self.made = 0  # tokens it had when it was lost
+        self.relayed = 0  # tokens of a stream that goes to the client, as far as they were counted
+
+    @abstractmethod
+    def identity(self) -> tuple[int, int]:
+        """The number of its request in the traffic, and its own among the request's attempts."""
+
+    @abstractmethod
+    def connected(self) -> None:
+        """It is on its way in."""
+
+    @abstractmethod
+    def not_connected(self, now: float) -> None:
+        """The engine does not listen."""
+
+    @abstractmethod
+    def shown(self, now: float) -> None:
+        """The first token."""
+
+    @abstractmethod
+    def finished(self, now: float) -> None:
+        """The last one, or all of an answer that is not streamed."""
+
+    @abstractmethod
+    def refused(self, now: float) -> None:
+        """The engine answers that it will not do this."""
+
+    @abstractmethod
+    def lost(self, now: float) -> None:
+        """The connection dies."""
 
 
 @dataclass(slots=True)
@@ -38,7 +87,7 @@ class EngineTotals:
     peak_waiting: int = 0
     busy_s: float = 0.0  # seconds in which it had something to do
 
-    def add(self, core: EngineCore[Leg]) -> None:
+    def add(self, core: EngineCore[EngineAttempt]) -> None:
         """What one life came to."""
         self.requests += core.submitted
         self.finished += core.finished
@@ -88,8 +137,8 @@ class SimulatedEngine:
         self._network_s = network_s
         self._straggling = straggling
         self._seed = seed  # ... of who straggles
-        self._late: dict[str, Leg] = {}  # stragglers that are not in the queue yet, by id
-        self.core: EngineCore[Leg] = EngineCore(config, timing)
+        self._late: dict[str, EngineAttempt] = {}  # stragglers that are not in the queue yet, by id
+        self.core: EngineCore[EngineAttempt] = EngineCore(config, timing)
         self.started_at = 0.0
         self.frozen_since: float | None = None  # None: it is not
         self._wake = inf  # when the core is moved on next; what comes at another time is outdated
@@ -114,29 +163,29 @@ class SimulatedEngine:
         core = self.core
         return core.running + core.waiting + len(self._late)
 
-    def generated(self, leg: Leg) -> int:
+    def generated(self, attempt: EngineAttempt) -> int:
         """Tokens that an attempt has made so far."""
-        if not self.core.holds(leg.id):
-            return leg.made  # it has not arrived, or died with another life
+        if not self.core.holds(attempt.id):
+            return attempt.made  # it has not arrived, or died with another life
         self.core.settle(self._clock.now)
-        return self.core.generated(leg)
+        return self.core.generated(attempt)
 
-    def computed(self, leg: Leg) -> int:
+    def computed(self, attempt: EngineAttempt) -> int:
         """Prompt tokens that were computed for an attempt so far."""
-        if not self.core.holds(leg.id):
+        if not self.core.holds(attempt.id):
             return 0
         self.core.settle(self._clock.now)
-        return leg.computed
+        return attempt.computed
 
     def count_tokens(self, replica: Replica) -> None:
         """The tokens that a router's streams have made since they were last counted."""
         core = self.core
         core.settle(self._clock.now)
-        for leg in core.rows():
-            if leg.replica is replica and leg.relayed:
-                made = core.generated(leg)
-                replica.cadence.events += made - leg.relayed
-                leg.relayed = made
+        for attempt in core.rows():
+            if attempt.replica is replica and attempt.relayed:
+                made = core.generated(attempt)
+                replica.cadence.events += made - attempt.relayed
+                attempt.relayed = made
 
     def totals(self) -> EngineTotals:
         """Up to now."""
@@ -172,49 +221,49 @@ class SimulatedEngine:
 
     # -- requests -----------------------------------------------------------------------------
 
-    def send(self, leg: Leg) -> None:
-        """A router sends an attempt. The leg is told what becomes of it."""
+    def send(self, attempt: EngineAttempt) -> None:
+        """A router sends an attempt, which is told what becomes of it."""
         clock = self._clock
-        clock.at(clock.now + self._network_s, partial(self._arrives, leg))
+        clock.at(clock.now + self._network_s, partial(self._arrives, attempt))
 
-    def cancel(self, leg: Leg) -> None:
+    def cancel(self, attempt: EngineAttempt) -> None:
         """Its router closes the connection."""
         clock = self._clock
         clock.holds += 1
-        clock.at(clock.now + self._network_s, partial(self._is_dropped, leg))
+        clock.at(clock.now + self._network_s, partial(self._is_dropped, attempt))
 
-    def _arrives(self, leg: Leg, now: float) -> None:
+    def _arrives(self, attempt: EngineAttempt, now: float) -> None:
         if self._deaths:
-            self._clock.at(now + self._network_s, leg.not_connected)
+            self._clock.at(now + self._network_s, attempt.not_connected)
             return
-        leg.connected()
+        attempt.connected()
         straggling = self._straggling
-        if straggling.strikes(self._seed, leg.exchange.arrival.number, leg.attempt.index):
-            self._late[leg.id] = leg
-            late_s = (straggling.factor - 1.0) * self.core.alone_s(leg)
-            self._clock.at(now + late_s, partial(self._is_here, leg))
+        if straggling.strikes(self._seed, *attempt.identity()):
+            self._late[attempt.id] = attempt
+            late_s = (straggling.factor - 1.0) * self.core.alone_s(attempt)
+            self._clock.at(now + late_s, partial(self._is_here, attempt))
             return
-        self._submit(leg, now)
+        self._submit(attempt, now)
 
-    def _is_here(self, leg: Leg, now: float) -> None:
+    def _is_here(self, attempt: EngineAttempt, now: float) -> None:
         """A straggler comes to the queue, if it is still wanted."""
-        if self._late.pop(leg.id, None) is not None:
-            self._submit(leg, now)
+        if self._late.pop(attempt.id, None) is not None:
+            self._submit(attempt, now)
 
-    def _submit(self, leg: Leg, now: float) -> None:
+    def _submit(self, attempt: EngineAttempt, now: float) -> None:
         try:
-            self.core.submit(leg, now)
+            self.core.submit(attempt, now)
         except ValueError:  # it could never run here, say the core's own rules
-            self._clock.at(now + self._network_s, leg.refused)
+            self._clock.at(now + self._network_s, attempt.refused)
             return
         self._idle = None
         self._look(now)
 
-    def _is_dropped(self, leg: Leg, now: float) -> None:
+    def _is_dropped(self, attempt: EngineAttempt, now: float) -> None:
         self._clock.holds -= 1
-        if self._late.pop(leg.id, None) is not None:
+        if self._late.pop(attempt.id, None) is not None:
             return
-        self.core.abort(leg.id, now)
+        self.core.abort(attempt.id, now)
         self._look(now)
 
     # -- time ---------------------------------------------------------------------------------
@@ -234,11 +283,11 @@ class SimulatedEngine:
             self._busy_since = now
         due = core.next_event(now)
         while due is not None and due <= now:
-            for kind, leg in core.advance(now):
+            for kind, attempt in core.advance(now):
                 if kind == FINISHED:
-                    self._clock.at(core.clock + self._network_s, leg.finished)
-                elif leg.streamed:
-                    self._clock.at(core.clock + self._network_s, leg.shown)
+                    self._clock.at(core.clock + self._network_s, attempt.finished)
+                elif attempt.streamed:
+                    self._clock.at(core.clock + self._network_s, attempt.shown)
             due = core.next_event(now)
         if due is not None:
             self._wake = due
@@ -290,11 +339,11 @@ class SimulatedEngine:
         """What it holds is lost, its cache too; the next life begins with nothing."""
         core = self.core
         core.settle(now)
-        for leg in [*core.rows(), *core.queued()]:
-            leg.made = core.generated(leg)
-            self._clock.at(now + self._network_s, leg.lost)
-        for leg in self._late.values():
-            self._clock.at(now + self._network_s, leg.lost)
+        for attempt in [*core.rows(), *core.queued()]:
+            attempt.made = core.generated(attempt)
+            self._clock.at(now + self._network_s, attempt.lost)
+        for attempt in self._late.values():
+            self._clock.at(now + self._network_s, attempt.lost)
         self._late.clear()
         self._before.add(core)
         if self._busy_since is not None:

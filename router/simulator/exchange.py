@@ -9,27 +9,27 @@ Must never: choose a replica, or judge whether something may be sent again.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
+from policies.facts import RequestView
 from policies.queueing.ticket import Ticket
 from router.core.errors import STATUS, Reason, RouterError
+from router.core.urgency import Urgency
 from router.dispatch.attempts import Attempt, Commit, Kind
+from router.dispatch.context import Context
 from router.dispatch.driven_request import DrivenRequest
 from router.dispatch.queue_driver import QueueDriver
 from router.dispatch.request_driver import RequestDriver
-from router.emulator.request import Request
 from router.fleet.replica import Replica
 from router.intake.flow import Flow
 from router.intake.routes import JSON, KINDS, POSTS, Route
-from router.simulator.engine import SimulatedEngine
+from router.simulator.engine import EngineAttempt, SimulatedEngine
 from router.simulator.outcome import Outcome
 from router.simulator.traffic import Arrival
-
-if TYPE_CHECKING:
-    from router.simulator.router import SimulatedRouter
 
 # Kinds of routes whose requests may be sent again after they may have been executed.
 REPEATABLE: Final = frozenset(route.kind for route in POSTS.values() if route.repeatable)
@@ -37,10 +37,10 @@ REPEATABLE: Final = frozenset(route.kind for route in POSTS.values() if route.re
 _ROUTES: Final = {kind: Route(kind, True, JSON, kind in REPEATABLE) for kind in KINDS}
 
 
-class Leg(Request):
-    """One attempt: what the engine runs, and where what it says goes."""
+class AttemptIO(EngineAttempt):
+    """One attempt of a simulated request."""
 
-    __slots__ = ("attempt", "engine", "exchange", "made", "relayed", "replica", "streamed")
+    __slots__ = ("attempt", "engine", "exchange")
 
     def __init__(
         self,
@@ -52,45 +52,42 @@ class Leg(Request):
         priority: int,
     ) -> None:
         arrival = exchange.arrival
+        blocks = arrival.blocks
+        if arrival.answer_blocks:
+            blocks += arrival.answer_blocks
         super().__init__(
             id,
             arrival.prompt_tokens,
             arrival.output_tokens,
-            arrival.blocks + arrival.answer_blocks if arrival.answer_blocks else arrival.blocks,
+            blocks,
             priority,
+            attempt.at,
+            streamed,
         )
         self.exchange = exchange
         self.attempt = attempt
-        self.replica = attempt.at
         self.engine = engine
-        self.streamed = streamed
-        self.made = 0  # tokens it had when it was lost
-        self.relayed = 0  # tokens of a stream that goes to the client, as far as they were counted
 
-    # What the engine says, when it is heard.
+    def identity(self) -> tuple[int, int]:
+        return self.exchange.arrival.number, self.attempt.index
 
     def connected(self) -> None:
-        """It is on its way in."""
         if self.attempt in self.exchange.driver.live:
             self.exchange.driver.connected(self.attempt)
 
     def shown(self, now: float) -> None:
-        """The first token."""
         self.exchange.content(self, now)
 
     def finished(self, now: float) -> None:
-        """The last one, or all of an answer that is not streamed."""
         self.exchange.completed(self, now)
 
     def refused(self, now: float) -> None:
-        """It answers that it will not do this."""
         self.exchange.refused(self, now)
 
     def not_connected(self, now: float) -> None:
         self._failed(Reason.CONNECT_FAILED)
 
     def lost(self, now: float) -> None:
-        """The connection dies."""
         self._failed(Reason.REPLICA_RESET)
 
     def _failed(self, reason: Reason) -> None:
@@ -99,55 +96,83 @@ class Leg(Request):
             self.exchange.driver.failed(self.attempt, reason, reused=False, received=True)
 
 
+class Keeper(ABC):
+    """A simulated router, as its requests see it."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def engine_of(self, replica: Replica) -> SimulatedEngine:
+        """What runs behind a replica."""
+
+    @abstractmethod
+    def call_at(self, when: float, number: int) -> None:
+        """Look at the deadlines of a request then, if it is still there."""
+
+    @abstractmethod
+    def ended(self, exchange: SimulatedExchange) -> None:
+        """A request is over."""
+
+
 class SimulatedExchange(DrivenRequest):
     """A request under way. Times are the clock's seconds."""
 
     __slots__ = (
-        "_router",
+        "_context",
+        "_keeper",
         "_timer",
         "arrival",
         "driver",
         "flow",
         "number",
         "outcome",
+        "router",
         "told",
     )
 
     def __init__(
         self,
-        router: SimulatedRouter,
+        keeper: Keeper,
+        context: Context,
+        router: int,
         number: int,
         arrival: Arrival,
+        view: RequestView,
+        urgency: Urgency,
+        told: int,
         flow: Flow,
-        steps: int,
         now: float,
     ) -> None:
+        """`router`, `number`: which router's request it is, and which of its; `told`: the number
+        that engines get."""
         route = _ROUTES[arrival.kind if arrival.kind in _ROUTES else "other"]
         super().__init__(
-            router.view(arrival),
-            router.urgency(arrival, steps),
+            view,
+            urgency,
             arrival.at,
             route,
             # What generates nothing shows nothing before it is whole.
             arrival.stream and arrival.output_tokens > 0,
             not arrival.stream,
-            router.context.rules.times,
+            context.rules.times,
             b"",
         )
         if route.repeatable:
             self.hedges_as = arrival.priority
-        self._router = router
+        self._keeper = keeper
+        self._context = context
+        self.router = router
         self.number = number  # among the router's
         self.arrival = arrival
         self.flow = flow
-        self.outcome = Outcome(arrival, "", router.number, now)
-        self.driver = RequestDriver(self, router.context)
-        self.told = router.told(self.urgency, arrival.at)  # its number at the engines
+        self.outcome = Outcome(arrival, "", router, now)
+        self.driver = RequestDriver(self, context)
+        self.told = told
         self._timer = inf  # when the router looks at the deadlines
 
     def start(self, now: float) -> None:
-        router = self._router
-        queue = router.queue
+        context = self._context
+        queue = context.queue
         replica: Replica | None
         try:
             if queue is not None:
@@ -156,7 +181,7 @@ class SimulatedExchange(DrivenRequest):
                     return  # the queue sends it when it is its turn
                 self.outcome.queued_s = 0.0
             else:
-                replica = router.chooser.choose(self.view, self.candidates(()))
+                replica = context.chooser.choose(self.view, self.candidates(()))
         except RouterError as err:
             self._finish(err.reason, now)
             return
@@ -185,7 +210,7 @@ class SimulatedExchange(DrivenRequest):
             arrival=arrival.at,
             body_bytes=view.prompt_bytes,
             streamed=self.streamed,
-            look=partial(self._router.knowledge.held, view) if view.blocks else None,
+            look=partial(self._context.fleet.knowledge.held, view) if view.blocks else None,
             block_tokens=view.block_tokens,
         )
 
@@ -205,7 +230,7 @@ class SimulatedExchange(DrivenRequest):
         self.driver.recall(now)
 
     def answer(self, err: RouterError) -> None:
-        self._finish(err.reason, self._router.now)
+        self._finish(err.reason, self._context.scheduler.now())
 
     def last_attempt(self) -> tuple[Replica, float] | None:
         attempts = self.driver.life.attempts
@@ -214,26 +239,25 @@ class SimulatedExchange(DrivenRequest):
     # -- what its own driver asks of it -------------------------------------------------------
 
     def attach(self, attempt: Attempt) -> None:
-        router = self._router
-        attempt.io = Leg(
-            f"{router.number}.{self.number}.{attempt.index}",
+        attempt.io = AttemptIO(
+            f"{self.router}.{self.number}.{attempt.index}",
             self,
             attempt,
-            router.engines[attempt.at],
+            self._keeper.engine_of(attempt.at),
             self.streamed,
             self.told,
         )
         self._tell_of(attempt)
 
     def open(self, attempt: Attempt, fresh: bool) -> None:
-        leg = leg_of(attempt)
-        leg.engine.send(leg)
+        io = io_of(attempt)
+        io.engine.send(io)
 
     def drop(self, attempt: Attempt) -> None:
-        leg = leg_of(attempt)
+        io = io_of(attempt)
         if attempt is self.driver.life.winner:
-            leg.made = leg.engine.generated(leg)
-        leg.engine.cancel(leg)
+            io.made = io.engine.generated(io)
+        io.engine.cancel(io)
 
     def discard(self, attempt: Attempt) -> None:
         self.drop(attempt)
@@ -245,7 +269,7 @@ class SimulatedExchange(DrivenRequest):
         return True
 
     def candidates(self, tried: Collection[object]) -> Sequence[Replica]:
-        return self._router.fleet.eligible(self.view.model, tried)
+        return self._context.fleet.eligible(self.view.model, tried)
 
     def look_by(self, due: float) -> None:
         self._set_timer(due)
@@ -253,23 +277,23 @@ class SimulatedExchange(DrivenRequest):
     def said_at(self) -> float:
         winner = self.driver.life.winner
         assert winner is not None
-        since = leg_of(winner).engine.frozen_since
-        return self._router.now if since is None else max(since, self.outcome.first)
+        since = io_of(winner).engine.frozen_since
+        return self._context.scheduler.now() if since is None else max(since, self.outcome.first)
 
     def computed_tokens(self, attempt: Attempt) -> int:
-        leg = leg_of(attempt)
-        return leg.engine.computed(leg)
+        io = io_of(attempt)
+        return io.engine.computed(io)
 
     def see_work(self, attempt: Attempt) -> None:
         """Single tokens are no events here: tell the fleet what those of other streams show."""
-        replica, since = attempt.at, leg_of(attempt).engine.frozen_since
+        replica, since = attempt.at, io_of(attempt).engine.frozen_since
         own_waiting = replica.waiting - replica.foreign_waiting
         if replica.inflight > own_waiting:
-            shown = self._router.now if since is None else since
+            shown = self._context.scheduler.now() if since is None else since
             replica.progress.at = max(replica.progress.at, shown)
 
     def answer_failure(self, reason: Reason) -> None:
-        self._finish(reason, self._router.now)
+        self._finish(reason, self._context.scheduler.now())
 
     def tell_aside(self) -> None:
         life = self.driver.life
@@ -277,18 +301,20 @@ class SimulatedExchange(DrivenRequest):
         winner = life.winner
         assert winner is not None
         self.outcome.replica = winner.replica_id
-        self._finish(winner.reason, self._router.now)
+        self._finish(winner.reason, self._context.scheduler.now())
 
     def truncate(self, reason: Reason) -> None:
         winner = self.driver.life.winner
         assert winner is not None
-        self._finish(reason, self._router.now, leg_of(winner))  # what was shown is the answer
+        self._finish(
+            reason, self._context.scheduler.now(), io_of(winner)
+        )  # what was shown is the answer
 
     # -- what comes back ----------------------------------------------------------------------
 
-    def content(self, leg: Leg, now: float) -> None:
+    def content(self, io: AttemptIO, now: float) -> None:
         """An attempt shows its first token."""
-        attempt, driver = leg.attempt, self.driver
+        attempt, driver = io.attempt, self.driver
         if attempt not in driver.live or not driver.life.content(attempt):
             return
         self._won(attempt, now)
@@ -297,7 +323,7 @@ class SimulatedExchange(DrivenRequest):
         ttft_s = now - attempt.began if self.streamed else None
         if self.streamed:
             attempt.at.cadence.begins(now)
-            leg.relayed = 1
+            io.relayed = 1
         driver.shows(attempt, ttft_s, now)
 
     def _won(self, attempt: Attempt, now: float) -> None:
@@ -314,21 +340,21 @@ class SimulatedExchange(DrivenRequest):
         outcome.dispatched = attempt.began
         outcome.expected_tokens = int(attempt.held * self.view.block_tokens)
 
-    def completed(self, leg: Leg, now: float) -> None:
+    def completed(self, io: AttemptIO, now: float) -> None:
         """The answer is whole."""
-        attempt, driver = leg.attempt, self.driver
+        attempt, driver = io.attempt, self.driver
         if attempt not in driver.live:
             return
         if driver.life.winner is None:
-            self.content(leg, now)
+            self.content(io, now)
         driver.completed(attempt, Reason.OK, now)
-        self._router.fleet.succeeded(attempt.at, attempt.began)
-        self._finish(Reason.OK, now, leg)
+        self._context.fleet.succeeded(attempt.at, attempt.began)
+        self._finish(Reason.OK, now, io)
 
-    def refused(self, leg: Leg, now: float) -> None:
+    def refused(self, io: AttemptIO, now: float) -> None:
         """The engine answers with a 4xx: it is passed on, and nothing was prefilled. While another
         copy lives, or where an earlier refusal has the first word, it is put aside."""
-        attempt, driver = leg.attempt, self.driver
+        attempt, driver = io.attempt, self.driver
         if attempt not in driver.live:
             return
         reason = Reason.REPLICA_REFUSED
@@ -339,14 +365,14 @@ class SimulatedExchange(DrivenRequest):
         self._won(attempt, now)
         driver.shows_refusal(attempt, now)
         driver.completed(attempt, reason, now)
-        self._finish(reason, now, leg)
+        self._finish(reason, now, io)
 
     # -- deadlines ----------------------------------------------------------------------------
 
     def _set_timer(self, due: float) -> None:
         if due < self._timer:
             self._timer = due
-            self._router.call_at(due, self.number)
+            self._keeper.call_at(due, self.number)
 
     def on_deadline(self, now: float) -> None:
         """The timer is here: a first token is overdue or too late, or no more tokens come."""
@@ -368,21 +394,21 @@ class SimulatedExchange(DrivenRequest):
 
     # -- the end ------------------------------------------------------------------------------
 
-    def _finish(self, reason: Reason, now: float, answered: Leg | None = None) -> None:
+    def _finish(self, reason: Reason, now: float, answered: AttemptIO | None = None) -> None:
         """`answered`: the attempt whose answer, or a part of it, went to the client."""
-        router, outcome, arrival = self._router, self.outcome, self.arrival
+        context, outcome, arrival = self._context, self.outcome, self.arrival
         life = self.driver.life
         if answered is None and not life.over:
             self.driver.cancel(reason)
         self.driver.close()
-        if router.queue is not None:
-            self._leave(router.queue, reason, now, answered)
+        if context.queue is not None:
+            self._leave(context.queue, reason, now, answered)
         if answered is not None and answered.relayed:
             made = arrival.output_tokens if reason is Reason.OK else answered.made
             cadence = answered.replica.cadence
             cadence.events += max(0, made - answered.relayed)
             cadence.ends(now)
-        metrics = router.metrics
+        metrics = context.metrics
         outcome.ended = now
         outcome.reason = reason
         outcome.attempts = len(life.attempts)
@@ -406,12 +432,14 @@ class SimulatedExchange(DrivenRequest):
                 metrics.counted_tokens(model, arrival.prompt_tokens, output, cached)
             if self.streamed and output is not None and output > 1:
                 answered.replica.paced((now - outcome.first) / (output - 1))
-            router.chooser.finished(self.view, answered.replica, output)
+            context.chooser.finished(self.view, answered.replica, output)
         for attempt in life.attempts:
             metrics.attempt(attempt.replica_id, attempt.kind, attempt.reason)
-        router.ended(self)
+        self._keeper.ended(self)
 
-    def _leave(self, queue: QueueDriver, reason: Reason, now: float, answered: Leg | None) -> None:
+    def _leave(
+        self, queue: QueueDriver, reason: Reason, now: float, answered: AttemptIO | None
+    ) -> None:
         """The queue hears what the request really cost, as far as its engine told."""
         tokens, output, replica = -1, 0, None
         if answered is not None:
@@ -422,6 +450,6 @@ class SimulatedExchange(DrivenRequest):
         queue.over(self, reason, replica, tokens, output, now)
 
 
-def leg_of(attempt: Attempt) -> Leg:
+def io_of(attempt: Attempt) -> AttemptIO:
     """What runs an attempt in a simulation."""
-    return cast(Leg, attempt.io)
+    return cast(AttemptIO, attempt.io)

@@ -33,7 +33,7 @@ from router.observe.hedge_counts import HedgeCounts
 from router.observe.metrics import Metrics
 from router.simulator.clock import Clock, ClockScheduler, Timers
 from router.simulator.engine import SimulatedEngine
-from router.simulator.exchange import SimulatedExchange
+from router.simulator.exchange import Keeper, SimulatedExchange
 from router.simulator.outcome import Outcome
 from router.simulator.scenario import Scenario
 from router.simulator.traffic import Arrival
@@ -43,7 +43,7 @@ from router.simulator.traffic import Arrival
 TOKEN_BYTES: Final = TokenRatio.DEFAULT
 
 
-class SimulatedRouter:
+class SimulatedRouter(Keeper):
     """All that one router knows, and the requests that are under way through it."""
 
     def __init__(
@@ -133,7 +133,19 @@ class SimulatedRouter:
         self.arrived = number = self.arrived + 1
         flow = _flow(arrival)
         steps = self._pending.come(flow) if self._steps_by(flow) else 0
-        exchange = SimulatedExchange(self, number, arrival, flow, steps, now)
+        urgency = self._urgency(arrival, steps)
+        exchange = SimulatedExchange(
+            self,
+            self.context,
+            self.number,
+            number,
+            arrival,
+            self.view(arrival),
+            urgency,
+            self._told(urgency, arrival.at),
+            flow,
+            now,
+        )
         self.exchanges[number] = exchange
         self.budget.requests += 1
         self._clock.holds += 1
@@ -147,11 +159,7 @@ class SimulatedRouter:
         view.session = arrival.session
         return view
 
-    @property
-    def now(self) -> float:
-        return self._clock.now
-
-    def urgency(self, arrival: Arrival, steps: int) -> Urgency:
+    def _urgency(self, arrival: Arrival, steps: int) -> Urgency:
         """How urgent a request is that has come, as `dispatch/tenants.py` has it. `steps`: requests
         of its flow that were pending before it."""
         number = float(NUMBERS.get(arrival.priority, NORMAL))
@@ -163,14 +171,16 @@ class SimulatedRouter:
             return False
         return self.queue is None or not self.queue.is_fair
 
-    def told(self, urgency: Urgency, arrived: float) -> int:
+    def _told(self, urgency: Urgency, arrived: float) -> int:
         """The number that an engine gets: vLLM's, as all simulated engines take it; lower first."""
         if not self._tells_priority:
             return 0
         return deadline_number(urgency.number, EPOCH + arrived, self.context.rules.level_s)
 
+    def engine_of(self, replica: Replica) -> SimulatedEngine:
+        return self.engines[replica]
+
     def call_at(self, when: float, number: int) -> None:
-        """Look at the deadlines of an exchange then, if it is still there."""
         self._clock.at(when, partial(self._deadline, number))
 
     def _deadline(self, number: int, now: float) -> None:
@@ -179,7 +189,6 @@ class SimulatedRouter:
             exchange.on_deadline(now)
 
     def ended(self, exchange: SimulatedExchange) -> None:
-        """A request is over."""
         del self.exchanges[exchange.number]
         if self._steps_by(exchange.flow):
             self._pending.go(exchange.flow)

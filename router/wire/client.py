@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
-from typing import Final
+from typing import Final, cast
 
 from mypy_extensions import mypyc_attr, trait
 
@@ -29,7 +29,7 @@ from router.wire import answers
 from router.wire.error_shapes import OPENAI, family_of
 from router.wire.handshake import Handshake
 from router.wire.heads import RequestHead
-from router.wire.origins import INSIDE, Origin, Origins
+from router.wire.origins import INSIDE, Counted, Origins
 from router.wire.outbox import Outbox
 from router.wire.plans import Plans
 from router.wire.reads import LARGE_READ
@@ -181,8 +181,11 @@ class Front:
         return len(self.clients) <= self._max_clients
 
 
-class ClientConnection(asyncio.Protocol):
-    """One client connection, HTTP/1.0 or 1.1."""
+class ClientConnection(Counted):
+    """One client connection, HTTP/1.0 or 1.1; the protocol of its transport.
+
+    `asyncio.Protocol` is no base class: compiled code would look up each attribute by name.
+    """
 
     __slots__ = (
         "_body_window",
@@ -198,10 +201,7 @@ class ClientConnection(asyncio.Protocol):
         "deadline",
         "exchange",
         "half_closed",
-        "origin",
         "paused",
-        "peer",
-        "place",
         "transport",
         "write",
     )
@@ -210,13 +210,11 @@ class ClientConnection(asyncio.Protocol):
     write: Callable[[bytes], None]  # at the end of this turn of the loop
 
     def __init__(self, front: Front, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__()
         self._front = front
         self._tls = tls
         self._reader = RequestReader(front.limits, front.via, self._on_head, front.plans)
         self.exchange: ClientExchange | None = None
-        self.peer = INSIDE
-        self.origin: Origin | None = None  # with the other connections of its address ...
-        self.place = 0  # ... and where it is among them
         self.deadline = NEVER
         self.half_closed = False
         self.paused = False  # the client takes less than we write
@@ -254,7 +252,9 @@ class ClientConnection(asyncio.Protocol):
                 self.abort(Reason.NO_FILES)
         elif self._tls is not None:
             # A handshake is held to what a head is held to.
-            Handshake(self.transport, self, self._tls, front.timeouts.head_s, self._secured)
+            Handshake(
+                self.transport, as_protocol(self), self._tls, front.timeouts.head_s, self._secured
+            )
 
     def _secured(self, transport: asyncio.Transport | None) -> None:
         """The handshake is over; None: it failed."""
@@ -299,7 +299,7 @@ class ClientConnection(asyncio.Protocol):
         self._turn_has_ended = False
         transport = self.transport
         # A tunnel that has taken the connection over meanwhile reads when it likes.
-        if transport.is_closing() or transport.get_protocol() is not self:
+        if transport.is_closing() or not self._is_its_protocol(transport):
             return
         if not self.half_closed:
             transport.resume_reading()
@@ -549,6 +549,10 @@ class ClientConnection(asyncio.Protocol):
             self._front.outbox.flush()
             self.transport.close()
 
+    def _is_its_protocol(self, transport: asyncio.Transport) -> bool:
+        protocol: object = transport.get_protocol()
+        return protocol is self
+
     def _is_inside(self) -> bool:
         return self.peer == INSIDE
 
@@ -583,3 +587,8 @@ class ClientConnection(asyncio.Protocol):
 
 def _too_many() -> RouterError:
     return RouterError(Reason.NO_FILES, "too many connections", retry_after_s=1)
+
+
+def as_protocol(connection: ClientConnection) -> asyncio.Protocol:
+    """The same, for those who go by asyncio's types."""
+    return cast("asyncio.Protocol", connection)

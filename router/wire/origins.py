@@ -13,16 +13,36 @@ Must never: close a connection with a request under way.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from abc import ABC, abstractmethod
+from typing import Final, cast
+
+from mypy_extensions import mypyc_attr
 
 from router.core.client_address import counted_peer
 from router.core.ranking import Ranked, Ranking
 
-if TYPE_CHECKING:
-    from router.wire.client import ClientConnection
-
 INSIDE: Final = "-"  # the peer of a connection from within this process, or of one already reset
 _LOOKS: Final = 64  # connections that one look sees
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Counted(ABC):
+    """A connection that is counted under its address."""
+
+    __slots__ = ("origin", "peer", "place")
+
+    def __init__(self) -> None:
+        self.peer = INSIDE
+        self.origin: Origin | None = None  # with the other connections of its address ...
+        self.place = 0  # ... and where it is among them
+
+    @abstractmethod
+    def is_quiet(self, now: float, *, is_own: bool) -> bool:
+        """Whether it may be closed to make room. `is_own`: for a new one of its address."""
+
+    @abstractmethod
+    def shed(self) -> None:
+        """Close it while it waits for a request, to make room for another connection."""
 
 
 class Origin(Ranked):
@@ -33,10 +53,10 @@ class Origin(Ranked):
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name
-        self.connections: list[ClientConnection] = []
+        self.connections: list[Counted] = []
         self.hand = 0  # where the next look begins
 
-    def quiet(self, now: float, *, is_own: bool) -> ClientConnection | None:
+    def quiet(self, now: float, *, is_own: bool) -> Counted | None:
         """A connection that may be closed. `is_own`: for a new one of the same address."""
         connections = self.connections
         for _ in range(min(_LOOKS, len(connections))):
@@ -61,7 +81,7 @@ class Origins:
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def join(self, client: ClientConnection) -> None:
+    def join(self, client: Counted) -> None:
         peer = client.peer
         name = counted_peer(peer) if ":" in peer else peer  # of IPv4 there is one spelling
         origin = self._by_name.get(name)
@@ -73,7 +93,7 @@ class Origins:
         if peer != INSIDE:
             self._ranking.move(origin, len(origin.connections))
 
-    def leave(self, client: ClientConnection) -> None:
+    def leave(self, client: Counted) -> None:
         origin = client.origin
         if origin is None:
             return
@@ -88,12 +108,12 @@ class Origins:
         if not connections:
             del self._by_name[origin.name]
 
-    def is_largest(self, client: ClientConnection) -> bool:
+    def is_largest(self, client: Counted) -> bool:
         """Whether no other address has more connections than the client's."""
         largest, own = self._ranking.largest(), client.origin
         return largest is None or own is None or largest.level <= len(own.connections)
 
-    def quiet(self, client: ClientConnection, now: float) -> ClientConnection | None:
+    def quiet(self, client: Counted, now: float) -> Counted | None:
         """The connection that is closed to make room for a client's; None: none is."""
         largest, own = self._ranking.largest(), client.origin
         if largest is None or own is None:

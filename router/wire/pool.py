@@ -24,6 +24,7 @@ import ssl
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from time import monotonic
+from typing import cast
 
 from mypy_extensions import mypyc_attr
 
@@ -33,7 +34,7 @@ from router.core.tally import Tally
 from router.wire.heads import ResponseHead
 from router.wire.outbox import Outbox
 from router.wire.plans import Plans
-from router.wire.replica import Owner, ReplicaConnection
+from router.wire.replica import Home, Owner, ReplicaConnection
 from router.wire.sweep import NEVER, Sweeper
 
 
@@ -71,7 +72,7 @@ class Address:
         self.resolve = resolve
 
 
-class Pool:
+class Pool(Home):
     """All connections to one replica."""
 
     __slots__ = (
@@ -88,12 +89,8 @@ class Pool:
         "_waiters",
         "address",
         "all",
-        "call_soon",
         "deadline",
-        "limits",
         "opened",
-        "outbox",
-        "plans",
         "reused",
     )
 
@@ -114,7 +111,6 @@ class Pool:
         self.adopt(limits, timeouts)
         self._sweeper = sweeper
         self._loop = loop
-        self.call_soon = loop.call_soon
         self._idle: list[ReplicaConnection] = []
         self._waiters: dict[Waiter, float] = {}  # until when each waits, the first to come first
         self._fresh: set[Waiter] = set()  # of them, those that want a new connection
@@ -219,6 +215,9 @@ class Pool:
             self.deadline = NEVER
             self._sweeper.discard(self)
 
+    def look_again(self, resume: Callable[[int], None], why: int) -> None:
+        self._loop.call_soon(resume, why)
+
     def forget(self, conn: ReplicaConnection) -> None:
         """The connection is gone."""
         self.all.discard(conn)
@@ -314,8 +313,8 @@ class Pool:
         error: OSError | None = None
         for host in hosts:
             try:
-                _, conn = await self._loop.create_connection(
-                    lambda: ReplicaConnection(self),
+                _, made = await self._loop.create_connection(
+                    lambda: cast("asyncio.Protocol", ReplicaConnection(self)),
                     host,
                     address.port,
                     ssl=address.tls,
@@ -324,6 +323,8 @@ class Pool:
             except OSError as err:
                 error = err
                 continue
+            conn: object = made
+            assert isinstance(conn, ReplicaConnection)
             return conn
         raise error or OSError("the host has no address")
 

@@ -17,17 +17,18 @@ import select
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mypy_extensions import mypyc_attr
 
+from router.config.model import Limits
 from router.core.errors import Reason
+from router.wire.heads import ResponseHead
+from router.wire.outbox import Outbox
+from router.wire.plans import Plans
 from router.wire.reads import LARGE_READ
 from router.wire.response_reader import COMPLETE, BadResponse, ResponseReader
 from router.wire.sweep import NEVER
-
-if TYPE_CHECKING:
-    from router.wire.pool import Pool
 
 # Why reading from the replica is paused; reading goes on when no reason is left.
 PAUSE_CLIENT: Final = 1
@@ -55,8 +56,34 @@ class Owner(ABC):
         """The response will not be completed; the connection is gone already."""
 
 
-class ReplicaConnection(asyncio.Protocol):
-    """One connection of a pool."""
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Home(ABC):
+    """Where connections of one replica come from and go to: its pool, as they see it."""
+
+    __slots__ = ("limits", "outbox", "plans")
+
+    limits: Limits
+    outbox: Outbox
+    plans: Plans[ResponseHead]
+
+    @abstractmethod
+    def put_back(self, conn: ReplicaConnection) -> None:
+        """A response was read to its end: the connection is free."""
+
+    @abstractmethod
+    def forget(self, conn: ReplicaConnection) -> None:
+        """A connection is gone."""
+
+    @abstractmethod
+    def look_again(self, resume: Callable[[int], None], why: int) -> None:
+        """Call `resume(why)` in the next turn of the loop."""
+
+
+class ReplicaConnection:
+    """One connection of a pool; the protocol of its transport.
+
+    `asyncio.Protocol` is no base class: compiled code would look up each attribute by name.
+    """
 
     __slots__ = (
         "_look",
@@ -75,7 +102,7 @@ class ReplicaConnection(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Home) -> None:
         self.pool = pool
         self.owner: Owner | None = None
         self.reader = ResponseReader(pool.limits)
@@ -172,7 +199,7 @@ class ReplicaConnection(asyncio.Protocol):
         self.received = True
         if len(data) >= LARGE_READ:
             self.pause(_PAUSE_TURN)
-            self.pool.call_soon(self.resume, _PAUSE_TURN)
+            self.pool.look_again(self.resume, _PAUSE_TURN)
         try:
             self.reader.feed(data)
         except BadResponse as err:

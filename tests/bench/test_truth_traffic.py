@@ -14,11 +14,12 @@ from bench.fleet.player import Player
 from bench.fleet.script import Conversation, Script, Turn
 from bench.fleet.truth import simulated
 from bench.fleet.truth.traffic import ScriptTraffic
-from router.emulator.engine import Engine, Job
+from router.emulator.engine import Engine
+from router.emulator.job import Job
 from router.emulator.server import make_app
 from router.emulator.settings import EngineSettings
 from router.simulator.engine import SimulatedEngine
-from router.simulator.exchange import Leg
+from router.simulator.exchange import AttemptIO
 from router.simulator.traffic import Arrival
 from tests.harness.running import scenario
 
@@ -104,9 +105,9 @@ def in_the_simulation(script: Script, monkeypatch: pytest.MonkeyPatch) -> list[S
     seen: list[Seen] = []
     send = SimulatedEngine.send
 
-    def listen(engine: SimulatedEngine, leg: Leg) -> None:
-        seen.append(Seen(leg.prompt_tokens, leg.output_tokens, tuple(leg.block_hashes)))
-        send(engine, leg)
+    def listen(engine: SimulatedEngine, io: AttemptIO) -> None:
+        seen.append(Seen(io.prompt_tokens, io.output_tokens, tuple(io.block_hashes)))
+        send(engine, io)
 
     monkeypatch.setattr(SimulatedEngine, "send", listen)
     simulated.play(script, SPEC, "least_load")

@@ -10,18 +10,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from secrets import token_hex
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 from aiohttp import web
 
 from router.emulator.bodies import Body, Refusal
-from router.emulator.engine import Engine, Job
+from router.emulator.engine import Engine
+from router.emulator.job import Job
 from router.emulator.replies import json_response, json_value, text_response
 from router.emulator.shapes.base import Shape, Usage, nested_error
 
-if TYPE_CHECKING:
-    from router.emulator.delivery import Delivery
+
+class Killer(Protocol):
+    """Who has the answers under way."""
+
+    def kill(self, id: str, is_prefix: bool = False) -> int:
+        """End an answer, or all whose ids begin so; how many jobs that ended."""
+
 
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -59,7 +65,7 @@ class Persona:
 
     # Endpoints.
 
-    def add_routes(self, router: web.UrlDispatcher, delivery: Delivery) -> None:
+    def add_routes(self, router: web.UrlDispatcher, delivery: Killer) -> None:
         """Those that this engine alone has, or has in its own way."""
         raise NotImplementedError
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 from aiohttp import web
 
 from router.emulator.bodies import Refusal
-from router.emulator.engine import Job
+from router.emulator.job import Job
 from router.emulator.personas.base import Persona, flat_error
 from router.emulator.replies import json_value
 from router.emulator.shapes.base import Shape, Usage

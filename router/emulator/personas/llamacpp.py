@@ -7,20 +7,17 @@ stream stops the work. Its metrics have no labels, and NaN where nothing was mea
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aiohttp import web
 
 from router.emulator.bodies import Refusal
-from router.emulator.engine import Job
-from router.emulator.personas.base import Leaving, Persona, now_s
+from router.emulator.job import Job
+from router.emulator.personas.base import Killer, Leaving, Persona, now_s
 from router.emulator.personas.exposition import Exposition
 from router.emulator.replies import json_value
 from router.emulator.shapes.base import Shape, Usage
 from router.emulator.shapes.openai import OpenAiShape, Style
-
-if TYPE_CHECKING:
-    from router.emulator.delivery import Delivery
 
 _POLL_S = 1.0  # HTTP_POLLING_SECONDS: how often it looks whether a client is still there
 _TYPES = {
@@ -56,7 +53,7 @@ class LlamaCpp(Persona):
     comment = b":\n\n"
     keep_alive_s = 30.0
 
-    def add_routes(self, router: web.UrlDispatcher, delivery: Delivery) -> None:
+    def add_routes(self, router: web.UrlDispatcher, delivery: Killer) -> None:
         for path in ("/health", "/v1/health"):
             router.add_get(path, self._health)
         router.add_get("/props", self._props)

@@ -11,15 +11,17 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from secrets import token_hex
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from router.core.unreadable import NOT_JSON
 from router.emulator.bodies import Body, Refusal
-from router.emulator.engine import Engine, Job
+from router.emulator.engine import Engine
+from router.emulator.job import Job
 from router.emulator.personas.base import (
+    Killer,
     Leaving,
     flat_error,
     whole_number,
@@ -28,9 +30,6 @@ from router.emulator.personas.flat import FlatPersona
 from router.emulator.personas.sglang_metrics import gen_throughput, hit_rate, render
 from router.emulator.replies import json_value
 from router.emulator.shapes.openai import Style
-
-if TYPE_CHECKING:
-    from router.emulator.delivery import Delivery
 
 _WORST = 2**63  # beyond every number that can be asked for
 _HEALTH_STEP_S = 1.0
@@ -71,7 +70,7 @@ class Sglang(FlatPersona):
         super().__init__(engine)
         self._probes = 0
 
-    def add_routes(self, router: web.UrlDispatcher, delivery: Delivery) -> None:
+    def add_routes(self, router: web.UrlDispatcher, delivery: Killer) -> None:
         router.add_get("/health", self._health)
         router.add_get("/health_generate", self._health)
         router.add_get("/ready", self.answer_health)

@@ -7,21 +7,19 @@ fifteen seconds without a token.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aiohttp import web
 
 from router.emulator.bodies import Refusal
-from router.emulator.engine import Engine, Job
+from router.emulator.engine import Engine
 from router.emulator.histogram import Histogram
-from router.emulator.personas.base import Leaving, Persona
+from router.emulator.job import Job
+from router.emulator.personas.base import Killer, Leaving, Persona
 from router.emulator.personas.exposition import Exposition
 from router.emulator.replies import json_value
 from router.emulator.shapes.base import DONE, Shape, Usage, encode
 from router.emulator.shapes.openai import OpenAiShape, Style
-
-if TYPE_CHECKING:
-    from router.emulator.delivery import Delivery
 
 _STREAM_STATUS = 422  # of every error in a stream, even of overload
 _BUCKETS = tuple(0.0001 * 1.5**k for k in range(1, 36))
@@ -60,7 +58,7 @@ class Tgi(Persona):
         self._per_token = Histogram(_BUCKETS)
         engine.on_finished = self._finished
 
-    def add_routes(self, router: web.UrlDispatcher, delivery: Delivery) -> None:
+    def add_routes(self, router: web.UrlDispatcher, delivery: Killer) -> None:
         for path in ("/health", "/ping", "/"):
             router.add_get(path, self._health)
         router.add_get("/info", self._info)

@@ -12,15 +12,16 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from router.core.unreadable import NOT_JSON
 from router.emulator.bodies import Body, Refusal, StreamOptions
-from router.emulator.engine import Engine, Job
-from router.emulator.personas.base import EXPOSITION, Leaving
+from router.emulator.engine import Engine
+from router.emulator.job import Job
+from router.emulator.personas.base import EXPOSITION, Killer, Leaving
 from router.emulator.personas.flat import FlatPersona
 from router.emulator.personas.trtllm_metrics import (
     hit_rate,
@@ -32,9 +33,6 @@ from router.emulator.personas.trtllm_metrics import (
 from router.emulator.replies import json_value, text_response
 from router.emulator.shapes.base import Usage
 from router.emulator.shapes.openai import Style
-
-if TYPE_CHECKING:
-    from router.emulator.delivery import Delivery
 
 _KEPT = 1000  # iterations nobody asked for yet
 _METRICS_WAIT_S = 2.0
@@ -87,7 +85,7 @@ class TrtLlm(FlatPersona):
         is_young = (int(major or 0), int(minor or 0)) >= (1, 3)
         self._known = _KNOWN | {"priority"} if is_young else _KNOWN
 
-    def add_routes(self, router: web.UrlDispatcher, delivery: Delivery) -> None:
+    def add_routes(self, router: web.UrlDispatcher, delivery: Killer) -> None:
         router.add_get("/health", self.answer_health)
         router.add_get("/health_generate", self._health_generate)
         router.add_get("/version", self.answer_version)

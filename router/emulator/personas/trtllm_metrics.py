@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from router.emulator.core import EngineCore
-from router.emulator.engine import Engine, Job
+from router.emulator.engine import Engine
+from router.emulator.job import Job
 from router.emulator.personas.exposition import Exposition
 
 

@@ -6,23 +6,20 @@ The development endpoints (abort, sleep, cache reset) are there, as with VLLM_SE
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from router.core.unreadable import NOT_JSON
 from router.emulator.bodies import Body, Refusal
-from router.emulator.engine import Job
-from router.emulator.personas.base import Persona, whole_number
+from router.emulator.job import Job
+from router.emulator.personas.base import Killer, Persona, whole_number
 from router.emulator.personas.vllm_metrics import render
 from router.emulator.replies import json_value
 from router.emulator.shapes.base import Shape, Usage
 from router.emulator.shapes.chat import ChatShape
 from router.emulator.shapes.completion import CompletionShape
-
-if TYPE_CHECKING:
-    from router.emulator.delivery import Delivery
 
 _BUSY = "The engine is currently busy and cannot accept more requests. Please try again later."
 
@@ -39,7 +36,7 @@ class Vllm(Persona):
         {"chat", "completions", "messages", "responses", "embeddings", "pooling", "score", "rerank"}
     )
 
-    def add_routes(self, router: web.UrlDispatcher, delivery: Delivery) -> None:
+    def add_routes(self, router: web.UrlDispatcher, delivery: Killer) -> None:
         router.add_get("/health", self.answer_health)
         router.add_get("/ping", self.answer_health)
         router.add_post("/ping", self.answer_health)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from router.emulator.engine import Job
+from router.emulator.job import Job
 
 DONE = b"data: [DONE]\n\n"
 FINGERPRINT = "vllm-0.32.0-emulated"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from router.emulator.engine import Job
+from router.emulator.job import Job
 from router.emulator.shapes.base import DONE, FINGERPRINT, Shape, Usage, around, data
 
 

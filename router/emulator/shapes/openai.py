@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from router.emulator.engine import Job
+from router.emulator.job import Job
 from router.emulator.shapes.base import DONE, Shape, Usage, around, data, encode
 
 

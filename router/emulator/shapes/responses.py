@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from router.emulator.bodies import ResponsesBody
-from router.emulator.engine import Job
+from router.emulator.job import Job
 from router.emulator.shapes.base import Shape, event
 
 

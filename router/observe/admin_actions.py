@@ -1,0 +1,37 @@
+"""What the admin listener may ask of the router.
+
+Must never: import what serves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, Protocol
+
+
+class AdminActions(Protocol):
+    """What the listener asks of the router."""
+
+    def ready(self) -> tuple[bool, str]:
+        """Whether new requests are welcome, and if not, why."""
+
+    def replicas(self) -> Sequence[Mapping[str, Any]]:
+        """One JSON-ready mapping per replica."""
+
+    def hedging(self) -> Mapping[str, Any]:
+        """How requests are hedged now, JSON-ready."""
+
+    def queue(self) -> Mapping[str, Any]:
+        """Who waits for a replica, by class and tenant, JSON-ready."""
+
+    def usage(self) -> Awaitable[Mapping[str, Any]]:
+        """What tenants have used since the start, JSON-ready."""
+
+    def reload(self) -> Awaitable[str]:
+        """Read the configuration again; the hash of the one now in force.
+
+        Raises ConfigError and keeps the old configuration if the new one cannot be used.
+        """
+
+    def drain(self) -> None:
+        """Begin to drain; at once, and again harmlessly."""
