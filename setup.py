@@ -22,6 +22,7 @@ from setuptools import setup
 from setuptools.command.build_ext import build_ext
 
 HOT = (
+    "router/core/kv_estimate.py",
     "router/core/lease.py",
     "router/core/progress.py",
     "router/core/replica_load.py",

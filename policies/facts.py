@@ -100,7 +100,10 @@ class Candidate:
         # The batch: our attempts under way + others', running and waiting.
         self.load = inflight if load is None else load
         self.pending_tokens = pending_tokens  # uncached prompt tokens of our attempts that wait
-        self.kv_usage = kv_usage  # share of the KV cache in use, 0 to 1; None: unknown
+        # Estimated share of the KV cache in use now, 0 to 1; None: unknown. It is the engine's last
+        # report, corrected for requests that have started or ended since, and for prompts that
+        # are still to be prefilled. A policy must not correct it again.
+        self.kv_usage = kv_usage
         self.kv_tokens = kv_tokens  # tokens that fit into the KV cache; None: unknown
         self.slots = slots  # requests the engine runs at once; None: unknown
         self.ttft_s = ttft_s  # seconds from dispatch to first content, lately; None: unknown

@@ -16,6 +16,7 @@ from router.admission.pool import Pool
 from router.admission.queue import Queue
 from router.config.model import Queue as Config
 from router.core.errors import RouterError
+from router.core.kv_estimate import report_kv
 from router.core.lease import Lease
 from router.core.replica_load import ReplicaLoad
 
@@ -27,7 +28,8 @@ class Replica(ReplicaLoad):
 
     def __init__(self, number: int) -> None:
         super().__init__(f"replica-{number}")
-        self.slots, self.kv_usage = 256, 0.5
+        self.slots, self.kv_tokens = 256, 4_000_000
+        report_kv(self, 0.5, 0)
 
 
 class Fleet(Pool):

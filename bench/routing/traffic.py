@@ -18,6 +18,7 @@ from typing import Final
 from policies.contract import Context, RequestView, make_policy
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
+from router.core.kv_estimate import report_kv
 from router.core.lease import Lease
 from router.dispatch.chooser import Chooser, Policies
 from router.fleet.knowledge import Knowledge
@@ -31,6 +32,7 @@ KINDS: Final = ("unique", "conversation", "shared")
 MIX: Final = "mix"
 _TURN: Final = 4  # blocks that a turn adds to its conversation
 _SYSTEM: Final = 2  # blocks of the system prompt
+_KV_TOKENS: Final = 442_944  # of one replica
 _UNDER_WAY: Final = 4  # requests per replica, on average; one of them waits
 
 Blocks = tuple[int, ...]
@@ -61,6 +63,9 @@ class Fleet:
         self.length = PROMPT_BYTES // self.config.prefix.block_bytes
         self.system = self.fresh(_SYSTEM)
         self._fill()
+        for replica in self.replicas:  # later, so that the index does not depend on it
+            replica.kv_tokens = _KV_TOKENS
+            report_kv(replica, 0.5, 0)
 
     def fresh(self, length: int) -> Blocks:
         """Hashes of blocks that nobody has seen."""

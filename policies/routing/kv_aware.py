@@ -13,9 +13,9 @@ Four guards stand beside the product, which itself knows no limits:
 - a replica that is full is not taken while another is not: too many waiting for a first token, or
   no slot free in its batch;
 - one whose KV cache is nearly used up (it would have to preempt) is not taken while three in four
-  have room. Where more are full, the guard stands back: cache usage is only as new as the last
-  poll, and all of a second's requests would go to the few that had room then (simulated at 90 % of
-  capacity: p90 of the first token 1.1 s with that, 0.39 s without). Nor does it count for a replica
+  have room. Where more are full, the guard stands back: all of a second's requests would go to the
+  few that have room (simulated at 90 % of capacity, with the usage of the last poll: p90 of the
+  first token 1.1 s with that, 0.39 s without). Nor does it count for a replica
   that holds most of the prompt: who leaves full holders fills the others' caches with copies, and
   in the end nobody holds anything (measured: hit rate 0.68 -> 0.37);
 - a replica that has had more than its part of the recent requests is not taken because of its
@@ -135,7 +135,7 @@ class KvAware(RoutingPolicy):
         return candidate.waiting >= self.queue_depth * candidate.weight
 
     def _lacks_room(self, candidate: Candidate) -> bool:
-        """In its KV cache, by the last poll."""
+        """In its KV cache."""
         usage = candidate.kv_usage
         return usage is not None and usage >= self.kv_full
 

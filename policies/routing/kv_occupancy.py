@@ -5,8 +5,9 @@ into a cost: (load / weight + 1) / free share. As a quotient it turns round wher
 (a larger batch would make a shortage look smaller); the cost's divisor has a floor instead, so that
 full replicas are told apart by their load.
 
-The division by the load, which is counted at every choice, is what keeps a poll that is a second
-old from drawing a second's worth of requests to one replica.
+The usage is the replica's estimate, which includes prompts that are still to be prefilled. The
+division by the load, which is counted at every choice, spreads a burst where the estimate cannot:
+where the size of the KV cache is unknown, or where prompts are cached.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from policies.contract import C, Candidate, Context, Pick, RequestView, RoutingPolicy, policy
+from policies.contract import C, Context, Pick, RequestView, RoutingPolicy, policy
 from policies.routing.ties import draw, lowest
 
 _LEAST_FREE = 0.02  # below it a replica preempts rather than serves: full is full
@@ -30,7 +31,9 @@ class KvOccupancy(RoutingPolicy):
     """
 
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:
-        free = [_free(c) for c in candidates]
+        free = [
+            None if c.kv_usage is None else max(1.0 - c.kv_usage, _LEAST_FREE) for c in candidates
+        ]
         known = [share for share in free if share is not None]
         usual = sum(known) / len(known) if known else 1.0
         costs = [
@@ -38,13 +41,3 @@ class KvOccupancy(RoutingPolicy):
             for c, share in zip(candidates, free, strict=True)
         ]
         return Pick(draw(lowest(candidates, costs), ctx.rng), "kv_occupancy" if known else "load")
-
-
-def _free(candidate: Candidate) -> float | None:
-    """The share of the KV cache that is left when what we sent has been prefilled."""
-    usage = candidate.kv_usage
-    if usage is None:
-        return None
-    if candidate.kv_tokens:
-        usage += candidate.pending_tokens / candidate.kv_tokens
-    return max(1.0 - usage, _LEAST_FREE)

@@ -10,8 +10,8 @@ temperature, a softmax over the costs scaled to 0..1 draws; that keeps several r
 stale picture apart.
 
 Dynamo knows the decode blocks of each sequence. Here decode is the larger of two estimates: the KV
-cache in use at the last poll, which knows long contexts but is a poll old, and the load times the
-context of a usual request, which is right at once. The second alone where the first is unknown.
+cache in use (`kv_usage`), which includes long contexts, and the load times the context of a usual
+request. The second alone where the first is unknown.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ class Doors:
 
     def grant(self, door: Door, tokens: int, streamed: bool) -> None:
         """One more was granted, and has no lease yet."""
-        door.facts.granted(tokens, streamed)
+        door.facts.granted(door.place, tokens, streamed)
         self._judge(door)
 
     def _judge(self, door: Door) -> None:

@@ -20,8 +20,8 @@ Rules:
    many requests as run for certain are taken to have one. So a cold engine of any size is filled by
    doubling, and a small one is never sent a burst that its gauges cannot show yet.
 5. A replica on which nothing runs is never closed by its KV cache or its pace, which must be wrong.
-   And where less is left than ran when its KV usage was told, the requests that ended released
-   their share of it: a poll's figure, believed until the next one, would leave the engine idle.
+   The KV cache usage is the replica's estimate (`core/kv_estimate.py`), not the polled figure: a
+   poll's figure, believed until the next one, would leave an emptied engine idle.
 6. Of an engine that tells nothing, attempts that show nothing until they are whole cannot be told
    from those that wait: they count against a learned limit instead (`learned.py`). A stream that
    has shown something does not count.
@@ -36,6 +36,7 @@ from typing import Final
 
 from policies.queueing.ticket import CLASSES
 from router.admission.rules import ClassRules
+from router.core.kv_estimate import kv_estimate
 from router.core.replica_load import ReplicaLoad
 
 LEAST: Final = 64.0  # tokens
@@ -70,7 +71,6 @@ class Facts:
         "foreign",
         "inflight",
         "is_guess",
-        "kv_running",
         "kv_usage",
         "limit",
         "load",
@@ -99,9 +99,8 @@ class Facts:
         # Not read with the rest: only a poll changes them.
         self.slots: float = UNLIMITED
         self.is_guess = False  # nobody knows the slots
-        self.kv_usage = 0.0
-        self.kv_running = 0
         self.cadence_s = 0.0
+        self.kv_usage = -1.0  # estimated share of the KV cache; -1: unknown
 
     def read(self, place: ReplicaLoad) -> None:
         """An unknown fact becomes one that closes nothing."""
@@ -122,12 +121,11 @@ class Facts:
             self.reach_tokens = UNSEEN
         kv_usage = place.kv_usage
         self.kv_usage = -1.0 if kv_usage is None else kv_usage
-        self.kv_running = place.kv_running
         cadence_s = place.cadence_s
         self.cadence_s = -1.0 if cadence_s is None else cadence_s
 
-    def granted(self, tokens: int, streamed: bool) -> None:
-        """One more was granted, and has no lease yet."""
+    def granted(self, place: ReplicaLoad, tokens: int, streamed: bool) -> None:
+        """One more was granted at `place`, and has no lease yet."""
         self.inflight += 1
         self.waiting += 1
         self.load += 1
@@ -135,6 +133,9 @@ class Facts:
         if not streamed:
             self.unseen += 1
             self.unseen_tokens += tokens
+        if self.kv_usage >= 0.0:
+            more = self.load - place.load
+            self.kv_usage = kv_estimate(place, more, self.tokens - place.pending_tokens)
 
 
 def open_to(facts: Facts, classes: list[ClassRules], learned: int) -> int:
@@ -181,8 +182,4 @@ def obstacle(facts: Facts, rules: ClassRules, learned: int) -> int:
         return _BUSY
     if facts.cadence_s >= rules.tpot_s:
         return _PACE
-    kv_usage = facts.kv_usage
-    if kv_usage < rules.kv_usage:
-        return 0
-    ran = facts.kv_running
-    return 0 if load < ran and kv_usage * load / ran < rules.kv_usage else _KV_CACHE
+    return 0 if facts.kv_usage < rules.kv_usage else _KV_CACHE

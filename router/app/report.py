@@ -18,7 +18,7 @@ _OF_A_REPLICA = (
     ("waiting", "waiting", "Requests that wait at a replica, ours and others'."),
     ("load", "load", "Requests at a replica, ours and others', running and waiting."),
     ("pending_tokens", "pending_tokens", "Uncached prompt tokens sent and not begun."),
-    ("kv_usage", "kv_usage_ratio", "Share of the KV cache in use."),
+    ("kv_polled", "kv_usage_ratio", "Share of the KV cache in use, as the engine reported it."),
     ("kv_tokens", "kv_tokens", "Tokens that fit into the KV cache."),
     ("ttft_s", "ttft_seconds", "Dispatch to first content, smoothed."),
     ("tpot_s", "tpot_seconds", "Seconds per output token, smoothed."),
@@ -82,7 +82,8 @@ def replicas(parts: Parts) -> list[dict[str, Any]]:
             "waiting": r.waiting,
             "load": r.load,
             "pending_tokens": r.pending_tokens,
-            "kv_usage": r.kv_usage,
+            "kv_usage": r.kv_polled,  # as the engine reported it
+            "kv_usage_estimate": r.kv_usage,  # now; what gates, policies and hedging use
             "kv_tokens": r.kv_tokens,
             "prefix_blocks": parts.knowledge.prefixes.holding(r),
             "exact_blocks": exact.entries(r) if exact is not None and r in exact else None,

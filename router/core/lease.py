@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from router.core.kv_estimate import renew_kv
 from router.core.replica_load import ReplicaLoad
 
 SETTLE_S: Final = 1.2  # until vLLM 0.32's gauges show what was sent: 1 s at most, and its way
@@ -56,6 +57,10 @@ class Lease:
         holder.waiting += 1
         holder.load += 1
         holder.pending_tokens += tokens
+        holder.kv_sent += 1
+        holder.kv_sent_tokens += tokens
+        if holder.kv_reported >= 0.0:
+            renew_kv(holder)
         if not streamed:
             self._turn = holder.whole_turn
             holder.whole_fresh += 1
@@ -99,6 +104,8 @@ class Lease:
         holder.inflight -= 1
         if not self._light:
             holder.load -= 1
+            if holder.kv_reported >= 0.0:
+                renew_kv(holder)
 
 
 def _one_begins(slots: ReplicaLoad) -> None:
@@ -179,3 +186,5 @@ def _foreign(slots: ReplicaLoad, waiting: int, load: int) -> None:
     slots.foreign_waiting = waiting
     slots.load += load - slots.foreign_load
     slots.foreign_load = load
+    if slots.kv_reported >= 0.0:
+        renew_kv(slots)

@@ -26,7 +26,11 @@ class ReplicaLoad(Candidate):
         "cadence_s",
         "foreign_load",
         "foreign_waiting",
-        "kv_running",
+        "kv_counted",
+        "kv_reported",
+        "kv_scales",
+        "kv_sent",
+        "kv_sent_tokens",
         "limit",
         "polled_inflight",
         "polled_tokens",
@@ -47,7 +51,12 @@ class ReplicaLoad(Candidate):
         super().__init__(id, weight=weight)
         self.limit = UNLIMITED  # attempts at once
         self.cadence_s: float | None = None  # seconds per output token now; None: no stream runs
-        self.kv_running = 0  # requests that ran when `kv_usage` was told; 0: not known
+        # The input of `core/kv_estimate.py`, which keeps `kv_usage` up to date.
+        self.kv_reported = -1.0  # share of the KV cache by the engine's last report; -1: unknown
+        self.kv_counted = 0  # requests that held this share
+        self.kv_scales = False  # the engine reported that number
+        self.kv_sent = 0  # own attempts that the report does not include, and that were sent since
+        self.kv_sent_tokens = 0  # their uncached prompt tokens
         self.foreign_load = 0  # of `load`: requests of other clients, running and waiting
         self.foreign_waiting = 0  # of `waiting`: the same
         self.polls = 0  # polls begun so far

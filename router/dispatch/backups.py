@@ -77,7 +77,7 @@ def is_sound(replica: Replica, now: float) -> bool:
 def obstacle(primary: Replica, other: Replica, kv_usage: float, now: float) -> Refusal | None:
     """Why `other` cannot take a copy now; None: it can.
 
-    `kv_usage`: a replica whose KV cache is that full takes none.
+    `kv_usage`: limit; a replica whose estimated KV cache usage is this high takes none.
     """
     if other is primary:
         return Refusal.ALONE

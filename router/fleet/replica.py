@@ -139,6 +139,12 @@ class Replica(ReplicaLoad):
         return self._pool
 
     @property
+    def kv_polled(self) -> float | None:
+        """Share of the KV cache as the engine reported it last, for metrics and reports; `None`:
+        unknown. Decisions read `kv_usage`, the estimate for now."""
+        return None if self.kv_reported < 0.0 else self.kv_reported
+
+    @property
     def configured_slots(self) -> int | None:
         """Requests that it was configured to take at once; None: any number."""
         return self.config.max_inflight

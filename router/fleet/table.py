@@ -25,6 +25,7 @@ from typing import Any
 
 from router.config.model import Health as HealthRules
 from router.core.errors import Reason, RouterError
+from router.core.kv_estimate import report_kv
 from router.core.lease import poll_counted, poll_failed, signals_lost
 from router.core.replica_load import UNLIMITED
 from router.fleet.absences import Absences
@@ -492,13 +493,14 @@ class Fleet:
         before, told = replica.signals, replica.told
         replica.signals = replica.told = signals
         replica.signals_at = now
-        replica.kv_usage = signals.kv_usage
-        replica.kv_running = signals.running or 0
         replica.slots = signals.slots
         self._noticed(replica)
         self._twins.observed(replica, told)
         replica.polls_awaited = 0
         poll_counted(replica, poll, signals.running, signals.waiting, now)
+        if signals.kv_tokens is not None:
+            replica.kv_tokens = signals.kv_tokens
+        report_kv(replica, signals.kv_usage, signals.running)
         replica.learned.observed(
             signals.running,
             signals.waiting,
@@ -512,8 +514,6 @@ class Fleet:
             replica.progress.at = now
             if self._look(replica, now):
                 self.rebuild()
-        if signals.kv_tokens is not None:
-            replica.kv_tokens = signals.kv_tokens
         self.knowledge.sized(replica)
         self.knowledge.tend()
         if restarted(told, signals):  # however long it was silent meanwhile
@@ -536,8 +536,7 @@ class Fleet:
         """A response carried `endpoint-load-metrics` (vLLM, where its client asked for it)."""
         usage = read_load_header(value).kv_usage
         if usage is not None:
-            replica.kv_usage = usage
-            replica.kv_running = max(0, replica.load - replica.waiting)
+            report_kv(replica, usage, max(0, replica.load - replica.waiting))
 
     def unobserved(self, replica: Replica, problem: str, now: float) -> None:
         """A poll that told nothing. What was told before counts until it is too old."""
@@ -550,7 +549,7 @@ class Fleet:
         if replica.signals is not NO_SIGNALS and now - replica.signals_at > self.stale_s:
             was_asleep = replica.signals.asleep
             replica.signals = NO_SIGNALS
-            replica.kv_usage = None
+            report_kv(replica, None, None)
             replica.slots = None
             signals_lost(replica)
             if was_asleep:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from policies.queueing.contract import order_names
 from policies.queueing.ticket import WAITING
 from router.admission.clockwork import EARLY_S
+from router.core.kv_estimate import report_kv
 from tests.admission.world import Spot, World, config
 
 BATCH = {"number": 4.0}
@@ -131,7 +132,7 @@ def test_who_has_gone_took_its_share_of_the_kv_cache_along() -> None:
     for _ in range(2):
         world.come(tokens=10, output=1000)
     world.run(0.1)  # all four have begun
-    spot.kv_usage, spot.kv_running = 0.96, 4
+    report_kv(spot, 0.96, 4)
     world.free(spot)
     late = [world.come(tokens=10, output=1000) for _ in range(2)]
     assert not set(late) & set(world.started)
@@ -147,12 +148,28 @@ def test_a_kv_cache_of_unknown_holders_stays_as_full_as_it_was_told() -> None:
     for output in (10, 1000):
         world.come(tokens=10, output=output)
     world.run(0.1)
-    spot.kv_usage = 0.96
+    report_kv(spot, 0.96, None)
     world.free(spot)
     late = world.come(tokens=10, output=10)
     world.run(0.5)
     assert spot.inflight == 1
     assert late not in world.started
+
+
+def test_grants_of_one_turn_count_towards_the_kv_cache_before_they_have_leases() -> None:
+    spot = Spot("a")
+    spot.kv_tokens = 10_000
+    rules = config(gates={"prefill_tokens": 10**6})
+    world = World([spot], rules)
+    report_kv(spot, 0.5, 0)
+    spot.limit = 0
+    world.free(spot)
+    waiting = [world.come(tokens=2000, output=100) for _ in range(5)]
+    spot.limit = 10**9
+    world.free(spot)
+    # 0.5, 0.7 and 0.9 are below the limit of 0.95; 1.0 is not.
+    assert [ticket in world.started for ticket in waiting] == [True, True, True, False, False]
+    assert spot.kv_usage == 1.0
 
 
 def test_the_pace_closes_a_replica_only_where_that_is_asked_for() -> None:

@@ -3,6 +3,9 @@ from __future__ import annotations
 import pytest
 
 from policies.contract import Candidate, make_policy
+from router.core.kv_estimate import report_kv
+from router.core.lease import Lease
+from router.core.replica_load import ReplicaLoad
 from tests.policies.helpers import burst, context, loaded, picks
 
 
@@ -24,16 +27,28 @@ def test_a_cache_twice_as_free_carries_twice_the_load() -> None:
 
 
 def test_what_was_sent_since_the_poll_takes_room() -> None:
-    candidates = using(0.2, 0.2)
-    candidates[0].pending_tokens = 50_000
+    candidates = [ReplicaLoad("a"), ReplicaLoad("b")]
+    for candidate in candidates:
+        candidate.kv_tokens = 100_000
+        report_kv(candidate, 0.2, 0)
+    leases = [Lease(candidates[0], 50_000), Lease(candidates[1], 10_000)]
     assert picks(make_policy("kv_occupancy"), candidates) == {"b"}
+    for lease in leases:
+        lease.release()
+    assert picks(make_policy("kv_occupancy"), candidates) == {"a", "b"}
+
+
+def test_what_was_sent_since_the_poll_counts_once() -> None:
+    """`kv_usage` includes it; `pending_tokens` must not be added to it."""
+    candidates = using(0.2, 0.3)
+    candidates[0].pending_tokens = 50_000
+    assert picks(make_policy("kv_occupancy"), candidates) == {"a"}
 
 
 def test_full_is_full_and_then_the_load_decides() -> None:
     """Freeness as a quotient would prefer the larger batch where the room is negative."""
     candidates = using(1.0, 1.0)
     candidates[0].load, candidates[1].load = 30, 3
-    candidates[0].pending_tokens = candidates[1].pending_tokens = 10_000
     assert picks(make_policy("kv_occupancy"), candidates) == {"b"}
 
 

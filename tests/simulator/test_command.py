@@ -315,7 +315,7 @@ def test_orders_of_the_queue_are_compared_class_by_class(
     off, fifo, strict = json.loads(figures.read_text())["runs"]
     assert off["classes"]["high"]["queued_s"]["p99"] is None
     high = [run["classes"]["high"]["ttft_s"]["p99"] for run in (off, fifo, strict)]
-    assert high[2] < high[1] < 0.5 * high[0]
+    assert high[2] <= high[1] < 0.5 * high[0]
     assert status_of([*argv, "--queue", "lifo"]) == 2
     assert "unknown" in capsys.readouterr().err
     assert status_of([*argv, "--queue", "fifo", "--queue", "fifo"]) == 2
