@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Sequence
 from random import Random
 from typing import Any, cast
 
+import msgspec
+
 from policies.contract import Context as PolicyContext
 from policies.contract import Pick, RequestView, RoutingPolicy
 from policies.facts import C
@@ -36,7 +38,6 @@ from router.dispatch.context import Context
 from router.dispatch.continuation.outcome import Outcome
 from router.dispatch.driven_request import DrivenRequest
 from router.dispatch.hedger import Hedger
-from router.dispatch.leg import error_of
 from router.dispatch.queue_driver import QueueDriver
 from router.dispatch.request_driver import RequestDriver
 from router.dispatch.retry import Budget
@@ -309,13 +310,15 @@ class Driven(DrivenRequest):
         self._completes(attempt, Reason.OK)
         self.world.fleet.succeeded(attempt.at, attempt.began)
 
-    def answers(self, attempt: Attempt, status: int) -> None:
+    def answers(self, attempt: Attempt, reason: Reason) -> None:
         """The engine answers with an error, before any content."""
-        driver, reason = self.driver, error_of(status)
+        driver = self.driver
         driver.connected(attempt)
         if reason is Reason.REPLICA_BUSY:
             driver.refused(attempt, None)
-            if not driver.is_contested(attempt) and driver.replace(attempt, reason):
+        may_be_replaced = reason in (Reason.REPLICA_BUSY, Reason.STREAM_ERROR)
+        if may_be_replaced and not driver.is_contested(attempt):
+            if driver.replace(attempt, reason):
                 return
         if driver.holds_errors():
             self.attached.remove(attempt)
@@ -330,6 +333,11 @@ class Driven(DrivenRequest):
         self.answered_by = attempt.at
         driver.shows_refusal(attempt, now)
         self._completes(attempt, reason)
+
+    def asks_without_priority(self, attempt: Attempt) -> None:
+        """The engine refuses the priority that it was told."""
+        if not self.driver.ask_without_priority(attempt):
+            self.answers(attempt, Reason.REPLICA_REFUSED)
 
     def fails(
         self, attempt: Attempt, reason: Reason, *, reused: bool = False, received: bool = True
@@ -474,6 +482,13 @@ class World:
         self.replicas.append(replica)
         self.fleet.add(replica)
         return replica
+
+    def grows(self, id: str) -> None:
+        """A reload lets a replica have any number of requests."""
+        replica = self.fleet.replicas[id]
+        config = msgspec.structs.replace(replica.config, max_inflight=None)
+        replica.adopt(config, self.config.health)
+        self.fleet.rebuild()
 
     # -- requests ---------------------------------------------------------------------------------
 
