@@ -106,7 +106,8 @@ class RequestDriver:
             )
         # A stale connection would be found out by what cannot be sent again.
         request.open(attempt, fresh or not route.is_known)
-        if due != NEVER:
+        # `open` may have ended the attempt, and the request with it.
+        if due != NEVER and attempt in self.live:
             self._await_hedge(due, attempt.began)
 
     def _enter(self, replica: Replica, now: float, hedge: bool, continues: bool = False) -> Attempt:

@@ -903,6 +903,15 @@ HEDGES = [
         """,
     ),
     case(
+        "no alarm is set for a request that ended while it was sent",
+        """
+        r0 refuses-all  -> nothing
+        r1 refuses-all  -> nothing
+        a arrives       -> send a to r0; retry a to r1; answer a: connect_failed
+        """,
+        replicas=2,
+    ),
+    case(
         "a 503 is kept while the copy lives, and forgotten when the copy answers",
         """
         a arrives  -> send a to r0
