@@ -611,11 +611,12 @@ class RequestDriver:
         """The request gives way to a more urgent one: what is under way ends, and has shown
         nothing. It may begin again."""
         self._quiet()
+        context = self._context
+        context.first_probes.forget(self._request)  # from now on it waits in the queue
         live, self.live = self.live, []
         for attempt in live:
             self._request.drop(attempt)
         self.life.recalled(now)
-        context = self._context
         for attempt in live:
             self._forget_prefix(attempt)
             context.hedger.failed(self._request.view, attempt, attempt.at, now)

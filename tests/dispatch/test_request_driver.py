@@ -1524,6 +1524,24 @@ retry a to r1
         retry=PAUSES,
     ),
     case(
+        "a request that gives way while it waits for a first probe goes once",
+        """
+        a arrives batch   -> send a to r0
+        r0 503s a         -> discard a at r0
+        r1 leaves         -> nothing
+        r2 joins-untried  -> nothing
+        0.25s passes      -> nothing
+        r0 goes-down      -> nothing
+        a yields          -> queue a
+        r2 proves-good    -> grant a; retry a to r2
+        3s passes         -> nothing
+        r2 ends a         -> show a from r2; release a at r2; end a: ok
+        """,
+        replicas=2,
+        queue=PREEMPTS,
+        retry=PAUSES,
+    ),
+    case(
         "a copy passes the queue by, and the request is its replica's from its content on",
         """
         a arrives   -> send a to r0
