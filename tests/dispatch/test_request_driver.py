@@ -977,6 +977,18 @@ HEDGES = [
         """,
     ),
     case(
+        "... or has left before it was asked",
+        """
+        a arrives     -> send a to r0
+        1s passes     -> copy a to r1
+        r0 400s a     -> put a aside: replica_refused of r0
+        r1 503s a     -> discard a at r1
+        r2 leaves     -> nothing
+        0.25s passes  -> tell a: replica_refused of r0
+        """,
+        retry=PAUSES,
+    ),
+    case(
         "the client leaves while two race",
         """
         a arrives  -> send a to r0
