@@ -17,6 +17,7 @@ from policies.contract import Context as PolicyContext
 from policies.contract import Pick, RequestView, RoutingPolicy
 from policies.facts import C
 from policies.queueing.ticket import Ticket
+from router.admission.concurrency import Concurrency
 from router.config.model import (
     ClassRules,
     Config,
@@ -316,10 +317,10 @@ class Driven(DrivenRequest):
         driver.connected(attempt)
         if reason is Reason.REPLICA_BUSY:
             driver.refused(attempt, None)
-        may_be_replaced = reason in (Reason.REPLICA_BUSY, Reason.STREAM_ERROR)
-        if may_be_replaced and not driver.is_contested(attempt):
-            if driver.replace(attempt, reason):
-                return
+        may_be_other = reason in (Reason.REPLICA_BUSY, Reason.STREAM_ERROR)
+        may_be_other = may_be_other and not driver.is_contested(attempt)
+        if may_be_other and driver.replace(attempt, reason):
+            return
         if driver.holds_errors():
             self.attached.remove(attempt)
             self.opened.remove(attempt)
@@ -503,6 +504,7 @@ class World:
         continued: bool = False,
         tokens: int = TOKENS,
         key: str = "",
+        concurrency: Concurrency | None = None,
         pinned: str | None = None,
     ) -> Driven:
         request = Driven(
@@ -516,6 +518,7 @@ class World:
             tokens=tokens,
             key=key,
         )
+        request.concurrency = concurrency
         self.requests.append(request)
         self.budget.requests += 1
         owner = None if pinned is None else self.fleet.replicas[pinned]
