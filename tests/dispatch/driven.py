@@ -176,6 +176,9 @@ class Driven(DrivenRequest):
         self._total_due = self.arrived + self.times.total_s if self.times.total_s else NEVER
         self._timer.set(self._total_due)
 
+    def __repr__(self) -> str:
+        return self.name
+
     def _note(self, what: str) -> None:
         assert self.ended is None, f"{what}, after the end"
         self.world.said.append(what)

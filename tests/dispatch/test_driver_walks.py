@@ -33,28 +33,29 @@ from router.core.urgency import CLASSES
 from router.dispatch.attempts import Attempt
 from tests.dispatch.driven import Driven, World
 
-HEDGINGS = [
-    Hedging(policy="off"),
-    Hedging(policy="fixed", options={"delay_s": 0.5}, classes=CLASSES, budget=1.0),
-    Hedging(policy="fixed", options={"delay_s": 0.0}, classes=CLASSES, budget=0.5),
-    Hedging(policy="fixed", options={"delay_s": 0.0}, classes=("high",), budget=0.2, dry_run=True),
-]
-_CLASSES = QueueClasses(normal=QueueClass(timeout_s=3.0, starvation_s=1.0, absent_s=1.0))
-QUEUES = [
-    Queue(policy="fifo", order="strict", gates=QueueGates(waiting=1, prefill_tokens=0)),
-    Queue(preemption=Preemption(enabled=True, after_s=0.25, budget=1.0), classes=_CLASSES),
-    Queue(policy="fifo", reservations=Reservations(enabled=True)),
-]
-RETRIES = [
-    Retry(backoff_s=0.0),
-    Retry(backoff_s=0.25),
-    Retry(budget=0.0, budget_min=1, backoff_s=0.125),
-    Retry(budget=0.0, budget_min=0),
-]
-TIMES = [
-    Timeouts(first_token_s=2.0, whole_s=3.0, token_gap_s=1.0),
-    Timeouts(first_token_s=2.0, whole_s=3.0, token_gap_s=1.0, total_s=4.0),
-]
+# By name, so that a failure is easy to read.
+HEDGINGS = {
+    "off": Hedging(policy="off"),
+    "late": Hedging(policy="fixed", options={"delay_s": 0.5}, classes=CLASSES, budget=1.0),
+    "at once": Hedging(policy="fixed", options={"delay_s": 0.0}, classes=CLASSES, budget=0.5),
+    "dry": Hedging(policy="fixed", options={"delay_s": 0.0}, classes=CLASSES, dry_run=True),
+}
+_IMPATIENT = QueueClasses(normal=QueueClass(timeout_s=3.0, starvation_s=1.0, absent_s=1.0))
+QUEUES = {
+    "gates": Queue(policy="fifo", order="strict", gates=QueueGates(waiting=1, prefill_tokens=0)),
+    "preempts": Queue(preemption=Preemption(enabled=True, after_s=0.25, budget=1.0)),
+    "reserves": Queue(policy="fifo", reservations=Reservations(enabled=True), classes=_IMPATIENT),
+}
+RETRIES = {
+    "at once": Retry(backoff_s=0.0),
+    "pauses": Retry(backoff_s=0.25),
+    "one": Retry(budget=0.0, budget_min=1, backoff_s=0.125),
+    "none": Retry(budget=0.0, budget_min=0),
+}
+TIMES = {
+    "endless": Timeouts(first_token_s=2.0, whole_s=3.0, token_gap_s=1.0),
+    "4 s": Timeouts(first_token_s=2.0, whole_s=3.0, token_gap_s=1.0, total_s=4.0),
+}
 LIVELY = 6  # requests at once
 KNOWN = 6  # replicas at once
 
@@ -62,29 +63,29 @@ KNOWN = 6  # replicas at once
 class Walk(RuleBasedStateMachine):
     @initialize(
         replicas=st.integers(1, 4),
-        queue=st.sampled_from([None, *QUEUES]),
-        hedging=st.sampled_from(HEDGINGS),
-        retry=st.sampled_from(RETRIES),
-        timeouts=st.sampled_from(TIMES),
+        queue=st.sampled_from(["", *QUEUES]),
+        hedging=st.sampled_from(list(HEDGINGS)),
+        retry=st.sampled_from(list(RETRIES)),
+        timeouts=st.sampled_from(list(TIMES)),
         most=st.sampled_from([None, 1, 2]),
         ejects=st.booleans(),
     )
     def begins(
         self,
         replicas: int,
-        queue: Queue | None,
-        hedging: Hedging,
-        retry: Retry,
-        timeouts: Timeouts,
+        queue: str,
+        hedging: str,
+        retry: str,
+        timeouts: str,
         most: int | None,
         ejects: bool,
     ) -> None:
         self.world = World(
             replicas,
-            queue=queue,
-            hedging=hedging,
-            retry=retry,
-            timeouts=timeouts,
+            queue=QUEUES.get(queue),
+            hedging=HEDGINGS[hedging],
+            retry=RETRIES[retry],
+            timeouts=TIMES[timeouts],
             continuation=Continuation(enabled=True),
             classes={"high": ClassRules(ClassTimeouts(connect_s=0.5))},
             health=Health(eject_after=2 if ejects else 1000, eject_base_s=1.0, suspect_min_s=1.0),
@@ -258,16 +259,16 @@ class Walk(RuleBasedStateMachine):
         self.world.time.passes(seconds)
 
     @rule(
-        hedging=st.sampled_from(HEDGINGS),
-        queue=st.sampled_from(QUEUES),
-        retry=st.sampled_from(RETRIES),
+        hedging=st.sampled_from(list(HEDGINGS)),
+        queue=st.sampled_from(list(QUEUES)),
+        retry=st.sampled_from(list(RETRIES)),
     )
-    def reload(self, hedging: Hedging, queue: Queue, retry: Retry) -> None:
+    def reload(self, hedging: str, queue: str, retry: str) -> None:
         world = self.world
-        world.hedger.adopt(hedging)
-        world.budget.adopt(retry)
+        world.hedger.adopt(HEDGINGS[hedging])
+        world.budget.adopt(RETRIES[retry])
         if world.queue is not None:
-            world.queue.adopt(queue)
+            world.queue.adopt(QUEUES[queue])
 
     @precondition(lambda self: any(r.ticket is not None for r in self.world.requests))
     @rule(data=st.data())
@@ -306,7 +307,8 @@ class Walk(RuleBasedStateMachine):
             ticket = request.ticket
             if request.ended is not None:
                 assert ticket is None
-            elif ticket is not None:
+                continue
+            if ticket is not None:
                 waits = request.waits_since >= 0.0
                 assert ticket.state == (WAITING if waits else SENT)
                 places = {attempt.at for attempt in request.driver.life.attempts}
@@ -315,8 +317,8 @@ class Walk(RuleBasedStateMachine):
                 winner = request.driver.life.winner
                 if winner is not None and winner.kind != "continuation":
                     assert ticket.place is winner.at
-            if request.ticket is None and not request.driver.live and request.waits_since >= 0.0:
-                raise AssertionError("it waits without a ticket")
+            else:
+                assert request.waits_since < 0.0, "it waits without a ticket"
 
     def teardown(self) -> None:
         if not hasattr(self, "world"):
@@ -324,6 +326,8 @@ class Walk(RuleBasedStateMachine):
         world = self.world
         world.refusing.clear()
         world.joins("last")
+        for replica in [*world.fleet.replicas.values()]:
+            world.fleet.probed(replica, True)
         for _ in range(400):
             for request in [*world.requests]:
                 for attempt in [*request.opened]:
@@ -346,7 +350,7 @@ class Walk(RuleBasedStateMachine):
 
 
 Walk.TestCase.settings = settings(
-    max_examples=150,
+    max_examples=250,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
