@@ -106,7 +106,8 @@ class RequestDriver:
             )
         # A stale connection would be found out by what cannot be sent again.
         request.open(attempt, fresh or not route.is_known)
-        if due != NEVER:
+        # `open` may have ended the attempt, and the request with it.
+        if due != NEVER and attempt in self.live:
             self._await_hedge(due, attempt.began)
 
     def _enter(self, replica: Replica, now: float, hedge: bool, continues: bool = False) -> Attempt:
@@ -409,12 +410,12 @@ class RequestDriver:
             self._context.first_probes.forget(self._request)
             self._go_on(others, self._cause)
         elif not self._wait_for_probe(self._cause):
-            self._request.answer_failure(self._cause)
+            self._give_up(self._cause)
 
     def _wait_for_probe(self, cause: Reason) -> bool:
         """No replica is left to ask. True: one may be after its first probe, which is awaited."""
         self._cause = cause
-        late = partial(self._request.answer_failure, cause)
+        late = partial(self._give_up, cause)
         return self._context.first_probes.hold(self._request, self._retry_now, late)
 
     def _wait_again(self, replica: Replica) -> bool:
@@ -440,7 +441,7 @@ class RequestDriver:
             try:
                 replica = queue.again(request, others, self._tried())
             except RouterError:
-                request.answer_failure(self.life.blame)
+                self._give_up(self.life.blame)
                 return
             context.metrics.retries(cause)
             if replica is not None:
@@ -449,7 +450,14 @@ class RequestDriver:
             context.metrics.retries(cause)
             self.begin(context.chooser.choose(request.view, others))
         else:
-            request.answer_failure(self.life.blame)
+            self._give_up(self.life.blame)
+
+    def _give_up(self, reason: Reason) -> None:
+        """No other attempt is made. An error that was put aside is the answer."""
+        if self.life.put_aside is None:
+            self._request.answer_failure(reason)
+        else:
+            self._request.tell_aside()
 
     # -- continuing ---------------------------------------------------------------------------
 
@@ -610,11 +618,12 @@ class RequestDriver:
         """The request gives way to a more urgent one: what is under way ends, and has shown
         nothing. It may begin again."""
         self._quiet()
+        context = self._context
+        context.first_probes.forget(self._request)  # from now on it waits in the queue
         live, self.live = self.live, []
         for attempt in live:
             self._request.drop(attempt)
         self.life.recalled(now)
-        context = self._context
         for attempt in live:
             self._forget_prefix(attempt)
             context.hedger.failed(self._request.view, attempt, attempt.at, now)

@@ -1,0 +1,590 @@
+"""A router without sockets: the real drivers, hedger, queue and fleet on virtual time.
+
+`World` holds them and plays the engines and the clients. `Driven` is a request that sends nothing:
+what its driver asks of it is noted in `World.said`, one short sentence for each call. Some calls
+are not noted because they have no effect on an engine or a client (`attach`, `look_by`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from random import Random
+from typing import Any, cast
+
+import msgspec
+
+from policies.contract import Context as PolicyContext
+from policies.contract import Pick, RequestView, RoutingPolicy
+from policies.facts import C
+from policies.queueing.ticket import Ticket
+from router.admission.concurrency import Concurrency
+from router.config.model import (
+    ClassRules,
+    Config,
+    Continuation,
+    Health,
+    Hedging,
+    Prefix,
+    Queue,
+    Retry,
+    Timeouts,
+)
+from router.config.model import Replica as ReplicaConfig
+from router.core.errors import Reason, RouterError
+from router.core.scheduling import Alarm, Scheduler
+from router.core.urgency import NUMBERS, Urgency
+from router.dispatch.attempts import Attempt, Commit, Phase
+from router.dispatch.chooser import Chooser, Policies
+from router.dispatch.context import Context
+from router.dispatch.continuation.outcome import Outcome
+from router.dispatch.driven_request import DrivenRequest
+from router.dispatch.hedger import Hedger
+from router.dispatch.queue_driver import QueueDriver
+from router.dispatch.request_driver import RequestDriver
+from router.dispatch.retry import Budget
+from router.dispatch.rules import Rules
+from router.fleet.knowledge import Knowledge
+from router.fleet.replica import Replica
+from router.fleet.table import Fleet
+from router.intake.routes import JSON, Route
+from router.observe.hedge_counts import HedgeCounts
+from router.observe.metrics import Metrics
+from router.wire.sweep import NEVER
+
+LOOK_S = 0.125  # between two looks at a party whose deadline has not moved
+TOKENS = 128  # of a prompt
+
+
+class Ring(Alarm):
+    """An alarm on virtual time."""
+
+    def __init__(self, time: Time, act: Callable[[], None]) -> None:
+        self._time = time
+        self.act = act
+        self.due = NEVER
+
+    def set(self, when: float) -> None:
+        self.due = max(when, self._time.at)
+        self._time.rings.pop(self, None)  # it rings behind those that were set before
+        self._time.rings[self] = None
+
+    def clear(self) -> None:
+        self.due = NEVER
+        self._time.rings.pop(self, None)
+
+
+class Time(Scheduler):
+    """Virtual seconds. Also the sweeper of a fleet: it calls parties at their `deadline`."""
+
+    def __init__(self) -> None:
+        self.at = 1000.0
+        self.rings: dict[Ring, None] = {}
+        self._soon: list[Callable[[], None]] = []
+        self._looks: dict[Any, Ring] = {}
+
+    def now(self) -> float:
+        return self.at
+
+    def soon(self, act: Callable[[], None]) -> None:
+        self._soon.append(act)
+
+    def alarm(self, act: Callable[[], None]) -> Ring:
+        return Ring(self, act)
+
+    def add(self, party: Any) -> None:
+        if party not in self._looks:
+            self._looks[party] = self.alarm(lambda: self._look(party))
+        self._looks[party].set(party.deadline)
+
+    def discard(self, party: Any) -> None:
+        if party in self._looks:
+            self._looks.pop(party).clear()
+
+    def _look(self, party: Any) -> None:
+        if party.deadline <= self.at:
+            party.on_deadline(self.at)
+        if party in self._looks and party.deadline < NEVER:
+            self._looks[party].set(max(party.deadline, self.at + LOOK_S))
+
+    def turn(self) -> None:
+        """Let happen what was asked for at the end of this turn."""
+        while self._soon:
+            self._soon.pop(0)()
+
+    def passes(self, seconds: float) -> None:
+        until = self.at + seconds
+        self.turn()
+        while self.rings:
+            ring = min(self.rings, key=lambda r: r.due)
+            if ring.due > until:
+                break
+            self.at = max(self.at, ring.due)
+            ring.clear()
+            ring.act()
+            self.turn()
+        self.at = until
+
+
+class InOrder(RoutingPolicy):
+    """Takes the candidate whose ID is first in the alphabet."""
+
+    def pick(self, view: RequestView, candidates: Sequence[C], ctx: PolicyContext) -> Pick[C]:
+        return Pick(min(candidates, key=lambda one: one.id), "order")
+
+
+class Driven(DrivenRequest):
+    """A request whose attempts send nothing. It fails a test that is against the port's rules."""
+
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        urgency: str,
+        *,
+        streamed: bool,
+        repeatable: bool,
+        hedged: bool,
+        continued: bool,
+        tokens: int,
+        key: str,
+    ) -> None:
+        number = float(NUMBERS[urgency])
+        super().__init__(
+            RequestView("chat", "m", streamed, prompt_tokens=tokens),
+            Urgency(number, "test"),
+            world.time.at,
+            Route("chat", True, JSON, repeatable),
+            streamed,
+            not streamed,
+            world.context.rules.times_of(urgency),
+            name.encode(),
+        )
+        self.hedges_as = urgency if hedged else ""
+        self.name = name
+        self.world = world
+        self.continued = continued
+        self.key = key
+        self.driver = RequestDriver(self, world.context)
+        self.is_kept = True  # the body, for another attempt
+        self.attached: set[Attempt] = set()  # with a lease, and not given back yet
+        self.opened: set[Attempt] = set()  # of them, those that were sent
+        self.ended: Reason | None = None
+        self.answered_by: Replica | None = None
+        self.said: dict[Attempt, Reason] = {}  # errors that were put aside
+        self.shown_at = world.time.at
+        self._timer = world.time.alarm(self._look)
+        self._total_due = self.arrived + self.times.total_s if self.times.total_s else NEVER
+        self._timer.set(self._total_due)
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def _note(self, what: str) -> None:
+        assert self.ended is None, f"{what}, after the end"
+        self.world.said.append(what)
+
+    def _gives_back(self, what: str, attempt: Attempt) -> None:
+        self._note(f"{what} {self.name} at {attempt.replica_id}")
+        self.attached.remove(attempt)
+        self.opened.discard(attempt)
+
+    # -- the port ---------------------------------------------------------------------------------
+
+    def attach(self, attempt: Attempt) -> None:
+        assert attempt.lease.held
+        self.attached.add(attempt)
+
+    def open(self, attempt: Attempt, fresh: bool) -> None:
+        assert attempt in self.driver.live
+        assert attempt in self.attached and attempt not in self.opened
+        how = {"primary": "send", "hedge": "copy", "continuation": "continue"}
+        verb = how.get(attempt.kind, attempt.kind)
+        suffix = " on a new connection" if fresh and attempt.rest is None else ""
+        self._note(f"{verb} {self.name} to {attempt.replica_id}{suffix}")
+        self.opened.add(attempt)
+        if attempt.replica_id in self.world.refusing:
+            self.fails(attempt, Reason.CONNECT_FAILED, received=False)
+
+    def drop(self, attempt: Attempt) -> None:
+        self._gives_back("drop", attempt)
+
+    def discard(self, attempt: Attempt) -> None:
+        self._gives_back("discard", attempt)
+
+    def release(self, attempt: Attempt) -> None:
+        self._gives_back("release", attempt)
+
+    def can_resend(self) -> bool:
+        return self.is_kept
+
+    def candidates(self, tried: Collection[object]) -> Sequence[Replica]:
+        return self.world.fleet.eligible(self.view.model, tried)
+
+    def look_by(self, due: float) -> None:
+        if due < self._timer.due:
+            self._timer.set(due)
+
+    def said_at(self) -> float:
+        return self.shown_at
+
+    def answer_failure(self, reason: Reason) -> None:
+        self.answer(RouterError(reason, ""))
+
+    def tell_aside(self) -> None:
+        attempt = self.driver.life.put_aside
+        assert attempt is not None
+        reason = self.said[attempt]
+        self.driver.life.told()
+        self.answered_by = attempt.at
+        self._ends(f"tell {self.name}: {reason} of {attempt.replica_id}", reason)
+
+    def truncate(self, reason: Reason) -> None:
+        self._ends(f"truncate {self.name}: {reason}", reason)
+
+    def is_continued(self) -> bool:
+        return self.continued and self.streamed
+
+    def rest(self) -> list[bytes] | Outcome:
+        return [b"the rest"]
+
+    # -- the queue's port -------------------------------------------------------------------------
+
+    def on_queued(self, now: float) -> None:
+        self._note(f"queue {self.name}")
+
+    def on_granted(self, now: float) -> None:
+        self._note(f"grant {self.name}")
+
+    def make_ticket(self, model: str, lane: str | None) -> Ticket:
+        return Ticket(
+            self,
+            model=model,
+            lane=lane,
+            number=self.urgency.number,
+            key=self.key,
+            tokens=self.view.prompt_tokens,
+            arrival=self.arrived,
+            streamed=self.streamed,
+            concurrency=self.concurrency,
+        )
+
+    def flow_key(self) -> tuple[str, str]:
+        return self.key, ""
+
+    def may_move(self) -> bool:
+        return self.is_kept and self.route.repeatable
+
+    def prepare(self, replica: Replica) -> Attempt:
+        return self.driver.prepare(replica)
+
+    def go(self, prepared: object) -> None:
+        self.driver.go(cast(Attempt, prepared))
+
+    def recall(self, now: float) -> None:
+        self.driver.recall(now)
+
+    def answer(self, err: RouterError) -> None:
+        self.driver.cancel(err.reason)
+        self._ends(f"answer {self.name}: {err.reason}", err.reason)
+
+    def last_attempt(self) -> tuple[Replica, float] | None:
+        attempts = self.driver.life.attempts
+        return (attempts[-1].at, attempts[-1].began) if attempts else None
+
+    # -- what its engines do ----------------------------------------------------------------------
+
+    def shows(self, attempt: Attempt) -> None:
+        """A piece of content comes: the first, or one more."""
+        self.driver.connected(attempt)
+        now = self.world.time.at
+        if self.driver.life.winner is attempt:
+            self.shown_at = now
+            return
+        assert self.driver.life.content(attempt), "a loser is still heard"
+        self.driver.won(attempt, now)
+        self.answered_by = attempt.at
+        self.shown_at = now
+        self._note(f"show {self.name} from {attempt.replica_id}")
+        self.driver.shows(attempt, now - attempt.began if self.streamed else None, now)
+        self._timer.set(min(now + self.times.token_gap_s, self._total_due))
+
+    def whole(self, attempt: Attempt) -> None:
+        if self.driver.life.winner is not attempt:
+            self.shows(attempt)
+        self._completes(attempt, Reason.OK)
+        self.world.fleet.succeeded(attempt.at, attempt.began)
+
+    def answers(self, attempt: Attempt, reason: Reason) -> None:
+        """The engine answers with an error, before any content."""
+        driver = self.driver
+        driver.connected(attempt)
+        if reason is Reason.REPLICA_BUSY:
+            driver.refused(attempt, None)
+        may_be_other = reason in (Reason.REPLICA_BUSY, Reason.STREAM_ERROR)
+        may_be_other = may_be_other and not driver.is_contested(attempt)
+        if may_be_other and driver.replace(attempt, reason):
+            return
+        if driver.holds_errors():
+            self.attached.remove(attempt)
+            self.opened.remove(attempt)
+            self.said[attempt] = reason
+            self._note(f"put {self.name} aside: {reason} of {attempt.replica_id}")
+            driver.put_aside(attempt, reason)
+            return
+        now = self.world.time.at
+        assert driver.life.content(attempt)
+        driver.won(attempt, now)
+        self.answered_by = attempt.at
+        driver.shows_refusal(attempt, now)
+        self._completes(attempt, reason)
+
+    def asks_without_priority(self, attempt: Attempt) -> None:
+        """The engine refuses the priority that it was told."""
+        if not self.driver.ask_without_priority(attempt):
+            self.answers(attempt, Reason.REPLICA_REFUSED)
+
+    def fails(
+        self, attempt: Attempt, reason: Reason, *, reused: bool = False, received: bool = True
+    ) -> None:
+        self.attached.remove(attempt)
+        self.opened.remove(attempt)
+        self.driver.failed(attempt, reason, reused=reused, received=received)
+
+    def _completes(self, attempt: Attempt, reason: Reason) -> None:
+        self.driver.completed(attempt, reason, self.world.time.at)
+        self._ends(f"end {self.name}: {reason}", reason)
+
+    # -- its client, and its time -----------------------------------------------------------------
+
+    def leaves(self) -> None:
+        self.driver.cancel(Reason.CLIENT_GONE)
+        self._ends(f"end {self.name}: client_gone", Reason.CLIENT_GONE)
+
+    def _look(self) -> None:
+        now, driver = self.world.time.at, self.driver
+        due = self._total_due
+        if due <= now:
+            driver.timed_out(Reason.TOTAL_TIMEOUT)
+            return
+        winner = driver.life.winner
+        if winner is not None and winner.phase != Phase.ENDED:
+            gap_due = self.shown_at + self.times.token_gap_s
+            if gap_due <= now:
+                driver.timed_out(Reason.TOKEN_GAP_TIMEOUT)
+            else:
+                due = min(due, gap_due)
+        else:
+            driver.look(now)
+        if self.ended is None:
+            self.look_by(min(due, driver.due()))
+
+    def _ends(self, what: str, reason: Reason) -> None:
+        self._note(what)
+        world, now = self.world, self.world.time.at
+        assert self.driver.live == []
+        assert self.attached == set(), "an engine works for no client"
+        self.driver.close()
+        self.ended = reason
+        self._timer.clear()
+        if world.queue is not None:
+            world.queue.over(self, reason, self.answered_by, -1, 0, now)
+            world.queue.wake()
+        world.context.first_probes.forget(self)
+        world.budget.requests -= 1
+        world.requests.remove(self)
+
+
+class World:
+    """One router, its fleet and its requests. Replicas are `r0`, `r1` and so on."""
+
+    def __init__(
+        self,
+        replicas: int = 3,
+        *,
+        queue: Queue | None = None,
+        hedging: Hedging | None = None,
+        retry: Retry | None = None,
+        timeouts: Timeouts | None = None,
+        classes: dict[str, ClassRules] | None = None,
+        continuation: Continuation | None = None,
+        health: Health | None = None,
+        most: int | None = None,
+        policy: RoutingPolicy | None = None,
+        seed: int = 1,
+    ) -> None:
+        """`most`: requests at one replica; None: any number. Without `retry` there is no pause
+        before a retry; without `hedging` there are no copies."""
+        config = Config(
+            retry=Retry(backoff_s=0.0) if retry is None else retry,
+            hedging=Hedging(policy="off") if hedging is None else hedging,
+            timeouts=Timeouts() if timeouts is None else timeouts,
+            health=Health(eject_after=100) if health is None else health,
+            queue=Queue(enabled=False) if queue is None else queue,
+            continuation=Continuation() if continuation is None else continuation,
+            classes={} if classes is None else classes,
+        )
+        self.config = config
+        self.said: list[str] = []
+        self.time = Time()
+        self.requests: list[Driven] = []
+        self.refusing: set[str] = set()  # replicas that refuse connections before `open` returns
+        self._most = most
+        rng = Random(seed)
+        self.metrics = Metrics()
+        knowledge = Knowledge(Prefix())
+        self.fleet = Fleet(
+            config.health,
+            cast(Any, self.time),
+            rng,
+            lambda _: None,
+            lambda *_: None,
+            knowledge,
+            clock=self.time.now,
+        )
+        self.chooser = Chooser(
+            Policies(InOrder() if policy is None else policy, {}),
+            64,
+            knowledge,
+            self.metrics,
+            rng,
+            self.time.now,
+        )
+        self.replicas: list[Replica] = []  # also those that were removed
+        for number in range(replicas):
+            self.joins(f"r{number}")
+        self.budget = Budget(config.retry)
+        self.counts = HedgeCounts()
+        self.hedger = Hedger(config.hedging, self.fleet, self.counts)
+        self.queue: QueueDriver | None = None
+        if config.queue.enabled:
+            self.queue = QueueDriver(
+                config.queue, self.fleet, self.chooser, self.metrics, self.time
+            )
+        self.context = Context(
+            Rules(config),
+            self.fleet,
+            self.chooser,
+            self.hedger,
+            self.budget,
+            self.metrics,
+            self.time,
+            self.queue,
+            rng,
+        )
+        self.time.turn()
+
+    # -- the fleet --------------------------------------------------------------------------------
+
+    def joins(self, id: str, *, is_tried: bool = True) -> Replica:
+        """Not `is_tried`: its first probe is under way."""
+        config = ReplicaConfig(
+            url=f"http://{id}:1", id=id, models=("m",), engine="vllm", max_inflight=self._most
+        )
+        replica = Replica(config, self.config.health, None)
+        if not is_tried:
+            replica.health.await_probe()
+        self.replicas.append(replica)
+        self.fleet.add(replica)
+        return replica
+
+    def grows(self, id: str) -> None:
+        """A reload lets a replica have any number of requests."""
+        replica = self.fleet.replicas[id]
+        config = msgspec.structs.replace(replica.config, max_inflight=None)
+        replica.adopt(config, self.config.health)
+        self.fleet.rebuild()
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    def arrives(
+        self,
+        name: str,
+        urgency: str = "normal",
+        *,
+        streamed: bool = True,
+        repeatable: bool = True,
+        hedged: bool = True,
+        continued: bool = False,
+        tokens: int = TOKENS,
+        key: str = "",
+        concurrency: Concurrency | None = None,
+        pinned: str | None = None,
+    ) -> Driven:
+        request = Driven(
+            self,
+            name,
+            urgency,
+            streamed=streamed,
+            repeatable=repeatable,
+            hedged=hedged,
+            continued=continued,
+            tokens=tokens,
+            key=key,
+        )
+        request.concurrency = concurrency
+        self.requests.append(request)
+        self.budget.requests += 1
+        owner = None if pinned is None else self.fleet.replicas[pinned]
+        request.pinned = owner
+        try:
+            if self.queue is not None:
+                replica = self.queue.enter(request, owner)
+            elif owner is not None:
+                replica = owner
+            else:
+                replica = self.chooser.choose(request.view, request.candidates(()))
+        except RouterError as err:
+            request.answer(err)
+            return request
+        if replica is not None:
+            request.driver.begin(replica)
+        return request
+
+    def of(self, name: str) -> Driven:
+        (found,) = [request for request in self.requests if request.name == name]
+        return found
+
+    # -- what must hold at any time ---------------------------------------------------------------
+
+    def check(self) -> None:
+        """Leases, budgets and engines agree with the attempts that live."""
+        live = [attempt for request in self.requests for attempt in request.driver.live]
+        for replica in self.replicas:
+            here = [attempt for attempt in live if attempt.at is replica]
+            assert replica.inflight == replica.load == len(here), replica.id
+            waits = [a for a in here if a.phase != Phase.WON]
+            assert replica.waiting == len(waits), replica.id
+            assert replica.pending_tokens == sum(a.tokens for a in waits), replica.id
+        for request in self.requests:
+            driver = request.driver
+            assert driver.live == driver.life.alive
+            assert all(attempt.lease.held for attempt in driver.live)
+            assert request.attached == set(driver.live)
+            kinds = [attempt.kind for attempt in driver.life.attempts]
+            assert kinds.count("hedge") <= 1
+            assert len(driver.live) <= 2 and (len(driver.live) < 2 or "hedge" in kinds)
+            if driver.life.commit == Commit.CONTENT:
+                assert len(driver.live) <= 1
+            if request.waits_since >= 0.0:
+                assert driver.live == [], "it waits in the queue and runs"
+        retried = sum(request.driver._budgeted for request in self.requests)
+        assert self.budget.retries == retried
+        assert self.budget.requests == len(self.requests)
+        counts = self.counts
+        copies = sum(attempt.kind == "hedge" and attempt.phase != Phase.WON for attempt in live)
+        assert counts.fired == counts.won + counts.lost + counts.failed + copies
+        assert counts.budget_tokens >= 0.0
+        assert counts.fired_tokens >= 0
+        if self.queue is not None:
+            assert self.queue.pools.waiting == sum(r.waits_since >= 0.0 for r in self.requests)
+
+    def check_empty(self) -> None:
+        """No request is left, and nothing is held for one that has ended."""
+        assert self.requests == []
+        self.check()
+        assert self.budget.retries == 0
+        assert len(self.context.first_probes) == 0
+        self.time.turn()
+        self.time.discard(self.fleet)
+        assert not self.time.rings, "an alarm is left behind"
+        assert not self.fleet.leaving
