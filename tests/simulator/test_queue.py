@@ -166,7 +166,9 @@ def test_engines_that_go_by_priority_are_told_it() -> None:
     ]
     simulation = Simulation(world(core=core), Script(arrivals), kept := Kept())
     engine = simulation.engines[0]
-    simulation.clock.at(0.1, lambda now: told.extend(leg.priority for leg in engine.core.queued()))
+    simulation.clock.at(
+        0.1, lambda now: told.extend(attempt.priority for attempt in engine.core.queued())
+    )
     simulation.run()
     assert told == [-3000, 6000]
     assert kept[2].first < kept[1].first
@@ -187,7 +189,7 @@ def test_a_request_that_waited_is_told_when_it_arrived() -> None:
             at, lambda now: seen.extend((x.number, x.told) for x in router.exchanges.values())
         )
         simulation.clock.at(
-            at, lambda now: seen.extend((-1, leg.priority) for leg in engine.core.queued())
+            at, lambda now: seen.extend((-1, attempt.priority) for attempt in engine.core.queued())
         )
     simulation.run()
     assert {told for number, told in seen if number == 1} == {0}
