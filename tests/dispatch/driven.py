@@ -7,6 +7,7 @@ are not noted because they have no effect on an engine or a client (`attach`, `l
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from random import Random
 from typing import Any, cast
@@ -126,10 +127,22 @@ class Time(Scheduler):
 
 
 class InOrder(RoutingPolicy):
-    """Takes the candidate whose ID is first in the alphabet."""
+    """Takes the candidate whose ID is first in the alphabet. Counts the attempts it is told of."""
+
+    def __init__(self) -> None:
+        self.begun: Counter[str] = Counter()  # by replica ID
+        self.finished: Counter[str] = Counter()
 
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: PolicyContext) -> Pick[C]:
         return Pick(min(candidates, key=lambda one: one.id), "order")
+
+    def on_dispatch(self, view: RequestView, replica: C, ctx: PolicyContext) -> None:
+        self.begun[replica.id] += 1
+
+    def on_finish(
+        self, view: RequestView, replica: C, output_tokens: int | None, ctx: PolicyContext
+    ) -> None:
+        self.finished[replica.id] += 1
 
 
 class Driven(DrivenRequest):
@@ -170,6 +183,7 @@ class Driven(DrivenRequest):
         self.opened: set[Attempt] = set()  # of them, those that were sent
         self.ended: Reason | None = None
         self.answered_by: Replica | None = None
+        self.won: set[Attempt] = set()  # those that have answered; their end is told elsewhere
         self.said: dict[Attempt, Reason] = {}  # errors that were put aside
         self.shown_at = world.time.at
         self._timer = world.time.alarm(self._look)
@@ -302,6 +316,7 @@ class Driven(DrivenRequest):
             return
         assert self.driver.life.content(attempt), "a loser is still heard"
         self.driver.won(attempt, now)
+        self.won.add(attempt)
         self.answered_by = attempt.at
         self.shown_at = now
         self._note(f"show {self.name} from {attempt.replica_id}")
@@ -334,6 +349,7 @@ class Driven(DrivenRequest):
         now = self.world.time.at
         assert driver.life.content(attempt)
         driver.won(attempt, now)
+        self.won.add(attempt)
         self.answered_by = attempt.at
         driver.shows_refusal(attempt, now)
         self._completes(attempt, reason)
@@ -409,7 +425,6 @@ class World:
         continuation: Continuation | None = None,
         health: Health | None = None,
         most: int | None = None,
-        policy: RoutingPolicy | None = None,
         seed: int = 1,
     ) -> None:
         """`most`: requests at one replica; None: any number. Without `retry` there is no pause
@@ -426,7 +441,9 @@ class World:
         self.config = config
         self.said: list[str] = []
         self.time = Time()
-        self.requests: list[Driven] = []
+        self.requests: list[Driven] = []  # under way
+        self.all: list[Driven] = []
+        self.policy = InOrder()
         self.refusing: set[str] = set()  # replicas that refuse connections before `open` returns
         self._most = most
         rng = Random(seed)
@@ -442,7 +459,7 @@ class World:
             clock=self.time.now,
         )
         self.chooser = Chooser(
-            Policies(InOrder() if policy is None else policy, {}),
+            Policies(self.policy, {}),
             64,
             knowledge,
             self.metrics,
@@ -506,6 +523,7 @@ class World:
         hedged: bool = True,
         continued: bool = False,
         tokens: int = TOKENS,
+        blocks: tuple[int, ...] = (),
         key: str = "",
         concurrency: Concurrency | None = None,
         pinned: str | None = None,
@@ -521,8 +539,10 @@ class World:
             tokens=tokens,
             key=key,
         )
+        request.view.blocks = blocks
         request.concurrency = concurrency
         self.requests.append(request)
+        self.all.append(request)
         self.budget.requests += 1
         owner = None if pinned is None else self.fleet.replicas[pinned]
         request.pinned = owner
@@ -567,6 +587,14 @@ class World:
                 assert len(driver.live) <= 1
             if request.waits_since >= 0.0:
                 assert driver.live == [], "it waits in the queue and runs"
+        begun: Counter[str] = Counter()
+        finished: Counter[str] = Counter()
+        for request in self.all:
+            for attempt in request.driver.life.attempts:
+                begun[attempt.replica_id] += 1
+                if attempt.phase == Phase.ENDED and attempt not in request.won:
+                    finished[attempt.replica_id] += 1
+        assert (self.policy.begun, self.policy.finished) == (begun, finished)
         retried = sum(request.driver._budgeted for request in self.requests)
         assert self.budget.retries == retried
         assert self.budget.requests == len(self.requests)

@@ -91,7 +91,6 @@ class Walk(RuleBasedStateMachine):
             health=Health(eject_after=2 if ejects else 1000, eject_base_s=1.0, suspect_min_s=1.0),
             most=most,
         )
-        self.requests: list[Driven] = []  # all that ever came
         self.concurrency = Concurrency(2)  # of the key "k"
         self.joined = replicas
 
@@ -127,18 +126,16 @@ class Walk(RuleBasedStateMachine):
     ) -> None:
         world = self.world
         with_owner = pinned and world.fleet.replicas
-        self.requests.append(
-            world.arrives(
-                f"q{len(self.requests)}",
-                urgency,
-                streamed=streamed,
-                repeatable=repeatable,
-                hedged=repeatable,
-                continued=continued,
-                key=key,
-                concurrency=self.concurrency if key and world.queue is not None else None,
-                pinned=self.any_replica(data) if with_owner else None,
-            )
+        world.arrives(
+            f"q{len(world.all)}",
+            urgency,
+            streamed=streamed,
+            repeatable=repeatable,
+            hedged=repeatable,
+            continued=continued,
+            key=key,
+            concurrency=self.concurrency if key and world.queue is not None else None,
+            pinned=self.any_replica(data) if with_owner else None,
         )
 
     asked = precondition(lambda self: bool(self.world.requests))
@@ -287,14 +284,22 @@ class Walk(RuleBasedStateMachine):
         world = self.world
         world.time.turn()
         world.check()
-        assert all(r.ended is not None for r in self.requests if r not in world.requests)
+        assert all(r.ended is not None for r in world.all if r not in world.requests)
+        self.check_times()
         self.check_copies()
         self.check_tickets()
+
+    def check_times(self) -> None:
+        """Each attempt has its own time to its first content."""
+        for request in self.world.requests:
+            for attempt in request.driver.live:
+                if attempt not in request.won:
+                    assert attempt.first_due == attempt.began + request.first_s
 
     def check_copies(self) -> None:
         """The budget has paid for the copies that go, and for those that reached a replica."""
         counts, bucket = self.world.counts, self.world.hedger._budget
-        copies = [a for r in self.requests for a in r.driver.life.attempts if a.kind == "hedge"]
+        copies = [a for r in self.world.all for a in r.driver.life.attempts if a.kind == "hedge"]
         assert counts.fired == len(copies)
         paid = sum(a.tokens for a in copies if a.lease.held or a.is_sent)
         assert counts.fired_tokens == paid
@@ -303,7 +308,7 @@ class Walk(RuleBasedStateMachine):
 
     def check_tickets(self) -> None:
         """A ticket waits, or it is where an attempt of its request is or was."""
-        for request in self.requests:
+        for request in self.world.all:
             ticket = request.ticket
             if request.ended is not None:
                 assert ticket is None

@@ -17,12 +17,14 @@ from router.config.model import (
     ClassRules,
     ClassTimeouts,
     Continuation,
+    CriticalClass,
     Health,
     Hedging,
     Preemption,
     Queue,
     QueueClass,
     QueueClasses,
+    QueueGates,
     Retry,
     Timeouts,
 )
@@ -1269,6 +1271,12 @@ def test_broken_streams(table: str, settings: dict[str, Any]) -> None:
 PREEMPTS = Queue(
     order="strict", policy="fifo", preemption=Preemption(enabled=True, after_s=0.5, budget=1.0)
 )
+GATED = Queue(
+    order="strict",
+    policy="fifo",
+    gates=QueueGates(waiting=1, prefill_tokens=0),
+    classes=QueueClasses(critical=CriticalClass(waiting=2)),
+)
 SHORT = Queue(
     order="strict",
     policy="fifo",
@@ -1377,6 +1385,84 @@ QUEUES = [
         r1 ends a  -> show a from r1; release a at r1; end a: ok
         """,
         replicas=2,
+    ),
+    case(
+        "a retry waits where the other replica is closed to its class, and then goes",
+        """
+        a arrives    -> send a to r0
+        b arrives    -> send b to r1
+        r0 resets a  -> queue a
+        1s passes    -> nothing
+        r1 shows b   -> show b from r1; grant a; retry a to r1
+        r1 ends b    -> release b at r1; end b: ok
+        r1 ends a    -> show a from r1; release a at r1; end a: ok
+        """,
+        replicas=2,
+        most=None,
+        queue=GATED,
+    ),
+    case(
+        "... and goes at once where it is open to its class",
+        """
+        a arrives critical  -> send a to r0
+        b arrives           -> send b to r1
+        r0 resets a         -> retry a to r1
+        r1 ends b           -> show b from r1; release b at r1; end b: ok
+        r1 ends a           -> show a from r1; release a at r1; end a: ok
+        """,
+        replicas=2,
+        most=None,
+        queue=GATED,
+    ),
+    case(
+        "a retry of a request that has waited waits for a replica that it has not tried",
+        """
+        x arrives    -> send x to r0
+        y arrives    -> send y to r1
+        a arrives    -> queue a
+        r0 ends x    -> show x from r0; release x at r0; end x: ok; grant a; send a to r0
+        r0 resets a  -> queue a
+        1s passes    -> nothing
+        r1 ends y    -> show y from r1; release y at r1; end y: ok; grant a; retry a to r1
+        r1 ends a    -> show a from r1; release a at r1; end a: ok
+        """,
+        replicas=2,
+    ),
+    case(
+        "... and goes on at once where one is open",
+        """
+        x arrives    -> send x to r0
+        y arrives    -> send y to r1
+        a arrives    -> queue a
+        r0 ends x    -> show x from r0; release x at r0; end x: ok; grant a; send a to r0
+        r1 ends y    -> show y from r1; release y at r1; end y: ok
+        r0 resets a  -> retry a to r1
+        z arrives    -> send z to r0
+        r1 ends a    -> show a from r1; release a at r1; end a: ok
+        r0 ends z    -> show z from r0; release z at r0; end z: ok
+        """,
+        replicas=2,
+    ),
+    case(
+        "a retry of a request that has waited keeps its place",
+        """
+        x arrives    -> send x to r0
+        y arrives    -> send y to r1
+        a arrives    -> queue a
+        b arrives    -> queue b
+        r0 shows x   -> show x from r0; grant a; send a to r0
+        r0 leaves    -> nothing
+        r0 resets a  -> queue a
+        r1 shows y   -> show y from r1; grant a; retry a to r1
+        r1 shows a   -> show a from r1; grant b; send b to r1
+        x leaves     -> drop x at r0; end x: client_gone
+        y leaves     -> drop y at r1; end y: client_gone
+        a leaves     -> drop a at r1; end a: client_gone
+        b leaves     -> drop b at r1; end b: client_gone
+        """,
+        replicas=2,
+        most=None,
+        queue=GATED,
     ),
     case(
         "a refused connect waits until the replica may be tried again",
@@ -1583,3 +1669,27 @@ retry a to r1
 @pytest.mark.parametrize(("table", "settings"), QUEUES)
 def test_queues(table: str, settings: dict[str, Any]) -> None:
     run(table, {"queue": QUEUED, "most": 1, **settings})
+
+
+def test_a_prefix_is_held_where_content_came_from_and_nowhere_else() -> None:
+    world = World(replicas=5, hedging=HEDGED)
+    request = world.arrives("a", blocks=(11, 12))
+
+    def holders() -> set[str]:
+        return {replica.id for replica in world.fleet.knowledge.held(request.view)}
+
+    assert holders() == {"r0"}, "it is promised at once"
+    happen(world, "r0 resets a")
+    assert holders() == {"r1"}
+    happen(world, "1s passes")
+    assert holders() == {"r1", "r2"}
+    happen(world, "r2 shows a")
+    assert holders() == {"r2"}
+    happen(world, "a leaves")
+    assert holders() == {"r2"}
+    for name, event in (("b", "r0 400s b"), ("c", "c leaves")):
+        request = world.arrives(name, blocks=(21, 22))
+        assert holders() == {"r0"}
+        happen(world, event)
+        assert holders() == set()
+    world.check_empty()
