@@ -1,10 +1,10 @@
 """How fast the simulator is, and whether its memory grows with the number of requests.
 
 A fleet of 1,000 replicas with shared prefixes, at 70 % of what it carries cold. The queue and
-hedging are on as shipped. A tenth of the requests may be hedged, and some attempts are late, so that
-copies go. For a twentieth of the time so much more comes that requests wait. Two runs, one a tenth
-of the other, each in a process of its own: a run whose memory grew with its requests would take far
-more of it the longer it is.
+hedging are on as shipped. A tenth of the requests may be hedged, and some attempts are late, so
+that copies go. For a twentieth of the time so much more comes that requests wait. Two runs, one a
+tenth of the other, each in a process of its own: a run whose memory grew with its requests would
+take far more of it the longer it is.
 """
 
 from __future__ import annotations
