@@ -140,11 +140,13 @@ def by_simulator(world: World, *, network_s: float = 0.001, seed: int = 1) -> St
         hedging=world.hedging,
         queue=clocks.queue(world.queue),
         steps=False,
-        health=clocks.health(**world.health),
+        health=clocks.health(**{**clocks.QUIET_HEALTH, **world.health}),
         sample_s=0.0,
         seed=seed,
     )
     story, kept = Story(), Kept()
+    for arrival in world.arrivals:
+        arrival.session = str(arrival.number)  # the policy's view of the request has it
     NotedP2C.seed, NotedP2C.story = world.seed, story
     script = Script(world.arrivals, block_tokens=world.engines.block_size)
     # The policy is made before the clock can be had.
@@ -266,18 +268,15 @@ def _request(arrival: Arrival) -> bytes:
         messages=_messages(content(arrival.number, arrival.prompt_tokens)),
         max_tokens=arrival.output_tokens,
         ignore_eos=True,
-        prompt_cache_key=str(arrival.number),  # the policy's view of the request has it
+        prompt_cache_key=str(arrival.number),  # the session
     )
     urgency = [f"x-priority: {arrival.priority}"] if arrival.priority else []
     return post_json("/v1/chat/completions", body, f"x-request-id: {arrival.number}", *urgency)
 
 
 async def _ask(router: Router, data: bytes, when: float) -> None:
-    client = await router.client()
     await asyncio.sleep(max(0.0, when - monotonic()))
-    await client.send(data)
-    await client.recv_response("POST")
-    client.close()
+    await router.ask(data, "POST")
 
 
 def _end(line: Line) -> End:

@@ -1,10 +1,10 @@
 """How fast the simulator is, and whether its memory grows with the number of requests.
 
 A fleet of 1,000 replicas with shared prefixes, at 70 % of what it carries cold. The queue and
-hedging are on as shipped: a tenth of the requests is of the class that may be hedged, and ten
-replicas are slow for a while, so that copies go. For a twentieth of the time so much more comes
-that requests wait. Two runs, one a tenth of the other, each in a process of its own: a run whose
-memory grew with its requests would take far more of it the longer it is.
+hedging are on as shipped. A tenth of the requests may be hedged, and some attempts are late, so
+that copies go. For a twentieth of the time so much more comes that requests wait. Two runs, one a
+tenth of the other, each in a process of its own: a run whose memory grew with its requests would
+take far more of it the longer it is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bench.fleet.simulated.worlds import FLEET, World, shared
 from bench.overhead.goals import Verdict
 from router.config.model import Queue
 from router.simulator.report.table import Column, build
-from router.simulator.scenario import Fault
+from router.simulator.scenario import Straggling
 from router.simulator.traffic import Arrival, Traffic
 from router.simulator.workloads import Lengths, Mix, PowerUser
 
@@ -32,9 +32,7 @@ REPLICAS = 1000
 REQUESTS = 100_000
 GROUPS_EACH = 19  # shared prefixes per replica, as in llm-d's benchmark
 GOAL_S, GOAL_MB, GOAL_GROWTH = 150.0, 1024.0, 1.25  # for a million requests; of memory
-SLOW = 0.01  # share of the replicas that are slow, by ...
-SLOW_FACTOR = 5.0
-SLOW_FROM, SLOW_UNTIL = 0.2, 0.3  # ... in this part of the time
+LATE = Straggling(share=0.02)  # attempts that are slow for no fault of their replica
 SURGE_FROM, SURGE_FOR = 0.5, 0.05  # when more comes than can be served, as shares of the time
 SURGE = 3.0  # times the usual rate, beside it
 
@@ -128,22 +126,12 @@ def task(policy: str, requests: int, replicas: int, seed: int) -> Task:
         make=partial(shared, groups=groups),
         load=0.7,
         requests=round(requests / (1.0 + SURGE * SURGE_FOR)),
-        fleet=replace(FLEET, replicas=replicas, queue=Queue()),
+        fleet=replace(FLEET, replicas=replicas, queue=Queue(), straggling=LATE),
     )
     seconds = world.seconds
-    faults = tuple(
-        Fault(
-            at=SLOW_FROM * seconds,
-            replica=number,
-            kind="slow",
-            until=SLOW_UNTIL * seconds,
-            factor=SLOW_FACTOR,
-        )
-        for number in range(max(1, round(SLOW * replicas)))
-    )
     return Task(
         policy=policy,
-        scenario=replace(world.scenario(seed), policy=policy, faults=faults),
+        scenario=replace(world.scenario(seed), policy=policy),
         traffic=partial(surging, world.rate, seconds, seed, groups=groups),
         slo=SLO,
     )
