@@ -504,6 +504,12 @@ class World:
         self.fleet.add(replica)
         return replica
 
+    def goes_down(self, id: str) -> None:
+        """Its probes fail."""
+        replica = self.fleet.replicas[id]
+        for _ in range(self.config.health.fall):
+            self.fleet.probed(replica, False)
+
     def grows(self, id: str) -> None:
         """A reload lets a replica have any number of requests."""
         replica = self.fleet.replicas[id]

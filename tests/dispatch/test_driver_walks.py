@@ -245,9 +245,11 @@ class Walk(RuleBasedStateMachine):
     @there
     @rule(data=st.data(), good=st.booleans())
     def is_probed(self, data: st.DataObject, good: bool) -> None:
-        replica = self.world.fleet.replicas[self.any_replica(data)]
-        for _ in range(1 if good else 3):
-            self.world.fleet.probed(replica, good)
+        id = self.any_replica(data)
+        if good:
+            self.world.fleet.probed(self.world.fleet.replicas[id], True)
+        else:
+            self.world.goes_down(id)
 
     # -- the router ---------------------------------------------------------------------------
 
