@@ -305,8 +305,10 @@ class QueueDriver:
         self.wake()
         due = self.pools.next_at
         if due < self._due:  # else it rings early enough, and sets itself anew
-            self._due = max(self._scheduler.now() + LEAST_S, due)
-            self._alarm.set(self._due)
+            due = max(self._scheduler.now() + LEAST_S, due)
+            if due < self._due:  # what is due already must not put it off
+                self._due = due
+                self._alarm.set(due)
         elif due == inf:
             self._due = inf
             self._alarm.clear()
