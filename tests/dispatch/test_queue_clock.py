@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from router.config.model import Queue, LowClass, QueueClasses
+from router.config.model import LowClass, Queue, QueueClasses
 from router.core.errors import Reason
 from tests.dispatch.driven import World
 
