@@ -160,13 +160,14 @@ class Driven(DrivenRequest):
         continued: bool,
         tokens: int,
         key: str,
+        light: bool,
     ) -> None:
         number = float(NUMBERS[urgency])
         super().__init__(
             RequestView("chat", "m", streamed, prompt_tokens=tokens),
             Urgency(number, "test"),
             world.time.at,
-            Route("chat", True, JSON, repeatable),
+            Route("chat", True, JSON, repeatable, light),
             streamed,
             not streamed,
             world.context.rules.times_of(urgency),
@@ -402,7 +403,7 @@ class Driven(DrivenRequest):
         self.driver.close()
         self.ended = reason
         self._timer.clear()
-        if world.queue is not None:
+        if world.queue is not None and not self.route.light:
             world.queue.over(self, reason, self.answered_by, -1, 0, now)
             world.queue.wake()
         world.context.first_probes.forget(self)
@@ -445,6 +446,7 @@ class World:
         self.all: list[Driven] = []
         self.policy = InOrder()
         self.refusing: set[str] = set()  # replicas that refuse connections before `open` returns
+        self.concurrency = Concurrency(1)  # of a key that a test may use
         self._most = most
         rng = Random(seed)
         self.metrics = Metrics()
@@ -531,6 +533,7 @@ class World:
         tokens: int = TOKENS,
         blocks: tuple[int, ...] = (),
         key: str = "",
+        light: bool = False,
         concurrency: Concurrency | None = None,
         pinned: str | None = None,
     ) -> Driven:
@@ -544,6 +547,7 @@ class World:
             continued=continued,
             tokens=tokens,
             key=key,
+            light=light,
         )
         request.view.blocks = blocks
         request.concurrency = concurrency
@@ -553,7 +557,7 @@ class World:
         owner = None if pinned is None else self.fleet.replicas[pinned]
         request.pinned = owner
         try:
-            if self.queue is not None:
+            if self.queue is not None and not light:
                 replica = self.queue.enter(request, owner)
             elif owner is not None:
                 replica = owner
@@ -574,10 +578,13 @@ class World:
 
     def check(self) -> None:
         """Leases, budgets and engines agree with the attempts that live."""
+        works = [r for r in self.requests if not r.route.light]
         live = [attempt for request in self.requests for attempt in request.driver.live]
+        loads = [attempt for request in works for attempt in request.driver.live]
         for replica in self.replicas:
-            here = [attempt for attempt in live if attempt.at is replica]
-            assert replica.inflight == replica.load == len(here), replica.id
+            assert replica.inflight == sum(a.at is replica for a in live), replica.id
+            here = [attempt for attempt in loads if attempt.at is replica]
+            assert replica.load == len(here), replica.id
             waits = [a for a in here if a.phase != Phase.WON]
             assert replica.waiting == len(waits), replica.id
             assert replica.pending_tokens == sum(a.tokens for a in waits), replica.id

@@ -79,6 +79,9 @@ def arrives(world: World, name: str, how: list[str]) -> None:
         "once": {"repeatable": False},
         "single": {"hedged": False},
         "continued": {"continued": True},
+        "light": {"light": True},
+        "limited": {"key": "limited", "concurrency": world.concurrency},
+        "by-k": {"key": "k"},
     }
     urgency, arguments = "normal", {}
     for word in how:
@@ -761,6 +764,9 @@ def test_no_first_content_is_awaited_while_the_client_reads_nothing() -> None:
     play(world, "a arrives -> send a to r0")
     play(world, "1s passes -> copy a to r1")
     driver = world.of("a").driver
+    driver.excuse()
+    driver.await_first(world.time.at + 1.0)
+    assert [a.first_due - a.began for a in driver.live] == [4.0, 4.0], "that is later"
     driver.excuse()
     play(world, "9s passes -> nothing")
     driver.await_first(world.time.at + 1.0)
@@ -1653,6 +1659,65 @@ retry a to r1
         hedging=HEDGED,
     ),
     case(
+        "a light request passes the queue by, and its retry as well",
+        """
+        a arrives        -> send a to r0
+        b arrives        -> queue b
+        c arrives light  -> send c to r0
+        r1 joins         -> grant b; send b to r1
+        r0 resets c      -> retry c to r1
+        r1 ends c        -> show c from r1; release c at r1; end c: ok
+        r0 ends a        -> show a from r0; release a at r0; end a: ok
+        r1 ends b        -> show b from r1; release b at r1; end b: ok
+        """,
+        replicas=1,
+        most=None,
+        queue=GATED,
+    ),
+    case(
+        "a key may have one request at replicas",
+        """
+        a arrives limited  -> send a to r0
+        b arrives limited  -> queue b
+        c arrives          -> send c to r1
+        r0 ends a          -> show a from r0; release a at r0; end a: ok; grant b; send b to r0
+        b leaves           -> drop b at r0; end b: client_gone
+        d arrives limited  -> send d to r0
+        d leaves           -> drop d at r0; end d: client_gone
+        r1 ends c          -> show c from r1; release c at r1; end c: ok
+        """,
+        replicas=2,
+    ),
+    case(
+        "... and a request that waits for another try is not there",
+        """
+        a arrives limited  -> send a to r0
+        r0 refuses a       -> queue a
+        0.2s passes        -> grant a; retry a to r0
+        b arrives limited  -> queue b
+        r0 ends a          -> show a from r0; release a at r0; end a: ok; grant b; send b to r0
+        r0 ends b          -> show b from r0; release b at r0; end b: ok
+        """,
+        replicas=1,
+        most=2,
+    ),
+    case(
+        "a request of the largest flow gives way to a newcomer",
+        """
+        a arrives by-k  -> send a to r0
+        b arrives by-k  -> queue b
+        c arrives by-k  -> queue c
+        d arrives       -> queue d; answer c: queue_evicted
+        r0 ends a       -> show a from r0; release a at r0; end a: ok; grant b; send b to r0
+        r0 ends b       -> show b from r0; release b at r0; end b: ok; grant d; send d to r0
+        r0 ends d       -> show d from r0; release d at r0; end d: ok
+        """,
+        replicas=1,
+        queue=Queue(
+            order="strict", policy="fifo", classes=QueueClasses(normal=QueueClass(depth=2))
+        ),
+    ),
+    case(
         "a reload makes room",
         """
         a arrives  -> send a to r0
@@ -1692,4 +1757,57 @@ def test_a_prefix_is_held_where_content_came_from_and_nowhere_else() -> None:
         assert holders() == {"r0"}
         happen(world, event)
         assert holders() == set()
+    world.check_empty()
+
+
+def test_a_reload_of_the_queue_lets_waiting_requests_go() -> None:
+    world = World(1, queue=GATED)
+    play(world, "a arrives -> send a to r0")
+    play(world, "b arrives -> queue b")
+    assert world.queue is not None
+    world.said.clear()
+    world.queue.adopt(QUEUED)
+    world.time.turn()
+    assert world.said == ["grant b", "send b to r0"]
+    play(world, "a leaves -> drop a at r0; end a: client_gone")
+    play(world, "b leaves -> drop b at r0; end b: client_gone")
+    world.check_empty()
+
+
+def test_a_copy_is_not_its_tickets_before_it_shows_content() -> None:
+    world = World(2, queue=PREEMPTS, hedging=HEDGED)
+    play(world, "a arrives -> send a to r0")
+    ticket = world.of("a").ticket
+    assert ticket is not None
+    play(world, "1s passes -> copy a to r1")
+    assert ticket.place is world.replicas[0]
+    play(world, "r1 shows a -> drop a at r0; show a from r1")
+    assert ticket.place is world.replicas[1]
+    play(world, "a leaves -> drop a at r1; end a: client_gone")
+    assert ticket.place is None
+    world.check_empty()
+
+
+def test_a_request_is_alone_where_no_other_one_waits() -> None:
+    world = World(1)
+    for name in "abc":
+        world.arrives(name)
+        if name == "b":
+            for other in "ab":
+                happen(world, f"r0 shows {other}")
+    attempts = [world.of(name).driver.live[0] for name in "abc"]
+    assert [attempt.is_alone for attempt in attempts] == [True, False, True]
+
+
+def test_a_retry_that_waits_for_room_is_not_counted_in_the_limit_of_its_key() -> None:
+    world = World(2, queue=QUEUED, most=1)
+    play(world, "a arrives limited -> send a to r0")
+    assert world.concurrency.own == 1
+    play(world, "b arrives -> send b to r1")
+    play(world, "r0 resets a -> queue a")
+    assert world.concurrency.own == 0
+    play(world, "b leaves -> drop b at r1; end b: client_gone; grant a; retry a to r1")
+    assert world.concurrency.own == 1
+    play(world, "a leaves -> drop a at r1; end a: client_gone")
+    assert world.concurrency.own == 0
     world.check_empty()
