@@ -1,6 +1,8 @@
 """How fast the simulator is, and whether its memory grows with the number of requests.
 
-A fleet of 1,000 replicas with shared prefixes, at 70 % of what it carries cold. Two runs, one a
+A fleet of 1,000 replicas with shared prefixes, at 70 % of what it carries cold. The queue and
+hedging are on as shipped. A tenth of the requests may be hedged, and some attempts are late, so
+that copies go. For a twentieth of the time so much more comes that requests wait. Two runs, one a
 tenth of the other, each in a process of its own: a run whose memory grew with its requests would
 take far more of it the longer it is.
 """
@@ -8,6 +10,7 @@ take far more of it the longer it is.
 from __future__ import annotations
 
 import resource
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
@@ -19,12 +22,19 @@ from bench.fleet.simulated.matrix import SLO
 from bench.fleet.simulated.task import Task
 from bench.fleet.simulated.worlds import FLEET, World, shared
 from bench.overhead.goals import Verdict
+from router.config.model import Queue
 from router.simulator.report.table import Column, build
+from router.simulator.scenario import Straggling
+from router.simulator.traffic import Arrival, Traffic
+from router.simulator.workloads import Lengths, Mix, PowerUser
 
 REPLICAS = 1000
 REQUESTS = 100_000
 GROUPS_EACH = 19  # shared prefixes per replica, as in llm-d's benchmark
-GOAL_S, GOAL_MB, GOAL_GROWTH = 600.0, 2000.0, 1.25  # for a million requests; of memory
+GOAL_S, GOAL_MB, GOAL_GROWTH = 150.0, 1024.0, 1.25  # for a million requests; of memory
+LATE = Straggling(share=0.02)  # attempts that are slow for no fault of their replica
+SURGE_FROM, SURGE_FOR = 0.5, 0.05  # when more comes than can be served, as shares of the time
+SURGE = 3.0  # times the usual rate, beside it
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +44,8 @@ class Pace:
     policy: str
     requests: int
     events: int
+    waited: int  # in the queue
+    copies: int
     simulated_s: float
     cpu_s: float
     peak_mb: float  # of the whole process
@@ -69,20 +81,58 @@ def run(policy: str, *, seed: int = 1, requests: int = REQUESTS, replicas: int =
     )
 
 
+class Classes:
+    """Requests of several classes: of ten, one is high, three are batch, and six are normal."""
+
+    def __init__(self, source: Traffic) -> None:
+        self.name = source.name
+        self.block_tokens = source.block_tokens
+        self._source = source
+
+    def __iter__(self) -> Iterator[Arrival]:
+        for number, arrival in enumerate(self._source):
+            arrival.priority = _CLASSES[number % len(_CLASSES)]
+            yield arrival
+
+    def follow(self, ended: Arrival, now: float) -> Iterable[Arrival]:
+        return ()  # the sources here know no next turns
+
+
+_CLASSES = ("high", *("batch", "normal", "normal") * 3)
+
+
+def surging(rate: float, seconds: float, seed: int, *, groups: int) -> Classes:
+    """Requests about many prefixes, and for a while a crowd of one tenant that shares nothing."""
+    usual = shared(rate, seconds, seed, groups=groups)
+    surge = PowerUser(
+        rate=SURGE * rate,
+        begins_s=SURGE_FROM * seconds,
+        duration_s=SURGE_FOR * seconds,
+        document_tokens=0,
+        question=Lengths(4000.0, 0.5, 12_000),
+        output=Lengths(200.0),
+        tenant="crowd",
+        seed=seed,
+    )
+    return Classes(Mix(usual, surge))
+
+
 def task(policy: str, requests: int, replicas: int, seed: int) -> Task:
+    groups = GROUPS_EACH * replicas
     world = World(
         name="",
         unit="",
         words="",
-        make=partial(shared, groups=GROUPS_EACH * replicas),
+        make=partial(shared, groups=groups),
         load=0.7,
-        requests=requests,
-        fleet=replace(FLEET, replicas=replicas),
+        requests=round(requests / (1.0 + SURGE * SURGE_FOR)),
+        fleet=replace(FLEET, replicas=replicas, queue=Queue(), straggling=LATE),
     )
+    seconds = world.seconds
     return Task(
         policy=policy,
         scenario=replace(world.scenario(seed), policy=policy),
-        traffic=partial(world.traffic, seed),
+        traffic=partial(surging, world.rate, seconds, seed, groups=groups),
         slo=SLO,
     )
 
@@ -115,6 +165,8 @@ def _work(pipe: Connection, task: Task) -> None:
             result.policy,
             totals.requests,
             totals.events,
+            sum(totals.queues["queued"]),
+            totals.hedges.fired,
             totals.seconds,
             cpu_s,
             peak_kb / 1024,
@@ -127,6 +179,8 @@ def _columns() -> list[Column[Pace]]:
         Column("policy", "policy", text=lambda pace: pace.policy),
         Column("requests", "requests", value=lambda pace: pace.requests),
         Column("events", "events", value=lambda pace: pace.events),
+        Column("waited", "waited", value=lambda pace: pace.waited),
+        Column("copies", "copies", value=lambda pace: pace.copies),
         Column("simulated", "simulated", "s", lambda pace: pace.simulated_s),
         Column("cpu", "CPU", "s", lambda pace: pace.cpu_s),
         Column("per_s", "requests/s", value=lambda pace: pace.per_s),
