@@ -1,0 +1,71 @@
+"""A run with everything on, told to the last bit: a program, for runs in processes of their own.
+
+Must never: use a number that the process has drawn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from router.config.model import Hedging, Preemption, Queue
+from router.emulator.request import CoreConfig
+from router.emulator.timing import PROFILES
+from router.simulator.outcome import Outcome
+from router.simulator.scenario import Fault, Polls, Scenario, Straggling
+from router.simulator.simulation import Totals, simulate
+from router.simulator.traffic import Arrival, Traffic
+from router.simulator.workloads import Chat, Mix, PowerUser, Shared, Unique
+from tests.simulator.worlds import Kept
+
+SIZE = 128
+
+
+def scenario() -> Scenario:
+    """Eight replicas and two routers; one replica is slow for a while, another one dies."""
+    return Scenario(
+        replicas=8,
+        routers=2,
+        core=CoreConfig(num_blocks=400, block_size=SIZE, priority_scheduling=True),
+        timing=PROFILES["realistic"],
+        polls=Polls(loss=0.05),
+        straggling=Straggling(share=0.1),
+        queue=Queue(policy="fair", preemption=Preemption(enabled=True)),
+        hedging=Hedging(policy="fixed", options={"delay_s": 0.7}, budget=0.5, utilisation=1.0),
+        faults=(
+            Fault(at=20.0, replica=1, kind="slow", until=30.0, factor=5.0),
+            Fault(at=35.0, replica=2, kind="kill", until=50.0),
+        ),
+    )
+
+
+def traffic() -> Traffic:
+    """All kinds of it, in three classes, more than the fleet can serve for a while."""
+    return Mix(
+        Chat(rate=2.0, duration_s=60.0),
+        Shared(rate=2.0, duration_s=60.0, groups=20, output_tokens=100),
+        Unique(rate=2.0, duration_s=60.0, priority="high"),
+        Unique(rate=2.0, duration_s=60.0, seed=2, priority="batch", tenant="nightly"),
+        PowerUser(rate=100.0, begins_s=20.0, duration_s=5.0),
+    )
+
+
+def lines(totals: Totals, outcomes: list[Outcome]) -> list[str]:
+    """One for each request, in the order of their ends, and one for each total."""
+    found = []
+    for one in outcomes:
+        words = [f"{name}={_word(getattr(one, name))}" for name in Outcome.__slots__]
+        found.append(" ".join(words))
+    found += [f"{field.name}: {_word(getattr(totals, field.name))}" for field in fields(totals)]
+    return found
+
+
+def _word(value: object) -> str:
+    if isinstance(value, Arrival):
+        return f"{value.number}"
+    return value.hex() if isinstance(value, float) else repr(value)
+
+
+if __name__ == "__main__":
+    kept = Kept()
+    totals = simulate(scenario(), traffic(), kept)
+    print("\n".join(lines(totals, kept.outcomes)))
