@@ -1,0 +1,292 @@
+"""One scenario for the proxy between sockets and for the simulator, and what each of them decides.
+
+Whoever is chosen, and every attempt that is sent, is noted by a routing policy: the one part of a
+router that hears of all of it, and that anybody may write. It draws from a generator of its own, so
+one choice more or less on one side changes all that come after it.
+
+Must never: describe anything for one side only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from time import monotonic
+from typing import Any, ClassVar
+
+from aiohttp import web
+
+from policies.contract import C, Candidate, Context, Pick, RequestView, RoutingPolicy
+from router.config.model import Hedging, Priority, Queue
+from router.emulator.bodies import ChatBody, decode
+from router.emulator.engine import Engine
+from router.emulator.faults import NONE, Faults
+from router.emulator.server import make_app
+from router.emulator.settings import EngineSettings
+from router.simulator.scenario import Fault, Polls, Scenario
+from router.simulator.simulation import Simulation
+from router.simulator.traffic import Arrival
+from tests.harness import clocks
+from tests.harness.messages import chat_body, post_json
+from tests.harness.running import Line, Router, running
+from tests.simulator.worlds import Kept, Script
+
+TICK_S = 0.1  # of the proxy's sweep
+POLICY = "noted_p2c"  # the name of `NotedP2C`, once a test has registered it
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """An attempt is sent."""
+
+    request: int
+    attempt: int  # 0 is the first
+    replica: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """What became of a request."""
+
+    reason: str
+    replica: str  # whose answer it was, or the last one asked
+    attempts: int
+    waited: bool  # in the queue
+    hedged: bool
+    hedge_won: bool
+
+
+@dataclass(slots=True)
+class Story:
+    """What one side has decided. Times are seconds since the beginning of the traffic."""
+
+    sent: list[Sent] = field(default_factory=list)
+    at: list[float] = field(default_factory=list)  # of `sent`
+    ends: dict[int, End] = field(default_factory=dict)
+    stall_s: float = 0.0  # the longest time in which a side could not do what was due
+
+
+@dataclass(slots=True)
+class NotedP2C(RoutingPolicy):
+    """Of two replicas the one with less under way; what is sent is noted in `story`."""
+
+    seed: ClassVar[int] = 1  # these three are what the next one that is built begins with
+    clock: ClassVar[Callable[[], float]] = monotonic
+    story: ClassVar[Story] = Story()
+
+    _rng: Random = field(init=False, repr=False)
+    _story: Story = field(init=False, repr=False)
+    _clock: Callable[[], float] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        cls = type(self)
+        self._rng, self._story, self._clock = Random(cls.seed), cls.story, cls.clock
+
+    def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:
+        one, other = self._rng.sample(sorted(candidates, key=lambda found: found.id), 2)
+        return Pick(one if one.load <= other.load else other, "lower")
+
+    def on_dispatch(self, view: RequestView, candidate: Candidate, ctx: Context) -> None:
+        self._story.sent.append(Sent(int(view.session or -1), view.attempts, candidate.id))
+        self._story.at.append(self._clock())
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """The one description."""
+
+    engines: EngineSettings  # of each
+    replicas: int
+    arrivals: tuple[Arrival, ...]
+    faults: tuple[Fault, ...]
+    queue: Queue
+    hedging: Hedging
+    health: dict[str, Any]
+    seed: int = 1  # of the policy
+
+
+def content(number: int, tokens: int) -> str:
+    """A prompt of so many tokens, all of it included, that begins like no other."""
+    bare = len(decode(_raw(f"{number:04}"), ChatBody).prompt_bytes()) // 4
+    return f"{number:04}" + "word" * (tokens - bare)
+
+
+def _raw(text: str) -> bytes:
+    return post_json("/", chat_body(messages=_messages(text))).partition(b"\r\n\r\n")[2]
+
+
+def _messages(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
+
+
+# -- the simulator --------------------------------------------------------------------------------
+
+
+def by_simulator(world: World, *, network_s: float = 0.001, seed: int = 1) -> Story:
+    """What it decides."""
+    scenario = Scenario(
+        replicas=world.replicas,
+        core=world.engines.core_config(),
+        timing=world.engines.timing(),
+        policy=POLICY,
+        network_s=network_s,
+        polls=Polls(interval_s=0.0),
+        faults=world.faults,
+        hedging=world.hedging,
+        queue=clocks.queue(world.queue),
+        steps=False,
+        health=clocks.health(**{**clocks.QUIET_HEALTH, **world.health}),
+        sample_s=0.0,
+        seed=seed,
+    )
+    story, kept = Story(), Kept()
+    for arrival in world.arrivals:
+        arrival.session = str(arrival.number)  # the policy's view of the request has it
+    NotedP2C.seed, NotedP2C.story = world.seed, story
+    script = Script(world.arrivals, block_tokens=world.engines.block_size)
+    # The policy is made before the clock can be had.
+    NotedP2C.clock = lambda: simulation.clock.now
+    simulation = Simulation(scenario, script, kept)
+    simulation.run()
+    for one in kept.outcomes:
+        story.ends[one.arrival.number] = End(
+            one.reason.value,
+            one.replica,
+            one.attempts,
+            one.queued_s > 0.0 or not one.attempts,
+            one.hedged,
+            one.hedge_won,
+        )
+    return story
+
+
+# -- the proxy ------------------------------------------------------------------------------------
+
+
+class Server:
+    """An emulated engine on a port, which can die as a process does."""
+
+    def __init__(self, engine: Engine, runner: web.AppRunner, site: web.TCPSite) -> None:
+        self.engine = engine
+        self.url = "http://{}:{}".format(*runner.addresses[0][:2])
+        self._runner = runner
+        self._site = site
+
+    def begin(self, fault: Fault) -> None:
+        if fault.kind == "kill":
+            self._site._server.close()  # type: ignore[union-attr]
+            for connection in self._runner.server.connections:  # type: ignore[union-attr]
+                connection.transport.abort()  # type: ignore[union-attr]
+        else:
+            self.engine.set_faults(_AS_ENGINE[fault.kind](fault))
+
+    def end(self, fault: Fault) -> None:
+        assert fault.kind != "kill"
+        self.engine.set_faults(NONE)
+
+
+_AS_ENGINE: dict[str, Callable[[Fault], Faults]] = {
+    "freeze": lambda fault: Faults(freeze=True),
+    "slow": lambda fault: Faults(slow=fault.factor),
+}
+
+
+@asynccontextmanager
+async def served(settings: EngineSettings) -> AsyncIterator[Server]:
+    engine = Engine(settings)
+    runner = web.AppRunner(make_app(engine), handler_cancellation=True, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield Server(engine, runner, site)
+    finally:
+        await runner.cleanup()
+        engine.close()
+        await asyncio.sleep(0)
+
+
+async def by_proxy(world: World) -> Story:
+    """What it decides, between clients and engines on sockets."""
+    story = Story()
+    began = monotonic() + 3600.0
+    NotedP2C.seed, NotedP2C.story = world.seed, story
+    NotedP2C.clock = lambda: monotonic() - began
+    async with AsyncExitStack() as stack:
+        servers = [
+            await stack.enter_async_context(served(world.engines)) for _ in range(world.replicas)
+        ]
+        router = await stack.enter_async_context(
+            running(
+                *(server.url for server in servers),
+                policy=POLICY,
+                queue=world.queue,
+                hedging=world.hedging,
+                health=world.health,
+                priority=Priority(steps=False),
+                quiet_control_plane="polls and probes come at moments that no seed decides",
+            )
+        )
+        asked = {one.number: _request(one) for one in world.arrivals}
+        began = monotonic() + 0.2
+        for fault in world.faults:
+            server = servers[fault.replica]
+            _at(began + fault.at, partial(server.begin, fault))
+            if fault.kind != "kill":
+                _at(began + fault.until, partial(server.end, fault))
+        watch = asyncio.create_task(_watch(story))
+        await asyncio.gather(
+            *(_ask(router, asked[one.number], began + one.at) for one in world.arrivals)
+        )
+        lines = await router.log(len(world.arrivals))
+        watch.cancel()
+        await asyncio.gather(watch, return_exceptions=True)
+    story.ends = {int(line["id"]): _end(line) for line in lines}
+    return story
+
+
+def _at(when: float, act: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_later(max(0.0, when - monotonic()), act)
+
+
+async def _watch(story: Story) -> None:
+    """How long the loop, and with it everybody, did nothing that was due."""
+    while True:
+        due = monotonic() + 0.005
+        await asyncio.sleep(0.005)
+        story.stall_s = max(story.stall_s, monotonic() - due)
+
+
+def _request(arrival: Arrival) -> bytes:
+    body = chat_body(
+        stream=arrival.stream,
+        messages=_messages(content(arrival.number, arrival.prompt_tokens)),
+        max_tokens=arrival.output_tokens,
+        ignore_eos=True,
+        prompt_cache_key=str(arrival.number),  # the session
+    )
+    urgency = [f"x-priority: {arrival.priority}"] if arrival.priority else []
+    return post_json("/v1/chat/completions", body, f"x-request-id: {arrival.number}", *urgency)
+
+
+async def _ask(router: Router, data: bytes, when: float) -> None:
+    await asyncio.sleep(max(0.0, when - monotonic()))
+    await router.ask(data, "POST")
+
+
+def _end(line: Line) -> End:
+    tried = line["tried"]
+    kinds = [kind for _, kind, _, _ in tried]
+    won = [kind for _, kind, reason, _ in tried if reason == "ok"]
+    return End(
+        line["reason"],
+        line.get("replica") or (tried[-1][0] if tried else ""),
+        len(tried),
+        line.get("queue_ms") is not None or not tried,
+        "hedge" in kinds,
+        won == ["hedge"],
+    )
