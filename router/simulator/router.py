@@ -8,6 +8,7 @@ Must never: decide anything itself.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
@@ -41,6 +42,9 @@ from router.simulator.traffic import Arrival
 # A router measures prompts in bytes. Traffic comes in tokens; it is given this many bytes for each,
 # which is what the router assumes, and never learns otherwise.
 TOKEN_BYTES: Final = TokenRatio.DEFAULT
+# Deadlines that are so far away stay off the clock until their second comes. Most requests are over
+# by then; on the clock, minutes of them would make every event cost more.
+FAR_S: Final = 2.0
 
 
 class SimulatedRouter(Keeper):
@@ -105,6 +109,8 @@ class SimulatedRouter(Keeper):
             replica = Replica(named, scenario.health, None)
             self.engines[replica] = engine
             self.fleet.add(replica)
+        # Deadlines that are far away, by second: when, and of which exchange.
+        self._far: dict[int, tuple[array[float], array[int]]] = {}
         self._pending = Pending()  # requests of each flow
         self._steps = scenario.steps
         self._tells_priority = core.priority_scheduling
@@ -181,7 +187,29 @@ class SimulatedRouter(Keeper):
         return self.engines[replica]
 
     def call_at(self, when: float, number: int) -> None:
+<<<<<<< HEAD
         self._clock.at(when, partial(self._deadline, number))
+=======
+        """Look at the deadlines of an exchange then, if it is still there."""
+        clock = self._clock
+        if when < clock.now + FAR_S:
+            clock.at(when, partial(self._deadline, number))
+            return
+        second = int(when)
+        far = self._far.get(second)
+        if far is None:
+            far = self._far[second] = array("d"), array("q")
+            clock.at(float(second), partial(self._comes_near, second))
+        far[0].append(when)
+        far[1].append(number)
+
+    def _comes_near(self, second: int, now: float) -> None:
+        """The deadlines of this second go on the clock, those of ended requests excepted."""
+        clock, exchanges = self._clock, self.exchanges
+        for when, number in zip(*self._far.pop(second), strict=True):
+            if number in exchanges:
+                clock.at(when, partial(self._deadline, number))
+>>>>>>> simw
 
     def _deadline(self, number: int, now: float) -> None:
         exchange = self.exchanges.get(number)

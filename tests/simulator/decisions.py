@@ -20,7 +20,11 @@ from typing import Any, ClassVar
 
 from aiohttp import web
 
+<<<<<<< HEAD
 from policies.contract import C, Candidate, Context, Pick, RequestView, RoutingPolicy, policy
+=======
+from policies.contract import C, Candidate, Context, Pick, RequestView, RoutingPolicy
+>>>>>>> simw
 from router.config.model import Hedging, Priority, Queue
 from router.emulator.bodies import ChatBody, decode
 from router.emulator.engine import Engine
@@ -36,7 +40,11 @@ from tests.harness.running import Line, Router, running
 from tests.simulator.worlds import Kept, Script
 
 TICK_S = 0.1  # of the proxy's sweep
+<<<<<<< HEAD
 POLICY = "noted_p2c"
+=======
+POLICY = "noted_p2c"  # the name of `NotedP2C`, once a test has registered it
+>>>>>>> simw
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +78,10 @@ class Story:
     stall_s: float = 0.0  # the longest time in which a side could not do what was due
 
 
+<<<<<<< HEAD
 @policy(POLICY)
+=======
+>>>>>>> simw
 @dataclass(slots=True)
 class NotedP2C(RoutingPolicy):
     """Of two replicas the one with less under way; what is sent is noted in `story`."""

@@ -18,12 +18,21 @@ from random import Random
 
 import pytest
 
+from policies.contract import ROUTING, policy_names
 from router.config.model import BatchClass, Hedging, Queue, QueueClasses, QueueGates
 from router.emulator.settings import EngineSettings
 from router.simulator.scenario import Fault
 from router.simulator.traffic import Arrival
 from tests.harness.running import run_bounded
-from tests.simulator.decisions import TICK_S, Story, World, by_proxy, by_simulator
+from tests.simulator.decisions import (
+    POLICY,
+    TICK_S,
+    NotedP2C,
+    Story,
+    World,
+    by_proxy,
+    by_simulator,
+)
 
 SLACK_S = 0.015  # by which anything may be later, and nothing is decided otherwise
 TICKS = 3  # by which two times may differ
@@ -100,6 +109,13 @@ WORLD = World(
     hedging=Hedging(policy="fixed", options={"delay_s": 0.6}, budget=1.0, utilisation=1.0),
     health={"suspect_min_s": 60.0},  # a frozen replica's copies answer before it is suspect
 )
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For these tests only: others look at the list of all policies."""
+    policy_names()
+    monkeypatch.setitem(ROUTING.classes, POLICY, NotedP2C)
 
 
 def later(seed: int) -> World:
