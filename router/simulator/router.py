@@ -187,9 +187,6 @@ class SimulatedRouter(Keeper):
         return self.engines[replica]
 
     def call_at(self, when: float, number: int) -> None:
-<<<<<<< HEAD
-        self._clock.at(when, partial(self._deadline, number))
-=======
         """Look at the deadlines of an exchange then, if it is still there."""
         clock = self._clock
         if when < clock.now + FAR_S:
@@ -209,7 +206,6 @@ class SimulatedRouter(Keeper):
         for when, number in zip(*self._far.pop(second), strict=True):
             if number in exchanges:
                 clock.at(when, partial(self._deadline, number))
->>>>>>> simw
 
     def _deadline(self, number: int, now: float) -> None:
         exchange = self.exchanges.get(number)
