@@ -31,6 +31,7 @@ from router.config.model import (
 from router.core.errors import Reason
 from router.core.urgency import NUMBERS
 from router.dispatch.attempts import Attempt
+from router.dispatch.continuation.outcome import Outcome
 from tests.dispatch.driven import TOKENS, Driven, World
 
 HEDGED = Hedging(policy="fixed", options={"delay_s": 1.0}, classes=tuple(NUMBERS), budget=1.0)
@@ -1270,6 +1271,73 @@ BREAKS = [
 @pytest.mark.parametrize(("table", "settings"), BREAKS)
 def test_broken_streams(table: str, settings: dict[str, Any]) -> None:
     run(table, {"timeouts": TIMES, "continuation": CONTINUED, **settings})
+
+
+@pytest.mark.parametrize(
+    ("event", "expected", "settings"),
+    [
+        ("r1 shows a", {}, {}),  # whoever relays the content counts that
+        ("r1 garbles a", {Outcome.NO_REPLICA: 1}, {"has_begun": True}),
+        ("r1 garbles a", {Outcome.FAILED: 1}, {}),
+        ("3s passes", {Outcome.FAILED: 1}, {"timeouts": Timeouts(total_s=3.0)}),
+    ],
+    ids=["goes on", "nobody is left for the next", "fails", "takes too long"],
+)
+def test_what_becomes_of_a_broken_stream_is_counted_once(
+    event: str, expected: dict[str, int], settings: dict[str, Any]
+) -> None:
+    has_begun = settings.pop("has_begun", False)
+    world = World(2, **{"timeouts": TIMES, "continuation": CONTINUED, **settings})
+    for row in ("a arrives continued", "r0 shows a", "r0 resets a"):
+        happen(world, row)
+    assert world.said[-1] == "continue a to r1"
+    if has_begun:
+        happen(world, "r1 shows a")
+    happen(world, event)
+    assert world.metrics.continuations == expected
+    for request in [*world.requests]:
+        request.leaves()
+    world.check_empty()
+
+
+@pytest.mark.parametrize(
+    ("settings", "outcome"),
+    [
+        ({"replicas": 1}, Outcome.NO_REPLICA),
+        ({"retry": NO_RETRY}, Outcome.BUDGET),
+        ({"continuation": Continuation(enabled=True, attempts=1)}, Outcome.CONTINUED),
+    ],
+    ids=["no replica", "no budget", "one continuation is all it may have"],
+)
+def test_why_a_broken_stream_is_not_continued_is_counted(
+    settings: dict[str, Any], outcome: Outcome
+) -> None:
+    world = World(**{"continuation": CONTINUED, **settings})
+    for row in ("a arrives continued", "r0 shows a", "r0 resets a"):
+        happen(world, row)
+    if outcome is Outcome.CONTINUED:
+        assert world.said[-1] == "continue a to r1"
+        happen(world, "r1 refuses a")
+        assert world.metrics.continuations == {Outcome.FAILED: 1}, "one is all it may have"
+    else:
+        assert world.metrics.continuations == {outcome: 1}
+    assert world.said[-1] == "truncate a: replica_reset"
+    world.check_empty()
+
+
+def test_retries_are_counted_by_their_cause() -> None:
+    world = World(4, retry=Retry(backoff_s=0.0, budget=0.0, budget_min=1))
+    for row in ("a arrives", "r0 refuses a", "r1 was-stale-for a", "r1 503s a"):
+        happen(world, row)
+    causes = {Reason.CONNECT_FAILED: 1, Reason.REPLICA_RESET: 1, Reason.REPLICA_BUSY: 1}
+    assert world.metrics.retries_by_cause == causes
+    assert world.metrics.connections_stale == 1
+    happen(world, "b arrives")
+    happen(world, "r0 resets b")
+    assert world.metrics.retries_by_cause == causes
+    assert world.metrics.retry_budget_exhausted == 1
+    happen(world, "a leaves")
+    world.check_empty()
 
 
 # -- the queue ------------------------------------------------------------------------------------
