@@ -32,7 +32,8 @@ from router.core.errors import Reason
 from router.core.urgency import NUMBERS
 from router.dispatch.attempts import Attempt
 from router.dispatch.continuation.outcome import Outcome
-from tests.dispatch.driven import TOKENS, Driven, World
+from router.intake.flow import Flow
+from tests.dispatch.driven import BODY, TOKENS, Driven, World
 
 HEDGED = Hedging(policy="fixed", options={"delay_s": 1.0}, classes=tuple(NUMBERS), budget=1.0)
 QUEUED = Queue(order="strict", policy="fifo")
@@ -1878,4 +1879,36 @@ def test_a_retry_that_waits_for_room_is_not_counted_in_the_limit_of_its_key() ->
     assert world.concurrency.own == 1
     play(world, "a leaves -> drop a at r1; end a: client_gone")
     assert world.concurrency.own == 0
+    world.check_empty()
+
+
+@pytest.mark.parametrize(
+    ("missing", "gone"),
+    [
+        (0, ["answer f: queue_evicted"]),
+        (BODY, ["answer f: queue_evicted"]),
+        (2 * BODY, ["answer f: queue_evicted", "answer e: queue_evicted"]),
+        (9 * BODY, []),
+    ],
+    ids=["connections are short", "a body", "two bodies", "more than there is"],
+)
+def test_requests_of_the_largest_flow_give_way_where_memory_is_short(
+    missing: int, gone: list[str]
+) -> None:
+    world = World(1, queue=QUEUED, most=1)
+    for name in "abcdef":
+        happen(world, f"{name} arrives by-k")
+    assert world.queue is not None
+    world.said.clear()
+    newcomer = Flow("other", "", "")
+    assert world.queue.relieve(newcomer, missing) == bool(gone)
+    if missing == BODY:
+        assert world.queue.relieve(newcomer, 0), "connections are short as well"
+        assert not world.queue.relieve(newcomer, 9 * BODY)
+        gone = [*gone, "answer e: queue_evicted"]
+    assert world.said == [], "they are answered at the end of the turn"
+    world.time.turn()
+    assert world.said == gone
+    for request in [*world.requests]:
+        request.leaves()
     world.check_empty()
