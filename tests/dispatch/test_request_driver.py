@@ -1903,6 +1903,7 @@ def test_requests_of_the_largest_flow_give_way_where_memory_is_short(
     newcomer = Flow("other", "", "")
     assert world.queue.relieve(newcomer, missing) == bool(gone)
     if missing == BODY:
+        assert world.queue.relieve(newcomer, BODY), "so much is on its way"
         assert world.queue.relieve(newcomer, 0), "connections are short as well"
         assert not world.queue.relieve(newcomer, 9 * BODY)
         gone = [*gone, "answer e: queue_evicted"]
