@@ -1913,3 +1913,19 @@ def test_requests_of_the_largest_flow_give_way_where_memory_is_short(
     for request in [*world.requests]:
         request.leaves()
     world.check_empty()
+
+
+def test_a_continuation_teaches_the_hedger_nothing() -> None:
+    """It prefills what it would not have been asked for, and was not announced to the hedger."""
+    world = World(2, continuation=CONTINUED, hedging=HEDGED)
+    play(world, "a arrives continued -> send a to r0")
+    ((_, _, learned),) = world.hedger.plans()
+    happen(world, "0.5s passes")
+    play(world, "r0 shows a -> show a from r0")
+    answers = learned.fit.answers
+    assert answers > 0
+    play(world, "r0 resets a -> continue a to r1")
+    play(world, "r1 shows a -> show a from r1")
+    assert learned.fit.answers == answers
+    play(world, "r1 ends a -> release a at r1; end a: ok")
+    world.check_empty()
