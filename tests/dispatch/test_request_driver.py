@@ -1843,6 +1843,17 @@ def test_a_reload_of_the_queue_lets_waiting_requests_go() -> None:
     world.check_empty()
 
 
+def test_a_retry_is_its_tickets_at_once() -> None:
+    world = World(2, queue=PREEMPTS)
+    play(world, "a arrives -> send a to r0")
+    ticket = world.of("a").ticket
+    assert ticket is not None
+    play(world, "r0 resets a -> retry a to r1")
+    assert ticket.place is world.replicas[1]
+    play(world, "a leaves -> drop a at r1; end a: client_gone")
+    world.check_empty()
+
+
 def test_a_copy_is_not_its_tickets_before_it_shows_content() -> None:
     world = World(2, queue=PREEMPTS, hedging=HEDGED)
     play(world, "a arrives -> send a to r0")
