@@ -54,6 +54,7 @@ from router.wire.sweep import NEVER
 
 LOOK_S = 0.125  # between two looks at a party whose deadline has not moved
 TOKENS = 128  # of a prompt
+BODY = 512  # bytes of a request
 
 
 class Ring(Alarm):
@@ -164,7 +165,7 @@ class Driven(DrivenRequest):
     ) -> None:
         number = float(NUMBERS[urgency])
         super().__init__(
-            RequestView("chat", "m", streamed, prompt_tokens=tokens),
+            RequestView("chat", "m", streamed, BODY, prompt_tokens=tokens),
             Urgency(number, "test"),
             world.time.at,
             Route("chat", True, JSON, repeatable, light),
@@ -279,6 +280,7 @@ class Driven(DrivenRequest):
             key=self.key,
             tokens=self.view.prompt_tokens,
             arrival=self.arrived,
+            body_bytes=self.view.body_bytes,
             streamed=self.streamed,
             concurrency=self.concurrency,
         )

@@ -31,7 +31,9 @@ from router.config.model import (
 from router.core.errors import Reason
 from router.core.urgency import NUMBERS
 from router.dispatch.attempts import Attempt
-from tests.dispatch.driven import TOKENS, Driven, World
+from router.dispatch.continuation.outcome import Outcome
+from router.intake.flow import Flow
+from tests.dispatch.driven import BODY, TOKENS, Driven, World
 
 HEDGED = Hedging(policy="fixed", options={"delay_s": 1.0}, classes=tuple(NUMBERS), budget=1.0)
 QUEUED = Queue(order="strict", policy="fifo")
@@ -1272,6 +1274,73 @@ def test_broken_streams(table: str, settings: dict[str, Any]) -> None:
     run(table, {"timeouts": TIMES, "continuation": CONTINUED, **settings})
 
 
+@pytest.mark.parametrize(
+    ("event", "expected", "settings"),
+    [
+        ("r1 shows a", {}, {}),  # whoever relays the content counts that
+        ("r1 garbles a", {Outcome.NO_REPLICA: 1}, {"has_begun": True}),
+        ("r1 garbles a", {Outcome.FAILED: 1}, {}),
+        ("3s passes", {Outcome.FAILED: 1}, {"timeouts": Timeouts(total_s=3.0)}),
+    ],
+    ids=["goes on", "nobody is left for the next", "fails", "takes too long"],
+)
+def test_what_becomes_of_a_broken_stream_is_counted_once(
+    event: str, expected: dict[str, int], settings: dict[str, Any]
+) -> None:
+    has_begun = settings.pop("has_begun", False)
+    world = World(2, **{"timeouts": TIMES, "continuation": CONTINUED, **settings})
+    for row in ("a arrives continued", "r0 shows a", "r0 resets a"):
+        happen(world, row)
+    assert world.said[-1] == "continue a to r1"
+    if has_begun:
+        happen(world, "r1 shows a")
+    happen(world, event)
+    assert world.metrics.continuations == expected
+    for request in [*world.requests]:
+        request.leaves()
+    world.check_empty()
+
+
+@pytest.mark.parametrize(
+    ("settings", "outcome"),
+    [
+        ({"replicas": 1}, Outcome.NO_REPLICA),
+        ({"retry": NO_RETRY}, Outcome.BUDGET),
+        ({"continuation": Continuation(enabled=True, attempts=1)}, Outcome.CONTINUED),
+    ],
+    ids=["no replica", "no budget", "one continuation is all it may have"],
+)
+def test_why_a_broken_stream_is_not_continued_is_counted(
+    settings: dict[str, Any], outcome: Outcome
+) -> None:
+    world = World(**{"continuation": CONTINUED, **settings})
+    for row in ("a arrives continued", "r0 shows a", "r0 resets a"):
+        happen(world, row)
+    if outcome is Outcome.CONTINUED:
+        assert world.said[-1] == "continue a to r1"
+        happen(world, "r1 refuses a")
+        assert world.metrics.continuations == {Outcome.FAILED: 1}, "one is all it may have"
+    else:
+        assert world.metrics.continuations == {outcome: 1}
+    assert world.said[-1] == "truncate a: replica_reset"
+    world.check_empty()
+
+
+def test_retries_are_counted_by_their_cause() -> None:
+    world = World(4, retry=Retry(backoff_s=0.0, budget=0.0, budget_min=1))
+    for row in ("a arrives", "r0 refuses a", "r1 was-stale-for a", "r1 503s a"):
+        happen(world, row)
+    causes = {Reason.CONNECT_FAILED: 1, Reason.REPLICA_RESET: 1, Reason.REPLICA_BUSY: 1}
+    assert world.metrics.retries_by_cause == causes
+    assert world.metrics.connections_stale == 1
+    happen(world, "b arrives")
+    happen(world, "r0 resets b")
+    assert world.metrics.retries_by_cause == causes
+    assert world.metrics.retry_budget_exhausted == 1
+    happen(world, "a leaves")
+    world.check_empty()
+
+
 # -- the queue ------------------------------------------------------------------------------------
 
 PREEMPTS = Queue(
@@ -1774,6 +1843,17 @@ def test_a_reload_of_the_queue_lets_waiting_requests_go() -> None:
     world.check_empty()
 
 
+def test_a_retry_is_its_tickets_at_once() -> None:
+    world = World(2, queue=PREEMPTS)
+    play(world, "a arrives -> send a to r0")
+    ticket = world.of("a").ticket
+    assert ticket is not None
+    play(world, "r0 resets a -> retry a to r1")
+    assert ticket.place is world.replicas[1]
+    play(world, "a leaves -> drop a at r1; end a: client_gone")
+    world.check_empty()
+
+
 def test_a_copy_is_not_its_tickets_before_it_shows_content() -> None:
     world = World(2, queue=PREEMPTS, hedging=HEDGED)
     play(world, "a arrives -> send a to r0")
@@ -1810,4 +1890,53 @@ def test_a_retry_that_waits_for_room_is_not_counted_in_the_limit_of_its_key() ->
     assert world.concurrency.own == 1
     play(world, "a leaves -> drop a at r1; end a: client_gone")
     assert world.concurrency.own == 0
+    world.check_empty()
+
+
+@pytest.mark.parametrize(
+    ("missing", "gone"),
+    [
+        (0, ["answer f: queue_evicted"]),
+        (BODY, ["answer f: queue_evicted"]),
+        (2 * BODY, ["answer f: queue_evicted", "answer e: queue_evicted"]),
+        (9 * BODY, []),
+    ],
+    ids=["connections are short", "a body", "two bodies", "more than there is"],
+)
+def test_requests_of_the_largest_flow_give_way_where_memory_is_short(
+    missing: int, gone: list[str]
+) -> None:
+    world = World(1, queue=QUEUED, most=1)
+    for name in "abcdef":
+        happen(world, f"{name} arrives by-k")
+    assert world.queue is not None
+    world.said.clear()
+    newcomer = Flow("other", "", "")
+    assert world.queue.relieve(newcomer, missing) == bool(gone)
+    if missing == BODY:
+        assert world.queue.relieve(newcomer, BODY), "so much is on its way"
+        assert world.queue.relieve(newcomer, 0), "connections are short as well"
+        assert not world.queue.relieve(newcomer, 9 * BODY)
+        gone = [*gone, "answer e: queue_evicted"]
+    assert world.said == [], "they are answered at the end of the turn"
+    world.time.turn()
+    assert world.said == gone
+    for request in [*world.requests]:
+        request.leaves()
+    world.check_empty()
+
+
+def test_a_continuation_teaches_the_hedger_nothing() -> None:
+    """It prefills what it would not have been asked for, and was not announced to the hedger."""
+    world = World(2, continuation=CONTINUED, hedging=HEDGED)
+    play(world, "a arrives continued -> send a to r0")
+    ((_, _, learned),) = world.hedger.plans()
+    happen(world, "0.5s passes")
+    play(world, "r0 shows a -> show a from r0")
+    answers = learned.fit.answers
+    assert answers > 0
+    play(world, "r0 resets a -> continue a to r1")
+    play(world, "r1 shows a -> show a from r1")
+    assert learned.fit.answers == answers
+    play(world, "r1 ends a -> release a at r1; end a: ok")
     world.check_empty()
