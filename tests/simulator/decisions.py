@@ -1,10 +1,10 @@
-"""One scenario for the proxy between sockets and for the simulator, and what each of them decides.
+"""Plays one scenario through the proxy on sockets and through the simulator, and records decisions.
 
-Whoever is chosen, and every attempt that is sent, is noted by a routing policy: the one part of a
-router that hears of all of it, and that anybody may write. It draws from a generator of its own, so
-one choice more or less on one side changes all that come after it.
+A routing policy records each attempt that is sent. A policy is told of every attempt in both
+programs, compiled or not. The policy draws from its own seeded generator, so an additional choice
+on one side changes all later choices.
 
-Must never: describe anything for one side only.
+Must never: hold a fact of the scenario that only one side reads.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """What became of a request."""
+    """How a request ended."""
 
     reason: str
-    replica: str  # whose answer it was, or the last one asked
+    replica: str  # the replica that answered, else the last one that was asked
     attempts: int
     waited: bool  # in the queue
     hedged: bool
@@ -62,19 +62,19 @@ class End:
 
 @dataclass(slots=True)
 class Story:
-    """What one side has decided. Times are seconds since the beginning of the traffic."""
+    """The decisions of one side. Times are seconds since the beginning of the traffic."""
 
     sent: list[Sent] = field(default_factory=list)
     at: list[float] = field(default_factory=list)  # of `sent`
     ends: dict[int, End] = field(default_factory=dict)
-    stall_s: float = 0.0  # the longest time in which a side could not do what was due
+    stall_s: float = 0.0  # the longest delay of a timer of the event loop
 
 
 @dataclass(slots=True)
 class NotedP2C(RoutingPolicy):
-    """Of two replicas the one with less under way; what is sent is noted in `story`."""
+    """Draws two replicas and takes the one with less load. Records attempts in `story`."""
 
-    seed: ClassVar[int] = 1  # these three are what the next one that is built begins with
+    seed: ClassVar[int] = 1  # the next instance copies these three
     clock: ClassVar[Callable[[], float]] = monotonic
     story: ClassVar[Story] = Story()
 
@@ -97,9 +97,9 @@ class NotedP2C(RoutingPolicy):
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """The one description."""
+    """The description of the scenario. Both sides read it."""
 
-    engines: EngineSettings  # of each
+    engines: EngineSettings  # of each replica
     replicas: int
     arrivals: tuple[Arrival, ...]
     faults: tuple[Fault, ...]
@@ -110,7 +110,7 @@ class World:
 
 
 def content(number: int, tokens: int) -> str:
-    """A prompt of so many tokens, all of it included, that begins like no other."""
+    """A prompt of so many tokens, chat template included. It shares no prefix with another."""
     bare = len(decode(_raw(f"{number:04}"), ChatBody).prompt_bytes()) // 4
     return f"{number:04}" + "word" * (tokens - bare)
 
@@ -127,7 +127,7 @@ def _messages(text: str) -> list[dict[str, str]]:
 
 
 def by_simulator(world: World, *, network_s: float = 0.001, seed: int = 1) -> Story:
-    """What it decides."""
+    """Simulate the scenario."""
     scenario = Scenario(
         replicas=world.replicas,
         core=world.engines.core_config(),
@@ -148,7 +148,7 @@ def by_simulator(world: World, *, network_s: float = 0.001, seed: int = 1) -> St
         arrival.session = str(arrival.number)  # the policy's view of the request has it
     NotedP2C.seed, NotedP2C.story = world.seed, story
     script = Script(world.arrivals, block_tokens=world.engines.block_size)
-    # The policy is made before the clock can be had.
+    # The simulation makes the policy before its clock can be read.
     NotedP2C.clock = lambda: simulation.clock.now
     simulation = Simulation(scenario, script, kept)
     simulation.run()
@@ -168,7 +168,7 @@ def by_simulator(world: World, *, network_s: float = 0.001, seed: int = 1) -> St
 
 
 class Server:
-    """An emulated engine on a port, which can die as a process does."""
+    """An emulated engine on a port. It can fail as a killed process fails."""
 
     def __init__(self, engine: Engine, runner: web.AppRunner, site: web.TCPSite) -> None:
         self.engine = engine
@@ -211,7 +211,7 @@ async def served(settings: EngineSettings) -> AsyncIterator[Server]:
 
 
 async def by_proxy(world: World) -> Story:
-    """What it decides, between clients and engines on sockets."""
+    """Run the scenario in real time: clients, the app and emulated engines on sockets."""
     story = Story()
     began = monotonic() + 3600.0
     NotedP2C.seed, NotedP2C.story = world.seed, story
@@ -228,7 +228,7 @@ async def by_proxy(world: World) -> Story:
                 hedging=world.hedging,
                 health=world.health,
                 priority=Priority(steps=False),
-                quiet_control_plane="polls and probes come at moments that no seed decides",
+                quiet_control_plane="the times of polls and probes depend on no seed",
             )
         )
         asked = {one.number: _request(one) for one in world.arrivals}
@@ -254,7 +254,7 @@ def _at(when: float, act: Callable[[], None]) -> None:
 
 
 async def _watch(story: Story) -> None:
-    """How long the loop, and with it everybody, did nothing that was due."""
+    """Measure the longest delay of the event loop."""
     while True:
         due = monotonic() + 0.005
         await asyncio.sleep(0.005)

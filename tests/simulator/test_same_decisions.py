@@ -1,13 +1,12 @@
-"""One scenario is played by the proxy on sockets and by the simulator: both decide the same.
+"""The proxy on sockets and the simulator make the same decisions in one scenario.
 
-The proxy is the app as shipped, between clients and emulated engines; its clock is the real one.
-Compared are all attempts, in the order in which they are sent, each with its request and its
-replica (so who leaves the queue, and when a copy or another try goes where), and how every request
-ends. These are compared exactly; their times to a few ticks of the proxy's sweep.
+The proxy is the shipped app between clients and emulated engines; its clock is real. The test
+compares all attempts in the order in which they are sent: the request, the number of the attempt
+and the replica. This covers the order of the queue, hedges and retries. The test also compares how
+every request ends. All of this must be equal. Times may differ by a few ticks of the proxy's sweep.
 
-The pauses in the scenario are wide enough that whatever comes a little later changes no decision;
-`test_the_scenario_leaves_slack` shows how much. A machine that stood still for longer than that has
-played another scenario: it plays again.
+A delay of up to `SLACK_S` changes no decision (`test_the_scenario_leaves_slack`). If the event loop
+was late by more than that and a decision differs, the test plays the scenario again.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ from tests.simulator.decisions import (
     by_simulator,
 )
 
-SLACK_S = 0.015  # by which anything may be later, and nothing is decided otherwise
-TICKS = 3  # by which two times may differ
+SLACK_S = 0.015  # a delay that changes no decision
+TICKS = 3  # the largest difference between two times
 PLAYS = 3
 
 # Prompts of 4,000 tokens take 120 ms, every 1,000 more 20 ms; a step of decoding takes 24 ms.
@@ -52,11 +51,11 @@ ENGINES = EngineSettings(
 )
 # Seconds, prompt and output tokens, class.
 ARRIVALS = (
-    # One after the other.
+    # One at a time.
     (0.121, 4000, 3, "normal"),
     (0.435, 4000, 3, "normal"),
     (0.738, 4000, 3, "normal"),
-    # More than the fleet takes: the queue fills, and of batch only so many wait.
+    # Overload: the queue fills, and the depth limit of batch is reached.
     (1.296, 10_000, 1, "normal"),
     (1.412, 6000, 1, "normal"),
     (1.463, 13_000, 1, "low"),
@@ -69,7 +68,7 @@ ARRIVALS = (
     (2.045, 14_000, 1, "low"),
     (2.130, 11_000, 1, "normal"),
     (2.215, 6000, 1, "high"),
-    # The first replica shows nothing meanwhile: copies go.
+    # The first replica is frozen: hedges are sent.
     (4.235, 5000, 2, "high"),
     (4.511, 5000, 2, "high"),
     (4.812, 5000, 2, "high"),
@@ -85,7 +84,7 @@ ARRIVALS = (
     (6.986, 9000, 1, "batch"),
     (7.056, 17_000, 1, "normal"),
     (7.145, 17_000, 1, "low"),
-    # What is left of the fleet.
+    # Two replicas are left.
     (9.337, 4000, 5, "normal"),
     (9.640, 4000, 3, "normal"),
     (9.913, 4000, 3, "normal"),
@@ -107,19 +106,19 @@ WORLD = World(
         classes=QueueClasses(batch=BatchClass(depth=2)),
     ),
     hedging=Hedging(policy="fixed", options={"delay_s": 0.6}, budget=1.0, utilisation=1.0),
-    health={"suspect_min_s": 60.0},  # a frozen replica's copies answer before it is suspect
+    health={"suspect_min_s": 60.0},  # longer than the freeze
 )
 
 
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For these tests only: others look at the list of all policies."""
+    """Register the policy for these tests only: other tests run every registered policy."""
     policy_names()
     monkeypatch.setitem(ROUTING.classes, POLICY, NotedP2C)
 
 
 def later(seed: int) -> World:
-    """The same, and every request comes a little later."""
+    """The same scenario with each arrival delayed at random."""
     rng = Random(seed)
     arrivals = tuple(
         Arrival(
@@ -150,11 +149,11 @@ def test_everything_happens_in_it() -> None:
     assert sum(end.waited for end in ends) >= 10
     assert [end.reason for end in ends].count("queue_full") == 1
     assert sum(end.hedge_won for end in ends) == 1
-    assert sum(end.attempts > 1 and not end.hedged for end in ends) >= 3  # tried again
-    # Somebody more urgent has overtaken somebody who came before him.
+    assert sum(end.attempts > 1 and not end.hedged for end in ends) >= 3  # retried
+    # A more urgent request overtook an earlier one.
     firsts = [sent.request for sent in story.sent if not sent.attempt]
     assert firsts != sorted(firsts)
-    # The draws of the policy decide: others choose others.
+    # The seed of the policy matters.
     other = by_simulator(replace(WORLD, seed=2))
     assert [sent.replica for sent in other.sent] != [sent.replica for sent in story.sent]
 
@@ -167,7 +166,7 @@ def test_both_decide_the_same() -> None:
         if is_same or found.stall_s <= SLACK_S:
             break
     else:
-        pytest.skip(f"the machine stood still for {found.stall_s:.3f} s, {PLAYS} times over")
+        pytest.skip(f"the event loop was late by {found.stall_s:.3f} s, in each of {PLAYS} plays")
     assert found.sent == expected.sent
     assert found.ends == expected.ends
     allowed = TICKS * TICK_S + found.stall_s
