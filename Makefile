@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run test test-compiled test-abuse soak test-sdk check check-install check-install-trixie wheel \
     test-engine compare-engines bench-overhead count-instructions \
-    bench-fleet bench-aiperf bench-hedging bench-priority clean
+    bench-fleet bench-aiperf bench-hedging bench-priority bench-simulator clean
 
 run: $(VENV)/.installed  ## a router in front of three emulated engines
 	$(BIN)/hedgerow serve --emulate 3
@@ -80,6 +80,9 @@ bench-hedging: $(COMPILED)/.built  ## what second copies bring and cost, simulat
 bench-priority: $(COMPILED)/.built  ## what the queue's order brings and costs, simulated and over HTTP
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench priority \
 	    --html $(CURDIR)/build/bench-priority.html
+
+bench-simulator: $(COMPILED)/.built  ## CPU and memory of 1,000 replicas and a million requests, simulated
+	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench simulated speed --requests 1000000
 
 # A checkout runs its sources as they are. What a wheel holds, the hot path in C, is built in a copy,
 # so that no edited source ever lies beside an older binary of it.

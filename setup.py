@@ -28,8 +28,6 @@ HOT = (
     "router/core/replica_load.py",
     "router/core/errors.py",
     "router/core/ranking.py",
-    "router/core/scheduling.py",
-    "router/core/sketch.py",
     "router/core/tally.py",
     "router/core/urgency.py",
     "router/wire/*.py",
@@ -71,18 +69,6 @@ HOT = (
     "router/emulator/batch.py",
     "router/emulator/scheduler.py",
     "router/emulator/leap.py",
-    "router/emulator/kv.py",
-    "router/emulator/request.py",
-    "router/emulator/timing.py",
-    "router/simulator/clock.py",
-    "router/simulator/engine.py",
-    "router/simulator/exchange.py",
-    "router/simulator/router.py",
-    "router/simulator/signals.py",
-    "router/simulator/simulation.py",
-    "router/simulator/report/group.py",
-    "router/simulator/report/series.py",
-    "router/simulator/report/summary.py",
 )
 # Structs of msgspec, which is C already, and packages' empty files.
 NOT_HOT = {

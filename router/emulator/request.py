@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mypy_extensions import mypyc_attr
-
 # States of a request.
 NEW, WAITING, PREFILLING, DECODING, ENDED = range(5)
 
@@ -38,7 +36,6 @@ class CoreConfig:
             raise ValueError("to leap is to report no token: it needs token_events off")
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Request:
     """One request. The caller fills the first group; the second belongs to the core.
 

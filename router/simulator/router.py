@@ -42,8 +42,9 @@ from router.simulator.traffic import Arrival
 # A router measures prompts in bytes. Traffic comes in tokens; it is given this many bytes for each,
 # which is what the router assumes, and never learns otherwise.
 TOKEN_BYTES: Final = TokenRatio.DEFAULT
-# Deadlines that are so far away stay off the clock until their second comes. Most requests are over
-# by then; on the clock, minutes of them would make every event cost more.
+# Deadlines that are further away than this, in seconds, are kept by whole seconds and moved to the
+# clock when their second begins. Most requests have ended by then. A clock that held minutes of
+# deadlines would make every event slower.
 FAR_S: Final = 2.0
 
 
@@ -109,7 +110,7 @@ class SimulatedRouter(Keeper):
             replica = Replica(named, scenario.health, None)
             self.engines[replica] = engine
             self.fleet.add(replica)
-        # Deadlines that are far away, by second: when, and of which exchange.
+        # Deadlines off the clock, by whole second: their times and the numbers of their exchanges.
         self._far: dict[int, tuple[array[float], array[int]]] = {}
         self._pending = Pending()  # requests of each flow
         self._steps = scenario.steps
@@ -201,7 +202,7 @@ class SimulatedRouter(Keeper):
         far[1].append(number)
 
     def _comes_near(self, second: int, now: float) -> None:
-        """The deadlines of this second go on the clock, those of ended requests excepted."""
+        """Move the deadlines of this second to the clock, except those of ended requests."""
         clock, exchanges = self._clock, self.exchanges
         for when, number in zip(*self._far.pop(second), strict=True):
             if number in exchanges:

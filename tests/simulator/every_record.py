@@ -1,6 +1,6 @@
-"""A run with everything on, told to the last bit: a program, for runs in processes of their own.
+"""A program that simulates one scenario and prints every field of every outcome and total.
 
-Must never: use a number that the process has drawn.
+Must never: print a value that depends on the process, such as an address or a date.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def scenario() -> Scenario:
 
 
 def traffic() -> Traffic:
-    """All kinds of it, in three classes, more than the fleet can serve for a while."""
+    """Five sources in three classes. For five seconds they exceed the fleet's capacity."""
     return Mix(
         Chat(rate=2.0, duration_s=60.0),
         Shared(rate=2.0, duration_s=60.0, groups=20, output_tokens=100),
@@ -50,7 +50,7 @@ def traffic() -> Traffic:
 
 
 def lines(totals: Totals, outcomes: list[Outcome]) -> list[str]:
-    """One for each request, in the order of their ends, and one for each total."""
+    """One line for each request, in the order of their ends, and one for each total."""
     found = []
     for one in outcomes:
         words = [f"{name}={_word(getattr(one, name))}" for name in Outcome.__slots__]

@@ -1,7 +1,7 @@
-"""The same seed gives the same bytes in another process, whatever its strings hash to.
+"""Two runs of one seed write the same bytes in two processes with different `PYTHONHASHSEED`.
 
-Sets and dicts of strings and of objects are in another order in every process. Nothing that decides
-may go by it: not the queue, not the copies, not the retries, not the report.
+The order of a set of strings differs between processes. No decision and no report may depend on it:
+the queue, hedges and retries are part of the runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SEEDS = ("1", "2")
 
 
 def said(seed: str, *words: str) -> bytes:
-    """What `python -m WORDS` writes to standard output where strings hash like this."""
+    """Standard output of `python -m WORDS` with this `PYTHONHASHSEED`."""
     done = subprocess.run(
         [sys.executable, "-m", *words],
         env={**os.environ, "PYTHONHASHSEED": seed},
@@ -35,7 +35,7 @@ def said(seed: str, *words: str) -> bytes:
 def test_every_record_is_the_same_to_the_last_bit() -> None:
     first, second = (said(seed, "tests.simulator.every_record") for seed in SEEDS)
     assert first == second
-    # What could go by an order has happened.
+    # The run contains hedges, retries, ejections and preemptions.
     text = first.decode()
     assert text.count("hedge_won=True") >= 3
     assert text.count("reason=<Reason.OK") >= 500
@@ -46,7 +46,7 @@ def test_every_record_is_the_same_to_the_last_bit() -> None:
 
 
 def access_log(path: Path) -> None:
-    """Ten a second of three classes and many tenants; each session has a prefix of its own."""
+    """Ten requests a second, three classes, seven tenants. Each session has its own prefix."""
     rng = Random(1)
     lines = []
     for number in range(400):
@@ -86,7 +86,7 @@ def test_a_replay_says_and_writes_the_same(tmp_path: Path) -> None:
             *("--fault", "slow:0:10:20:10", "--fault", "kill:1:25:30"),
             *("--json", str(figures), "--jobs", "1"),
         )
-        # Last comes what differs from machine to machine.
+        # The last member, `run`, holds the date and the wall time.
         report, _, last = figures.read_bytes().partition(b'\n "run": {')
         assert b'"wall_s"' in last and b'"wall_s"' not in report
         told.append((out, report))

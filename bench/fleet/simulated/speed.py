@@ -1,10 +1,10 @@
 """How fast the simulator is, and whether its memory grows with the number of requests.
 
 A fleet of 1,000 replicas with shared prefixes, at 70 % of what it carries cold. The queue and
-hedging are on as shipped. A tenth of the requests may be hedged, and some attempts are late, so
-that copies go. For a twentieth of the time so much more comes that requests wait. Two runs, one a
-tenth of the other, each in a process of its own: a run whose memory grew with its requests would
-take far more of it the longer it is.
+hedging are on as shipped. A tenth of the requests may be hedged. A fiftieth of the attempts is
+slow, so that hedges are sent. During a twentieth of the time, a surge fills the queue. Two runs,
+one a tenth of the other, each in a process of its own: a run whose memory grew with its requests
+would take far more of it the longer it is.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ REPLICAS = 1000
 REQUESTS = 100_000
 GROUPS_EACH = 19  # shared prefixes per replica, as in llm-d's benchmark
 GOAL_S, GOAL_MB, GOAL_GROWTH = 150.0, 1024.0, 1.25  # for a million requests; of memory
-LATE = Straggling(share=0.02)  # attempts that are slow for no fault of their replica
-SURGE_FROM, SURGE_FOR = 0.5, 0.05  # when more comes than can be served, as shares of the time
-SURGE = 3.0  # times the usual rate, beside it
+LATE = Straggling(share=0.02)  # slow attempts, drawn at random
+SURGE_FROM, SURGE_FOR = 0.5, 0.05  # of the surge, as shares of the time
+SURGE = 3.0  # rate of the surge, as a multiple of the usual rate; added to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def run(policy: str, *, seed: int = 1, requests: int = REQUESTS, replicas: int =
 
 
 class Classes:
-    """Requests of several classes: of ten, one is high, three are batch, and six are normal."""
+    """Assigns classes: of ten requests, one is high, three are batch and six are normal."""
 
     def __init__(self, source: Traffic) -> None:
         self.name = source.name
@@ -102,7 +102,7 @@ _CLASSES = ("high", *("batch", "normal", "normal") * 3)
 
 
 def surging(rate: float, seconds: float, seed: int, *, groups: int) -> Classes:
-    """Requests about many prefixes, and for a while a crowd of one tenant that shares nothing."""
+    """Requests with shared prefixes, and a surge of one tenant's prompts that share nothing."""
     usual = shared(rate, seconds, seed, groups=groups)
     surge = PowerUser(
         rate=SURGE * rate,
