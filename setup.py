@@ -26,6 +26,7 @@ HOT = (
     "router/core/lease.py",
     "router/core/progress.py",
     "router/core/replica_load.py",
+    "router/core/scheduling.py",
     "router/core/errors.py",
     "router/core/ranking.py",
     "router/core/tally.py",
