@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.dispatch.hedge_budget import HOLD_S, PROMPTS, HedgeBudget
+from router.dispatch.hedge_budget import HOLD_S, PROMPTS, QUANTILE_LEAST, HedgeBudget
 
 # What happens to a bucket: a request of so many tokens, a copy, a copy that never left, time.
 steps = st.lists(
@@ -127,3 +127,9 @@ def test_the_hedgeable_share_is_of_late() -> None:
             budget.deposit(500, hedgeable=second < 150 or number < 2)
         budget.tick(1.0)
     assert budget.hedgeable_share == pytest.approx(0.2, abs=0.02)
+
+
+def test_without_requests_nothing_is_hedgeable() -> None:
+    budget = HedgeBudget(0.1)
+    assert budget.hedgeable_share == 0.0
+    assert budget.quantile == QUANTILE_LEAST
