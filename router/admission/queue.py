@@ -283,6 +283,8 @@ class Queue:
 
     def _wait(self, ticket: Ticket, now: float) -> None:
         self._predict(ticket)
+        if ticket.excluded:
+            self._ease(ticket)
         # The first that waits may be waiting for a poll; the tick says what comes after.
         soon_s = _SOON_S if self._room.count else _FIRST_S
         self.next_at = min(self.next_at, now + soon_s, max(now, ticket.deadline))
@@ -602,10 +604,15 @@ class Queue:
         if self._room.count:
             self.next_at = min(self.next_at, now)
         for ticket in list(self._room.picky):
-            fit = self._pool.eligible(ticket.lane)
-            if fit and all(place in ticket.excluded for place in fit):
+            self._ease(ticket)
+            if not ticket.excluded:
                 del self._room.picky[ticket]
-                ticket.excluded = ()  # better one that was tried than none
+
+    def _ease(self, ticket: Ticket) -> None:
+        """Where it may go nowhere else it may go to a replica that it has tried."""
+        fit = self._pool.eligible(ticket.lane)
+        if fit and all(place in ticket.excluded for place in fit):
+            ticket.excluded = ()
 
     def tick(self, now: float) -> Ticked:
         """Time has gone on: to be called at `next_at`, which any call may bring forward, or

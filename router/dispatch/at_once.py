@@ -1,7 +1,7 @@
 """Who goes at once: where nobody waits and the policy's choice takes one more, no ticket is needed.
 
-Both drivers of the queue ask here, the proxy's line and the simulated one. A request that all is
-well with comes this way, so that it costs a choice, which it would make anyway, and a look.
+A request that all is well with comes this way, so that it costs a choice, which it would make
+anyway, and a look.
 
 Must never: take a lease, or make a ticket.
 """

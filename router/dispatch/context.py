@@ -62,8 +62,7 @@ class Context:
         self.closing = False  # nothing is begun any more
         self._rng = rng
 
-    def backoff_s(self, attempts: int) -> float:
+    def backoff_s(self, rules: Rules, attempts: int) -> float:
         """The pause before another attempt: full jitter over a time that doubles (Envoy's)."""
-        rules = self.rules
         longest = min(rules.backoff_s * (2.0**attempts - 1.0), rules.backoff_max_s)
         return self._rng.random() * longest

@@ -83,7 +83,6 @@ class Exchange(AttemptedRequest, ClientExchange):
         "entry",
         "question",
         "reply",
-        "rules",
         "wanted_until",
         "work",
     )
@@ -350,7 +349,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         stream = reply.continuation
         replica = io.attempt.at
         begins = (
-            self.context.rules.continues
+            self.rules.continues
             and stream is None
             and self.body is not None
             and self.route.kind in KINDS
@@ -386,7 +385,7 @@ class Exchange(AttemptedRequest, ClientExchange):
     def _begin_reply(self, reader: ResponseReader, replica: Replica) -> None:
         head = reader.head
         assert head is not None
-        shown = replica.id if self.context.rules.debug_headers else None
+        shown = replica.id if self.rules.debug_headers else None
         counts = self.route.inference and 200 <= head.status < 300
         self.reply.begin(reader, shown, counts_tokens=counts)
         if counts and not self.route.is_known:
@@ -466,7 +465,7 @@ class Exchange(AttemptedRequest, ClientExchange):
 
     def answer(self, err: RouterError) -> None:
         """End the request with an error of the router's own, in whatever form is still possible."""
-        if self._done:
+        if self._done or self.driver.tells_aside(err.reason):
             return
         if err.reason is Reason.MODEL_NOT_FOUND:
             served = self.context.fleet.told_models(models_of(self.asked.key))
@@ -561,7 +560,7 @@ class Exchange(AttemptedRequest, ClientExchange):
     def client_paused(self) -> None:
         now = monotonic()
         self.work.stops(now)
-        self._stall_due = now + self.context.rules.write_stall_s
+        self._stall_due = now + self.rules.write_stall_s
         self.deadline = min(self.deadline, self._stall_due)
         self.first_s = NEVER
         self.driver.excuse()

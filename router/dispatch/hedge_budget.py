@@ -60,9 +60,7 @@ class HedgeBudget:
         else:
             self._median /= _STEP
         self._recent += paid
-        most = max(PROMPTS * self._median, self._recent)
-        level = self.level + paid
-        self.level = min(most, level)
+        self._add(paid)
 
     def fits(self, tokens: int) -> bool:
         """Whether a copy of so many tokens can be paid."""
@@ -74,7 +72,12 @@ class HedgeBudget:
 
     def give_back(self, tokens: int) -> None:
         """It never reached a replica."""
-        self.level += max(tokens, 1)
+        self._add(float(max(tokens, 1)))
+
+    def _add(self, tokens: float) -> None:
+        most = max(PROMPTS * self._median, self._recent)
+        level = self.level + tokens
+        self.level = min(most, level)
 
     def tick(self, elapsed_s: float) -> None:
         """So much time has passed since the last tick."""

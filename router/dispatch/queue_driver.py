@@ -352,6 +352,7 @@ class QueueDriver:
             return self._chooser.choose(x.view, cast(Sequence[Replica], found))
         if ticket is None:
             self._uncount(x, now)
+            self.changed(tried[-1])  # if no other replica is in the lane, it may take the request
             return self._offer(x, model, None, tuple(tried))
         ticket.excluded = tuple(tried)
         if self.pools.requeue(ticket, now):

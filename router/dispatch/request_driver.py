@@ -45,6 +45,9 @@ _BREAKS: Final = frozenset(
     }
 )
 
+# What another replica may do better.
+_ANOTHERS: Final = frozenset({Reason.REPLICA_BUSY, Reason.STREAM_ERROR})
+
 
 class RequestDriver:
     """The attempts of one request. Times are monotonic seconds."""
@@ -57,6 +60,7 @@ class RequestDriver:
         "_is_full",
         "_request",
         "_retries",
+        "_rules",
         "life",
         "live",
         "untold",
@@ -66,7 +70,8 @@ class RequestDriver:
     def __init__(self, request: DrivenRequest, context: Context) -> None:
         self._request = request
         self._context = context
-        self.life = Life(context.rules.attempts)
+        self._rules = context.rules
+        self.life = Life(self._rules.attempts)
         self.live: list[Attempt] = []
         self._budgeted = False  # one retry of the budget is this request's
         self._alarm: Alarm | None = None  # until a hedge, or until a retry
@@ -254,6 +259,9 @@ class RequestDriver:
         life, request = self.life, self._request
         if not self._can_send_again() or life.reached >= life.most:
             return False
+        aside = life.put_aside
+        if aside is not None and aside.reason not in _ANOTHERS:
+            return False  # an engine has refused the request: that is the answer
         if reason is Reason.STREAM_ERROR and (life.lost or not request.route.repeatable):
             return False
         if not (self._others() or self._is_full) or not self._take_budget():
@@ -397,7 +405,7 @@ class RequestDriver:
         """Ask another replica, after a pause: what fails for want of room fails in crowds."""
         self._cause = cause
         context = self._context
-        pause_s = context.backoff_s(len(self.life.attempts))
+        pause_s = context.backoff_s(self._rules, len(self.life.attempts))
         if pause_s > 0.0:
             self._set_alarm(context.scheduler.now() + pause_s, True)
         else:
@@ -405,7 +413,10 @@ class RequestDriver:
 
     def _retry_now(self) -> None:
         self._is_full = False
-        others = self._others() if self._can_send_again() else []
+        if not self._can_send_again():
+            self._give_up(self._cause)
+            return
+        others = self._others()
         if others or self._is_full:
             self._context.first_probes.forget(self._request)
             self._go_on(others, self._cause)
@@ -489,7 +500,7 @@ class RequestDriver:
         """What to ask another replica; or why none is asked."""
         life = self.life
         # A request that kills replicas must not tour the fleet: two, never three.
-        if life.continuations >= self._context.rules.continuations or life.lost > 1:
+        if life.continuations >= self._rules.continuations or life.lost > 1:
             return Outcome.BUDGET
         rest = self._request.rest()
         if isinstance(rest, Outcome):
@@ -569,7 +580,7 @@ class RequestDriver:
             self.failed(attempt, reason, reused=False, received=True)
         if not live:
             self._quiet()
-            self._request.answer_failure(reason)
+            self._give_up(reason)
 
     def _set_alarm(self, when: float, retries: bool) -> None:
         self._retries = retries
@@ -613,6 +624,15 @@ class RequestDriver:
             if attempt is not winner:
                 context.hedger.failed(self._request.view, attempt, attempt.at, now)
             context.fleet.released(attempt.at, attempt.began)
+
+    def tells_aside(self, reason: Reason) -> bool:
+        """The request is to end with an error of the router's own. True: it has ended with the one
+        that an attempt has put aside, which comes first."""
+        if self.life.put_aside is None or self.life.over:
+            return False
+        self.cancel(reason)
+        self._request.tell_aside()
+        return True
 
     def recall(self, now: float) -> None:
         """The request gives way to a more urgent one: what is under way ends, and has shown

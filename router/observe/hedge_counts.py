@@ -39,7 +39,7 @@ class HedgeCounts:
         self.suppressed = dict.fromkeys(Refusal, 0)
         self.fired_tokens = 0  # of copies that reached a replica: what the budget paid
         self.returned_tokens = 0  # of copies that reached none
-        self.wasted_tokens = 0  # of whatever was cancelled because another copy was first
+        self.wasted_tokens = 0  # computed for copies, and beside copies, that nobody was shown
         # What the losers would still have needed, as estimated by others that were as late.
         self.saved_s = 0.0
         self.suspected = 0  # replicas outrun so often that everybody should know

@@ -44,7 +44,7 @@ def hedging_families(counts: HedgeCounts) -> Iterator[Metric]:
         ),
         (
             "hedge_wasted_tokens",
-            "Uncached prompt tokens of attempts cancelled because another copy was first.",
+            "Uncached prompt tokens computed for copies, and beside copies, that nobody was shown.",
             counts.wasted_tokens,
         ),
         (

@@ -233,7 +233,8 @@ class SimulatedExchange(DrivenRequest):
         self.driver.recall(now)
 
     def answer(self, err: RouterError) -> None:
-        self._finish(err.reason, self._context.scheduler.now())
+        if not self.driver.tells_aside(err.reason):
+            self._finish(err.reason, self._context.scheduler.now())
 
     def last_attempt(self) -> tuple[Replica, float] | None:
         attempts = self.driver.life.attempts

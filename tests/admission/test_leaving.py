@@ -369,3 +369,15 @@ def test_every_ticket_comes_to_one_end_whatever_happens(name: str, seed: int) ->
 
 def test_every_reason_to_drop_one_has_a_count() -> None:
     assert (set(_REFUSED), set(_OVER)) == (set(REFUSALS), set(EXPIRIES))
+
+
+def test_a_second_try_waits_for_a_tried_replica_where_the_lane_has_no_other() -> None:
+    """The others are spared: they are fit as a last resort, and in no lane."""
+    one = Spot("one")
+    world = World([one], config(gates={"prefill_tokens": 0}))
+    for _ in range(6):
+        world.come(tokens=10, output=100)
+    world.run(0.5)
+    picky = world.come(tokens=10, output=10, excluded=(one,))
+    world.run(10.0)  # nothing rebuilds the fleet
+    assert picky in world.done

@@ -301,6 +301,8 @@ class Driven(DrivenRequest):
         self.driver.recall(now)
 
     def answer(self, err: RouterError) -> None:
+        if self.driver.tells_aside(err.reason):
+            return
         self.driver.cancel(err.reason)
         self._ends(f"answer {self.name}: {err.reason}", err.reason)
 

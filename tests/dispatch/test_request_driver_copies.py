@@ -232,12 +232,21 @@ HEDGES = [
         """
         a arrives     -> send a to r0
         1s passes     -> copy a to r1
-        r0 400s a     -> put a aside: replica_refused of r0
+        r0 503s a     -> put a aside: replica_busy of r0
         r1 503s a     -> discard a at r1
         r2 leaves     -> nothing
-        0.25s passes  -> tell a: replica_refused of r0
+        0.25s passes  -> tell a: replica_busy of r0
         """,
         retry=PAUSES,
+    ),
+    case(
+        "a refusal is the answer, even if the copy's replica has no room",
+        """
+        a arrives  -> send a to r0
+        1s passes  -> copy a to r1
+        r0 400s a  -> put a aside: replica_refused of r0
+        r1 503s a  -> put a aside: replica_busy of r1; tell a: replica_refused of r0
+        """,
     ),
     case(
         "the client leaves while two race",

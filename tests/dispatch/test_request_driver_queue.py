@@ -89,6 +89,21 @@ QUEUES = [
         queue=SHORT,
     ),
     case(
+        "an error that was put aside is told where the retry has waited for too long",
+        """
+        a arrives  -> send a to r0
+        1s passes  -> copy a to r1
+        b arrives  -> send b to r2
+        r0 503s a  -> put a aside: replica_busy of r0
+        r1 503s a  -> discard a at r1; queue a
+        1s passes  -> copy b to r0; tell a: replica_busy of r0
+        r2 ends b  -> drop b at r0; show b from r2; release b at r2; end b: ok
+        """,
+        replicas=3,
+        hedging=HEDGED,
+        queue=SHORT,
+    ),
+    case(
         "a retry goes on at once where there is room",
         """
         a arrives    -> send a to r0
