@@ -2,7 +2,7 @@
 
 A lease is the right to a slot at a replica: taken when the choice is made, given back exactly once.
 Counting at the choice, not when the request is sent, is what keeps a burst from going to one place;
-`release` may be called from every path on which an attempt can end, and only the first one counts.
+`release` may be called again: only the first call counts.
 
 An engine's gauges lag: vLLM 0.32 shows what was sent 0.5 to 1 s ago, so a poll that is later than a
 send does not include it. What is known of an own attempt therefore has two sources. A stream tells

@@ -1,8 +1,8 @@
 """What happens to a request once it is whole: classify, find who may serve it, choose, begin.
 
 The dispatcher holds what requests share (configuration, fleet, chooser, retry budget, counters,
-log) and swaps it on a reload; a request under way keeps the objects it began with. It implements
-the `Handler` that client connections talk to.
+log). A reload swaps the configuration; a request under way keeps the `Rules` and the header lines
+it began with. The dispatcher implements the `Handler` that client connections talk to.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Dispatcher(Handler, Keeper):
         self.adopt(config, authorization, keys)
 
     def adopt(self, config: Config, authorization: bytes | None, keys: Sequence[KeyLine]) -> None:
-        """Take a new configuration; requests under way keep what they have."""
+        """Take a new configuration. Requests under way keep their `Rules`."""
         self.config = config
         self.tenants.adopt(config, keys, self.completion.log.salter.name, monotonic())
         self._prefix = config.prefix

@@ -8,8 +8,8 @@ to take is what its model takes, times a factor of its own (`speed.py`).
 
 Calls for one attempt: `dispatched` or `sent`, then exactly one of `shown`, `outrun` and `failed`.
 What is kept of an attempt hangs on it (`predicted_s`, `ahead`, `copy_due`), so that nothing can be
-left behind. Attempts that were never told of (continuations) may be: they teach nothing and cost
-nothing.
+left behind. An attempt without the first call, such as a continuation, may have the second: it
+teaches nothing and costs nothing.
 
 Must never: do I/O, set a timer, look at a clock, choose the replica, or look at more replicas for
 one question than `backups.WINDOW` and `backups.HOLDERS` say.
