@@ -1,0 +1,51 @@
+"""The thing with the highest level, whenever it is asked for."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.core.ranking import Ranked, Ranking
+
+moves = st.tuples(st.integers(0, 9), st.integers(0, 5))
+
+
+@given(st.lists(st.one_of(moves, st.none()), max_size=60))
+def test_the_highest_is_found(steps: list[tuple[int, int] | None]) -> None:
+    ranking, things = Ranking(), [Ranked() for _ in range(10)]
+    for step in [*steps, None]:
+        if step is not None:
+            which, level = step
+            ranking.move(things[which], level)
+            assert things[which].level == level
+            continue
+        highest = max(thing.level for thing in things)
+        found = ranking.largest()
+        if highest:
+            assert found in things and found is not None and found.level == highest
+        else:
+            assert found is None
+
+
+def test_what_came_and_went_is_not_kept() -> None:
+    """Each thing may be noted once; nobody asks, and all of them are gone."""
+    ranking = Ranking()
+    for _ in range(10_000):
+        thing = Ranked()
+        ranking.move(thing, 1)
+        ranking.move(thing, 0)
+    assert len(ranking._noted) < 1_000
+    assert ranking.largest() is None
+    assert not ranking._levels
+
+
+def test_levels_may_change_while_nobody_asks() -> None:
+    ranking, things = Ranking(), [Ranked() for _ in range(5_000)]
+    for round in range(1, 4):
+        for number, thing in enumerate(things):
+            ranking.move(thing, number % 7 + round)
+    found = ranking.largest()
+    assert found is not None and found.level == 9
+    for thing in things:
+        ranking.move(thing, 0)
+    assert ranking.largest() is None
