@@ -21,6 +21,7 @@ from router.dispatch.driven_request import DrivenRequest
 from router.dispatch.engine_priority import refuses
 from router.dispatch.reply import Reply
 from router.dispatch.request_driver import RequestDriver
+from router.dispatch.retry import PASSING
 from router.dispatch.rules import Rules
 from router.fleet.replica import Replica
 from router.wire.heads import ResponseHead
@@ -289,8 +290,7 @@ class AttemptIO(Waiter):
         if self.attempt.rest is not None:
             return self._give_up(reason)
         if not driver.is_contested(self.attempt):
-            may_be_other = reason is Reason.REPLICA_BUSY or reason is Reason.STREAM_ERROR
-            if may_be_other and driver.replace(self.attempt, reason):
+            if reason in PASSING and driver.replace(self.attempt, reason):
                 return False
             if not driver.holds_errors():
                 return True

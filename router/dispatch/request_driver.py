@@ -25,7 +25,7 @@ from router.dispatch.continuation.outcome import Outcome
 from router.dispatch.continuation.request import ENGINES
 from router.dispatch.driven_request import DrivenRequest
 from router.dispatch.queued_request import NOT_SINCE
-from router.dispatch.retry import UNSENT
+from router.dispatch.retry import PASSING, UNSENT
 from router.fleet.replica import Replica
 from router.observe.events import log_event
 from router.wire.sweep import NEVER
@@ -44,9 +44,6 @@ _BREAKS: Final = frozenset(
         Reason.CONNECT_TIMEOUT,
     }
 )
-
-# What another replica may do better.
-_ANOTHERS: Final = frozenset({Reason.REPLICA_BUSY, Reason.STREAM_ERROR})
 
 
 class RequestDriver:
@@ -260,7 +257,7 @@ class RequestDriver:
         if not self._can_send_again() or life.reached >= life.most:
             return False
         aside = life.put_aside
-        if aside is not None and aside.reason not in _ANOTHERS:
+        if aside is not None and aside.reason not in PASSING:
             return False  # an engine has refused the request: that is the answer
         if reason is Reason.STREAM_ERROR and (life.lost or not request.route.repeatable):
             return False
@@ -465,10 +462,8 @@ class RequestDriver:
 
     def _give_up(self, reason: Reason) -> None:
         """No other attempt is made. An error that was put aside is the answer."""
-        if self.life.put_aside is None:
+        if not self.tells_aside(reason):
             self._request.answer_failure(reason)
-        else:
-            self._request.tell_aside()
 
     # -- continuing ---------------------------------------------------------------------------
 

@@ -35,6 +35,8 @@ class Verdict(IntEnum):
 
 
 UNSENT = frozenset({Reason.CONNECT_FAILED, Reason.CONNECT_TIMEOUT})
+# Errors that an engine tells, and that another replica need not have.
+PASSING = frozenset({Reason.REPLICA_BUSY, Reason.STREAM_ERROR})
 LOST = frozenset({Reason.REPLICA_RESET, Reason.EMPTY_STREAM, Reason.STREAM_ERROR})
 
 
