@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, prod
 
-from mypy_extensions import mypyc_attr
-
 from router.emulator.core import FINISHED, CoreConfig, EngineCore
 from router.emulator.request import Request
 from router.emulator.timing import Timing
@@ -25,7 +23,6 @@ from router.simulator.clock import Clock
 from router.simulator.scenario import Fault, Straggling
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class EngineAttempt(Request):
     """One attempt, as its engine sees it: what it runs, and who hears what it says."""
 
