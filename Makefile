@@ -14,7 +14,7 @@ SOURCES := $(shell find router policies bench tests -name '*.py')
 # Every process that a test starts would compile its imports anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-compiled test-abuse soak test-sdk check check-install check-install-trixie wheel \
+.PHONY: run test test-compiled test-abuse soak fuzz test-sdk check check-install check-install-trixie wheel \
     test-engine compare-engines bench-overhead count-instructions \
     bench-fleet bench-aiperf bench-hedging bench-priority bench-simulator clean
 
@@ -33,6 +33,10 @@ test-abuse: $(COMPILED)/.built  ## hostile clients and replicas against the comp
 MINUTES ?= 60
 soak: $(COMPILED)/.built  ## hostile crowds for MINUTES, resumable; report in build/soak
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m tests.abuse.soak $(CURDIR)/build/soak $(MINUTES)
+
+SECONDS ?= 120
+fuzz: $(VENV)/.installed-fuzz  ## each fuzz target for SECONDS, resumable; report in build/fuzz
+	$(BIN)/python -m tests.fuzz.rounds $(CURDIR)/build/fuzz $(SECONDS)
 
 TESTS ?=
 test-sdk: $(VENV)/.installed-dev  ## the openai SDK's own API tests, straight and routed; needs npm
@@ -108,6 +112,10 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	touch $@
+
+$(VENV)/.installed-fuzz: $(VENV)/.installed-dev
+	$(BIN)/python -m pip install --quiet --editable ".[fuzz]"
 	touch $@
 
 clean:
