@@ -214,7 +214,7 @@ class _Version(argparse.Action):
         values: object,
         option_string: str | None = None,
     ) -> NoReturn:
-        from router.core.build import build_kind, program_version
+        from router.core.build import VERSION, build_kind
 
-        print(f"hedgerow {program_version()} ({build_kind()})")
+        print(f"hedgerow {VERSION} ({build_kind()})")
         parser.exit(_OK)

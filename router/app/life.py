@@ -16,7 +16,7 @@ from router.config.address import split_host_port
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
 from router.config.tls import Certificate, FileProblem
-from router.core.build import build_kind, program_version
+from router.core.build import VERSION, build_kind
 from router.core.errors import ConfigError
 from router.core.limits import raise_open_files
 from router.emulator.spawn import EmulatedFleet, FleetError
@@ -65,7 +65,7 @@ class App:
     async def start(self) -> None:
         """Build, probe the replicas once, listen. Raises OSError or ConfigError."""
         config = self.config
-        log_event(logging.INFO, "starting", version=program_version(), build=build_kind())
+        log_event(logging.INFO, "starting", version=VERSION, build=build_kind())
         self._open_files = raise_open_files()
         self.parts = parts = Parts(config, self.metrics, self._rng, self._open_files)
         self.metrics.config_hash = config_hash(config)

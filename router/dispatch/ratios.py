@@ -27,7 +27,7 @@ MOST: Final = 10_000.0  # a larger ratio counts as this
 _PER_LOG: Final = 1.0 / log(GROWTH)
 _LOWEST: Final = ceil(log(LEAST) * _PER_LOG)
 BINS: Final = ceil(log(MOST) * _PER_LOG) - _LOWEST + 1
-_UPPER: Final = [GROWTH ** (_LOWEST + bin) for bin in range(BINS)]
+UPPER: Final = [GROWTH ** (_LOWEST + bin) for bin in range(BINS)]
 
 
 def bin_of(ratio: float) -> int:
@@ -96,7 +96,7 @@ class Ratios:
                 ended += weight * prior[bin]
             left = counts[BINS + bin]
             if ended > 0.0 or left:
-                times.append(_UPPER[bin])
+                times.append(UPPER[bin])
                 shown.append(ended)
                 cut.append(float(left))
         return Curve(times, shown, cut)

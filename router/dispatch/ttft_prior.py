@@ -23,44 +23,51 @@ Must never: change.
 
 from __future__ import annotations
 
-from math import exp
-from statistics import NormalDist
+from collections.abc import Sequence
+from math import erf, log, sqrt
 from typing import Final
 
-from router.dispatch.ratios import BINS, bin_of
+from router.dispatch.ratios import BINS, UPPER, bin_of
 
 _PREFILL_S: Final = 0.11
 _TOKEN_S: Final = 2e-4
 _ANSWER_S: Final = 129 * 0.048
 _SIGMA: Final = 1.0  # of whole answers
-_DRAWN: Final = 200  # quantiles that stand for a distribution
+_DRAWN: Final = 200  # ratios that stand for the distribution of streams
 
 
 class Prior:
     """A line and a curve. Seconds; tokens are uncached prompt tokens."""
 
-    def __init__(self, base_s: float, token_s: float, ratios: list[float]) -> None:
-        """`ratios`: first contents over the line, each as likely as the others."""
+    def __init__(self, base_s: float, token_s: float, shares: list[float]) -> None:
+        """`shares`: of first contents in each bin of `ratios.Ratios`; their sum is 1."""
         self.base_s = base_s
         self.token_s = token_s
-        self.shares = [0.0] * BINS  # of first contents in each bin of `ratios.Ratios`
-        for ratio in ratios:
-            self.shares[bin_of(ratio)] += 1.0 / len(ratios)
+        self.shares = shares
 
 
 def _even(low: float, high: float, count: int) -> list[float]:
-    """So many, evenly between the logarithms of two numbers."""
+    """So many ratios, evenly between the logarithms of two numbers."""
     return [low * (high / low) ** ((n + 0.5) / count) for n in range(count)]
 
 
-def _lognormal(sigma: float, count: int) -> list[float]:
-    normal = NormalDist(0.0, sigma)
-    return [exp(normal.inv_cdf((n + 0.5) / count)) for n in range(count)]
+def _counted(ratios: Sequence[float]) -> list[float]:
+    """The shares of ratios of which each is as likely as the others."""
+    shares = [0.0] * BINS
+    for ratio in ratios:
+        shares[bin_of(ratio)] += 1.0 / len(ratios)
+    return shares
+
+
+def _lognormal(sigma: float) -> list[float]:
+    """The shares of a lognormal distribution with median 1. The last bin takes the rest."""
+    below = [0.5 * (1.0 + erf(log(upper) / (sigma * sqrt(2.0)))) for upper in UPPER[:-1]]
+    return [high - low for low, high in zip([0.0, *below], [*below, 1.0], strict=True)]
 
 
 STREAMS: Final = Prior(
     _PREFILL_S,
     _TOKEN_S,
-    _even(0.5, 2.0, _DRAWN * 95 // 100) + _even(3.0, 10.0, _DRAWN * 5 // 100),
+    _counted(_even(0.5, 2.0, _DRAWN * 95 // 100) + _even(3.0, 10.0, _DRAWN * 5 // 100)),
 )
-WHOLES: Final = Prior(_PREFILL_S + _ANSWER_S, _TOKEN_S, _lognormal(_SIGMA, _DRAWN))
+WHOLES: Final = Prior(_PREFILL_S + _ANSWER_S, _TOKEN_S, _lognormal(_SIGMA))

@@ -15,16 +15,15 @@ from __future__ import annotations
 
 import sys
 import sysconfig
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 
+from router.core.build import VERSION
 from tests.install import members, session
 from tests.install.environments import FOLDER, TOP, Environment, Failed, clean_environ, run
 from tests.install.pythons import Python, other_pythons, this_python
 
-VERSION: str = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["version"]
 COMPILED, PURE = "compiled", "pure Python"
 
 
