@@ -76,6 +76,7 @@ class RequestDriver:
         self._is_full = False  # other replicas are fit, and all of them are at their limits
         self._cause = Reason.OK  # of the retry that the alarm is for
         self.untold: Replica | None = None  # it seems to know no priority, and is told none
+        context.budget.requests += 1
 
     # -- beginning ----------------------------------------------------------------------------
 
@@ -178,8 +179,11 @@ class RequestDriver:
         context.hedger.sent(request.view, hedge, replica, now)
         request.open(hedge, False)
 
-    def won(self, attempt: Attempt, now: float) -> None:
-        """An attempt has shown content first: the others are cancelled, at their engines too."""
+    def won(self, attempt: Attempt, now: float) -> bool:
+        """An attempt shows content. True: it is the first one to do so, and the others are
+        cancelled, at their engines too. False: nothing of it may reach the client."""
+        if not self.life.content(attempt):
+            return False
         self._quiet()
         attempt.first_due = NEVER
         request, context = self._request, self._context
@@ -197,6 +201,7 @@ class RequestDriver:
         ticket, queue = request.ticket, context.queue
         if ticket is not None and queue is not None:
             queue.pools.shown(ticket, attempt.at, now)
+        return True
 
     def shows(self, attempt: Attempt, ttft_s: float | None, now: float) -> None:
         """The winner's first content teaches what the replica holds, and how long it took.
@@ -648,9 +653,13 @@ class RequestDriver:
         """Give back what is not an attempt's."""
         self._quiet()
         self._alarm = None
+        context = self._context
         if self._budgeted:
             self._budgeted = False
-            self._context.budget.give()
+            context.budget.give()
+        context.budget.requests -= 1
+        if context.first_probes:
+            context.first_probes.forget(self._request)
         # These refer to each other; no garbage collector shall be needed.
         for attempt in self.life.attempts:
             attempt.io = None

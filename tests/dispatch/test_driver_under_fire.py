@@ -380,7 +380,10 @@ class Fire(RuleBasedStateMachine):
         for replica in self.fleet.replicas.values():
             assert (replica.inflight, replica.waiting, replica.load) == (0, 0, 0)
             assert replica.pending_tokens == 0
-        assert (self.dispatcher.budget.requests, self.dispatcher.budget.retries) == (0, 0)
+        assert (
+            self.dispatcher.context.budget.requests,
+            self.dispatcher.context.budget.retries,
+        ) == (0, 0)
         copies = sum(a.kind == "hedge" for a in attempts)
         assert copies <= 1
         counts, bucket = self.counts, self.hedger._budget
