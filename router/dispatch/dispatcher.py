@@ -187,8 +187,8 @@ class Dispatcher(Handler, Keeper):
                 head.watch,
             )
         own_model = fields.model  # what the engine goes by; the header is not forwarded
-        if own_model is None and head.model is not None:
-            fields.model = head.model.decode("utf-8", "replace")[:256]
+        if own_model is None and head.routing.model is not None:
+            fields.model = head.routing.model.decode("utf-8", "replace")[:256]
         tenants = self.tenants
         key = tenants.identify(head)
         is_inference = route.inference
@@ -232,7 +232,8 @@ class Dispatcher(Handler, Keeper):
             if self.context.closing:
                 raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
             if is_inference:
-                if head.patience_s != inf or head.sdk_patience_s != inf:
+                routing = head.routing
+                if routing.patience_s != inf or routing.sdk_patience_s != inf:
                     self._limit(exchange, head, arrived)
                 tokens = exchange.view.prompt_tokens
                 exchange.entry = entry = tenants.enter(
@@ -300,10 +301,10 @@ class Dispatcher(Handler, Keeper):
 
     def _limit(self, exchange: Exchange, head: RequestHead, arrived: float) -> None:
         """Until when does its client want an answer? Raises RouterError (DEADLINE_PASSED)."""
-        patience_s = head.patience_s
+        patience_s, sdk_s = head.routing.patience_s, head.routing.sdk_patience_s
         # An SDK waits for a first byte, and a stream that waits is sent comments.
-        if head.sdk_patience_s < patience_s and self._believes_sdks and not exchange.view.stream:
-            patience_s = head.sdk_patience_s
+        if sdk_s < patience_s and self._believes_sdks and not exchange.view.stream:
+            patience_s = sdk_s
         if patience_s <= 0.0:
             reason = Reason.DEADLINE_PASSED
             raise RouterError(reason, MESSAGES[reason], retry_after_s=1)
@@ -369,8 +370,9 @@ class Dispatcher(Handler, Keeper):
             self.fleet.knowledge.measure(view, blocks, prompt_bytes)
             if exchange.route.light:
                 view.blocks = ()  # its prompt is not prefilled, so no replica will hold it
-        if head.session is not None:
-            view.session = head.session.decode("utf-8", "replace")[:MAX_SESSION]
+        session = head.routing.session
+        if session is not None:
+            view.session = session.decode("utf-8", "replace")[:MAX_SESSION]
         else:
             view.session = session_of(fields)
 
@@ -378,7 +380,7 @@ class Dispatcher(Handler, Keeper):
         self, exchange: Exchange, head: RequestHead, fields: Fields, body_bytes: int
     ) -> str:
         """The class by which a second copy may go. "": it would do harm, or nobody wants it."""
-        asked = head.hedge
+        asked = head.routing.hedge
         is_urgent = exchange.urgency.stated in self._hedged
         if (asked is None and not is_urgent) or not exchange.route.is_known:
             return ""

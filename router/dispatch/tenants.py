@@ -219,7 +219,8 @@ class Tenants:
 
         Raises RouterError (BAD_PRIORITY).
         """
-        return self.judge.urgency(fields, head.priority, head.door, head.joined, peer, key, pool)
+        header = head.routing.priority
+        return self.judge.urgency(fields, header, head.door, head.joined, peer, key, pool)
 
     def flow(
         self, key: Key | None, head: RequestHead, peer: str, fields: Fields | None = None
