@@ -190,7 +190,7 @@ class AttemptIO(Waiter):
         request = self._request
         head = conn.reader.head
         assert head is not None
-        self._driver.life.headed(self.attempt)
+        self._driver.state.headed(self.attempt)
         self.is_encoded = head.is_sse and _is_encoded(head.lines)
         if self.attempt.rest is not None and (
             head.status != 200 or not head.is_sse or self.is_encoded
@@ -211,7 +211,7 @@ class AttemptIO(Waiter):
             return True
         if head.status != 200 and self._driver.holds_errors():
             self._holds = True  # another copy may still do better, or has the first word
-        elif self._driver.life.commit == Commit.STATUS and (
+        elif self._driver.state.commit == Commit.STATUS and (
             head.status != 200 or not head.is_sse or self.is_encoded
         ):
             self._holds = True  # has to be told inside a stream that has begun

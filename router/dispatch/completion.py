@@ -42,12 +42,12 @@ class Completion:
         if not log.enabled:
             return
         salter = log.salter
-        asked, reply, work, life = x.asked, x.reply, x.work, x.driver.life
+        asked, reply, work, state = x.asked, x.reply, x.work, x.driver.state
         head, view, usage = asked.head, x.view, work.usage
-        arrived, winner = x.arrived, life.winner
+        arrived, winner = x.arrived, state.winner
         tried: list[AttemptRecord] = [
             (a.replica_id, a.kind, _WORDS[a.reason], milliseconds(a.ended - a.began))
-            for a in life.attempts
+            for a in state.attempts
         ]
         session = view.session
         flow = asked.flow
@@ -89,7 +89,7 @@ class Completion:
                 and (waited_s or len(tried) > 1)
                 and work.first_at >= winner.began
                 else None,
-                winner.told.decode("ascii") if winner is not None else "",
+                winner.sent_priority.decode("ascii") if winner is not None else "",
             )
         )
 

@@ -143,7 +143,7 @@ class Exchange(AttemptedRequest, ClientExchange):
 
     def on_granted(self, now: float) -> None:
         self.reply.wait_due = self.wanted_until
-        if self._commit_due != NEVER and self.driver.life.commit == Commit.NOTHING:
+        if self._commit_due != NEVER and self.driver.state.commit == Commit.NOTHING:
             # It may have been put off while the wait could have ended in a refusal.
             self._commit_due = self.arrived + self.times.commit_after_s
         self.deadline = min(self.deadline, self.reply.wait_due, self._commit_due)
@@ -265,7 +265,7 @@ class Exchange(AttemptedRequest, ClientExchange):
     # -- from the replica to the client -------------------------------------------------------
 
     def interim(self, heads: list[ResponseHead]) -> None:
-        if self.driver.life.commit == Commit.NOTHING:
+        if self.driver.state.commit == Commit.NOTHING:
             self.reply.interim(heads)
 
     def content(self, io: AttemptIO, reader: ResponseReader) -> Reply | None:
@@ -409,11 +409,11 @@ class Exchange(AttemptedRequest, ClientExchange):
 
     def tell_aside(self) -> None:
         """Every attempt failed, and the earliest of those that said how is passed on."""
-        attempt = self.driver.life.put_aside
+        attempt = self.driver.state.put_aside
         assert attempt is not None
         reader, replica = io_of(attempt).said, attempt.at
         assert reader is not None and reader.head is not None
-        self.driver.life.told()
+        self.driver.state.put_aside_wins()
         reply, client = self.reply, self._client
         if reply.status:
             self._tell_inside_stream(reader)
@@ -446,7 +446,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         self._cancel(err.reason)
         client = self._client
         now = monotonic()
-        if self.driver.life.commit == Commit.STATUS:
+        if self.driver.state.commit == Commit.STATUS:
             self.reply.late_error(of_router(err))
             self._finish(err.reason, now)
             client.close_after_writing()
@@ -498,10 +498,10 @@ class Exchange(AttemptedRequest, ClientExchange):
         return queue.commits(ticket)
 
     def _commit_status(self) -> None:
-        if self.driver.life.commit == Commit.NOTHING:
+        if self.driver.state.commit == Commit.NOTHING:
             if not self._may_commit():
                 return  # the next look asks again
-            self.driver.life.committed_status()
+            self.driver.state.committed_status()
             self.context.metrics.streams_committed_early += 1
         self.reply.comment()
 
@@ -567,7 +567,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         elif self._stall_due <= now:
             self._client.abort(Reason.WRITE_TIMEOUT)
         elif wait_due <= now and self._stall_due == NEVER:
-            if self.driver.life.commit == Commit.CONTENT:
+            if self.driver.state.commit == Commit.CONTENT:
                 self.driver.timed_out(Reason.TOKEN_GAP_TIMEOUT)
             else:
                 self.outlived()  # no replica is to blame, as when its client leaves
@@ -587,7 +587,7 @@ class Exchange(AttemptedRequest, ClientExchange):
 
     def shut(self) -> None:
         """The router stops: end this request in whatever form is still possible."""
-        if self.driver.life.commit == Commit.CONTENT and not self._done:
+        if self.driver.state.commit == Commit.CONTENT and not self._done:
             self._cancel(Reason.DRAINING)
             self.truncate(Reason.DRAINING)
         else:

@@ -44,13 +44,13 @@ def end_request(
         class_of(request),
         request.streamed and sent == 200,
     )
-    life = request.driver.life
+    state = request.driver.state
     if replica is not None:
-        winner = life.winner
+        winner = state.winner
         if winner is not None and winner.held and reason is Reason.OK:
             replica.should_have_hit(winner.began)
         _learn(request, replica, events, now)
-    for attempt in life.attempts:
+    for attempt in state.attempts:
         metrics.attempt(attempt.replica_id, attempt.kind, attempt.reason)
 
 
@@ -80,7 +80,7 @@ def _learn(request: RoutedRequest, replica: Replica, events: int, now: float) ->
         if is_paced and output is not None and output > 1:
             tpot_s = (now - work.first_at) / (output - 1)
             context.metrics.paced(class_of(request), tpot_s)
-            if request.driver.life.continuations == 0:  # of two, the seam is no pace of either
+            if request.driver.state.continuations == 0:  # of two, the seam is no pace of either
                 replica.paced(tpot_s)
                 if is_exact and events > 0:
                     replica.cadence.learn(output, events)

@@ -54,5 +54,5 @@ class RoutedRequest(DrivenRequest):
         self.driver.recall(now)
 
     def last_attempt(self) -> tuple[Replica, float] | None:
-        attempts = self.driver.life.attempts
+        attempts = self.driver.state.attempts
         return (attempts[-1].at, attempts[-1].began) if attempts else None

@@ -84,7 +84,7 @@ def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> N
             asks = asks or bool(appends_question)
     body = client_body
     if told.header:
-        attempt.told = told.number
+        attempt.sent_priority = told.number
     if edited is not None:
         lines = with_length(common, asked.body_bytes, size_of(edited))
         assert lines is not None or attempt.rest is None, "a whole body would say everything again"
@@ -93,10 +93,10 @@ def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> N
             io.asks_for_usage = asks
             io.refusal = told.refusal
             if appended is not None:
-                attempt.told = told.number
+                attempt.sent_priority = told.number
             attempt.rid = rid
-    if attempt.told:
-        replica.priority_told = attempt.told
+    if attempt.sent_priority:
+        replica.priority_told = attempt.sent_priority
     common += told.header
     head = attempt_head(
         asked.head,

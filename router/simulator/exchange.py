@@ -37,7 +37,7 @@ REPEATABLE: Final = frozenset(route.kind for route in POSTS.values() if route.re
 _ROUTES: Final = {kind: Route(kind, True, JSON, kind in REPEATABLE) for kind in KINDS}
 
 
-class AttemptIO(EngineAttempt):
+class SimulatedAttempt(EngineAttempt):
     """One attempt of a simulated request."""
 
     __slots__ = ("attempt", "engine", "exchange")
@@ -96,7 +96,7 @@ class AttemptIO(EngineAttempt):
             self.exchange.driver.failed(self.attempt, reason, reused=False, received=True)
 
 
-class Keeper(ABC):
+class RouterPort(ABC):
     """A simulated router, as its requests see it."""
 
     __slots__ = ()
@@ -118,44 +118,44 @@ class SimulatedExchange(RoutedRequest):
     """A request under way. Times are the clock's seconds."""
 
     __slots__ = (
-        "_keeper",
+        "_port",
         "_timer",
         "arrival",
+        "engine_priority",
         "flow",
         "number",
         "outcome",
         "router",
-        "told",
     )
 
     def __init__(
         self,
-        keeper: Keeper,
+        port: RouterPort,
         context: Context,
         router: int,
         number: int,
         arrival: Arrival,
         view: RequestView,
         urgency: Urgency,
-        told: int,
+        engine_priority: int,
         flow: Flow,
         now: float,
     ) -> None:
-        """`router`, `number`: which router's request it is, and which of its; `told`: the number
-        that engines get."""
+        """`router`, `number`: which router's request it is, and which of its requests.
+        `engine_priority`: the number that engines get."""
         route = _ROUTES[arrival.kind if arrival.kind in _ROUTES else "other"]
         # What generates nothing shows nothing before it is whole.
         streamed = arrival.stream and arrival.output_tokens > 0
         super().__init__(context, view, urgency, arrival.at, route, streamed, b"")
         if route.repeatable:
             self.hedges_as = arrival.priority
-        self._keeper = keeper
+        self._port = port
         self.router = router
         self.number = number  # among the router's
         self.arrival = arrival
         self.flow = flow
         self.outcome = Outcome(arrival, "", router, now)
-        self.told = told
+        self.engine_priority = engine_priority
         self._timer = inf  # when the router looks at the deadlines
 
     def start(self, now: float) -> None:
@@ -215,13 +215,13 @@ class SimulatedExchange(RoutedRequest):
     # -- what its own driver asks of it -------------------------------------------------------
 
     def attach(self, attempt: Attempt) -> None:
-        attempt.io = AttemptIO(
+        attempt.io = SimulatedAttempt(
             f"{self.router}.{self.number}.{attempt.index}",
             self,
             attempt,
-            self._keeper.engine_of(attempt.at),
+            self._port.engine_of(attempt.at),
             self.streamed,
-            self.told,
+            self.engine_priority,
         )
         self._tell_of(attempt)
 
@@ -231,7 +231,7 @@ class SimulatedExchange(RoutedRequest):
 
     def drop(self, attempt: Attempt) -> None:
         io = io_of(attempt)
-        if attempt is self.driver.life.winner:
+        if attempt is self.driver.state.winner:
             io.made = io.engine.generated(io)
         io.engine.cancel(io)
 
@@ -251,7 +251,7 @@ class SimulatedExchange(RoutedRequest):
         self._set_timer(due)
 
     def said_at(self) -> float:
-        winner = self.driver.life.winner
+        winner = self.driver.state.winner
         assert winner is not None
         since = io_of(winner).engine.frozen_since
         return self.context.scheduler.now() if since is None else max(since, self.outcome.first)
@@ -272,15 +272,15 @@ class SimulatedExchange(RoutedRequest):
         self._finish(reason, self.context.scheduler.now())
 
     def tell_aside(self) -> None:
-        life = self.driver.life
-        life.told()
-        winner = life.winner
+        state = self.driver.state
+        state.put_aside_wins()
+        winner = state.winner
         assert winner is not None
         self.outcome.replica = winner.replica_id
         self._finish(winner.reason, self.context.scheduler.now())
 
     def truncate(self, reason: Reason) -> None:
-        winner = self.driver.life.winner
+        winner = self.driver.state.winner
         assert winner is not None
         self._finish(
             reason, self.context.scheduler.now(), io_of(winner)
@@ -288,7 +288,7 @@ class SimulatedExchange(RoutedRequest):
 
     # -- what comes back ----------------------------------------------------------------------
 
-    def content(self, io: AttemptIO, now: float) -> None:
+    def content(self, io: SimulatedAttempt, now: float) -> None:
         """An attempt shows its first token."""
         attempt, driver = io.attempt, self.driver
         if attempt not in driver.live or not self._wins(attempt, now):
@@ -318,18 +318,18 @@ class SimulatedExchange(RoutedRequest):
         outcome.dispatched = attempt.began
         outcome.expected_tokens = int(attempt.held * self.view.block_tokens)
 
-    def completed(self, io: AttemptIO, now: float) -> None:
+    def completed(self, io: SimulatedAttempt, now: float) -> None:
         """The answer is whole."""
         attempt, driver = io.attempt, self.driver
         if attempt not in driver.live:
             return
-        if driver.life.winner is None:
+        if driver.state.winner is None:
             self.content(io, now)
         driver.completed(attempt, Reason.OK, now)
         self.context.fleet.succeeded(attempt.at, attempt.began)
         self._finish(Reason.OK, now, io)
 
-    def refused(self, io: AttemptIO, now: float) -> None:
+    def refused(self, io: SimulatedAttempt, now: float) -> None:
         """The engine answers with a 4xx: it is passed on, and nothing was prefilled. While another
         copy lives, or where an earlier refusal has the first word, it is put aside."""
         attempt, driver = io.attempt, self.driver
@@ -349,7 +349,7 @@ class SimulatedExchange(RoutedRequest):
     def _set_timer(self, due: float) -> None:
         if due < self._timer:
             self._timer = due
-            self._keeper.call_at(due, self.number)
+            self._port.call_at(due, self.number)
 
     def on_deadline(self, now: float) -> None:
         """The timer is here: a first token is overdue or too late, or no more tokens come."""
@@ -357,7 +357,7 @@ class SimulatedExchange(RoutedRequest):
             return  # it was set to another time
         self._timer = inf
         driver = self.driver
-        if driver.life.commit == Commit.CONTENT:
+        if driver.state.commit == Commit.CONTENT:
             # Single tokens are no events: they come at every step, and steps stop only where an
             # engine is frozen.
             due = self.said_at() + self.times.token_gap_s
@@ -371,27 +371,27 @@ class SimulatedExchange(RoutedRequest):
 
     # -- the end ------------------------------------------------------------------------------
 
-    def _finish(self, reason: Reason, now: float, answered: AttemptIO | None = None) -> None:
+    def _finish(self, reason: Reason, now: float, answered: SimulatedAttempt | None = None) -> None:
         """`answered`: the attempt whose answer, or a part of it, went to the client."""
-        outcome, life = self.outcome, self.driver.life
+        outcome, state = self.outcome, self.driver.state
         tokens = 0
         if answered is not None:
             tokens = self._count_tokens(answered, reason)
-        elif not life.over:
+        elif not state.over:
             self.driver.cancel(reason)
         shown = outcome.first >= 0.0
         # Each token is an event of its own.
         end_request(self, reason, 200 if shown else 0, 0, tokens if self.streamed else -1, now)
         outcome.ended = now
         outcome.reason = reason
-        outcome.attempts = len(life.attempts)
+        outcome.attempts = len(state.attempts)
         if outcome.attempts > 1:
-            outcome.hedged = any(one.kind == Kind.HEDGE for one in life.attempts)
-            winner = life.winner
+            outcome.hedged = any(one.kind == Kind.HEDGE for one in state.attempts)
+            winner = state.winner
             outcome.hedge_won = shown and winner is not None and winner.kind == Kind.HEDGE
-        self._keeper.ended(self)
+        self._port.ended(self)
 
-    def _count_tokens(self, answered: AttemptIO, reason: Reason) -> int:
+    def _count_tokens(self, answered: SimulatedAttempt, reason: Reason) -> int:
         """What the engine tells of the tokens of an answer. Returns those of the output."""
         arrival, output = self.arrival, answered.made
         if reason is Reason.OK:
@@ -405,6 +405,6 @@ class SimulatedExchange(RoutedRequest):
         return output
 
 
-def io_of(attempt: Attempt) -> AttemptIO:
+def io_of(attempt: Attempt) -> SimulatedAttempt:
     """What runs an attempt in a simulation."""
-    return cast(AttemptIO, attempt.io)
+    return cast(SimulatedAttempt, attempt.io)

@@ -31,7 +31,7 @@ from router.observe.hedge_counts import HedgeCounts
 from router.observe.metrics import Metrics
 from router.simulator.clock import Clock, ClockScheduler, Timers
 from router.simulator.engine import SimulatedEngine
-from router.simulator.exchange import Keeper, SimulatedExchange
+from router.simulator.exchange import RouterPort, SimulatedExchange
 from router.simulator.outcome import Outcome
 from router.simulator.scenario import Scenario
 from router.simulator.traffic import Arrival
@@ -48,7 +48,7 @@ _URGENCIES: Final = {name: Urgency(float(number), _SOURCE) for name, number in N
 _USUAL: Final = Urgency(float(NORMAL), _SOURCE)
 
 
-class SimulatedRouter(Keeper):
+class SimulatedRouter(RouterPort):
     """All that one router knows, and the requests that are under way through it."""
 
     def __init__(
@@ -142,7 +142,7 @@ class SimulatedRouter(Keeper):
             arrival,
             self.view(arrival),
             urgency,
-            self._told(urgency, arrival.at),
+            self._engine_priority(urgency, arrival.at),
             flow,
             now,
         )
@@ -158,7 +158,7 @@ class SimulatedRouter(Keeper):
         view.session = arrival.session
         return view
 
-    def _told(self, urgency: Urgency, arrived: float) -> int:
+    def _engine_priority(self, urgency: Urgency, arrived: float) -> int:
         """The number that an engine gets: vLLM's, as all simulated engines take it; lower first."""
         if not self._tells_priority:
             return 0

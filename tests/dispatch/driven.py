@@ -241,10 +241,10 @@ class Driven(RoutedRequest):
         self.answer(RouterError(reason, ""))
 
     def tell_aside(self) -> None:
-        attempt = self.driver.life.put_aside
+        attempt = self.driver.state.put_aside
         assert attempt is not None
         reason = self.said[attempt]
-        self.driver.life.told()
+        self.driver.state.put_aside_wins()
         self._ends(f"tell {self.name}: {reason} of {attempt.replica_id}", reason)
 
     def truncate(self, reason: Reason) -> None:
@@ -296,7 +296,7 @@ class Driven(RoutedRequest):
         """A piece of content comes: the first, or one more."""
         self.driver.connected(attempt)
         now = self.world.time.at
-        if self.driver.life.winner is attempt:
+        if self.driver.state.winner is attempt:
             self.shown_at = now
             return
         assert self.driver.won(attempt, now), "a loser is still heard"
@@ -310,7 +310,7 @@ class Driven(RoutedRequest):
         self._timer.set(min(now + self.times.token_gap_s, self._total_due))
 
     def whole(self, attempt: Attempt) -> None:
-        if self.driver.life.winner is not attempt:
+        if self.driver.state.winner is not attempt:
             self.shows(attempt)
         self._completes(attempt, Reason.OK)
         self.world.fleet.succeeded(attempt.at, attempt.began)
@@ -367,7 +367,7 @@ class Driven(RoutedRequest):
         if due <= now:
             driver.timed_out(Reason.TOTAL_TIMEOUT)
             return
-        winner = driver.life.winner
+        winner = driver.state.winner
         if winner is not None and winner.phase != Phase.ENDED:
             gap_due = self.shown_at + self.times.token_gap_s
             if gap_due <= now:
@@ -558,23 +558,23 @@ class World:
             assert replica.pending_tokens == sum(a.tokens for a in waits), replica.id
         for request in self.requests:
             driver = request.driver
-            assert driver.live == driver.life.alive
+            assert driver.live == driver.state.alive
             assert all(attempt.lease.held for attempt in driver.live)
             assert request.attached == set(driver.live)
-            kinds = [attempt.kind for attempt in driver.life.attempts]
+            kinds = [attempt.kind for attempt in driver.state.attempts]
             assert kinds.count("hedge") <= 1
             assert len(driver.live) <= 2 and (len(driver.live) < 2 or "hedge" in kinds)
-            if driver.life.commit == Commit.CONTENT:
+            if driver.state.commit == Commit.CONTENT:
                 assert len(driver.live) <= 1
             if request.waits_since >= 0.0:
                 assert driver.live == [], "it waits in the queue and runs"
         begun: Counter[str] = Counter()
         finished: Counter[str] = Counter()
         for request in self.all:
-            for attempt in request.driver.life.attempts:
+            for attempt in request.driver.state.attempts:
                 begun[attempt.replica_id] += 1
                 # The end of the one that answers is told when its request is over.
-                is_winner = attempt is request.driver.life.winner
+                is_winner = attempt is request.driver.state.winner
                 if attempt.phase == Phase.ENDED and (request.ended is not None or not is_winner):
                     finished[attempt.replica_id] += 1
         assert (self.policy.begun, self.policy.finished) == (begun, finished)

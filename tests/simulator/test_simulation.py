@@ -14,8 +14,8 @@ import pytest
 
 from policies.contract import RequestView
 from router.core.errors import Reason
-from router.dispatch.attempts import Attempt, Life
-from router.simulator.exchange import AttemptIO, SimulatedExchange
+from router.dispatch.attempts import Attempt, AttemptState
+from router.simulator.exchange import SimulatedAttempt, SimulatedExchange
 from router.simulator.outcome import Outcome
 from router.simulator.scenario import Fault, Polls, Scenario
 from router.simulator.simulation import Simulation, Totals, simulate
@@ -340,7 +340,15 @@ def test_what_has_ended_is_gone_at_once() -> None:
             self.ended_ += 1
 
     def alive() -> int:
-        kinds = (SimulatedExchange, AttemptIO, Life, Attempt, RequestView, Outcome, Arrival)
+        kinds = (
+            SimulatedExchange,
+            SimulatedAttempt,
+            AttemptState,
+            Attempt,
+            RequestView,
+            Outcome,
+            Arrival,
+        )
         return sum(isinstance(found, kinds) for found in gc.get_objects())
 
     traffic, scenario = lively_world()
