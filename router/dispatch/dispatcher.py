@@ -332,9 +332,9 @@ class Dispatcher(Handler, Keeper):
             else:
                 replica = self.chooser.choose(exchange.view, exchange.candidates(()))
         except RouterError as err:
-            again, late = partial(self._place, exchange), partial(exchange.answer, err)
+            retry, late = partial(self._place, exchange), partial(exchange.answer, err)
             if err.reason not in HELPED or not self.context.first_probes.hold(
-                exchange, again, late
+                exchange, retry, late
             ):
                 exchange.answer(err)
             return

@@ -71,7 +71,7 @@ class DrivenRequest(QueuedRequest):
         """The same of an attempt whose engine has refused it, and works no longer."""
 
     @abstractmethod
-    def release(self, attempt: Attempt) -> None:
+    def free_connection(self, attempt: Attempt) -> None:
         """The attempt's response is whole: its connection may serve another."""
 
     @abstractmethod

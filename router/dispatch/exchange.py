@@ -193,7 +193,7 @@ class Exchange(AttemptedRequest, ClientExchange):
     def discard(self, attempt: Attempt) -> None:
         io_of(attempt).discard()
 
-    def release(self, attempt: Attempt) -> None:
+    def free_connection(self, attempt: Attempt) -> None:
         io_of(attempt).finish()
 
     def can_resend(self) -> bool:

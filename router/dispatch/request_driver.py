@@ -170,9 +170,9 @@ class RequestDriver:
             tried = self._tried()
             others = [replica for replica in others if replica not in tried]
         if not others:
-            again = context.hedger.again(first, now)
-            if again != NEVER:
-                self._set_alarm(again, False)
+            asks_at = context.hedger.asks_again_at(first, now)
+            if asks_at != NEVER:
+                self._set_alarm(asks_at, False)
             return
         replica = context.chooser.choose(request.view, others)
         hedge = self._enter(replica, now, True)
@@ -197,7 +197,7 @@ class RequestDriver:
             for other, tokens in zip(losers, computed, strict=True):
                 self._forget_prefix(other)
                 context.hedger.outrun(request.view, other, other.at, request.streamed, tokens, now)
-                context.fleet.released(other.at, other.began)
+                context.fleet.attempt_ended(other.at, other.began)
         ticket, queue = request.ticket, context.queue
         if ticket is not None and queue is not None:
             queue.pools.shown(ticket, attempt.at, now)
@@ -243,7 +243,7 @@ class RequestDriver:
         self._blame(attempt, reason, began)
         self.state.aside(attempt, reason, now)
         context.hedger.failed(self._request.view, attempt, attempt.at, now)
-        context.fleet.released(attempt.at, began)
+        context.fleet.attempt_ended(attempt.at, began)
         if not self.live:
             self._request.tell_aside()
 
@@ -281,7 +281,7 @@ class RequestDriver:
         if self.is_contested(attempt) or not can_send:
             return False
         self.untold = replica
-        request.release(attempt)
+        request.free_connection(attempt)
         self._end_attempt(attempt, Reason.REPLICA_REFUSED, reused=False, received=True)
         self._context.metrics.retries(Reason.REPLICA_REFUSED)
         self.begin(replica)
@@ -362,7 +362,7 @@ class RequestDriver:
         )
         if shows_nothing:
             context.hedger.failed(request.view, attempt, replica, now)
-        context.fleet.released(replica, began)
+        context.fleet.attempt_ended(replica, began)
         return step
 
     def _forget_prefix(self, attempt: Attempt) -> None:
@@ -452,7 +452,7 @@ class RequestDriver:
         queue = context.queue
         if queue is not None and self._is_queued():
             try:
-                replica = queue.again(request, others, self._tried())
+                replica = queue.retry(request, others, self._tried())
             except RouterError:
                 self._give_up(self.state.blame)
                 return
@@ -606,8 +606,8 @@ class RequestDriver:
         """The winner's response is whole: its connection may serve another."""
         self.state.completed(attempt, now, reason)
         self.live.clear()
-        self._request.release(attempt)
-        self._context.fleet.released(attempt.at, attempt.began)
+        self._request.free_connection(attempt)
+        self._context.fleet.attempt_ended(attempt.at, attempt.began)
 
     def cancel(self, reason: Reason) -> None:
         """The request is over, whatever its attempts were about to do."""
@@ -623,7 +623,7 @@ class RequestDriver:
         for attempt in live:
             if attempt is not winner:
                 context.hedger.failed(self._request.view, attempt, attempt.at, now)
-            context.fleet.released(attempt.at, attempt.began)
+            context.fleet.attempt_ended(attempt.at, attempt.began)
 
     def tells_aside(self, reason: Reason) -> bool:
         """The request is to end with an error of the router's own. True: it has ended with the one
@@ -647,7 +647,7 @@ class RequestDriver:
         for attempt in live:
             self._forget_prefix(attempt)
             context.hedger.failed(self._request.view, attempt, attempt.at, now)
-            context.fleet.released(attempt.at, attempt.began)
+            context.fleet.attempt_ended(attempt.at, attempt.began)
 
     def close(self) -> None:
         """Give back what is not an attempt's."""

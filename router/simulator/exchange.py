@@ -238,7 +238,7 @@ class SimulatedExchange(RoutedRequest):
     def discard(self, attempt: Attempt) -> None:
         self.drop(attempt)
 
-    def release(self, attempt: Attempt) -> None:
+    def free_connection(self, attempt: Attempt) -> None:
         return
 
     def can_resend(self) -> bool:

@@ -221,7 +221,7 @@ class Driven(RoutedRequest):
     def discard(self, attempt: Attempt) -> None:
         self._gives_back("discard", attempt)
 
-    def release(self, attempt: Attempt) -> None:
+    def free_connection(self, attempt: Attempt) -> None:
         self._gives_back("release", attempt)
 
     def can_resend(self) -> bool:

@@ -137,7 +137,7 @@ class HedgedFleet:
         if found:
             backup = self._rng.choice(found)
             hedger.sent(view, self._begins(request, backup, now, hedge=True), backup, now)
-        elif (due := hedger.again(primary, now)) != NEVER:
+        elif (due := hedger.asks_again_at(primary, now)) != NEVER:
             self._at(due, lambda at: self._asks(request, primary, replica, at))
 
     def _shows(self, request: Request, attempt: Attempt, now: float) -> None:

@@ -337,7 +337,7 @@ class Fire(RuleBasedStateMachine):
     def room(self) -> None:
         replica = list(self.fleet.replicas.values())[len(self.others) - 1]
         self.others.pop().release()
-        self.feed(self.fleet.released, replica)
+        self.feed(self.fleet.attempt_ended, replica)
 
     @precondition(lambda self: self.exchange.ticket is not None)
     @rule()

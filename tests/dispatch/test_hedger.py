@@ -124,7 +124,7 @@ async def test_the_first_requests_have_a_time_to_ask() -> None:
     w.now = due
     assert w.ask(attempt) == []
     assert w.refused == {"cold": 1}
-    assert w.now < w.hedger.again(attempt, w.now) < w.now + 1.0
+    assert w.now < w.hedger.asks_again_at(attempt, w.now) < w.now + 1.0
     other, second, _ = w.dispatch(w.b)
     w.now += TOOK_S
     w.answer(other, second, w.b)
@@ -274,7 +274,7 @@ async def test_each_refusal_has_one_reason_and_says_whether_to_ask_again() -> No
         assert w.ask(attempt, others=[b]) == []
         before[why] += 1
         assert w.counts.suppressed == before
-        due = hedger.again(attempt, w.now)
+        due = hedger.asks_again_at(attempt, w.now)
         assert w.now < due < w.now + 1.0 if again else due == NEVER
 
     def told(**signals: Any) -> None:
@@ -306,9 +306,9 @@ async def test_each_refusal_has_one_reason_and_says_whether_to_ask_again() -> No
     w.now += 0.9 * TOOK_S
     assert hedger.backup(w.view, attempt, w.a, "high", [], w.now) == ()
     assert w.counts.suppressed[Refusal.ALONE] == 1
-    assert hedger.again(attempt, w.now) == NEVER
+    assert hedger.asks_again_at(attempt, w.now) == NEVER
     assert w.ask(attempt, others=[b]) == ["b"]
-    assert hedger.again(attempt, w.now) == NEVER  # it was not refused
+    assert hedger.asks_again_at(attempt, w.now) == NEVER  # it was not refused
     state.end(Reason.CLIENT_GONE, w.now)
     w.close()
 
@@ -541,7 +541,7 @@ async def test_a_dry_run_sends_nothing_and_counts_what_would_be() -> None:
     assert w.ask(primary) == []  # once a request
     counts = w.counts
     assert (counts.would_fire, counts.would_fire_tokens, counts.fired) == (1, TOKENS, 0)
-    assert w.hedger.again(primary, w.now) == NEVER
+    assert w.hedger.asks_again_at(primary, w.now) == NEVER
     w.now += 9 * TOOK_S
     w.answer(state, primary, w.a)
     assert counts.would_win == 1

@@ -76,7 +76,7 @@ WATCHED: dict[type, tuple[str, ...]] = {
         *("begin", "prepare", "go", "connected", "won", "shows", "shows_refusal", "put_aside"),
         *("failed", "timed_out", "completed", "cancel", "recall", "close"),
     ),
-    QueueDriver: ("enter", "again", "wait_again", "over"),
+    QueueDriver: ("enter", "retry", "wait_again", "over"),
     # Decisions, so that two programs which are told the same are seen to decide the same.
     Chooser: ("choose",),
     Hedger: ("backup", "sent"),
