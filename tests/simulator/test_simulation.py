@@ -365,6 +365,21 @@ def test_what_has_ended_is_gone_at_once() -> None:
         gc.enable()
 
 
+def test_a_router_counts_as_the_proxy_does() -> None:
+    arrivals = [Arrival(0, 0.01, 100, 3, priority="high"), Arrival(1, 1.0, 100, 50)]
+    fault = Fault(at=1.5, replica=0, kind="kill", until=1000.0)  # the second one is in its answer
+    simulation = Simulation(world(faults=(fault,)), Script(arrivals), kept := Kept())
+    simulation.run()
+    metrics = simulation.routers[0].metrics
+    ends = {(Reason.OK, 200): 1, (Reason.REPLICA_RESET, 200): 1}
+    assert metrics.kinds["chat"].ends == ends
+    assert metrics.classes["high"].ttft.sum == pytest.approx(kept[0].ttft_s)
+    assert metrics.classes["high"].tpot.sum == pytest.approx(kept[0].tpot_s)
+    prompt, output, _ = metrics.tokens["other"]
+    assert prompt == 100, "an engine tells the prompt of a whole answer only"
+    assert 3 + 10 < output < 3 + 50
+
+
 def test_a_leak_is_an_error() -> None:
     simulation = Simulation(world(), Script([Arrival(0, 0.0, 10, 1)]), Kept())
     simulation.routers[0].fleet.replicas["r0"].inflight += 1
