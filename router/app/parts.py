@@ -137,7 +137,7 @@ class Parts:
         if self.dispatcher.queue is not None:
             self.dispatcher.queue.hurry = self.poller.hurry
         self.aborter = Aborter(config.aborts, Asker(config, token, tls))
-        self.dispatcher.context.aborter = self.aborter
+        self.dispatcher.aborter = self.aborter
         self.kv_watcher: KvWatcher | None = None
         self.tokens: TokenProvider | None = None
         if config.prefix.exact:

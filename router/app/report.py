@@ -43,7 +43,7 @@ def census(parts: Parts) -> dict[str, int]:
         "replica_connecting": sum(r.pool.connecting for r in replicas),
         "replica_waiting": sum(r.pool.waiting for r in replicas),
         "held_bytes": parts.front.held_bytes,
-        "retries": parts.dispatcher.budget.retries,
+        "retries": parts.dispatcher.context.budget.retries,
         "flows": len(parts.dispatcher.tenants.pending),
         "granted": parts.dispatcher.tenants.under_way,
         "key_places": parts.dispatcher.tenants.at_replicas,

@@ -19,6 +19,7 @@ def by_class(exchanges: Iterable[Exchange], now: float) -> dict[str, float]:
     """The longest, in seconds; 0: nothing is streamed, or everybody has just seen something."""
     longest = dict.fromkeys(CLASSES, 0.0)
     for x in exchanges:
-        if x.asked.priority and x.streamed:
-            longest[x.asked.priority] = max(longest[x.asked.priority], now - x.shown_at())
+        name = x.urgency.stated
+        if name and x.streamed:
+            longest[name] = max(longest[name], now - x.shown_at())
     return longest

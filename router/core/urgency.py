@@ -27,14 +27,15 @@ _STEPS_HALFWAY: Final = 3.0
 class Urgency:
     """One request's urgency. Immutable by agreement: requests share the usual ones."""
 
-    __slots__ = ("name", "number", "rank", "source")
+    __slots__ = ("name", "number", "rank", "source", "stated")
 
     def __init__(self, number: float, source: str) -> None:
         """`number` is within the scale, a step within batch may stand behind it: [0, 4.5)."""
         self.number = number
         self.rank = class_of(number)  # its class by number, ...
         self.name = CLASSES[self.rank]  # ... and by name
-        self.source = source  # what said so, in one word
+        self.source = source  # what said so, in one word; "": nothing did
+        self.stated = self.name if source else ""  # the class by name, if something said so
 
     def __repr__(self) -> str:
         return f"Urgency({self.number:g} {self.name}, by {self.source})"

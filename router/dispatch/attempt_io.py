@@ -17,11 +17,11 @@ from typing import Final
 
 from router.core.errors import Reason
 from router.dispatch.attempts import Attempt, Commit
-from router.dispatch.driven_request import DrivenRequest
+from router.dispatch.client_request import ClientRequest
 from router.dispatch.engine_priority import refuses
 from router.dispatch.reply import Reply
-from router.dispatch.request_driver import RequestDriver
 from router.dispatch.retry import PASSING
+from router.dispatch.routed_request import RoutedRequest
 from router.dispatch.rules import Rules
 from router.fleet.replica import Replica
 from router.wire.heads import ResponseHead
@@ -35,10 +35,12 @@ BUSY: Final = frozenset({429, 503})
 _EVENT_BYTES: Final = 32 * 1024
 
 
-class AttemptedRequest(DrivenRequest):
+class AttemptedRequest(RoutedRequest):
     """A request, as its attempts on the wire see it."""
 
-    __slots__ = ("rules",)
+    __slots__ = ("asked", "body", "rules")
+    asked: ClientRequest
+    body: list[bytes] | None  # as its client wrote it, kept while it may be sent again
     rules: Rules  # those that it began with
 
     @abstractmethod
@@ -88,9 +90,9 @@ class AttemptIO(Waiter):
         "said",
     )
 
-    def __init__(self, request: AttemptedRequest, driver: RequestDriver, attempt: Attempt) -> None:
+    def __init__(self, request: AttemptedRequest, attempt: Attempt) -> None:
         self._request = request
-        self._driver = driver
+        self._driver = request.driver
         self.attempt = attempt
         self.conn: ReplicaConnection | None = None
         self._waiting = False
@@ -188,7 +190,7 @@ class AttemptIO(Waiter):
         request = self._request
         head = conn.reader.head
         assert head is not None
-        self._driver.life.headed(self.attempt)
+        self._driver.state.headed(self.attempt)
         self.is_encoded = head.is_sse and _is_encoded(head.lines)
         if self.attempt.rest is not None and (
             head.status != 200 or not head.is_sse or self.is_encoded
@@ -209,7 +211,7 @@ class AttemptIO(Waiter):
             return True
         if head.status != 200 and self._driver.holds_errors():
             self._holds = True  # another copy may still do better, or has the first word
-        elif self._driver.life.commit == Commit.STATUS and (
+        elif self._driver.state.commit == Commit.STATUS and (
             head.status != 200 or not head.is_sse or self.is_encoded
         ):
             self._holds = True  # has to be told inside a stream that has begun

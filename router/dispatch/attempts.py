@@ -1,4 +1,4 @@
-"""The life of one request as a state machine of attempts. Pure: no sockets, no clock of its own.
+"""The attempts of one request as a state machine. Pure: no sockets, no clock of its own.
 
 Rules:
 1. An attempt is one sending of the request to one replica. It holds one lease from `begin` until it
@@ -103,9 +103,9 @@ class Attempt:
         "replica_id",
         "rest",
         "rid",
+        "sent_priority",
         "stale",
         "tokens",
-        "told",
     )
 
     def __init__(
@@ -131,7 +131,7 @@ class Attempt:
         self.held = held  # leading blocks that the replica was taken to hold
         self.stale = False  # it met a pooled connection that was dead already
         self.rid = b""  # by which its engine can be told to stop; b"": closing has to do
-        self.told = b""  # the number that says how urgent it is; b"": none went with it
+        self.sent_priority = b""  # the number that told its engine how urgent it is; b"": none did
         self.io: object = None  # what sends it and hears of it; the port's own
         self.rest: list[bytes] | None = None  # the body that asks for a broken stream's rest
         self.is_sent = False  # it has had a connection, so its engine may have begun
@@ -147,7 +147,7 @@ class Attempt:
         self.copy_due = 0.0
 
 
-class Life:
+class AttemptState:
     """All attempts of one request."""
 
     __slots__ = ("attempts", "commit", "most", "over", "put_aside", "winner")
@@ -262,7 +262,7 @@ class Life:
         self.put_aside = attempt
         return True
 
-    def told(self) -> None:
+    def put_aside_wins(self) -> None:
         """What was put aside goes to the client: it is the answer."""
         self.winner = self.put_aside
         self.commit = Commit.CONTENT

@@ -31,6 +31,7 @@ class ClientRequest:
         "common",
         "fields",
         "flow",
+        "forwards_key",
         "has_priority",
         "has_rid",
         "head",
@@ -39,7 +40,7 @@ class ClientRequest:
         "names_response",
         "parameters",
         "path",
-        "priority",
+        "route",
         "stream_options",
     )
 
@@ -53,19 +54,19 @@ class ClientRequest:
         name: bytes,
         key: Key | None,
         flow: Flow,
-        priority: str,
         aborter: Aborter | None,
     ) -> None:
         self.head = head
         self.body_bytes = body_bytes
+        self.route = route
         self.path = path
         self.fields = fields
         self.name = name  # as engines know it
         self.key = key  # its API key; None: none that the router knows
         self.flow = flow  # whose share of the fleet it uses
-        self.priority = priority  # its class by name; "": of what is no inference. Steps keep it.
         self.arrived_wall = time()  # seconds since 1970
         self.common = b""  # the header lines that every replica is sent
+        self.forwards_key = False  # its own credentials are among them, unless ours replace them
         # The body contains `priority`, or may contain it in a place that the scan of a large body
         # did not read; it must be rewritten, or the engine obeys the client's value.
         is_unread = body_bytes > SCAN_ABOVE and type(fields) is Unread
@@ -100,9 +101,9 @@ class ClientRequest:
         most: int | None = output_tokens_of(self.fields)
         return -1 if most is None else most
 
-    def prompt_tokens(self, route: Route, measured: int) -> int:
+    def prompt_tokens(self, measured: int) -> int:
         """The estimated size of the prompt. A JSON body whose prompt was not measured, because the
         body is too large to be decoded or prefixes are off, is estimated from its bytes."""
-        if not measured and route.body == JSON:
+        if not measured and self.route.body == JSON:
             return self.body_bytes // 4
         return measured

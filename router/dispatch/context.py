@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from random import Random
 
+from router.config.model import Config
 from router.core.scheduling import Scheduler
 from router.dispatch.chooser import Chooser
+from router.dispatch.continuation.store import Store
 from router.dispatch.first_probes import FirstProbes
 from router.dispatch.hedger import Hedger
 from router.dispatch.queue_driver import QueueDriver
@@ -36,31 +38,47 @@ class Context:
         "queue",
         "rules",
         "scheduler",
+        "store",
     )
 
     def __init__(
         self,
-        rules: Rules,
+        config: Config,
         fleet: Fleet,
         chooser: Chooser,
         hedger: Hedger,
-        budget: Budget,
         metrics: Metrics,
         scheduler: Scheduler,
-        queue: QueueDriver | None,
         rng: Random,
     ) -> None:
-        self.rules = rules
+        """Raises PolicyConfigError."""
+        self.rules = Rules(config)
         self.fleet = fleet
         self.chooser = chooser
         self.hedger = hedger
-        self.budget = budget  # of retries
+        self.budget = Budget(config.retry)  # of retries; it also counts the requests under way
         self.metrics = metrics
         self.scheduler = scheduler
-        self.queue = queue  # None: requests are sent at once
+        self.queue: QueueDriver | None = None  # None: requests are sent at once
+        if config.queue.enabled:
+            self.queue = QueueDriver(config.queue, fleet, chooser, metrics, scheduler)
         self.first_probes = FirstProbes(fleet, scheduler)
+        self.store = Store(config.continuation)  # of what streams have said
         self.closing = False  # nothing is begun any more
         self._rng = rng
+
+    def adopt(self, config: Config) -> None:
+        """Take a new configuration. Requests under way keep their `Rules`."""
+        self.rules = Rules(config)
+        self.budget.adopt(config.retry)
+        self.store.adopt(config.continuation)
+        if self.queue is not None:
+            self.queue.adopt(config.queue)
+
+    def takes_steps(self) -> bool:
+        """Whether the pending requests of a flow make its next one less urgent. They need not where
+        the order of the queue shares by flow."""
+        return self.rules.steps and (self.queue is None or not self.queue.is_fair)
 
     def backoff_s(self, rules: Rules, attempts: int) -> float:
         """The pause before another attempt: full jitter over a time that doubles (Envoy's)."""

@@ -21,11 +21,12 @@ from router.config.keys import KeyLine
 from router.config.model import Config
 from router.core.errors import Reason, RouterError
 from router.core.urgency import BATCH, Urgency
+from router.dispatch.abort import Aborter
 from router.dispatch.body_edit import append
 from router.dispatch.chooser import Chooser
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.completion import Completion
-from router.dispatch.continuation.store import Store
+from router.dispatch.context import Context
 from router.dispatch.event_loop import LoopScheduler
 from router.dispatch.exchange import Exchange, Keeper
 from router.dispatch.first_probes import HELPED
@@ -33,15 +34,10 @@ from router.dispatch.hedger import ASKED, Hedger
 from router.dispatch.ids import Ids
 from router.dispatch.ignored_numbers import IgnoredNumbers
 from router.dispatch.messages import MESSAGES
-from router.dispatch.proxy_context import ProxyContext
-from router.dispatch.queue_driver import QueueDriver
-from router.dispatch.retry import Budget
-from router.dispatch.rules import Rules
 from router.dispatch.tenants import Tenants, check_model, may_hedge, models_of
 from router.dispatch.token_ids import TokenIds
 from router.dispatch.upstream_head import common_lines
 from router.dispatch.usage import UNKNOWN as UNKNOWN_USAGE
-from router.dispatch.usage import Usage
 from router.fleet.dialects import UNKNOWN
 from router.fleet.kv_events.chains import TokenChains
 from router.fleet.replica import Replica
@@ -99,28 +95,13 @@ class Dispatcher(Handler, Keeper):
         self.loop = loop
         self.chooser = chooser
         self.metrics = metrics
-        self.budget = Budget(config.retry)
         self.exchanges: set[Exchange] = set()
-        self.completion = Completion(metrics, log, fleet.knowledge, chooser)
+        self.completion = Completion(metrics, log)
         self.token_ids: TokenIds | None = None  # where KV events are asked for
+        self.aborter: Aborter | None = None  # tells engines to stop; None: closing has to do
         self.tenants = Tenants(config, keys, log.salter.name, monotonic())
-        scheduler = LoopScheduler(loop)
-        self.queue: QueueDriver | None = None  # None: requests are sent at once
-        if config.queue.enabled:
-            self.queue = QueueDriver(config.queue, fleet, chooser, metrics, scheduler)
-        self.context = ProxyContext(
-            Rules(config),
-            fleet,
-            chooser,
-            hedger,
-            self.budget,
-            metrics,
-            scheduler,
-            self.queue,
-            rng,
-            self.tenants,
-            Store(config.continuation),
-        )
+        self.context = Context(config, fleet, chooser, hedger, metrics, LoopScheduler(loop), rng)
+        self.queue = self.context.queue  # None: requests are sent at once
         self.door: Door | None = None  # where files and batches go; None: to replicas, as any path
         self.tunnels: set[Tunnel] = set()
         self._ignored_numbers = IgnoredNumbers()
@@ -135,16 +116,13 @@ class Dispatcher(Handler, Keeper):
         self.tenants.adopt(config, keys, self.completion.log.salter.name, monotonic())
         self._prefix = config.prefix
         self.metrics.usage.adopt(config.usage.prices)
-        self.budget.adopt(config.retry)
+        self.context.adopt(config)
         if self.queue is not None:
-            self.queue.adopt(config.queue)
             self.queue.wake()
         self._believes_sdks = config.queue.sdk_timeouts
-        self.context.rules = Rules(config)
         self._authorization = authorization
         self._via = config.via.encode("ascii")
         self._proto = b"https" if config.tls is not None else b"http"
-        self.context.store.adopt(config.continuation)
         self._allowed = frozenset(path.encode() for path in config.allow_paths)
         self._hedged = frozenset(config.hedging.classes)
 
@@ -209,8 +187,8 @@ class Dispatcher(Handler, Keeper):
                 head.watch,
             )
         own_model = fields.model  # what the engine goes by; the header is not forwarded
-        if own_model is None and head.model is not None:
-            fields.model = head.model.decode("utf-8", "replace")[:256]
+        if own_model is None and head.routing.model is not None:
+            fields.model = head.routing.model.decode("utf-8", "replace")[:256]
         tenants = self.tenants
         key = tenants.identify(head)
         is_inference = route.inference
@@ -242,24 +220,22 @@ class Dispatcher(Handler, Keeper):
             name,
             key,
             tenants.flow(key, head, client.peer, fields),
-            urgency.name if urgency.source else "",
-            context.aborter,
+            self.aborter,
         )
         request_id = _called(head, name)
-        exchange = Exchange(self, context, client, asked, body, route, request_id, arrived, urgency)
+        exchange = Exchange(self, context, client, asked, body, request_id, arrived, urgency)
         client.exchange = exchange
         self.exchanges.add(exchange)
-        self.budget.requests += 1
         if is_inference:
             self._measure(exchange, head, fields, size)
         try:
             if self.context.closing:
                 raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
             if is_inference:
-                if head.patience_s != inf or head.sdk_patience_s != inf:
+                routing = head.routing
+                if routing.patience_s != inf or routing.sdk_patience_s != inf:
                     self._limit(exchange, head, arrived)
                 tokens = exchange.view.prompt_tokens
-                steps = not self._shares_by_flow()
                 exchange.entry = entry = tenants.enter(
                     key,
                     asked.flow,
@@ -267,7 +243,7 @@ class Dispatcher(Handler, Keeper):
                     tokens,
                     arrived,
                     is_batch=urgency.rank == BATCH,
-                    takes_steps=steps,
+                    takes_steps=context.takes_steps(),
                     waits=self.queue is not None and not route.light,
                 )
                 if entry is not None:
@@ -283,6 +259,7 @@ class Dispatcher(Handler, Keeper):
             exchange.answer(err)
             return
         peer = client.peer
+        asked.forwards_key = tenants.forwards
         asked.common = common_lines(
             head,
             size,
@@ -291,7 +268,7 @@ class Dispatcher(Handler, Keeper):
             proto=self._proto,
             via=self._via,
             authorization=self._authorization,
-            forwards_key=tenants.forwards,
+            forwards_key=asked.forwards_key,
         )
         self._sweeper.add(exchange)
         view = exchange.view
@@ -324,10 +301,10 @@ class Dispatcher(Handler, Keeper):
 
     def _limit(self, exchange: Exchange, head: RequestHead, arrived: float) -> None:
         """Until when does its client want an answer? Raises RouterError (DEADLINE_PASSED)."""
-        patience_s = head.patience_s
+        patience_s, sdk_s = head.routing.patience_s, head.routing.sdk_patience_s
         # An SDK waits for a first byte, and a stream that waits is sent comments.
-        if head.sdk_patience_s < patience_s and self._believes_sdks and not exchange.view.stream:
-            patience_s = head.sdk_patience_s
+        if sdk_s < patience_s and self._believes_sdks and not exchange.view.stream:
+            patience_s = sdk_s
         if patience_s <= 0.0:
             reason = Reason.DEADLINE_PASSED
             raise RouterError(reason, MESSAGES[reason], retry_after_s=1)
@@ -355,9 +332,9 @@ class Dispatcher(Handler, Keeper):
             else:
                 replica = self.chooser.choose(exchange.view, exchange.candidates(()))
         except RouterError as err:
-            again, late = partial(self._place, exchange), partial(exchange.answer, err)
+            retry, late = partial(self._place, exchange), partial(exchange.answer, err)
             if err.reason not in HELPED or not self.context.first_probes.hold(
-                exchange, again, late
+                exchange, retry, late
             ):
                 exchange.answer(err)
             return
@@ -365,10 +342,6 @@ class Dispatcher(Handler, Keeper):
             self.context.first_probes.forget(exchange)
         if replica is not None:  # else the queue sends it when it is its turn
             exchange.driver.begin(replica)
-
-    def _shares_by_flow(self) -> bool:
-        """Whether the queue shares by flow: then a flow's further requests need not step back."""
-        return self.queue is not None and self.queue.is_fair
 
     def _measure(
         self, exchange: Exchange, head: RequestHead, fields: Fields, body_bytes: int
@@ -397,8 +370,9 @@ class Dispatcher(Handler, Keeper):
             self.fleet.knowledge.measure(view, blocks, prompt_bytes)
             if exchange.route.light:
                 view.blocks = ()  # its prompt is not prefilled, so no replica will hold it
-        if head.session is not None:
-            view.session = head.session.decode("utf-8", "replace")[:MAX_SESSION]
+        session = head.routing.session
+        if session is not None:
+            view.session = session.decode("utf-8", "replace")[:MAX_SESSION]
         else:
             view.session = session_of(fields)
 
@@ -406,8 +380,8 @@ class Dispatcher(Handler, Keeper):
         self, exchange: Exchange, head: RequestHead, fields: Fields, body_bytes: int
     ) -> str:
         """The class by which a second copy may go. "": it would do harm, or nobody wants it."""
-        asked = head.hedge
-        is_urgent = exchange.asked.priority in self._hedged
+        asked = head.routing.hedge
+        is_urgent = exchange.urgency.stated in self._hedged
         if (asked is None and not is_urgent) or not exchange.route.is_known:
             return ""
         config = self.config
@@ -419,7 +393,7 @@ class Dispatcher(Handler, Keeper):
         if fields.n is not None and fields.n > 1 and not rules.choices:
             return ""
         if is_urgent:
-            return exchange.asked.priority
+            return exchange.urgency.stated
         may_ask = rules.by_header or may_hedge(exchange.asked.key)
         return ASKED if asked == b"on" and may_ask else ""
 
@@ -435,12 +409,7 @@ class Dispatcher(Handler, Keeper):
     def finished(
         self, exchange: Exchange, client: ClientConnection, reason: Reason, now: float
     ) -> None:
-        """A request is over: forget it."""
-        queue = self.queue
-        if queue is not None and exchange.route.inference and not exchange.route.light:
-            usage = exchange.work.usage
-            tokens, output = _cost(usage, reason, exchange.work.replica is not None)
-            queue.over(exchange, reason, exchange.work.replica, tokens, output, now)
+        """A request is over, and counted: forget it."""
         replica = exchange.work.replica
         entry = exchange.entry
         if entry is not None:
@@ -448,27 +417,15 @@ class Dispatcher(Handler, Keeper):
             # What an engine refuses takes no tokens, but counts as a request.
             worked = exchange.reply.is_work or usage is not UNKNOWN_USAGE
             entry.leave(usage, worked, now)
-            if queue is not None:
-                queue.wake()
+            if self.queue is not None:
+                self.queue.wake()
         if exchange.asked.flow.within and replica is not None:
             status = exchange.reply.status
             if replica.checks_keys or status == 401:
                 self._learn_keys(exchange, replica, status, reason)
-        if self.context.first_probes:
-            self.context.first_probes.forget(exchange)
         self.exchanges.discard(exchange)
         self._sweeper.discard(exchange)
-        self.budget.requests -= 1
-        self.completion.close(
-            exchange,
-            exchange.asked,
-            exchange.driver.life,
-            exchange.reply,
-            exchange.work,
-            client.peer,
-            reason,
-            now,
-        )
+        self.completion.close(exchange, client.peer, reason, now)
 
     def _learn_keys(
         self, exchange: Exchange, replica: Replica, status: int, reason: Reason
@@ -577,18 +534,6 @@ def _may_be_edited(head: RequestHead, body: list[bytes]) -> bool:
     encoding = head.content_encoding
     is_plain = encoding is None or encoding == b"identity"
     return not is_plain or append(body, _MEMBER) is not None
-
-
-def _cost(usage: Usage, reason: Reason, is_answered: bool) -> tuple[int, int]:
-    """The uncached prompt tokens and the output tokens of a request that is over, for the queue.
-    -1: not known."""
-    if not is_answered and usage is UNKNOWN_USAGE:
-        return -1, 0
-    told = usage.output_tokens
-    output = -1 if told is None and reason is Reason.OK else told or 0
-    if usage.prompt_tokens is None:
-        return -1, output
-    return max(0, usage.prompt_tokens - (usage.cached_tokens or 0)), output
 
 
 def _load(replica: Replica) -> tuple[int, int]:

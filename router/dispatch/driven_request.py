@@ -37,17 +37,17 @@ class DrivenRequest(QueuedRequest):
         arrived: float,
         route: Route,
         streamed: bool,
-        is_whole: bool,
         times: Times,
         request_id: bytes,
     ) -> None:
         super().__init__(view, urgency, arrived)
         self.route = route
         self.streamed = streamed
-        self.is_whole = is_whole  # its first content is the whole answer
+        # Its first content is the whole answer.
+        self.is_whole = route.inference and not streamed and not route.light
         self.times = times  # of its class
         # What an attempt may take to its first content.
-        self.first_s = times.whole_s if is_whole else times.first_token_s
+        self.first_s = times.whole_s if self.is_whole else times.first_token_s
         self.request_id = request_id  # as its client knows it
         self.hedges_as = ""  # the class by which a second copy of it may go; "": none may
 
@@ -71,7 +71,7 @@ class DrivenRequest(QueuedRequest):
         """The same of an attempt whose engine has refused it, and works no longer."""
 
     @abstractmethod
-    def release(self, attempt: Attempt) -> None:
+    def free_connection(self, attempt: Attempt) -> None:
         """The attempt's response is whole: its connection may serve another."""
 
     @abstractmethod

@@ -16,7 +16,6 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from math import inf
 from time import monotonic
-from typing import cast
 
 from mypy_extensions import trait
 
@@ -27,22 +26,22 @@ from router.core.urgency import Urgency
 from router.dispatch.attempt_io import AttemptedRequest, AttemptIO, error_of
 from router.dispatch.attempts import Attempt, Commit
 from router.dispatch.client_request import ClientRequest
+from router.dispatch.context import Context
 from router.dispatch.continuation.outcome import Outcome
 from router.dispatch.continuation.request import ENGINES, KINDS
 from router.dispatch.continuation.stream import Continuation
 from router.dispatch.messages import MESSAGES
-from router.dispatch.proxy_context import ProxyContext
 from router.dispatch.reply import Reply
-from router.dispatch.request_driver import RequestDriver
+from router.dispatch.request_end import end_request
 from router.dispatch.response_head import is_text
 from router.dispatch.sending import send
 from router.dispatch.tenants import Entry, models_of
 from router.dispatch.usage import UsageTap
-from router.dispatch.work import Work
+from router.dispatch.usage_estimate import usage_at_end, usage_before_content
 from router.fleet.owners import response_id
 from router.fleet.replica import Replica
 from router.fleet.tokens.provider import Question
-from router.intake.routes import Route, has_judged_body, may_answer_in_text
+from router.intake.routes import has_judged_body, may_answer_in_text
 from router.observe.events import log_event
 from router.wire.client import ClientConnection, ClientExchange
 from router.wire.error_shapes import of_replica, of_router
@@ -62,7 +61,7 @@ class Keeper(ABC):
     def finished(
         self, exchange: Exchange, client: ClientConnection, reason: Reason, now: float
     ) -> None:
-        """A request is over: forget it, and count it. Once per request."""
+        """A request is over, and counted: forget it. Once per request."""
 
 
 class Exchange(AttemptedRequest, ClientExchange):
@@ -75,47 +74,36 @@ class Exchange(AttemptedRequest, ClientExchange):
         "_keeper",
         "_stall_due",
         "_total_due",
-        "asked",
-        "body",
-        "context",
         "deadline",
-        "driver",
         "entry",
         "question",
         "reply",
         "wanted_until",
-        "work",
     )
 
     def __init__(
         self,
         keeper: Keeper,
-        context: ProxyContext,
+        context: Context,
         client: ClientConnection,
         asked: ClientRequest,
         body: list[bytes],
-        route: Route,
         request_id: bytes,
         arrived: float,
         urgency: Urgency,
     ) -> None:
-        """`body`: as its client wrote it, kept while it may be sent again."""
-        fields = asked.fields
+        fields, route = asked.fields, asked.route
         streamed = bool(fields.stream)
         view = RequestView(
             route.kind, context.fleet.routed(fields.model), streamed, asked.body_bytes
         )
-        self.rules = rules = context.rules
-        is_whole = route.inference and not streamed and not route.light
-        times = rules.times_of(asked.priority)
-        super().__init__(view, urgency, arrived, route, streamed, is_whole, times, request_id)
+        super().__init__(context, view, urgency, arrived, route, streamed, request_id)
+        times = self.times
         self._keeper = keeper
-        self.context = context
         self._client = client
         self.asked = asked
-        self.body: list[bytes] | None = body
-        self.driver = RequestDriver(self, context)
-        self.work = Work()
+        self.body = body
+        self.rules = context.rules
         self.entry: Entry | None = None  # what it holds of its tenant's
         self.wanted_until = inf  # its client has no use for an answer that begins later
         self.question: Question | None = None  # for the token ids that it waits for
@@ -155,7 +143,7 @@ class Exchange(AttemptedRequest, ClientExchange):
 
     def on_granted(self, now: float) -> None:
         self.reply.wait_due = self.wanted_until
-        if self._commit_due != NEVER and self.driver.life.commit == Commit.NOTHING:
+        if self._commit_due != NEVER and self.driver.state.commit == Commit.NOTHING:
             # It may have been put off while the wait could have ended in a refusal.
             self._commit_due = self.arrived + self.times.commit_after_s
         self.deadline = min(self.deadline, self.reply.wait_due, self._commit_due)
@@ -191,23 +179,10 @@ class Exchange(AttemptedRequest, ClientExchange):
     def may_move(self) -> bool:
         return self.asked.body_bytes <= self.rules.retry_body and self.route.repeatable
 
-    def prepare(self, replica: Replica) -> Attempt:
-        return self.driver.prepare(replica)
-
-    def go(self, prepared: object) -> None:
-        self.driver.go(cast(Attempt, prepared))
-
-    def recall(self, now: float) -> None:
-        self.driver.recall(now)
-
-    def last_attempt(self) -> tuple[Replica, float] | None:
-        attempts = self.driver.life.attempts
-        return (attempts[-1].at, attempts[-1].began) if attempts else None
-
     # -- what its driver asks of it ---------------------------------------------------------------
 
     def attach(self, attempt: Attempt) -> None:
-        attempt.io = AttemptIO(self, self.driver, attempt)
+        attempt.io = AttemptIO(self, attempt)
 
     def open(self, attempt: Attempt, fresh: bool) -> None:
         io_of(attempt).start(fresh)
@@ -218,7 +193,7 @@ class Exchange(AttemptedRequest, ClientExchange):
     def discard(self, attempt: Attempt) -> None:
         io_of(attempt).discard()
 
-    def release(self, attempt: Attempt) -> None:
+    def free_connection(self, attempt: Attempt) -> None:
         io_of(attempt).finish()
 
     def can_resend(self) -> bool:
@@ -236,10 +211,8 @@ class Exchange(AttemptedRequest, ClientExchange):
     def send(self, io: AttemptIO, conn: ReplicaConnection) -> None:
         """An attempt has its connection."""
         io.conn = conn
-        driver = self.driver
-        driver.connected(io.attempt)
-        untold = driver.untold is io.attempt.at
-        send(io, conn, self, self.asked, self.body or [], untold, self.context.metrics)
+        self.driver.connected(io.attempt)
+        send(io, conn, self)
         if self.asked.body_bytes > self.rules.retry_body or not self.route.is_known:
             self.release_body()  # too large to keep, or nobody knows what a second time would do
 
@@ -284,23 +257,23 @@ class Exchange(AttemptedRequest, ClientExchange):
 
     def abort(self, replica: Replica, rid: bytes, conn: ReplicaConnection) -> None:
         """An attempt is given up that its engine may not give up by itself."""
-        assert self.asked.aborter is not None, "nobody else gives names"
-        authorization = self.asked.head.authorization if self.context.tenants.forwards else None
-        self.asked.aborter.abort(replica, rid, conn, authorization)
+        asked = self.asked
+        assert asked.aborter is not None, "nobody else gives names"
+        authorization = asked.head.authorization if asked.forwards_key else None
+        asked.aborter.abort(replica, rid, conn, authorization)
 
     # -- from the replica to the client -------------------------------------------------------
 
     def interim(self, heads: list[ResponseHead]) -> None:
-        if self.driver.life.commit == Commit.NOTHING:
+        if self.driver.state.commit == Commit.NOTHING:
             self.reply.interim(heads)
 
     def content(self, io: AttemptIO, reader: ResponseReader) -> Reply | None:
         """An attempt shows content: commit to it. Where its bytes go; None: nowhere."""
-        if not self.driver.life.content(io.attempt):
-            return None
         now = monotonic()
         attempt, replica = io.attempt, io.attempt.at
-        self.driver.won(attempt, now)
+        if not self.driver.won(attempt, now):
+            return None
         reply = self.reply
         before = self.work.shown(replica, now)
         reply.wait_due = now + reply.gap_s
@@ -436,11 +409,11 @@ class Exchange(AttemptedRequest, ClientExchange):
 
     def tell_aside(self) -> None:
         """Every attempt failed, and the earliest of those that said how is passed on."""
-        attempt = self.driver.life.put_aside
+        attempt = self.driver.state.put_aside
         assert attempt is not None
         reader, replica = io_of(attempt).said, attempt.at
         assert reader is not None and reader.head is not None
-        self.driver.life.told()
+        self.driver.state.put_aside_wins()
         reply, client = self.reply, self._client
         if reply.status:
             self._tell_inside_stream(reader)
@@ -473,7 +446,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         self._cancel(err.reason)
         client = self._client
         now = monotonic()
-        if self.driver.life.commit == Commit.STATUS:
+        if self.driver.state.commit == Commit.STATUS:
             self.reply.late_error(of_router(err))
             self._finish(err.reason, now)
             client.close_after_writing()
@@ -525,10 +498,10 @@ class Exchange(AttemptedRequest, ClientExchange):
         return queue.commits(ticket)
 
     def _commit_status(self) -> None:
-        if self.driver.life.commit == Commit.NOTHING:
+        if self.driver.state.commit == Commit.NOTHING:
             if not self._may_commit():
                 return  # the next look asks again
-            self.driver.life.committed_status()
+            self.driver.state.committed_status()
             self.context.metrics.streams_committed_early += 1
         self.reply.comment()
 
@@ -554,7 +527,8 @@ class Exchange(AttemptedRequest, ClientExchange):
             head = conn.reader.head
             if head is not None and head.status != 200:
                 continue  # refused
-            self.work.estimate(attempt, self.asked, self.route, self.view.prompt_tokens, now)
+            measured = self.view.prompt_tokens
+            self.work.usage = usage_before_content(attempt, self.asked, measured, now)
             return
 
     def client_paused(self) -> None:
@@ -593,7 +567,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         elif self._stall_due <= now:
             self._client.abort(Reason.WRITE_TIMEOUT)
         elif wait_due <= now and self._stall_due == NEVER:
-            if self.driver.life.commit == Commit.CONTENT:
+            if self.driver.state.commit == Commit.CONTENT:
                 self.driver.timed_out(Reason.TOKEN_GAP_TIMEOUT)
             else:
                 self.outlived()  # no replica is to blame, as when its client leaves
@@ -613,7 +587,7 @@ class Exchange(AttemptedRequest, ClientExchange):
 
     def shut(self) -> None:
         """The router stops: end this request in whatever form is still possible."""
-        if self.driver.life.commit == Commit.CONTENT and not self._done:
+        if self.driver.state.commit == Commit.CONTENT and not self._done:
             self._cancel(Reason.DRAINING)
             self.truncate(Reason.DRAINING)
         else:
@@ -633,15 +607,15 @@ class Exchange(AttemptedRequest, ClientExchange):
         if self._done:
             return
         self._done = True
-        self.work.stops(now)
+        work, reply = self.work, self.reply
         if self.route.inference:
             measured = self.view.prompt_tokens
-            self.work.count(self.reply, self.asked, self.route, measured, is_whole=is_whole)
-        if self.reply.continuation is not None:
-            self.reply.continuation.close()
+            work.usage = usage_at_end(work, reply, self.asked, measured, is_whole=is_whole)
+        if reply.continuation is not None:
+            reply.continuation.close()
         self.body = None
         self._client.exchange = None
-        self.driver.close()
+        end_request(self, reason, reply.status, reply.bytes_out, reply.content_events, now)
         self._keeper.finished(self, self._client, reason, now)
 
 

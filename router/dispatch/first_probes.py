@@ -37,11 +37,11 @@ class FirstProbes:
         return len(self._waiting)
 
     def hold(
-        self, request: QueuedRequest, again: Callable[[], None], late: Callable[[], None]
+        self, request: QueuedRequest, retry: Callable[[], None], late: Callable[[], None]
     ) -> bool:
         """Let a request wait. False: no first probe is awaited, or too many requests wait.
 
-        After each first probe `again` is called, which finds a replica and begins (`forget`), or
+        After each first probe `retry` is called, which finds a replica and begins (`forget`), or
         holds the request once more, or ends it. `late` is called when its time is up.
         """
         if not self._fleet.awaits_probe:
@@ -53,7 +53,7 @@ class FirstProbes:
             alarm = self._scheduler.alarm(partial(self._late, request))
             alarm.set(self._scheduler.now() + WAIT_S)
             wait = self._waiting[request] = _Wait(alarm)
-        wait.again, wait.late = again, late
+        wait.retry, wait.late = retry, late
         return True
 
     def forget(self, request: QueuedRequest) -> None:
@@ -72,7 +72,7 @@ class FirstProbes:
         self._is_woken = False
         for request, wait in list(self._waiting.items()):
             if self._waiting.get(request) is wait:  # one may end another
-                wait.again()
+                wait.retry()
 
     def _late(self, request: QueuedRequest) -> None:
         wait = self._waiting[request]
@@ -85,5 +85,5 @@ class _Wait:
 
     def __init__(self, alarm: Alarm) -> None:
         self.alarm = alarm
-        self.again: Callable[[], None]
+        self.retry: Callable[[], None]
         self.late: Callable[[], None]

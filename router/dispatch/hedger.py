@@ -151,8 +151,8 @@ class Hedger:
         """That time has come and nothing has: those of `pool` that may take the copy.
 
         `pool`: all that serve the model, the first attempt's replica among them or not.
-        Empty: none goes, and why is counted; `again` says when to ask once more. With `dry_run` it
-        is always empty, and the copy is counted as one that would have gone.
+        Empty: none goes, and why is counted; `asks_again_at` says when to ask once more. With
+        `dry_run` it is always empty, and the copy is counted as one that would have gone.
         """
         self._refused = None
         if self._idle or primary.copy_due:
@@ -256,7 +256,7 @@ class Hedger:
             return []
         return offers[:low]
 
-    def again(self, primary: Attempt, now: float) -> float:
+    def asks_again_at(self, primary: Attempt, now: float) -> float:
         """When to ask `backup` once more, right after it said nobody. NEVER: it is of no use."""
         why = self._refused
         if why is None or why in _FINAL:

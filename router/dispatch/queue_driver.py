@@ -7,7 +7,7 @@ and each that follows a failed one, is the ticket's; hedges and continuations pa
 only count as load.
 
 While no request waits, which is the usual state, a request has no ticket: the routing policy
-chooses, and its choice is asked whether it takes one more (`at_once`). The queue is asked only
+chooses, and its choice is asked whether it takes one more (`fast_path`). The queue is asked only
 where that says no, and where every request has to be counted (reservations, preemption).
 
 Whatever changes a replica's facts is noted (`changed`). Where requests wait, the queue is told of
@@ -37,11 +37,11 @@ from router.config.model import Queue as Config
 from router.core.errors import Reason, RouterError
 from router.core.scheduling import Scheduler
 from router.core.urgency import BATCH
-from router.dispatch.at_once import at_once
 from router.dispatch.chooser import Chooser
-from router.dispatch.ends import end_of
+from router.dispatch.fast_path import fast_path
 from router.dispatch.pending_changes import PendingChanges
 from router.dispatch.places import Places, pinned
+from router.dispatch.queue_outcomes import queue_outcome
 from router.dispatch.queued_request import QueuedRequest
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
@@ -103,7 +103,7 @@ class QueueDriver:
             may_pass = x.concurrency is None or x.concurrency.may_pass(x.urgency.rank == BATCH)
             rank, now = x.urgency.rank, x.arrived
             fleet, pools, chooser = self._fleet, self.pools, self._chooser
-            replica = at_once(fleet, pools, chooser, x.view, rank, now, may_pass)
+            replica = fast_path(fleet, pools, chooser, x.view, rank, now, may_pass)
             return self._offer(x, model or "", None) if replica is None else replica
         return self._offer(x, next(iter(owner.models or ()), model) or "", pinned(owner))
 
@@ -124,7 +124,7 @@ class QueueDriver:
             self._take_evicted(ticket.queue)
         x.ticket = ticket
         if not found:
-            x.waits(now)
+            x.begin_wait(now)
             self._arm()
             return None
         return self._chooser.choose(x.view, cast(Sequence[Replica], found))
@@ -229,7 +229,7 @@ class QueueDriver:
         if x.concurrency is not None:
             self._uncount(x, now)
         ticket = x.ticket
-        end = end_of(reason)
+        end = queue_outcome(reason)
         if ticket is None:
             last = x.last_attempt()
             if last is not None:
@@ -292,7 +292,7 @@ class QueueDriver:
         """Take the leases of all of them; nothing else happens meanwhile."""
         for ticket in granted:
             x = cast(QueuedRequest, ticket.request)
-            x.is_granted(now)
+            x.end_wait(now)
             self._metrics.waited(x.urgency.name, now - ticket.arrival)
             begun.append((x, x.prepare(cast(Replica, ticket.place))))
 
@@ -333,7 +333,7 @@ class QueueDriver:
                 hurry(cast(Replica, place))
         self._arm()
 
-    def again(
+    def retry(
         self, x: QueuedRequest, others: Sequence[Replica], tried: Sequence[Replica]
     ) -> Replica | None:
         """A request has failed at the replicas `tried`. Where it goes now, which is one of
@@ -356,7 +356,7 @@ class QueueDriver:
             return self._offer(x, model, None, tuple(tried))
         ticket.excluded = tuple(tried)
         if self.pools.requeue(ticket, now):
-            x.waits(now)
+            x.begin_wait(now)
         self.changed(tried[-1])
         self._arm()
         return None
@@ -385,7 +385,7 @@ class QueueDriver:
         ticket.excluded = ()
         if not self.pools.requeue(ticket, now):
             return False
-        x.waits(now)
+        x.begin_wait(now)
         self.changed(replica)
         return True
 
@@ -397,7 +397,7 @@ class QueueDriver:
         x, place = cast(QueuedRequest, request), cast(Replica, ticket.place)
         x.recall(now)
         if self.pools.requeue(ticket, now):
-            x.waits(now)
+            x.begin_wait(now)
             self.changed(place)  # there may be room for both
 
 

@@ -57,12 +57,12 @@ class QueuedRequest(ABC):
         since = self.waits_since
         return self._waited_s if since < 0.0 else self._waited_s + now - since
 
-    def waits(self, now: float) -> None:
+    def begin_wait(self, now: float) -> None:
         """It waits in the queue from now on."""
         self.waits_since = now
         self.on_queued(now)
 
-    def is_granted(self, now: float) -> None:
+    def end_wait(self, now: float) -> None:
         """It has waited, and is about to be sent."""
         self._waited_s = self.waited_s(now)
         self.waits_since = NOT_SINCE

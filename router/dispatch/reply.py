@@ -235,8 +235,8 @@ class Reply:
 
     @property
     def content_events(self) -> int:
-        """Of a stream; 0: it is none, or it is opaque."""
-        return 0 if self._tap is None else self._tap.content_events
+        """Of a stream; -1: it is none, or it is opaque."""
+        return -1 if self._tap is None else self._tap.content_events
 
     @property
     def has_failed(self) -> bool:

@@ -1,9 +1,9 @@
 """Drives the attempts of one request: begins them, sees them fail, lets one race another.
 
-The state machine (`attempts.Life`) says what an event means; here it is done. Most requests have
-one attempt. A second attempt follows it when it failed (a retry, after a pause where it failed for
-want of room), or runs beside it when the hedger says so; then the first content wins, and the loser
-is cancelled in the same call. The proxy and the simulator both run this driver: the proxy's
+The state machine (`attempts.AttemptState`) says what an event means; here it is done. Most requests
+have one attempt. A second attempt follows it when it failed (a retry, after a pause where it failed
+for want of room), or runs beside it when the hedger says so; then the first content wins, and the
+loser is cancelled in the same call. The proxy and the simulator both run this driver: the proxy's
 requests send bytes, the simulator's run on engine cores (`driven_request.py`).
 
 Must never: touch a byte or a socket, choose a replica, know whether its time is real, or leave a
@@ -19,7 +19,7 @@ from typing import Final
 
 from router.core.errors import Reason, RouterError
 from router.core.scheduling import Alarm
-from router.dispatch.attempts import Attempt, Commit, Life, Step
+from router.dispatch.attempts import Attempt, AttemptState, Commit, Step
 from router.dispatch.context import Context
 from router.dispatch.continuation.outcome import Outcome
 from router.dispatch.continuation.request import ENGINES
@@ -58,8 +58,8 @@ class RequestDriver:
         "_request",
         "_retries",
         "_rules",
-        "life",
         "live",
+        "state",
         "untold",
     )
     __deletable__ = ("_request",)  # for the compiler
@@ -68,7 +68,7 @@ class RequestDriver:
         self._request = request
         self._context = context
         self._rules = context.rules
-        self.life = Life(self._rules.attempts)
+        self.state = AttemptState(self._rules.attempts)
         self.live: list[Attempt] = []
         self._budgeted = False  # one retry of the budget is this request's
         self._alarm: Alarm | None = None  # until a hedge, or until a retry
@@ -76,6 +76,7 @@ class RequestDriver:
         self._is_full = False  # other replicas are fit, and all of them are at their limits
         self._cause = Reason.OK  # of the retry that the alarm is for
         self.untold: Replica | None = None  # it seems to know no priority, and is told none
+        context.budget.requests += 1
 
     # -- beginning ----------------------------------------------------------------------------
 
@@ -96,7 +97,7 @@ class RequestDriver:
         route = request.route
         if route.inference and route.is_known and not route.light:
             # A retry may hang as the first attempt may. One copy is enough for a request.
-            hedges_as = "" if attempt.index and self.life.was_hedged else request.hedges_as
+            hedges_as = "" if attempt.index and self.state.was_hedged else request.hedges_as
             due = self._context.hedger.dispatched(
                 request.view,
                 attempt,
@@ -116,7 +117,7 @@ class RequestDriver:
         """Another attempt: its lease is taken, its prefix is promised."""
         request, context = self._request, self._context
         tokens, held = context.chooser.dispatched(request.view, replica)
-        attempt = self.life.begin(
+        attempt = self.state.begin(
             replica,
             now,
             tokens,
@@ -144,7 +145,7 @@ class RequestDriver:
     def connected(self, attempt: Attempt) -> None:
         """The attempt has its connection, and is being sent."""
         attempt.connect_due = NEVER
-        self.life.sent(attempt)
+        self.state.sent(attempt)
         self._request.unreached_since = NOT_SINCE
 
     # -- hedging ------------------------------------------------------------------------------
@@ -169,17 +170,20 @@ class RequestDriver:
             tried = self._tried()
             others = [replica for replica in others if replica not in tried]
         if not others:
-            again = context.hedger.again(first, now)
-            if again != NEVER:
-                self._set_alarm(again, False)
+            asks_at = context.hedger.asks_again_at(first, now)
+            if asks_at != NEVER:
+                self._set_alarm(asks_at, False)
             return
         replica = context.chooser.choose(request.view, others)
         hedge = self._enter(replica, now, True)
         context.hedger.sent(request.view, hedge, replica, now)
         request.open(hedge, False)
 
-    def won(self, attempt: Attempt, now: float) -> None:
-        """An attempt has shown content first: the others are cancelled, at their engines too."""
+    def won(self, attempt: Attempt, now: float) -> bool:
+        """An attempt shows content. True: it is the first one to do so, and the others are
+        cancelled, at their engines too. False: nothing of it may reach the client."""
+        if not self.state.content(attempt):
+            return False
         self._quiet()
         attempt.first_due = NEVER
         request, context = self._request, self._context
@@ -189,14 +193,15 @@ class RequestDriver:
             computed = [request.computed_tokens(other) for other in losers]
             for other in losers:
                 request.drop(other)
-            self.life.outrun(now)
+            self.state.outrun(now)
             for other, tokens in zip(losers, computed, strict=True):
                 self._forget_prefix(other)
                 context.hedger.outrun(request.view, other, other.at, request.streamed, tokens, now)
-                context.fleet.released(other.at, other.began)
+                context.fleet.attempt_ended(other.at, other.began)
         ticket, queue = request.ticket, context.queue
         if ticket is not None and queue is not None:
             queue.pools.shown(ticket, attempt.at, now)
+        return True
 
     def shows(self, attempt: Attempt, ttft_s: float | None, now: float) -> None:
         """The winner's first content teaches what the replica holds, and how long it took.
@@ -226,7 +231,7 @@ class RequestDriver:
     def holds_errors(self) -> bool:
         """Whether an error is not for the client at once: another attempt lives, or failed before
         and has the first word."""
-        return len(self.live) > 1 or self.life.put_aside is not None
+        return len(self.live) > 1 or self.state.put_aside is not None
 
     def put_aside(self, attempt: Attempt, reason: Reason) -> None:
         """An attempt has an error to tell. The earliest one's is told when all have failed."""
@@ -236,9 +241,9 @@ class RequestDriver:
         self._forget_prefix(attempt)
         began = attempt.began
         self._blame(attempt, reason, began)
-        self.life.aside(attempt, reason, now)
+        self.state.aside(attempt, reason, now)
         context.hedger.failed(self._request.view, attempt, attempt.at, now)
-        context.fleet.released(attempt.at, began)
+        context.fleet.attempt_ended(attempt.at, began)
         if not self.live:
             self._request.tell_aside()
 
@@ -253,13 +258,13 @@ class RequestDriver:
 
         True: another one is tried; False: the answer stands and is passed on.
         """
-        life, request = self.life, self._request
-        if not self._can_send_again() or life.reached >= life.most:
+        state, request = self.state, self._request
+        if not self._can_send_again() or state.reached >= state.most:
             return False
-        aside = life.put_aside
+        aside = state.put_aside
         if aside is not None and aside.reason not in PASSING:
             return False  # an engine has refused the request: that is the answer
-        if reason is Reason.STREAM_ERROR and (life.lost or not request.route.repeatable):
+        if reason is Reason.STREAM_ERROR and (state.lost or not request.route.repeatable):
             return False
         if not (self._others() or self._is_full) or not self._take_budget():
             return False
@@ -276,7 +281,7 @@ class RequestDriver:
         if self.is_contested(attempt) or not can_send:
             return False
         self.untold = replica
-        request.release(attempt)
+        request.free_connection(attempt)
         self._end_attempt(attempt, Reason.REPLICA_REFUSED, reused=False, received=True)
         self._context.metrics.retries(Reason.REPLICA_REFUSED)
         self.begin(replica)
@@ -304,7 +309,7 @@ class RequestDriver:
             return
         if step == Step.TRUNCATE:
             if not self._continue(attempt, reason):
-                winner = self.life.winner
+                winner = self.state.winner
                 request.truncate(reason if winner is None else winner.reason)
             return
         if step == Step.ASIDE:
@@ -329,9 +334,9 @@ class RequestDriver:
             context.metrics.retries(reason)
             return
         is_last = step == Step.ELSEWHERE and self._can_send_again() and not self._others()
-        if is_last and self._wait_for_probe(self.life.blame):
+        if is_last and self._wait_for_probe(self.state.blame):
             return
-        request.answer_failure(self.life.blame)
+        request.answer_failure(self.state.blame)
 
     def _end_attempt(
         self, attempt: Attempt, reason: Reason, *, reused: bool, received: bool
@@ -341,12 +346,12 @@ class RequestDriver:
         self.live.remove(attempt)
         if not self.live:
             self._quiet()
-        shows_nothing = self.life.winner is not attempt
+        shows_nothing = self.state.winner is not attempt
         self._forget_prefix(attempt)
         began = attempt.began
         now = context.scheduler.now()
         self._blame(attempt, reason, began if shows_nothing else request.said_at())
-        step = self.life.failed(
+        step = self.state.failed(
             attempt,
             reason,
             now,
@@ -357,7 +362,7 @@ class RequestDriver:
         )
         if shows_nothing:
             context.hedger.failed(request.view, attempt, replica, now)
-        context.fleet.released(replica, began)
+        context.fleet.attempt_ended(replica, began)
         return step
 
     def _forget_prefix(self, attempt: Attempt) -> None:
@@ -365,7 +370,7 @@ class RequestDriver:
 
         The end of the one that answered is told with its tokens, when the request is over.
         """
-        if self.life.winner is not attempt:
+        if self.state.winner is not attempt:
             chooser, view = self._context.chooser, self._request.view
             chooser.withdrawn(view, attempt.at, attempt.held)
             chooser.finished(view, attempt.at, None)
@@ -375,7 +380,7 @@ class RequestDriver:
         return (
             request.can_resend()
             and request.pinned is None
-            and self.life.commit != Commit.CONTENT
+            and self.state.commit != Commit.CONTENT
             and not self._context.closing
         )
 
@@ -389,7 +394,7 @@ class RequestDriver:
 
     def _tried(self) -> list[Replica]:
         """Where it has failed. One that was preempted has failed nowhere."""
-        return [a.at for a in self.life.attempts if a.reason is not Reason.PREEMPTED]
+        return [a.at for a in self.state.attempts if a.reason is not Reason.PREEMPTED]
 
     def _take_budget(self) -> bool:
         if not self._budgeted:
@@ -402,7 +407,7 @@ class RequestDriver:
         """Ask another replica, after a pause: what fails for want of room fails in crowds."""
         self._cause = cause
         context = self._context
-        pause_s = context.backoff_s(self._rules, len(self.life.attempts))
+        pause_s = context.backoff_s(self._rules, len(self.state.attempts))
         if pause_s > 0.0:
             self._set_alarm(context.scheduler.now() + pause_s, True)
         else:
@@ -447,9 +452,9 @@ class RequestDriver:
         queue = context.queue
         if queue is not None and self._is_queued():
             try:
-                replica = queue.again(request, others, self._tried())
+                replica = queue.retry(request, others, self._tried())
             except RouterError:
-                self._give_up(self.life.blame)
+                self._give_up(self.state.blame)
                 return
             context.metrics.retries(cause)
             if replica is not None:
@@ -458,7 +463,7 @@ class RequestDriver:
             context.metrics.retries(cause)
             self.begin(context.chooser.choose(request.view, others))
         else:
-            self._give_up(self.life.blame)
+            self._give_up(self.state.blame)
 
     def _give_up(self, reason: Reason) -> None:
         """No other attempt is made. An error that was put aside is the answer."""
@@ -473,7 +478,7 @@ class RequestDriver:
         request, context = self._request, self._context
         if not request.is_continued() or context.closing:
             return False
-        has_begun = attempt is self.life.winner  # else it is a continuation that failed
+        has_begun = attempt is self.state.winner  # else it is a continuation that failed
         if reason not in _BREAKS:
             if not has_begun:
                 context.metrics.continuation(Outcome.FAILED)
@@ -493,9 +498,9 @@ class RequestDriver:
 
     def _rest(self, has_others: bool) -> list[bytes] | Outcome:
         """What to ask another replica; or why none is asked."""
-        life = self.life
+        state = self.state
         # A request that kills replicas must not tour the fleet: two, never three.
-        if life.continuations >= self._rules.continuations or life.lost > 1:
+        if state.continuations >= self._rules.continuations or state.lost > 1:
             return Outcome.BUDGET
         rest = self._request.rest()
         if isinstance(rest, Outcome):
@@ -550,7 +555,7 @@ class RequestDriver:
 
     def _late(self) -> Reason:
         """Why an attempt fails whose first content is not there in time."""
-        if self.life.commit == Commit.CONTENT:
+        if self.state.commit == Commit.CONTENT:
             return Reason.TOKEN_GAP_TIMEOUT  # it was to go on with a stream
         return Reason.WHOLE_TIMEOUT if self._request.is_whole else Reason.TTFT_TIMEOUT
 
@@ -563,7 +568,7 @@ class RequestDriver:
         """It is awaited again, at `soonest` or when it would have been due, if that is later."""
         first_s = self._request.first_s
         for attempt in self.live:
-            if attempt is not self.life.winner:
+            if attempt is not self.state.winner:
                 attempt.first_due = max(soonest, attempt.began + first_s)
 
     def timed_out(self, reason: Reason) -> None:
@@ -599,10 +604,10 @@ class RequestDriver:
 
     def completed(self, attempt: Attempt, reason: Reason, now: float) -> None:
         """The winner's response is whole: its connection may serve another."""
-        self.life.completed(attempt, now, reason)
+        self.state.completed(attempt, now, reason)
         self.live.clear()
-        self._request.release(attempt)
-        self._context.fleet.released(attempt.at, attempt.began)
+        self._request.free_connection(attempt)
+        self._context.fleet.attempt_ended(attempt.at, attempt.began)
 
     def cancel(self, reason: Reason) -> None:
         """The request is over, whatever its attempts were about to do."""
@@ -613,17 +618,17 @@ class RequestDriver:
             self._forget_prefix(attempt)
         context = self._context
         now = context.scheduler.now()
-        winner = self.life.winner
-        self.life.end(reason, now)
+        winner = self.state.winner
+        self.state.end(reason, now)
         for attempt in live:
             if attempt is not winner:
                 context.hedger.failed(self._request.view, attempt, attempt.at, now)
-            context.fleet.released(attempt.at, attempt.began)
+            context.fleet.attempt_ended(attempt.at, attempt.began)
 
     def tells_aside(self, reason: Reason) -> bool:
         """The request is to end with an error of the router's own. True: it has ended with the one
         that an attempt has put aside, which comes first."""
-        if self.life.put_aside is None or self.life.over:
+        if self.state.put_aside is None or self.state.over:
             return False
         self.cancel(reason)
         self._request.tell_aside()
@@ -638,20 +643,24 @@ class RequestDriver:
         live, self.live = self.live, []
         for attempt in live:
             self._request.drop(attempt)
-        self.life.recalled(now)
+        self.state.recalled(now)
         for attempt in live:
             self._forget_prefix(attempt)
             context.hedger.failed(self._request.view, attempt, attempt.at, now)
-            context.fleet.released(attempt.at, attempt.began)
+            context.fleet.attempt_ended(attempt.at, attempt.began)
 
     def close(self) -> None:
         """Give back what is not an attempt's."""
         self._quiet()
         self._alarm = None
+        context = self._context
         if self._budgeted:
             self._budgeted = False
-            self._context.budget.give()
+            context.budget.give()
+        context.budget.requests -= 1
+        if context.first_probes:
+            context.first_probes.forget(self._request)
         # These refer to each other; no garbage collector shall be needed.
-        for attempt in self.life.attempts:
+        for attempt in self.state.attempts:
             attempt.io = None
         del self._request

@@ -62,6 +62,7 @@ class Rules:
         "level_s",
         "response_hold",
         "retry_body",
+        "steps",
         "times",
         "write_stall_s",
     )
@@ -82,6 +83,7 @@ class Rules:
         self.debug_headers = config.debug_headers
         self.continues = config.continuation.enabled
         self.continuations = config.continuation.attempts  # of one request
+        self.steps = config.priority.steps  # further requests of a flow are less urgent
         self.level_s = level_s(config.queue.aging)  # of the numbers that engines are told
 
     def times_of(self, priority: str) -> Times:

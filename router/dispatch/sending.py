@@ -28,28 +28,21 @@ from router.fleet.dialects import NONE
 from router.fleet.replica import Replica
 from router.intake.body import DECODE_UP_TO, SCAN_ABOVE, places_of
 from router.observe.events import log_event
-from router.observe.metrics import Metrics
 from router.wire.replica import ReplicaConnection
 
 
-def send(
-    io: AttemptIO,
-    conn: ReplicaConnection,
-    request: AttemptedRequest,
-    asked: ClientRequest,
-    client_body: list[bytes],
-    untold: bool,
-    metrics: Metrics,
-) -> None:
-    """Send an attempt over its connection. `untold`: its replica is not told how urgent it is."""
+def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> None:
+    """Send an attempt over its connection."""
     attempt = io.attempt
     replica = attempt.at
+    asked = request.asked
+    client_body = request.body or []
     common = asked.common
     edited = attempt.rest  # a continuation's body; else None: as the client wrote it
     told = NOTHING
     if client_body and request.route.inference and request.route.is_known:
-        dialect = NONE if untold else dialect_of(replica)
-        told = _tell_priority(dialect, replica, request, asked, metrics)
+        untold = request.driver.untold is replica
+        told = _tell_priority(NONE if untold else dialect_of(replica), replica, request)
     members = told.member
     if asked.has_priority:
         if asked.body_bytes <= SCAN_ABOVE:
@@ -91,7 +84,7 @@ def send(
             asks = asks or bool(appends_question)
     body = client_body
     if told.header:
-        attempt.told = told.number
+        attempt.sent_priority = told.number
     if edited is not None:
         lines = with_length(common, asked.body_bytes, size_of(edited))
         assert lines is not None or attempt.rest is None, "a whole body would say everything again"
@@ -100,10 +93,10 @@ def send(
             io.asks_for_usage = asks
             io.refusal = told.refusal
             if appended is not None:
-                attempt.told = told.number
+                attempt.sent_priority = told.number
             attempt.rid = rid
-    if attempt.told:
-        replica.priority_told = attempt.told
+    if attempt.sent_priority:
+        replica.priority_told = attempt.sent_priority
     common += told.header
     head = attempt_head(
         asked.head,
@@ -129,14 +122,9 @@ def _without_priority(
     return without(client_body, places_of(asked.head.watch, asked.body_bytes))
 
 
-def _tell_priority(
-    dialect: str,
-    replica: Replica,
-    request: AttemptedRequest,
-    asked: ClientRequest,
-    metrics: Metrics,
-) -> Told:
+def _tell_priority(dialect: str, replica: Replica, request: AttemptedRequest) -> Told:
     """What the replica is told of the request's urgency."""
+    asked = request.asked
     must = asked.body_bytes > SCAN_ABOVE  # not edited: it may say something itself
     told = tell(
         dialect,
@@ -147,7 +135,7 @@ def _tell_priority(
         request.rules.level_s,
         must,
     )
-    if told.drops and metrics.priority_dropped(replica.id):
+    if told.drops and request.context.metrics.priority_dropped(replica.id):
         log_event(
             logging.WARNING,
             "a replica is not told priorities",

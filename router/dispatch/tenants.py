@@ -100,7 +100,6 @@ class Tenants:
         "_header",
         "_keys",
         "_names_users",
-        "_steps",
         "flows",
         "forwards",
         "judge",
@@ -138,7 +137,6 @@ class Tenants:
         self.requires_keys = rules.required
         self._names_users = rules.names_users
         self._header = b"\r\n%b:" % rules.user_header.lower().encode("ascii")
-        self._steps = config.priority.steps
         self.forwards = rules.forward or not len(self._keys)  # the client's key goes on
         self.judge.adopt(config.priority, {key.tier for key in self._keys.by_name.values()})
         accounts: dict[str, Account] = {}
@@ -221,7 +219,8 @@ class Tenants:
 
         Raises RouterError (BAD_PRIORITY).
         """
-        return self.judge.urgency(fields, head.priority, head.door, head.joined, peer, key, pool)
+        header = head.routing.priority
+        return self.judge.urgency(fields, header, head.door, head.joined, peer, key, pool)
 
     def flow(
         self, key: Key | None, head: RequestHead, peer: str, fields: Fields | None = None
@@ -290,8 +289,8 @@ class Tenants:
     ) -> Entry | None:
         """Let an inference request in. None: it holds nothing of a tenant's.
 
-        `is_batch`: it gets what the other requests of its key leave. `takes_steps`: the order does
-        not share by flow, so the flow's pending requests count. `waits`: it goes to the queue, and
+        `is_batch`: it gets what the other requests of its key leave. `takes_steps`: the
+        flow's pending requests count (`Context.takes_steps`). `waits`: it goes to the queue, and
         waits there while its key has as many requests at replicas as it may.
         Raises RouterError (KEY_CONCURRENCY, KEY_REQUESTS, KEY_TOKENS).
         """
@@ -304,7 +303,6 @@ class Tenants:
                 grant = _granted(account, prompt_tokens, most, is_batch, waits, now)
                 if waits:
                     concurrency = account.concurrency
-        takes_steps = takes_steps and self._steps
         if grant is None and not takes_steps:
             return None
         entry = Entry(flow, self.pending if takes_steps else None, grant, concurrency)

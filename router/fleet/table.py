@@ -2,7 +2,7 @@
 
 Requests read two prepared structures, `ready` and the lists per model; whatever changes the fleet
 (a probe, a failure, a reload, a model list) rebuilds them. What comes back from requests re-enters
-only here: `succeeded`, `failed`, `outrun`, `busy`, `released`.
+only here: `succeeded`, `failed`, `outrun`, `busy`, `attempt_ended`.
 
 What is not known is not eligible. A replica waits for its first good probe and for its model list;
 one that lists no models serves any model only where no replica of the fleet lists its own.
@@ -138,7 +138,7 @@ class Fleet:
         if replica.health.is_new:
             self._decided()
 
-    def released(self, replica: Replica, dispatched: float = NEVER) -> None:
+    def attempt_ended(self, replica: Replica, dispatched: float = NEVER) -> None:
         """A lease of a replica was given back, of an attempt that was dispatched then."""
         if replica.removed and not replica.inflight:
             self.leaving.discard(replica)

@@ -240,13 +240,18 @@ class Pending:
         return len(self._counts)
 
     def come(self, flow: Flow) -> int:
-        """Count a request; returns how many were counted before it. One `go` follows."""
+        """Count a request; returns how many were counted before it. One `go` follows. Requests
+        whose party is not known are not counted."""
+        if flow.counted == NO_FLOW.counted:
+            return 0
         before = self._counts.get(flow.counted, 0)
         self._counts[flow.counted] = before + 1
         return before
 
     def go(self, flow: Flow) -> None:
-        """A counted request is over."""
+        """A request that has come is over."""
+        if flow.counted == NO_FLOW.counted:
+            return
         left = self._counts[flow.counted] - 1
         if left:
             self._counts[flow.counted] = left

@@ -17,13 +17,13 @@ from typing import Final, cast
 
 from policies.facts import RequestView
 from policies.queueing.ticket import Ticket
-from router.core.errors import STATUS, Reason, RouterError
+from router.core.errors import Reason, RouterError
 from router.core.urgency import Urgency
 from router.dispatch.attempts import Attempt, Commit, Kind
 from router.dispatch.context import Context
-from router.dispatch.driven_request import DrivenRequest
-from router.dispatch.queue_driver import QueueDriver
-from router.dispatch.request_driver import RequestDriver
+from router.dispatch.request_end import end_request
+from router.dispatch.routed_request import RoutedRequest
+from router.dispatch.usage import Usage
 from router.fleet.replica import Replica
 from router.intake.flow import Flow
 from router.intake.routes import JSON, KINDS, POSTS, Route
@@ -37,7 +37,7 @@ REPEATABLE: Final = frozenset(route.kind for route in POSTS.values() if route.re
 _ROUTES: Final = {kind: Route(kind, True, JSON, kind in REPEATABLE) for kind in KINDS}
 
 
-class AttemptIO(EngineAttempt):
+class SimulatedAttempt(EngineAttempt):
     """One attempt of a simulated request."""
 
     __slots__ = ("attempt", "engine", "exchange")
@@ -96,7 +96,7 @@ class AttemptIO(EngineAttempt):
             self.exchange.driver.failed(self.attempt, reason, reused=False, received=True)
 
 
-class Keeper(ABC):
+class RouterPort(ABC):
     """A simulated router, as its requests see it."""
 
     __slots__ = ()
@@ -114,64 +114,52 @@ class Keeper(ABC):
         """A request is over."""
 
 
-class SimulatedExchange(DrivenRequest):
+class SimulatedExchange(RoutedRequest):
     """A request under way. Times are the clock's seconds."""
 
     __slots__ = (
-        "_context",
-        "_keeper",
+        "_port",
         "_timer",
         "arrival",
-        "driver",
+        "engine_priority",
         "flow",
         "number",
         "outcome",
         "router",
-        "told",
     )
 
     def __init__(
         self,
-        keeper: Keeper,
+        port: RouterPort,
         context: Context,
         router: int,
         number: int,
         arrival: Arrival,
         view: RequestView,
         urgency: Urgency,
-        told: int,
+        engine_priority: int,
         flow: Flow,
         now: float,
     ) -> None:
-        """`router`, `number`: which router's request it is, and which of its; `told`: the number
-        that engines get."""
+        """`router`, `number`: which router's request it is, and which of its requests.
+        `engine_priority`: the number that engines get."""
         route = _ROUTES[arrival.kind if arrival.kind in _ROUTES else "other"]
-        super().__init__(
-            view,
-            urgency,
-            arrival.at,
-            route,
-            # What generates nothing shows nothing before it is whole.
-            arrival.stream and arrival.output_tokens > 0,
-            not arrival.stream,
-            context.rules.times,
-            b"",
-        )
+        # What generates nothing shows nothing before it is whole.
+        streamed = arrival.stream and arrival.output_tokens > 0
+        super().__init__(context, view, urgency, arrival.at, route, streamed, b"")
         if route.repeatable:
             self.hedges_as = arrival.priority
-        self._keeper = keeper
-        self._context = context
+        self._port = port
         self.router = router
         self.number = number  # among the router's
         self.arrival = arrival
         self.flow = flow
         self.outcome = Outcome(arrival, "", router, now)
-        self.driver = RequestDriver(self, context)
-        self.told = told
+        self.engine_priority = engine_priority
         self._timer = inf  # when the router looks at the deadlines
 
     def start(self, now: float) -> None:
-        context = self._context
+        context = self.context
         queue = context.queue
         replica: Replica | None
         try:
@@ -210,7 +198,7 @@ class SimulatedExchange(DrivenRequest):
             arrival=arrival.at,
             body_bytes=view.prompt_bytes,
             streamed=self.streamed,
-            look=partial(self._context.fleet.knowledge.held, view) if view.blocks else None,
+            look=partial(self.context.fleet.knowledge.held, view) if view.blocks else None,
             block_tokens=view.block_tokens,
         )
 
@@ -220,33 +208,20 @@ class SimulatedExchange(DrivenRequest):
     def may_move(self) -> bool:
         return self.route.repeatable
 
-    def prepare(self, replica: Replica) -> Attempt:
-        return self.driver.prepare(replica)
-
-    def go(self, prepared: object) -> None:
-        self.driver.go(cast(Attempt, prepared))
-
-    def recall(self, now: float) -> None:
-        self.driver.recall(now)
-
     def answer(self, err: RouterError) -> None:
         if not self.driver.tells_aside(err.reason):
-            self._finish(err.reason, self._context.scheduler.now())
-
-    def last_attempt(self) -> tuple[Replica, float] | None:
-        attempts = self.driver.life.attempts
-        return (attempts[-1].at, attempts[-1].began) if attempts else None
+            self._finish(err.reason, self.context.scheduler.now())
 
     # -- what its own driver asks of it -------------------------------------------------------
 
     def attach(self, attempt: Attempt) -> None:
-        attempt.io = AttemptIO(
+        attempt.io = SimulatedAttempt(
             f"{self.router}.{self.number}.{attempt.index}",
             self,
             attempt,
-            self._keeper.engine_of(attempt.at),
+            self._port.engine_of(attempt.at),
             self.streamed,
-            self.told,
+            self.engine_priority,
         )
         self._tell_of(attempt)
 
@@ -256,30 +231,30 @@ class SimulatedExchange(DrivenRequest):
 
     def drop(self, attempt: Attempt) -> None:
         io = io_of(attempt)
-        if attempt is self.driver.life.winner:
+        if attempt is self.driver.state.winner:
             io.made = io.engine.generated(io)
         io.engine.cancel(io)
 
     def discard(self, attempt: Attempt) -> None:
         self.drop(attempt)
 
-    def release(self, attempt: Attempt) -> None:
+    def free_connection(self, attempt: Attempt) -> None:
         return
 
     def can_resend(self) -> bool:
         return True
 
     def candidates(self, tried: Collection[object]) -> Sequence[Replica]:
-        return self._context.fleet.eligible(self.view.model, tried)
+        return self.context.fleet.eligible(self.view.model, tried)
 
     def look_by(self, due: float) -> None:
         self._set_timer(due)
 
     def said_at(self) -> float:
-        winner = self.driver.life.winner
+        winner = self.driver.state.winner
         assert winner is not None
         since = io_of(winner).engine.frozen_since
-        return self._context.scheduler.now() if since is None else max(since, self.outcome.first)
+        return self.context.scheduler.now() if since is None else max(since, self.outcome.first)
 
     def computed_tokens(self, attempt: Attempt) -> int:
         io = io_of(attempt)
@@ -290,49 +265,51 @@ class SimulatedExchange(DrivenRequest):
         replica, since = attempt.at, io_of(attempt).engine.frozen_since
         own_waiting = replica.waiting - replica.foreign_waiting
         if replica.inflight > own_waiting:
-            shown = self._context.scheduler.now() if since is None else since
+            shown = self.context.scheduler.now() if since is None else since
             replica.progress.at = max(replica.progress.at, shown)
 
     def answer_failure(self, reason: Reason) -> None:
-        self._finish(reason, self._context.scheduler.now())
+        self._finish(reason, self.context.scheduler.now())
 
     def tell_aside(self) -> None:
-        life = self.driver.life
-        life.told()
-        winner = life.winner
+        state = self.driver.state
+        state.put_aside_wins()
+        winner = state.winner
         assert winner is not None
         self.outcome.replica = winner.replica_id
-        self._finish(winner.reason, self._context.scheduler.now())
+        self._finish(winner.reason, self.context.scheduler.now())
 
     def truncate(self, reason: Reason) -> None:
-        winner = self.driver.life.winner
+        winner = self.driver.state.winner
         assert winner is not None
         self._finish(
-            reason, self._context.scheduler.now(), io_of(winner)
+            reason, self.context.scheduler.now(), io_of(winner)
         )  # what was shown is the answer
 
     # -- what comes back ----------------------------------------------------------------------
 
-    def content(self, io: AttemptIO, now: float) -> None:
+    def content(self, io: SimulatedAttempt, now: float) -> None:
         """An attempt shows its first token."""
         attempt, driver = io.attempt, self.driver
-        if attempt not in driver.live or not driver.life.content(attempt):
+        if attempt not in driver.live or not self._wins(attempt, now):
             return
-        self._won(attempt, now)
         self.outcome.first = now
         self._set_timer(now + self.times.token_gap_s)
         ttft_s = now - attempt.began if self.streamed else None
         if self.streamed:
-            attempt.at.cadence.begins(now)
+            self.work.flows(attempt.at.cadence, now)
             io.relayed = 1
         driver.shows(attempt, ttft_s, now)
 
-    def _won(self, attempt: Attempt, now: float) -> None:
+    def _wins(self, attempt: Attempt, now: float) -> bool:
+        losers = [other for other in self.driver.live if other is not attempt]
+        wasted = sum(self.computed_tokens(other) for other in losers)
+        if not self.driver.won(attempt, now):
+            return False
         self._tell_of(attempt)
-        for other in self.driver.live:
-            if other is not attempt:
-                self.outcome.wasted_tokens += self.computed_tokens(other)
-        self.driver.won(attempt, now)
+        self.outcome.wasted_tokens += wasted
+        self.work.shown(attempt.at, now)
+        return True
 
     def _tell_of(self, attempt: Attempt) -> None:
         """The outcome is about this attempt, as long as there is no better one."""
@@ -341,18 +318,18 @@ class SimulatedExchange(DrivenRequest):
         outcome.dispatched = attempt.began
         outcome.expected_tokens = int(attempt.held * self.view.block_tokens)
 
-    def completed(self, io: AttemptIO, now: float) -> None:
+    def completed(self, io: SimulatedAttempt, now: float) -> None:
         """The answer is whole."""
         attempt, driver = io.attempt, self.driver
         if attempt not in driver.live:
             return
-        if driver.life.winner is None:
+        if driver.state.winner is None:
             self.content(io, now)
         driver.completed(attempt, Reason.OK, now)
-        self._context.fleet.succeeded(attempt.at, attempt.began)
+        self.context.fleet.succeeded(attempt.at, attempt.began)
         self._finish(Reason.OK, now, io)
 
-    def refused(self, io: AttemptIO, now: float) -> None:
+    def refused(self, io: SimulatedAttempt, now: float) -> None:
         """The engine answers with a 4xx: it is passed on, and nothing was prefilled. While another
         copy lives, or where an earlier refusal has the first word, it is put aside."""
         attempt, driver = io.attempt, self.driver
@@ -362,8 +339,7 @@ class SimulatedExchange(DrivenRequest):
         if driver.holds_errors():
             driver.put_aside(attempt, reason)
             return
-        driver.life.content(attempt)
-        self._won(attempt, now)
+        self._wins(attempt, now)
         driver.shows_refusal(attempt, now)
         driver.completed(attempt, reason, now)
         self._finish(reason, now, io)
@@ -373,7 +349,7 @@ class SimulatedExchange(DrivenRequest):
     def _set_timer(self, due: float) -> None:
         if due < self._timer:
             self._timer = due
-            self._keeper.call_at(due, self.number)
+            self._port.call_at(due, self.number)
 
     def on_deadline(self, now: float) -> None:
         """The timer is here: a first token is overdue or too late, or no more tokens come."""
@@ -381,7 +357,7 @@ class SimulatedExchange(DrivenRequest):
             return  # it was set to another time
         self._timer = inf
         driver = self.driver
-        if driver.life.commit == Commit.CONTENT:
+        if driver.state.commit == Commit.CONTENT:
             # Single tokens are no events: they come at every step, and steps stop only where an
             # engine is frozen.
             due = self.said_at() + self.times.token_gap_s
@@ -395,62 +371,40 @@ class SimulatedExchange(DrivenRequest):
 
     # -- the end ------------------------------------------------------------------------------
 
-    def _finish(self, reason: Reason, now: float, answered: AttemptIO | None = None) -> None:
+    def _finish(self, reason: Reason, now: float, answered: SimulatedAttempt | None = None) -> None:
         """`answered`: the attempt whose answer, or a part of it, went to the client."""
-        context, outcome, arrival = self._context, self.outcome, self.arrival
-        life = self.driver.life
-        if answered is None and not life.over:
+        outcome, state = self.outcome, self.driver.state
+        tokens = 0
+        if answered is not None:
+            tokens = self._count_tokens(answered, reason)
+        elif not state.over:
             self.driver.cancel(reason)
-        self.driver.close()
-        if context.queue is not None:
-            self._leave(context.queue, reason, now, answered)
-        if answered is not None and answered.relayed:
-            made = arrival.output_tokens if reason is Reason.OK else answered.made
-            cadence = answered.replica.cadence
-            cadence.events += max(0, made - answered.relayed)
-            cadence.ends(now)
-        metrics = context.metrics
+        shown = outcome.first >= 0.0
+        # Each token is an event of its own.
+        end_request(self, reason, 200 if shown else 0, 0, tokens if self.streamed else -1, now)
         outcome.ended = now
         outcome.reason = reason
-        outcome.attempts = len(life.attempts)
+        outcome.attempts = len(state.attempts)
         if outcome.attempts > 1:
-            outcome.hedged = any(one.kind == Kind.HEDGE for one in life.attempts)
-            winner = life.winner
-            shown = outcome.first >= 0.0
+            outcome.hedged = any(one.kind == Kind.HEDGE for one in state.attempts)
+            winner = state.winner
             outcome.hedge_won = shown and winner is not None and winner.kind == Kind.HEDGE
-        ttft_s = outcome.first - arrival.at if outcome.first >= 0.0 else None
-        model = arrival.model
-        metrics.finished(
-            arrival.kind, reason, STATUS[reason], now - arrival.at, ttft_s, 0, 0, model
-        )
-        if answered is not None:
-            output: int | None = answered.made or None
-            if reason is Reason.OK:
-                if answered.attempt.held:
-                    answered.replica.should_have_hit(answered.attempt.began)
-                output = arrival.output_tokens
-                outcome.cached_tokens = cached = answered.cached_tokens
-                metrics.counted_tokens(model, arrival.prompt_tokens, output, cached)
-            if self.streamed and output is not None and output > 1:
-                answered.replica.paced((now - outcome.first) / (output - 1))
-            context.chooser.finished(self.view, answered.replica, output)
-        for attempt in life.attempts:
-            metrics.attempt(attempt.replica_id, attempt.kind, attempt.reason)
-        self._keeper.ended(self)
+        self._port.ended(self)
 
-    def _leave(
-        self, queue: QueueDriver, reason: Reason, now: float, answered: AttemptIO | None
-    ) -> None:
-        """The queue hears what the request really cost, as far as its engine told."""
-        tokens, output, replica = -1, 0, None
-        if answered is not None:
-            replica, output = answered.replica, answered.made
-            if reason is Reason.OK:
-                output = self.arrival.output_tokens
-                tokens = max(0, self.arrival.prompt_tokens - answered.cached_tokens)
-        queue.over(self, reason, replica, tokens, output, now)
+    def _count_tokens(self, answered: SimulatedAttempt, reason: Reason) -> int:
+        """What the engine tells of the tokens of an answer. Returns those of the output."""
+        arrival, output = self.arrival, answered.made
+        if reason is Reason.OK:
+            output, cached = arrival.output_tokens, answered.cached_tokens
+            self.outcome.cached_tokens = cached
+            self.work.usage = Usage(arrival.prompt_tokens, output, cached, True)
+        elif output:
+            self.work.usage = Usage(None, output, None, False)
+        if answered.relayed:
+            answered.replica.cadence.events += max(0, output - answered.relayed)
+        return output
 
 
-def io_of(attempt: Attempt) -> AttemptIO:
+def io_of(attempt: Attempt) -> SimulatedAttempt:
     """What runs an attempt in a simulation."""
-    return cast(AttemptIO, attempt.io)
+    return cast(SimulatedAttempt, attempt.io)

@@ -15,26 +15,23 @@ from random import Random
 from typing import Any, Final, cast
 
 from policies.contract import RequestView
-from router.config.model import Config, Prefix, Retry, Routing, Timeouts
+from router.config.model import Config, Prefix, Priority, Retry, Routing, Timeouts
 from router.config.model import Replica as ReplicaConfig
-from router.core.urgency import NORMAL, NUMBERS, Urgency, stepped
+from router.core.urgency import NORMAL, NUMBERS, Urgency
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.context import Context
 from router.dispatch.engine_numbers import EPOCH, deadline_number
 from router.dispatch.hedger import Hedger
-from router.dispatch.queue_driver import QueueDriver
-from router.dispatch.retry import Budget
-from router.dispatch.rules import Rules
 from router.fleet.knowledge import Knowledge
 from router.fleet.prefix import TokenRatio
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
-from router.intake.flow import NO_FLOW, Flow, Pending
+from router.intake.flow import Flow, Pending, with_steps
 from router.observe.hedge_counts import HedgeCounts
 from router.observe.metrics import Metrics
 from router.simulator.clock import Clock, ClockScheduler, Timers
 from router.simulator.engine import SimulatedEngine
-from router.simulator.exchange import Keeper, SimulatedExchange
+from router.simulator.exchange import RouterPort, SimulatedExchange
 from router.simulator.outcome import Outcome
 from router.simulator.scenario import Scenario
 from router.simulator.traffic import Arrival
@@ -46,9 +43,12 @@ TOKEN_BYTES: Final = TokenRatio.DEFAULT
 # clock when their second begins. Most requests have ended by then. A clock that held minutes of
 # deadlines would make every event slower.
 FAR_S: Final = 2.0
+_SOURCE: Final = "traffic"  # what says how urgent a request is
+_URGENCIES: Final = {name: Urgency(float(number), _SOURCE) for name, number in NUMBERS.items()}
+_USUAL: Final = Urgency(float(NORMAL), _SOURCE)
 
 
-class SimulatedRouter(Keeper):
+class SimulatedRouter(RouterPort):
     """All that one router knows, and the requests that are under way through it."""
 
     def __init__(
@@ -101,8 +101,8 @@ class SimulatedRouter(Keeper):
                 token_gap_s=scenario.token_gap_s,
             ),
             queue=scenario.queue,
+            priority=Priority(steps=scenario.steps),
         )
-        self.budget = Budget(config.retry)
         self.hedger = Hedger(scenario.hedging, self.fleet, HedgeCounts())
         self.engines: dict[Replica, SimulatedEngine] = {}
         for index, engine in enumerate(engines):
@@ -113,25 +113,17 @@ class SimulatedRouter(Keeper):
         # Deadlines off the clock, by whole second: their times and the numbers of their exchanges.
         self._far: dict[int, tuple[array[float], array[int]]] = {}
         self._pending = Pending()  # requests of each flow
-        self._steps = scenario.steps
         self._tells_priority = core.priority_scheduling
-        scheduler = ClockScheduler(clock)
-        self.queue: QueueDriver | None = None  # None: requests are sent at once
-        if scenario.queue.enabled:
-            self.queue = QueueDriver(
-                scenario.queue, self.fleet, self.chooser, self.metrics, scheduler
-            )
         self.context = Context(
-            Rules(config),
+            config,
             self.fleet,
             self.chooser,
             self.hedger,
-            self.budget,
             self.metrics,
-            scheduler,
-            self.queue,
+            ClockScheduler(clock),
             rng,
         )
+        self.queue = self.context.queue  # None: requests are sent at once
 
     # -- requests -----------------------------------------------------------------------------
 
@@ -139,8 +131,9 @@ class SimulatedRouter(Keeper):
         """A request arrives."""
         self.arrived = number = self.arrived + 1
         flow = _flow(arrival)
-        steps = self._pending.come(flow) if self._steps_by(flow) else 0
-        urgency = self._urgency(arrival, steps)
+        urgency = _URGENCIES.get(arrival.priority, _USUAL)
+        if self.context.takes_steps():
+            urgency = with_steps(urgency, self._pending.come(flow))
         exchange = SimulatedExchange(
             self,
             self.context,
@@ -149,12 +142,11 @@ class SimulatedRouter(Keeper):
             arrival,
             self.view(arrival),
             urgency,
-            self._told(urgency, arrival.at),
+            self._engine_priority(urgency, arrival.at),
             flow,
             now,
         )
         self.exchanges[number] = exchange
-        self.budget.requests += 1
         self._clock.holds += 1
         exchange.start(now)
 
@@ -166,19 +158,7 @@ class SimulatedRouter(Keeper):
         view.session = arrival.session
         return view
 
-    def _urgency(self, arrival: Arrival, steps: int) -> Urgency:
-        """How urgent a request is that has come, as `dispatch/tenants.py` has it. `steps`: requests
-        of its flow that were pending before it."""
-        number = float(NUMBERS.get(arrival.priority, NORMAL))
-        return Urgency(stepped(number, steps) if steps else number, "")
-
-    def _steps_by(self, flow: Flow) -> bool:
-        """Whether the pending requests of the flow make its next one less urgent."""
-        if not self._steps or flow.counted == NO_FLOW.counted:
-            return False
-        return self.queue is None or not self.queue.is_fair
-
-    def _told(self, urgency: Urgency, arrived: float) -> int:
+    def _engine_priority(self, urgency: Urgency, arrived: float) -> int:
         """The number that an engine gets: vLLM's, as all simulated engines take it; lower first."""
         if not self._tells_priority:
             return 0
@@ -215,9 +195,8 @@ class SimulatedRouter(Keeper):
 
     def ended(self, exchange: SimulatedExchange) -> None:
         del self.exchanges[exchange.number]
-        if self._steps_by(exchange.flow):
+        if self.context.takes_steps():
             self._pending.go(exchange.flow)
-        self.budget.requests -= 1
         self._clock.holds -= 1
         self._on_end(exchange.outcome)
 
@@ -242,7 +221,8 @@ class SimulatedRouter(Keeper):
         found = []
         if self.exchanges:
             found.append(f"router {self.number}: {len(self.exchanges)} requests under way")
-        if self.budget.requests or self.budget.retries:
+        budget = self.context.budget
+        if budget.requests or budget.retries:
             found.append(f"router {self.number}: the retry budget is not given back")
         if len(self._pending):
             found.append(f"router {self.number}: {len(self._pending)} flows have requests pending")

@@ -7,7 +7,26 @@ remembered (`wire/plans.py`) are shared: whoever changes a field copies the head
 from __future__ import annotations
 
 from math import inf
-from typing import Any
+from typing import Any, Final
+
+
+class RoutingHeaders:
+    """The header fields that tell the router how to treat a request. They do not change once the
+    head is sorted, so copies of the head share them."""
+
+    __slots__ = ("hedge", "model", "patience_s", "priority", "sdk_patience_s", "session")
+
+    def __init__(self) -> None:
+        self.model: bytes | None = None  # x-router-model: routes a body we do not read
+        self.session: bytes | None = None  # x-session-id: the key of a conversation
+        self.priority: bytes | None = None  # x-priority: how urgent its client says it is
+        self.hedge: bytes | None = None  # x-hedge: whether its client wants a second copy
+        # Seconds for which its client says that it waits (`patience`) ...
+        self.patience_s = inf
+        self.sdk_patience_s = inf  # ... for the first byte of an answer, as its SDK says unasked
+
+
+_NOTHING_SAID: Final = RoutingHeaders()
 
 
 class RequestHead:
@@ -25,22 +44,17 @@ class RequestHead:
         "forwarded_for",
         "forwarded_other",
         "has_body",
-        "hedge",
         "host",
         "http_1_0",
         "joined",
         "keep_alive",
         "lines",
         "method",
-        "model",
         "owner",
         "passes",
-        "patience_s",
-        "priority",
         "request_id",
         "route",
-        "sdk_patience_s",
-        "session",
+        "routing",
         "target",
         "via",
         "watch",
@@ -66,13 +80,7 @@ class RequestHead:
         self.api_key: bytes | None = None  # x-api-key, the whole line: Anthropic's SDKs send it
         self.content_type: bytes | None = None
         self.content_encoding: bytes | None = None
-        self.model: bytes | None = None  # x-router-model: routes a body we do not read
-        self.session: bytes | None = None  # x-session-id: the key of a conversation
-        self.priority: bytes | None = None  # x-priority: how urgent its client says it is
-        self.hedge: bytes | None = None  # x-hedge: whether its client wants a second copy
-        # Seconds for which its client says that it waits (`patience`) ...
-        self.patience_s = inf
-        self.sdk_patience_s = inf  # ... for the first byte of an answer, as its SDK says unasked
+        self.routing = _NOTHING_SAID
         self.owner: bytes | None = None  # x-router-owner: for whom the batch door says it asks
         self.door = -1  # the class of urgency that its path named; -1: none
         self.route: Any = None  # a note of whoever judged the head
@@ -101,12 +109,7 @@ class RequestHead:
         made.api_key = self.api_key
         made.content_type = self.content_type
         made.content_encoding = self.content_encoding
-        made.model = self.model
-        made.session = self.session
-        made.priority = self.priority
-        made.hedge = self.hedge
-        made.patience_s = self.patience_s
-        made.sdk_patience_s = self.sdk_patience_s
+        made.routing = self.routing
         made.owner = self.owner
         made.door = self.door
         made.route = self.route

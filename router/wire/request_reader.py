@@ -24,7 +24,7 @@ from router.config.model import Limits
 from router.core.errors import Reason, RouterError
 from router.wire import headers as h
 from router.wire import patience
-from router.wire.heads import RequestHead
+from router.wire.heads import RequestHead, RoutingHeaders
 from router.wire.plans import Known, Plans
 
 HEAD: Final = 0  # waiting for a head, or inside one
@@ -271,6 +271,7 @@ class RequestReader:
     def _sort(self, raw: bytes) -> None:
         """Split a head that llhttp accepted and put each field where it belongs."""
         self.head = head = RequestHead()
+        head.routing = routing = RoutingHeaders()
         lines = raw[:-4].split(b"\r\n")
         if len(lines) - 1 > self._limits.header_count:
             raise RouterError(
@@ -342,25 +343,25 @@ class RequestReader:
                 head.content_encoding = value.lower()
                 keep.append(line)
             elif action == h.MODEL:
-                head.model = value
+                routing.model = value
             elif action == h.SESSION:
-                head.session = value
+                routing.session = value
                 keep.append(line)
             elif action == h.PRIORITY:
-                head.priority = value  # a router behind us would take it as it came
+                routing.priority = value  # a router behind us would take it as it came
             elif action == h.HEDGE:
-                head.hedge = value.lower()
+                routing.hedge = value.lower()
             elif action == h.TIMEOUT:
                 # What is left of it changes on the way, so it ends here.
-                head.patience_s = min(head.patience_s, patience.of_client(value))
+                routing.patience_s = min(routing.patience_s, patience.of_client(value))
             elif action == h.SDK_TIMEOUT:
-                head.sdk_patience_s = min(head.sdk_patience_s, patience.seconds(value))
+                routing.sdk_patience_s = min(routing.sdk_patience_s, patience.seconds(value))
                 keep.append(line)
             elif action == h.ENVOY_TIMEOUT:
-                head.patience_s = min(head.patience_s, patience.of_envoy(value))
+                routing.patience_s = min(routing.patience_s, patience.of_envoy(value))
                 keep.append(line)
             elif action == h.GRPC_TIMEOUT:
-                head.patience_s = min(head.patience_s, patience.of_grpc(value))
+                routing.patience_s = min(routing.patience_s, patience.of_grpc(value))
                 keep.append(line)
             elif action == h.OWNER:
                 head.owner = value

@@ -132,6 +132,6 @@ async def test_a_stream_that_waits_for_its_rest_is_silent_since_its_last_content
         (x,) = router.app.parts.dispatcher.exchanges
         last = x.shown_at()
         go.set()
-        await eventually(lambda: x.driver.life.continuations == 1, "another replica is asked")
+        await eventually(lambda: x.driver.state.continuations == 1, "another replica is asked")
         assert x.shown_at() == last
         assert silences(router, AHEAD_S)["high"] > AHEAD_S

@@ -19,7 +19,7 @@ from router.emulator.job import Job
 from router.emulator.server import make_app
 from router.emulator.settings import EngineSettings
 from router.simulator.engine import SimulatedEngine
-from router.simulator.exchange import AttemptIO
+from router.simulator.exchange import SimulatedAttempt
 from router.simulator.traffic import Arrival
 from tests.harness.running import scenario
 
@@ -105,7 +105,7 @@ def in_the_simulation(script: Script, monkeypatch: pytest.MonkeyPatch) -> list[S
     seen: list[Seen] = []
     send = SimulatedEngine.send
 
-    def listen(engine: SimulatedEngine, io: AttemptIO) -> None:
+    def listen(engine: SimulatedEngine, io: SimulatedAttempt) -> None:
         seen.append(Seen(io.prompt_tokens, io.output_tokens, tuple(io.block_hashes)))
         send(engine, io)
 

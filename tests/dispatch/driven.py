@@ -38,12 +38,9 @@ from router.dispatch.attempts import Attempt, Commit, Phase
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.context import Context
 from router.dispatch.continuation.outcome import Outcome
-from router.dispatch.driven_request import DrivenRequest
 from router.dispatch.hedger import Hedger
-from router.dispatch.queue_driver import QueueDriver
-from router.dispatch.request_driver import RequestDriver
-from router.dispatch.retry import Budget
-from router.dispatch.rules import Rules
+from router.dispatch.request_end import end_request
+from router.dispatch.routed_request import RoutedRequest
 from router.fleet.knowledge import Knowledge
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
@@ -146,7 +143,7 @@ class InOrder(RoutingPolicy):
         self.finished[replica.id] += 1
 
 
-class Driven(DrivenRequest):
+class Driven(RoutedRequest):
     """A request whose attempts send nothing. It fails a test that is against the port's rules."""
 
     def __init__(
@@ -165,13 +162,12 @@ class Driven(DrivenRequest):
     ) -> None:
         number = float(NUMBERS[urgency])
         super().__init__(
+            world.context,
             RequestView("chat", "m", streamed, BODY, prompt_tokens=tokens),
             Urgency(number, "test"),
             world.time.at,
             Route("chat", True, JSON, repeatable, light),
             streamed,
-            not streamed,
-            world.context.rules.times_of(urgency),
             name.encode(),
         )
         self.hedges_as = urgency if hedged else ""
@@ -179,13 +175,11 @@ class Driven(DrivenRequest):
         self.world = world
         self.continued = continued
         self.key = key
-        self.driver = RequestDriver(self, world.context)
         self.is_kept = True  # the body, for another attempt
         self.attached: set[Attempt] = set()  # with a lease, and not given back yet
         self.opened: set[Attempt] = set()  # of them, those that were sent
         self.ended: Reason | None = None
-        self.answered_by: Replica | None = None
-        self.won: set[Attempt] = set()  # those that have answered; their end is told elsewhere
+        self.won: set[Attempt] = set()  # those that have answered
         self.said: dict[Attempt, Reason] = {}  # errors that were put aside
         self.shown_at = world.time.at
         self._timer = world.time.alarm(self._look)
@@ -227,7 +221,7 @@ class Driven(DrivenRequest):
     def discard(self, attempt: Attempt) -> None:
         self._gives_back("discard", attempt)
 
-    def release(self, attempt: Attempt) -> None:
+    def free_connection(self, attempt: Attempt) -> None:
         self._gives_back("release", attempt)
 
     def can_resend(self) -> bool:
@@ -247,11 +241,10 @@ class Driven(DrivenRequest):
         self.answer(RouterError(reason, ""))
 
     def tell_aside(self) -> None:
-        attempt = self.driver.life.put_aside
+        attempt = self.driver.state.put_aside
         assert attempt is not None
         reason = self.said[attempt]
-        self.driver.life.told()
-        self.answered_by = attempt.at
+        self.driver.state.put_aside_wins()
         self._ends(f"tell {self.name}: {reason} of {attempt.replica_id}", reason)
 
     def truncate(self, reason: Reason) -> None:
@@ -291,24 +284,11 @@ class Driven(DrivenRequest):
     def may_move(self) -> bool:
         return self.is_kept and self.route.repeatable
 
-    def prepare(self, replica: Replica) -> Attempt:
-        return self.driver.prepare(replica)
-
-    def go(self, prepared: object) -> None:
-        self.driver.go(cast(Attempt, prepared))
-
-    def recall(self, now: float) -> None:
-        self.driver.recall(now)
-
     def answer(self, err: RouterError) -> None:
         if self.driver.tells_aside(err.reason):
             return
         self.driver.cancel(err.reason)
         self._ends(f"answer {self.name}: {err.reason}", err.reason)
-
-    def last_attempt(self) -> tuple[Replica, float] | None:
-        attempts = self.driver.life.attempts
-        return (attempts[-1].at, attempts[-1].began) if attempts else None
 
     # -- what its engines do ----------------------------------------------------------------------
 
@@ -316,20 +296,21 @@ class Driven(DrivenRequest):
         """A piece of content comes: the first, or one more."""
         self.driver.connected(attempt)
         now = self.world.time.at
-        if self.driver.life.winner is attempt:
+        if self.driver.state.winner is attempt:
             self.shown_at = now
             return
-        assert self.driver.life.content(attempt), "a loser is still heard"
-        self.driver.won(attempt, now)
+        assert self.driver.won(attempt, now), "a loser is still heard"
         self.won.add(attempt)
-        self.answered_by = attempt.at
+        before = self.work.shown(attempt.at, now)
+        if before is not None:  # it goes on where another one broke off
+            self.world.chooser.finished(self.view, before, None)
         self.shown_at = now
         self._note(f"show {self.name} from {attempt.replica_id}")
         self.driver.shows(attempt, now - attempt.began if self.streamed else None, now)
         self._timer.set(min(now + self.times.token_gap_s, self._total_due))
 
     def whole(self, attempt: Attempt) -> None:
-        if self.driver.life.winner is not attempt:
+        if self.driver.state.winner is not attempt:
             self.shows(attempt)
         self._completes(attempt, Reason.OK)
         self.world.fleet.succeeded(attempt.at, attempt.began)
@@ -352,10 +333,9 @@ class Driven(DrivenRequest):
             driver.put_aside(attempt, reason)
             return
         now = self.world.time.at
-        assert driver.life.content(attempt)
-        driver.won(attempt, now)
+        assert driver.won(attempt, now)
         self.won.add(attempt)
-        self.answered_by = attempt.at
+        self.work.shown(attempt.at, now)
         driver.shows_refusal(attempt, now)
         self._completes(attempt, reason)
 
@@ -387,7 +367,7 @@ class Driven(DrivenRequest):
         if due <= now:
             driver.timed_out(Reason.TOTAL_TIMEOUT)
             return
-        winner = driver.life.winner
+        winner = driver.state.winner
         if winner is not None and winner.phase != Phase.ENDED:
             gap_due = self.shown_at + self.times.token_gap_s
             if gap_due <= now:
@@ -404,14 +384,11 @@ class Driven(DrivenRequest):
         world, now = self.world, self.world.time.at
         assert self.driver.live == []
         assert self.attached == set(), "an engine works for no client"
-        self.driver.close()
+        end_request(self, reason, 0, 0, -1, now)
         self.ended = reason
         self._timer.clear()
-        if world.queue is not None and not self.route.light:
-            world.queue.over(self, reason, self.answered_by, -1, 0, now)
+        if world.queue is not None:
             world.queue.wake()
-        world.context.first_probes.forget(self)
-        world.budget.requests -= 1
         world.requests.remove(self)
 
 
@@ -475,25 +452,13 @@ class World:
         self.replicas: list[Replica] = []  # also those that were removed
         for number in range(replicas):
             self.joins(f"r{number}")
-        self.budget = Budget(config.retry)
         self.counts = HedgeCounts()
         self.hedger = Hedger(config.hedging, self.fleet, self.counts)
-        self.queue: QueueDriver | None = None
-        if config.queue.enabled:
-            self.queue = QueueDriver(
-                config.queue, self.fleet, self.chooser, self.metrics, self.time
-            )
         self.context = Context(
-            Rules(config),
-            self.fleet,
-            self.chooser,
-            self.hedger,
-            self.budget,
-            self.metrics,
-            self.time,
-            self.queue,
-            rng,
+            config, self.fleet, self.chooser, self.hedger, self.metrics, self.time, rng
         )
+        self.queue = self.context.queue
+        self.budget = self.context.budget
         self.time.turn()
 
     # -- the fleet --------------------------------------------------------------------------------
@@ -557,7 +522,6 @@ class World:
         request.concurrency = concurrency
         self.requests.append(request)
         self.all.append(request)
-        self.budget.requests += 1
         owner = None if pinned is None else self.fleet.replicas[pinned]
         request.pinned = owner
         try:
@@ -594,22 +558,24 @@ class World:
             assert replica.pending_tokens == sum(a.tokens for a in waits), replica.id
         for request in self.requests:
             driver = request.driver
-            assert driver.live == driver.life.alive
+            assert driver.live == driver.state.alive
             assert all(attempt.lease.held for attempt in driver.live)
             assert request.attached == set(driver.live)
-            kinds = [attempt.kind for attempt in driver.life.attempts]
+            kinds = [attempt.kind for attempt in driver.state.attempts]
             assert kinds.count("hedge") <= 1
             assert len(driver.live) <= 2 and (len(driver.live) < 2 or "hedge" in kinds)
-            if driver.life.commit == Commit.CONTENT:
+            if driver.state.commit == Commit.CONTENT:
                 assert len(driver.live) <= 1
             if request.waits_since >= 0.0:
                 assert driver.live == [], "it waits in the queue and runs"
         begun: Counter[str] = Counter()
         finished: Counter[str] = Counter()
         for request in self.all:
-            for attempt in request.driver.life.attempts:
+            for attempt in request.driver.state.attempts:
                 begun[attempt.replica_id] += 1
-                if attempt.phase == Phase.ENDED and attempt not in request.won:
+                # The end of the one that answers is told when its request is over.
+                is_winner = attempt is request.driver.state.winner
+                if attempt.phase == Phase.ENDED and (request.ended is not None or not is_winner):
                     finished[attempt.replica_id] += 1
         assert (self.policy.begun, self.policy.finished) == (begun, finished)
         retried = sum(request.driver._budgeted for request in self.requests)

@@ -14,7 +14,7 @@ from random import Random
 
 from policies.contract import RequestView
 from router.config.model import Hedging
-from router.dispatch.attempts import Attempt, Kind, Life
+from router.dispatch.attempts import Attempt, AttemptState, Kind
 from router.dispatch.hedger import Hedger
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
@@ -32,7 +32,7 @@ class Request:
         self.view = view
         self.urgency = urgency
         self.began = began
-        self.life = Life(3)
+        self.state = AttemptState(3)
         self.slow: dict[Attempt, bool] = {}
         self.at: dict[Attempt, Replica] = {}
         self.ttft_s = NEVER
@@ -40,11 +40,11 @@ class Request:
     @property
     def was_slow(self) -> bool:
         """Whether its first attempt was a straggler."""
-        return self.slow[self.life.attempts[0]]
+        return self.slow[self.state.attempts[0]]
 
     @property
     def was_hedged(self) -> bool:
-        return any(a.kind == Kind.HEDGE for a in self.life.attempts)
+        return any(a.kind == Kind.HEDGE for a in self.state.attempts)
 
 
 class HedgedFleet:
@@ -115,8 +115,8 @@ class HedgedFleet:
 
     def _begins(self, request: Request, replica: Replica, now: float, *, hedge: bool) -> Attempt:
         tokens = request.view.prompt_tokens
-        attempt = request.life.begin(replica, now, tokens, 0, True, hedge=hedge)
-        request.life.sent(attempt)
+        attempt = request.state.begin(replica, now, tokens, 0, True, hedge=hedge)
+        request.state.sent(attempt)
         rng = self._rng
         is_slow = rng.random() < self._stragglers
         request.slow[attempt] = is_slow
@@ -129,25 +129,25 @@ class HedgedFleet:
         return attempt
 
     def _asks(self, request: Request, primary: Attempt, replica: Replica, now: float) -> None:
-        life, view, hedger = request.life, request.view, self.hedger
-        if life.over or life.winner is not None:
+        state, view, hedger = request.state, request.view, self.hedger
+        if state.over or state.winner is not None:
             return
         pool = self.fleet.ready
         found = hedger.backup(view, primary, replica, request.urgency, pool, now)
         if found:
             backup = self._rng.choice(found)
             hedger.sent(view, self._begins(request, backup, now, hedge=True), backup, now)
-        elif (due := hedger.again(primary, now)) != NEVER:
+        elif (due := hedger.asks_again_at(primary, now)) != NEVER:
             self._at(due, lambda at: self._asks(request, primary, replica, at))
 
     def _shows(self, request: Request, attempt: Attempt, now: float) -> None:
-        life, hedger, view = request.life, self.hedger, request.view
-        if life.over or not life.content(attempt):
+        state, hedger, view = request.state, self.hedger, request.view
+        if state.over or not state.content(attempt):
             return
         request.ttft_s = now - request.began
         replica = request.at[attempt]
         self.fleet.showed_content(replica, now, attempt.began, None, attempt.tokens)
         hedger.shown(view, attempt, replica, True, now)
-        for loser in life.outrun(now):
+        for loser in state.outrun(now):
             hedger.outrun(view, loser, request.at[loser], True, -1, now)
-        life.completed(attempt, now)
+        state.completed(attempt, now)

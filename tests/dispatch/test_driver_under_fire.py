@@ -337,7 +337,7 @@ class Fire(RuleBasedStateMachine):
     def room(self) -> None:
         replica = list(self.fleet.replicas.values())[len(self.others) - 1]
         self.others.pop().release()
-        self.feed(self.fleet.released, replica)
+        self.feed(self.fleet.attempt_ended, replica)
 
     @precondition(lambda self: self.exchange.ticket is not None)
     @rule()
@@ -353,7 +353,7 @@ class Fire(RuleBasedStateMachine):
     def the_ticket_is_where_the_answer_comes_from(self) -> None:
         if not hasattr(self, "aio") or self.ticket is None or self.ticket.state != SENT:
             return
-        winner = self.exchange.driver.life.winner
+        winner = self.exchange.driver.state.winner
         if winner is not None and winner.phase != Phase.ENDED:
             assert self.exchange.work.replica in (None, self.ticket.place)
 
@@ -375,12 +375,15 @@ class Fire(RuleBasedStateMachine):
             lease.release()
         driver = self.exchange.driver
         assert driver.live == []
-        attempts = self.exchange.driver.life.attempts
+        attempts = self.exchange.driver.state.attempts
         assert not any(a.lease.held for a in attempts)
         for replica in self.fleet.replicas.values():
             assert (replica.inflight, replica.waiting, replica.load) == (0, 0, 0)
             assert replica.pending_tokens == 0
-        assert (self.dispatcher.budget.requests, self.dispatcher.budget.retries) == (0, 0)
+        assert (
+            self.dispatcher.context.budget.requests,
+            self.dispatcher.context.budget.retries,
+        ) == (0, 0)
         copies = sum(a.kind == "hedge" for a in attempts)
         assert copies <= 1
         counts, bucket = self.counts, self.hedger._budget

@@ -214,14 +214,14 @@ class Walk(RuleBasedStateMachine):
         request, attempt = self.any_attempt(data)
         if attempt.rest is not None:
             request.fails(attempt, reason)
-        elif request.driver.life.winner is None:
+        elif request.driver.state.winner is None:
             request.answers(attempt, reason)
 
     @sent
     @rule(data=st.data())
     def knows_no_priority(self, data: st.DataObject) -> None:
         request, attempt = self.any_attempt(data)
-        if request.driver.life.winner is None and request.driver.untold is not attempt.at:
+        if request.driver.state.winner is None and request.driver.untold is not attempt.at:
             request.asks_without_priority(attempt)
 
     there = precondition(lambda self: bool(self.world.fleet.replicas))
@@ -306,7 +306,7 @@ class Walk(RuleBasedStateMachine):
     def check_copies(self) -> None:
         """The budget has paid for the copies that go, and for those that reached a replica."""
         counts, bucket = self.world.counts, self.world.hedger._budget
-        copies = [a for r in self.world.all for a in r.driver.life.attempts if a.kind == "hedge"]
+        copies = [a for r in self.world.all for a in r.driver.state.attempts if a.kind == "hedge"]
         assert counts.fired == len(copies)
         paid = sum(a.tokens for a in copies if a.lease.held or a.is_sent)
         assert counts.fired_tokens == paid
@@ -325,9 +325,9 @@ class Walk(RuleBasedStateMachine):
                 waits = request.waits_since >= 0.0
                 assert ticket.state == (WAITING if waits else SENT)
                 assert ticket.arrival == request.arrived
-                winner = request.driver.life.winner
+                winner = request.driver.state.winner
                 if not waits and (winner is None or winner.kind != "continuation"):
-                    own = [a for a in request.driver.life.attempts if a.kind in OWN]
+                    own = [a for a in request.driver.state.attempts if a.kind in OWN]
                     assert ticket.place is (own[-1] if winner is None else winner).at
             else:
                 assert request.waits_since < 0.0, "it waits without a ticket"

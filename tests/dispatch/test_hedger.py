@@ -15,7 +15,7 @@ from policies.hedging.curve import Curve
 from router.config.model import Hedging
 from router.core.errors import Reason
 from router.core.lease import Lease
-from router.dispatch.attempts import Attempt, Life
+from router.dispatch.attempts import Attempt, AttemptState
 from router.dispatch.hedger import ASKED, MODELS_MAX, Hedger
 from router.fleet.health import RACES
 from router.fleet.replica import Replica
@@ -48,37 +48,37 @@ class World:
     def begin(
         self,
         replica: Replica,
-        life: Life | None = None,
+        state: AttemptState | None = None,
         *,
         hedge: bool = False,
         streamed: bool = True,
         connecting: bool = False,
-    ) -> tuple[Life, Attempt]:
-        life = Life(3) if life is None else life
-        attempt = life.begin(replica, self.now, TOKENS, 0, streamed, hedge=hedge)
+    ) -> tuple[AttemptState, Attempt]:
+        state = AttemptState(3) if state is None else state
+        attempt = state.begin(replica, self.now, TOKENS, 0, streamed, hedge=hedge)
         if not connecting:
-            life.sent(attempt)
-        return life, attempt
+            state.sent(attempt)
+        return state, attempt
 
     def dispatch(
         self, replica: Replica, urgency: str = "high", hedgeable: bool = True, streamed: bool = True
-    ) -> tuple[Life, Attempt, float]:
-        life, attempt = self.begin(replica, streamed=streamed)
+    ) -> tuple[AttemptState, Attempt, float]:
+        state, attempt = self.begin(replica, streamed=streamed)
         due = self.hedger.dispatched(
             self.view, attempt, replica, urgency, hedgeable, streamed, self.now
         )
-        return life, attempt, due
+        return state, attempt, due
 
-    def answer(self, life: Life, attempt: Attempt, replica: Replica) -> None:
+    def answer(self, state: AttemptState, attempt: Attempt, replica: Replica) -> None:
         """It shows its first content now and is done."""
-        assert life.content(attempt)
+        assert state.content(attempt)
         fleet = self.table.fleet
         fleet.showed_content(replica, self.now, attempt.began, None, attempt.tokens)
         self.hedger.shown(self.view, attempt, replica, True, self.now)
-        losers = life.outrun(self.now)
+        losers = state.outrun(self.now)
         for loser in losers:
             self.hedger.outrun(self.view, loser, self.at(loser), True, -1, self.now)
-        life.completed(attempt, self.now)
+        state.completed(attempt, self.now)
 
     def at(self, attempt: Attempt) -> Replica:
         return self.table.fleet.replicas[attempt.replica_id]
@@ -86,9 +86,9 @@ class World:
     def learn(self, requests: int = 100, urgency: str = "high") -> None:
         """Requests one after the other, each answered as usual, each twentieth ten times later."""
         for number in range(requests):
-            life, attempt, _ = self.dispatch(self.a, urgency)
+            state, attempt, _ = self.dispatch(self.a, urgency)
             self.now += TOOK_S * (10.0 if number % 20 == 10 else 1.0)
-            self.answer(life, attempt, self.a)
+            self.answer(state, attempt, self.a)
 
     def ask(
         self, primary: Attempt, urgency: str = "high", others: list[Replica] | None = None
@@ -99,12 +99,12 @@ class World:
         )
         return [r.id for r in found]
 
-    def late(self) -> tuple[Life, Attempt]:
+    def late(self) -> tuple[AttemptState, Attempt]:
         """A request at `a` whose time to ask has come."""
-        life, attempt, due = self.dispatch(self.a)
+        state, attempt, due = self.dispatch(self.a)
         assert self.now < due < NEVER
         self.now = due
-        return life, attempt
+        return state, attempt
 
     def close(self) -> None:
         for replica in self.table.fleet.replicas.values():
@@ -119,17 +119,17 @@ class World:
 async def test_the_first_requests_have_a_time_to_ask() -> None:
     """By assumption. Until one answer has come no copy goes: all may take as long."""
     w = World(budget=1.0)
-    life, attempt, due = w.dispatch(w.a)
+    state, attempt, due = w.dispatch(w.a)
     assert w.now + 0.1 < due < w.now + 2.0
     w.now = due
     assert w.ask(attempt) == []
     assert w.refused == {"cold": 1}
-    assert w.now < w.hedger.again(attempt, w.now) < w.now + 1.0
+    assert w.now < w.hedger.asks_again_at(attempt, w.now) < w.now + 1.0
     other, second, _ = w.dispatch(w.b)
     w.now += TOOK_S
     w.answer(other, second, w.b)
     assert w.ask(attempt) == ["b", "c"]
-    life.end(Reason.CLIENT_GONE, w.now)
+    state.end(Reason.CLIENT_GONE, w.now)
     w.close()
 
 
@@ -140,14 +140,14 @@ async def test_an_answer_that_took_long_makes_those_that_wait_less_late() -> Non
     w = World(budget=1.0)
     slow, first, _ = w.dispatch(w.b)
     w.now += 3.0
-    life, attempt, due = w.dispatch(w.a)
+    state, attempt, due = w.dispatch(w.a)
     w.answer(slow, first, w.b)
     w.now = due
     assert w.ask(attempt) == []
     assert w.refused == {"cold": 1}
     w.now = attempt.began + 10.0
     assert w.ask(attempt) == ["b", "c"]
-    life.end(Reason.CLIENT_GONE, w.now)
+    state.end(Reason.CLIENT_GONE, w.now)
     w.close()
 
 
@@ -155,10 +155,10 @@ async def test_an_answer_that_took_long_makes_those_that_wait_less_late() -> Non
 async def test_a_prediction_and_a_time_to_ask() -> None:
     w = World()
     w.learn()
-    life, attempt, due = w.dispatch(w.a)
+    state, attempt, due = w.dispatch(w.a)
     assert attempt.predicted_s == pytest.approx(TOOK_S, rel=0.01)
     assert due - w.now == pytest.approx(TOOK_S, rel=0.05)  # behind the bulk, which has no width
-    life.end(Reason.CLIENT_GONE, w.now)
+    state.end(Reason.CLIENT_GONE, w.now)
     w.close()
 
 
@@ -170,11 +170,11 @@ async def test_who_may_not_be_hedged_is_never_asked_for(urgency: str, hedgeable:
     w = World()
     w.learn()
     before = w.refused
-    life, attempt, due = w.dispatch(w.a, urgency, hedgeable)
+    state, attempt, due = w.dispatch(w.a, urgency, hedgeable)
     assert due == NEVER
     assert w.refused == before  # it is not suppressed, it is not meant
     assert attempt.predicted_s > 0.0  # and it teaches like any other
-    life.end(Reason.CLIENT_GONE, w.now)
+    state.end(Reason.CLIENT_GONE, w.now)
     w.close()
 
 
@@ -182,9 +182,9 @@ async def test_who_may_not_be_hedged_is_never_asked_for(urgency: str, hedgeable:
 async def test_a_header_may_ask_where_that_is_allowed() -> None:
     w = World(by_header=True, classes=())
     w.learn(urgency=ASKED)
-    life, _, due = w.dispatch(w.a, ASKED)
+    state, _, due = w.dispatch(w.a, ASKED)
     assert due < NEVER
-    life.end(Reason.CLIENT_GONE, w.now)
+    state.end(Reason.CLIENT_GONE, w.now)
     w.close()
 
 
@@ -199,10 +199,10 @@ async def test_a_long_prompt_is_not_hedged() -> None:
 @scenario
 async def test_off_measures_nothing() -> None:
     w = World(policy="off")
-    life, attempt, due = w.dispatch(w.a)
+    state, attempt, due = w.dispatch(w.a)
     assert (due, attempt.predicted_s, attempt.ahead) == (NEVER, 0.0, -1)
     assert w.ask(attempt) == []
-    w.answer(life, attempt, w.a)
+    w.answer(state, attempt, w.a)
     assert vars(w.counts) == vars(HedgeCounts())
     w.close()
 
@@ -210,12 +210,12 @@ async def test_off_measures_nothing() -> None:
 @scenario
 async def test_fixed_needs_no_samples() -> None:
     w = World(policy="fixed", options={"delay_s": 0.5})
-    life, attempt, due = w.dispatch(w.a)
+    state, attempt, due = w.dispatch(w.a)
     assert due == w.now + 0.5
     w.now = due
     assert w.ask(attempt) == []
     assert w.refused == {"budget": 1}  # but a copy must be paid for
-    life.end(Reason.CLIENT_GONE, w.now)
+    state.end(Reason.CLIENT_GONE, w.now)
     w.close()
 
 
@@ -223,10 +223,10 @@ async def test_fixed_needs_no_samples() -> None:
 async def test_streams_and_whole_answers_are_apart() -> None:
     w = World()
     w.learn()
-    life, attempt, due = w.dispatch(w.a, streamed=False)
+    state, attempt, due = w.dispatch(w.a, streamed=False)
     assert attempt.predicted_s > 1.0  # by assumption: a whole answer takes seconds
     assert w.now + 1.0 < due < NEVER
-    life.end(Reason.CLIENT_GONE, w.now)
+    state.end(Reason.CLIENT_GONE, w.now)
     w.close()
 
 
@@ -235,16 +235,16 @@ async def test_what_waits_ahead_makes_it_later() -> None:
     w = World()
     for number in range(200):  # prompts of 1000 behind none or one or two others
         lives = [w.dispatch(w.a) for _ in range(number % 3 + 1)]
-        for behind, (life, attempt, _) in enumerate(lives):
+        for behind, (state, attempt, _) in enumerate(lives):
             w.now += TOOK_S
             assert attempt.ahead == (behind + 1) * TOKENS
-            w.answer(life, attempt, w.a)
+            w.answer(state, attempt, w.a)
     first, one, _ = w.dispatch(w.a)
     second, two, _ = w.dispatch(w.a)
     assert one.predicted_s == pytest.approx(TOOK_S, rel=0.05)
     assert two.predicted_s == pytest.approx(2 * TOOK_S, rel=0.05)
-    for life in (first, second):
-        life.end(Reason.CLIENT_GONE, w.now)
+    for state in (first, second):
+        state.end(Reason.CLIENT_GONE, w.now)
     w.close()
 
 
@@ -255,9 +255,9 @@ async def test_what_waits_ahead_makes_it_later() -> None:
 async def test_the_others_may_take_it() -> None:
     w = World()
     w.learn()
-    life, attempt = w.late()
+    state, attempt = w.late()
     assert w.ask(attempt) == ["b", "c"]
-    life.end(Reason.CLIENT_GONE, w.now)
+    state.end(Reason.CLIENT_GONE, w.now)
     w.close()
 
 
@@ -266,7 +266,7 @@ async def test_each_refusal_has_one_reason_and_says_whether_to_ask_again() -> No
     w = World()
     w.learn()
     w.counts.suppressed = dict.fromkeys(Refusal, 0)
-    life, attempt = w.late()
+    state, attempt = w.late()
     hedger, b = w.hedger, w.b
 
     def refused(why: Refusal, *, again: bool) -> None:
@@ -274,7 +274,7 @@ async def test_each_refusal_has_one_reason_and_says_whether_to_ask_again() -> No
         assert w.ask(attempt, others=[b]) == []
         before[why] += 1
         assert w.counts.suppressed == before
-        due = hedger.again(attempt, w.now)
+        due = hedger.asks_again_at(attempt, w.now)
         assert w.now < due < w.now + 1.0 if again else due == NEVER
 
     def told(**signals: Any) -> None:
@@ -306,10 +306,10 @@ async def test_each_refusal_has_one_reason_and_says_whether_to_ask_again() -> No
     w.now += 0.9 * TOOK_S
     assert hedger.backup(w.view, attempt, w.a, "high", [], w.now) == ()
     assert w.counts.suppressed[Refusal.ALONE] == 1
-    assert hedger.again(attempt, w.now) == NEVER
+    assert hedger.asks_again_at(attempt, w.now) == NEVER
     assert w.ask(attempt, others=[b]) == ["b"]
-    assert hedger.again(attempt, w.now) == NEVER  # it was not refused
-    life.end(Reason.CLIENT_GONE, w.now)
+    assert hedger.asks_again_at(attempt, w.now) == NEVER  # it was not refused
+    state.end(Reason.CLIENT_GONE, w.now)
     w.close()
 
 
@@ -324,12 +324,12 @@ async def test_a_replica_that_must_prefill_much_more_does_not_pay() -> None:
         knowledge.sent(replica, w.view.blocks, 0)
         knowledge.begun(replica, w.view.blocks, 0)
     w.view.prompt_tokens = 10**5  # of which a and b hold little, and nobody has room in the budget
-    life, attempt = w.late()
+    state, attempt = w.late()
     assert w.ask(attempt) == []
     assert w.refused["budget"] == 1
     w.view.prompt_tokens = 4 * TOKENS  # b holds nearly all of it, c nothing
     assert w.ask(attempt) == ["b"]
-    life.end(Reason.CLIENT_GONE, w.now)
+    state.end(Reason.CLIENT_GONE, w.now)
     w.close()
 
 
@@ -338,15 +338,15 @@ async def test_a_replica_of_a_slow_kind_takes_no_copy_that_does_not_pay() -> Non
     w = World()
     w.learn()
     for _ in range(20):
-        life, attempt, _ = w.dispatch(w.c, "")
+        state, attempt, _ = w.dispatch(w.c, "")
         w.now += 7.5 * TOOK_S
-        w.answer(life, attempt, w.c)
-    life, attempt = w.late()
+        w.answer(state, attempt, w.c)
+    state, attempt = w.late()
     w.now = attempt.began + 2 * TOOK_S  # like others that were as late, it needs 8 more
     assert w.ask(attempt, others=[w.c, w.b]) == ["b"]
     assert w.ask(attempt, others=[w.c]) == []
     assert w.refused["gain"] == 1
-    life.end(Reason.CLIENT_GONE, w.now)
+    state.end(Reason.CLIENT_GONE, w.now)
     w.close()
 
 
@@ -354,13 +354,13 @@ async def test_a_replica_of_a_slow_kind_takes_no_copy_that_does_not_pay() -> Non
 async def test_immediate_is_for_critical_ones_in_a_pool_known_to_be_idle() -> None:
     w = World(policy="immediate", classes=("critical", "high"))
     for _ in range(50):
-        life, attempt, due = w.dispatch(w.a, "critical")
+        state, attempt, due = w.dispatch(w.a, "critical")
         assert due == w.now
-        w.answer(life, attempt, w.a)
-    life, _, due = w.dispatch(w.a, "high")
+        w.answer(state, attempt, w.a)
+    state, _, due = w.dispatch(w.a, "high")
     assert due == NEVER
-    life.end(Reason.CLIENT_GONE, w.now)
-    life, attempt, due = w.dispatch(w.a, "critical")
+    state.end(Reason.CLIENT_GONE, w.now)
+    state, attempt, due = w.dispatch(w.a, "critical")
     assert w.ask(attempt, "critical") == []  # nobody knows how busy they are
     for replica in (w.a, w.b, w.c):
         replica.slots = 2
@@ -369,7 +369,7 @@ async def test_immediate_is_for_critical_ones_in_a_pool_known_to_be_idle() -> No
         replica.slots = 1
     assert w.ask(attempt, "critical") == []  # 1 of 3
     assert w.refused == {"utilisation": 2}
-    life.end(Reason.CLIENT_GONE, w.now)
+    state.end(Reason.CLIENT_GONE, w.now)
     w.close()
 
 
@@ -377,22 +377,22 @@ async def test_immediate_is_for_critical_ones_in_a_pool_known_to_be_idle() -> No
 async def test_an_unknown_utilisation_stops_nobody_else() -> None:
     w = World()
     w.learn()
-    life, attempt = w.late()
+    state, attempt = w.late()
     assert w.ask(attempt) == ["b", "c"]
-    life.end(Reason.CLIENT_GONE, w.now)
+    state.end(Reason.CLIENT_GONE, w.now)
     w.close()
 
 
 # -- what becomes of it -----------------------------------------------------------------------
 
 
-def copy(w: World, *, connecting: bool = False) -> tuple[Life, Attempt, Attempt]:
+def copy(w: World, *, connecting: bool = False) -> tuple[AttemptState, Attempt, Attempt]:
     """A late request at `a`, and its copy at `b`, which has no connection yet if `connecting`."""
-    life, primary = w.late()
+    state, primary = w.late()
     assert "b" in w.ask(primary)
-    _, hedge = w.begin(w.b, life, hedge=True, connecting=connecting)
+    _, hedge = w.begin(w.b, state, hedge=True, connecting=connecting)
     w.hedger.sent(w.view, hedge, w.b, w.now)
-    return life, primary, hedge
+    return state, primary, hedge
 
 
 @scenario
@@ -400,13 +400,13 @@ async def test_a_copy_that_wins() -> None:
     w = World()
     w.learn()
     level = w.counts.budget_tokens
-    life, _, hedge = copy(w)
+    state, _, hedge = copy(w)
     counts = w.counts
     assert (counts.fired, counts.fired_tokens) == (1, TOKENS)
     assert hedge.predicted_s == pytest.approx(TOOK_S, rel=0.01)
     assert counts.budget_tokens == pytest.approx(level - TOKENS, abs=100)
     w.now += TOOK_S
-    w.answer(life, hedge, w.b)
+    w.answer(state, hedge, w.b)
     assert (counts.won, counts.lost, counts.failed) == (1, 0, 0)
     assert counts.wasted_tokens == TOKENS
     # It had waited for 2 of 10: as those that were as late, it would have needed 8 more.
@@ -418,9 +418,9 @@ async def test_a_copy_that_wins() -> None:
 async def test_a_copy_that_loses() -> None:
     w = World()
     w.learn()
-    life, primary, _ = copy(w)
+    state, primary, _ = copy(w)
     w.now += TOOK_S / 4
-    w.answer(life, primary, w.a)
+    w.answer(state, primary, w.a)
     counts = w.counts
     assert (counts.won, counts.lost, counts.failed) == (0, 1, 0)
     # A quarter of the prompt was computed by then, at the usual speed.
@@ -434,14 +434,14 @@ async def test_a_copy_that_loses() -> None:
 async def test_what_waits_before_a_copy_is_computed_first() -> None:
     w = World()
     w.learn()
-    life, primary = w.late()
+    state, primary = w.late()
     assert "b" in w.ask(primary)
     others = [Lease(w.b, TOKENS) for _ in range(2)]
-    _, hedge = w.begin(w.b, life, hedge=True)
+    _, hedge = w.begin(w.b, state, hedge=True)
     w.hedger.sent(w.view, hedge, w.b, w.now)
     assert hedge.ahead == 3 * TOKENS
     w.now += hedge.predicted_s / 2
-    w.answer(life, primary, w.a)
+    w.answer(state, primary, w.a)
     assert w.counts.wasted_tokens == 0
     for lease in others:
         lease.release()
@@ -452,10 +452,10 @@ async def test_what_waits_before_a_copy_is_computed_first() -> None:
 async def test_a_copy_overtaken_while_connecting_is_refunded() -> None:
     w = World()
     w.learn()
-    life, primary, _ = copy(w, connecting=True)
+    state, primary, _ = copy(w, connecting=True)
     level = w.counts.budget_tokens
     w.now += TOOK_S / 4
-    w.answer(life, primary, w.a)
+    w.answer(state, primary, w.a)
     counts = w.counts
     assert (counts.lost, counts.wasted_tokens) == (1, 0)
     assert (counts.fired_tokens, counts.returned_tokens) == (0, TOKENS)
@@ -476,10 +476,10 @@ async def test_a_copy_overtaken_while_connecting_is_refunded() -> None:
 async def test_a_copy_that_fails(reason: Reason, connecting: bool, wasted: int) -> None:
     w = World()
     w.learn()
-    life, primary, hedge = copy(w, connecting=connecting)
+    state, primary, hedge = copy(w, connecting=connecting)
     w.now += TOOK_S
     level = w.counts.budget_tokens
-    life.aside(hedge, reason, w.now)
+    state.aside(hedge, reason, w.now)
     w.hedger.failed(w.view, hedge, w.b, w.now)
     counts = w.counts
     assert (counts.won, counts.lost, counts.failed) == (0, 0, 1)
@@ -487,7 +487,7 @@ async def test_a_copy_that_fails(reason: Reason, connecting: bool, wasted: int) 
     assert (counts.fired_tokens, counts.returned_tokens) == (wasted, TOKENS - wasted)
     # What never reached a replica costs nothing.
     assert counts.budget_tokens == pytest.approx(level + TOKENS - wasted)
-    w.answer(life, primary, w.a)
+    w.answer(state, primary, w.a)
     w.close()
 
 
@@ -497,15 +497,15 @@ async def test_a_replica_that_is_outrun_again_and_again_is_suspect() -> None:
     w.learn(200)
     for number in range(RACES):
         assert not w.a.health.suspected_at
-        life, _, hedge = copy(w)
+        state, _, hedge = copy(w)
         w.now += TOOK_S
-        w.answer(life, hedge, w.b)
+        w.answer(state, hedge, w.b)
         if number == 0:  # it answers something in between: it is alive
-            life, attempt, _ = w.dispatch(w.a, "")
-            w.answer(life, attempt, w.a)
-            life, _, hedge = copy(w)
+            state, attempt, _ = w.dispatch(w.a, "")
+            w.answer(state, attempt, w.a)
+            state, _, hedge = copy(w)
             w.now += TOOK_S
-            w.answer(life, hedge, w.b)
+            w.answer(state, hedge, w.b)
     assert w.a.health.suspected_at is not None
     assert w.table.events == [("suspect", "a")]
     assert w.counts.suspected == 1
@@ -515,9 +515,9 @@ async def test_a_replica_that_is_outrun_again_and_again_is_suspect() -> None:
 @scenario
 async def test_attempts_that_it_was_never_told_of_are_harmless() -> None:
     w = World()
-    life, attempt = w.begin(w.a)
+    state, attempt = w.begin(w.a)
     w.hedger.failed(w.view, attempt, w.a, w.now)
-    life.failed(
+    state.failed(
         attempt,
         Reason.CONNECT_FAILED,
         w.now,
@@ -526,8 +526,8 @@ async def test_attempts_that_it_was_never_told_of_are_harmless() -> None:
         repeatable=True,
         known_dead=False,
     )
-    _, retry = w.begin(w.b, life)
-    w.answer(life, retry, w.b)
+    _, retry = w.begin(w.b, state)
+    w.answer(state, retry, w.b)
     assert vars(w.counts) == vars(HedgeCounts())
     w.close()
 
@@ -536,20 +536,20 @@ async def test_attempts_that_it_was_never_told_of_are_harmless() -> None:
 async def test_a_dry_run_sends_nothing_and_counts_what_would_be() -> None:
     w = World(dry_run=True)
     w.learn()
-    life, primary = w.late()
+    state, primary = w.late()
     assert w.ask(primary) == []
     assert w.ask(primary) == []  # once a request
     counts = w.counts
     assert (counts.would_fire, counts.would_fire_tokens, counts.fired) == (1, TOKENS, 0)
-    assert w.hedger.again(primary, w.now) == NEVER
+    assert w.hedger.asks_again_at(primary, w.now) == NEVER
     w.now += 9 * TOOK_S
-    w.answer(life, primary, w.a)
+    w.answer(state, primary, w.a)
     assert counts.would_win == 1
     assert counts.would_save_s == pytest.approx(8 * TOOK_S, rel=0.05)
-    life, primary = w.late()
+    state, primary = w.late()
     assert w.ask(primary) == []
     w.now += 0.5 * TOOK_S  # it answers before the copy would have
-    w.answer(life, primary, w.a)
+    w.answer(state, primary, w.a)
     assert (counts.would_fire, counts.would_win) == (2, 1)
     w.close()
 
@@ -562,15 +562,15 @@ async def test_a_reload_changes_the_rules_and_keeps_what_was_learned() -> None:
     w = World()
     w.learn()
     w.hedger.adopt(Hedging(policy="fixed", options={"delay_s": 3.0}, classes=("low",)))
-    life, attempt, due = w.dispatch(w.a, "low")
+    state, attempt, due = w.dispatch(w.a, "low")
     assert due == w.now + 3.0
     assert attempt.predicted_s == pytest.approx(TOOK_S, rel=0.01)
-    life.end(Reason.CLIENT_GONE, w.now)
+    state.end(Reason.CLIENT_GONE, w.now)
     with pytest.raises(PolicyConfigError):
         w.hedger.adopt(Hedging(policy="sometimes"))
-    life, _, due = w.dispatch(w.a, "low")
+    state, _, due = w.dispatch(w.a, "low")
     assert due == w.now + 3.0  # as it was
-    life.end(Reason.CLIENT_GONE, w.now)
+    state.end(Reason.CLIENT_GONE, w.now)
     w.close()
 
 
@@ -598,10 +598,10 @@ def test_a_policy_that_fails_hedges_nothing(says: object, monkeypatch: pytest.Mo
     @scenario
     async def play() -> None:
         w = World(policy="broken")
-        life, attempt, due = w.dispatch(w.a)
+        state, attempt, due = w.dispatch(w.a)
         assert due == NEVER
         assert w.counts.policy_errors == 1
-        w.answer(life, attempt, w.a)
+        w.answer(state, attempt, w.a)
         w.close()
 
     play()
@@ -624,12 +624,12 @@ def test_a_policy_that_cannot_judge_sends_nothing(monkeypatch: pytest.MonkeyPatc
     async def play() -> None:
         w = World(policy="unsure")
         w.learn()
-        life, attempt, due = w.dispatch(w.a)
+        state, attempt, due = w.dispatch(w.a)
         w.now = due
         assert w.ask(attempt) == []
         assert w.counts.policy_errors == 1
         assert w.refused == {"gain": 1}
-        life.end(Reason.CLIENT_GONE, w.now)
+        state.end(Reason.CLIENT_GONE, w.now)
         w.close()
 
     play()
@@ -640,15 +640,15 @@ async def test_models_that_clients_invent_are_bounded() -> None:
     w = World()
     for number in range(3 * MODELS_MAX):
         w.view.model = f"invented-{number}"
-        life, attempt, _ = w.dispatch(w.a)
-        w.answer(life, attempt, w.a)
+        state, attempt, _ = w.dispatch(w.a)
+        w.answer(state, attempt, w.a)
     assert len(w.hedger._streams) <= MODELS_MAX + 1
     w.now += 100.0  # nobody asked for them since: they make room
     w.view.model = "m"
     w.learn()
-    life, _, due = w.dispatch(w.a)
+    state, _, due = w.dispatch(w.a)
     assert due < NEVER
-    life.end(Reason.CLIENT_GONE, w.now)
+    state.end(Reason.CLIENT_GONE, w.now)
     w.close()
 
 
@@ -658,7 +658,7 @@ async def test_signals_that_are_missing_stop_nobody() -> None:
     w.learn()
     for replica in (w.a, w.b, w.c):
         replica.signals = replica.told = Signals()
-    life, attempt = w.late()
+    state, attempt = w.late()
     assert w.ask(attempt) == ["b", "c"]
-    life.end(Reason.CLIENT_GONE, w.now)
+    state.end(Reason.CLIENT_GONE, w.now)
     w.close()

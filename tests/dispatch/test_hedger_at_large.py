@@ -127,11 +127,11 @@ async def test_a_frozen_replica_costs_nobody_much() -> None:
     f.play(2000, PER_S)
     f.freeze(table.fleet.replicas["r3"])
     requests = f.play(1000, PER_S)
-    stuck = [r for r in requests if r.at[r.life.attempts[0]].id == "r3"]
+    stuck = [r for r in requests if r.at[r.state.attempts[0]].id == "r3"]
     assert len(stuck) >= RACES
     assert all(r.was_hedged for r in stuck)
     # The wait for the end of the bulk, and the copy.
-    assert max(r.ttft_s / r.life.attempts[0].predicted_s for r in stuck) < 3.0
+    assert max(r.ttft_s / r.state.attempts[0].predicted_s for r in stuck) < 3.0
     assert ("suspect", "r3") in table.events  # for everyone, until it answers something
     table.close()
 

@@ -45,7 +45,7 @@ class Thousand(World):
         super().__init__(**rules)
         self.many = [self.table.add(f"r{number}", max_inflight=4) for number in range(FLEET - 3)]
         self.learn(200)
-        self.life, self.primary = self.late()
+        self.state, self.primary = self.late()
 
     def found(self, primary: Attempt | None = None) -> list[str]:
         touched.clear()

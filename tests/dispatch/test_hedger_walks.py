@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from router.core.errors import Reason
-from router.dispatch.attempts import Attempt, Life
+from router.dispatch.attempts import Attempt, AttemptState
 from router.wire.sweep import NEVER
 from tests.dispatch.test_hedger import TOKENS, World
 from tests.harness.running import scenario
@@ -26,49 +26,49 @@ class Walk:
         self.w = World(policy=policy, budget=self.budget, dry_run=dry_run)
         self.begun = self.rng.choice((0, 60))  # requests, so far
         self.w.learn(self.begun)
-        self.due: dict[Life, float] = {}
+        self.due: dict[AttemptState, float] = {}
 
     def step(self) -> None:
         w, rng = self.w, self.rng
         w.now += rng.choice((0.0, 0.01, 0.3, 3.0))
         replicas = [w.a, w.b, w.c]
-        live = [life for life in self.due if not life.over]
+        live = [state for state in self.due if not state.over]
         what = rng.random()
         if not live or what < 0.3:
             self.begun += 1
-            life, _, due = w.dispatch(rng.choice(replicas), rng.choice(("high", "")))
-            self.due[life] = due
+            state, _, due = w.dispatch(rng.choice(replicas), rng.choice(("high", "")))
+            self.due[state] = due
             return
-        life = rng.choice(live)
-        primary = life.attempts[0]
-        if what < 0.6 and len(life.attempts) == 1 and self.due[life] < NEVER:
+        state = rng.choice(live)
+        primary = state.attempts[0]
+        if what < 0.6 and len(state.attempts) == 1 and self.due[state] < NEVER:
             found = w.ask(primary, others=[r for r in replicas if r is not w.at(primary)])
             if found:
                 replica = w.table.fleet.replicas[rng.choice(found)]
-                _, hedge = w.begin(replica, life, hedge=True)
+                _, hedge = w.begin(replica, state, hedge=True)
                 w.hedger.sent(w.view, hedge, replica, w.now)
         elif what < 0.85:
-            self.answers(life, rng.choice(life.alive))
+            self.answers(state, rng.choice(state.alive))
         else:
-            self.fails(life, rng.choice(life.alive))
+            self.fails(state, rng.choice(state.alive))
 
-    def answers(self, life: Life, attempt: Attempt) -> None:
-        self.w.answer(life, attempt, self.w.at(attempt))
+    def answers(self, state: AttemptState, attempt: Attempt) -> None:
+        self.w.answer(state, attempt, self.w.at(attempt))
 
-    def fails(self, life: Life, attempt: Attempt) -> None:
+    def fails(self, state: AttemptState, attempt: Attempt) -> None:
         w, reason = self.w, self.rng.choice(ENDS)
-        if reason is Reason.CLIENT_GONE or life.is_alone(attempt):
-            ended = life.end(reason, w.now)
+        if reason is Reason.CLIENT_GONE or state.is_alone(attempt):
+            ended = state.end(reason, w.now)
         else:
-            life.aside(attempt, reason, w.now)
+            state.aside(attempt, reason, w.now)
             ended = [attempt]
         for gone in ended:
             w.hedger.failed(w.view, gone, w.at(gone), w.now)
 
     def check(self) -> None:
         counts = self.w.counts
-        live = sum(len(life.alive) for life in self.due) - sum(
-            not life.over and life.attempts[0] in life.alive for life in self.due
+        live = sum(len(state.alive) for state in self.due) - sum(
+            not state.over and state.attempts[0] in state.alive for state in self.due
         )
         assert counts.fired == counts.won + counts.lost + counts.failed + live
         assert counts.budget_tokens >= 0.0
@@ -86,9 +86,9 @@ async def test_whatever_happens_each_copy_ends_once(dry_run: bool) -> None:
         for _ in range(150):
             walk.step()
             walk.check()
-        for life in walk.due:
-            if not life.over:
-                walk.answers(life, life.alive[0])
+        for state in walk.due:
+            if not state.over:
+                walk.answers(state, state.alive[0])
         walk.check()
         walk.w.close()
         fired += walk.w.counts.fired

@@ -466,9 +466,9 @@ async def test_an_engine_is_told_when_a_request_arrived_not_when_it_was_sent() -
 @scenario
 async def test_further_requests_of_a_user_do_not_step_back_where_the_order_is_fair() -> None:
     async with running(json_ok, queue=queue(), priority=Priority()) as router:
-        assert router.app.parts.dispatcher._shares_by_flow()
-    async with running(json_ok, queue=queue(policy="fifo")) as router:
-        assert not router.app.parts.dispatcher._shares_by_flow()
+        assert not router.app.parts.dispatcher.context.takes_steps()
+    async with running(json_ok, queue=queue(policy="fifo"), priority=Priority()) as router:
+        assert router.app.parts.dispatcher.context.takes_steps()
 
 
 @scenario

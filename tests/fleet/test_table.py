@@ -373,7 +373,7 @@ async def test_a_removed_replica_stays_until_its_last_lease() -> None:
     for lease in leases:
         assert table.fleet.leaving == {replica}
         lease.release()
-        table.fleet.released(replica)
+        table.fleet.attempt_ended(replica)
     assert table.fleet.leaving == set()
     table.close()
 
@@ -387,7 +387,7 @@ async def test_what_is_still_heard_of_a_removed_replica_changes_nothing() -> Non
     table.fleet.failed(replica, Reason.REPLICA_RESET)
     table.fleet.probed(replica, False)
     table.fleet.succeeded(replica)
-    table.fleet.released(replica)
+    table.fleet.attempt_ended(replica)
     assert table.events == []
     assert table.ids("m") == ["a"]
     table.close()
@@ -466,7 +466,7 @@ def test_any_life_keeps_its_invariants(events: list[tuple[str, int]]) -> None:
             elif what == "release" and held:
                 one, lease = held.pop(index % len(held))
                 lease.release()
-                fleet.released(one)
+                fleet.attempt_ended(one)
             elif replica is None:
                 continue
             elif what == "remove":
@@ -488,7 +488,7 @@ def test_any_life_keeps_its_invariants(events: list[tuple[str, int]]) -> None:
                 assert set(fleet.eligible("m")) == ready
         for one, lease in held:
             lease.release()
-            fleet.released(one)
+            fleet.attempt_ended(one)
         assert not fleet.leaving
         table.close()
 

@@ -186,7 +186,10 @@ def test_a_request_that_waited_is_told_when_it_arrived() -> None:
     router, engine = simulation.routers[0], simulation.engines[0]
     for at in (0.005, 0.05, 0.14):
         simulation.clock.at(
-            at, lambda now: seen.extend((x.number, x.told) for x in router.exchanges.values())
+            at,
+            lambda now: seen.extend(
+                (x.number, x.engine_priority) for x in router.exchanges.values()
+            ),
         )
         simulation.clock.at(
             at, lambda now: seen.extend((-1, attempt.priority) for attempt in engine.core.queued())

@@ -1,8 +1,8 @@
-"""The simulated exchange tells fleet, chooser, hedger and attempts what the proxy's own tells them.
+"""The simulated exchange tells the drivers what the proxy's own tells them.
 
-One story is played twice, by the proxy between real sockets and by the simulator; every call that
-either makes of the objects they share is noted, and both must have made the same ones in the same
-order, about the same replicas.
+One story is played twice, by the proxy between real sockets and by the simulator. What a request
+tells the code that both share is noted, and so are the decisions that follow. Both must be the same
+in the same order, about the same replicas.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
+import router.dispatch.exchange as proxy_exchange
+import router.simulator.exchange as simulator_exchange
 from router.admission.pools import Pools
-from router.admission.queue import Queue as PoolQueue
 from router.config.model import (
     Health,
     Hedging,
@@ -28,10 +29,13 @@ from router.config.model import (
 )
 from router.core.build import is_compiled
 from router.core.errors import Reason
-from router.dispatch.attempts import Life
+from router.dispatch.attempts import Attempt
 from router.dispatch.chooser import Chooser
 from router.dispatch.hedger import Hedger
-from router.dispatch.retry import Budget
+from router.dispatch.queue_driver import QueueDriver
+from router.dispatch.request_driver import RequestDriver
+from router.dispatch.request_end import end_request
+from router.dispatch.routed_request import RoutedRequest
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.simulator.scenario import Fault
@@ -65,20 +69,24 @@ pytestmark = pytest.mark.skipif(
     is_compiled(), reason="compiled code calls its own methods directly: nobody can listen"
 )
 
+# What the requests of the proxy and of the simulator tell the parts that they share. What follows
+# from it is the same code. Not `look` and `due`: the proxy sweeps, the simulator has events.
 WATCHED: dict[type, tuple[str, ...]] = {
-    Fleet: ("succeeded", "showed_content", "overdue", "failed", "released"),
-    Chooser: ("choose", "dispatched", "withdrawn", "shown", "finished"),
-    Hedger: ("dispatched", "backup", "sent", "shown", "outrun", "failed"),
-    Life: (
-        *("begin", "sent", "content", "outrun", "aside", "told", "completed", "failed", "end"),
-        "recalled",
+    RequestDriver: (
+        *("begin", "prepare", "go", "connected", "won", "shows", "shows_refusal", "put_aside"),
+        *("failed", "timed_out", "completed", "cancel", "recall", "close"),
     ),
-    Budget: ("take", "give"),
+    QueueDriver: ("enter", "retry", "wait_again", "over"),
+    # Decisions, so that two programs which are told the same are seen to decide the same.
+    Chooser: ("choose",),
+    Hedger: ("backup", "sent"),
+    Fleet: ("succeeded", "showed_content", "overdue", "failed"),
+    # They depend on the times and the token counts that a request tells.
     Replica: ("answered", "paced"),
     # Not `freed`: how often it is told that nothing has changed depends on what happens when.
-    Pools: ("offer", "sent", "moved", "shown", "stays", "settle", "requeue", "leave", "passed"),
-    PoolQueue: ("passes",),
+    Pools: ("offer", "sent", "moved", "stays", "settle", "requeue", "leave", "passed"),
 }
+VERDICTS = ((RequestDriver, "won"),)
 
 
 def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -93,27 +101,33 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             at = len(calls)
             words = [f"{owner.__name__}.{name}"]
             calls.append("")
-            result = original(self, *args, **named)
             for value in (self, *args):
                 if isinstance(value, Replica):
                     words.append(value.id)
+                elif isinstance(value, Attempt):
+                    words.append(f"{value.kind} at {value.replica_id}")
                 elif isinstance(value, Reason):
                     words.append(value.value)
-            if (owner, name) in (
-                (Life, "failed"),
-                (Life, "content"),
-                (Budget, "take"),
-                (PoolQueue, "passes"),
-            ):
+            result = original(self, *args, **named)
+            if (owner, name) in VERDICTS:
                 words.append(str(result))
             calls[at] = " ".join(words)
             return result
 
         monkeypatch.setattr(owner, name, call)
 
+    def ends(request: RoutedRequest, reason: Reason, sent: int, *rest: Any) -> None:
+        replica = request.work.replica
+        by = "nobody" if replica is None else replica.id
+        kind = "it is shown" if sent == 200 else "it is not shown"
+        calls.append(f"end_request {reason.value} by {by}, {kind}")
+        end_request(request, reason, sent, *rest)
+
     for owner, names in WATCHED.items():
         for name in names:
             watch(owner, name)
+    for module in (proxy_exchange, simulator_exchange):
+        monkeypatch.setattr(module, "end_request", ends)
     return calls
 
 
@@ -530,7 +544,7 @@ async def ask_all(router: Router, arrivals: Sequence[Arrival], together: bool) -
 
 
 @pytest.mark.parametrize("name", list(ALL))
-def test_both_make_the_same_calls(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_tell_the_same_story(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     story = ALL[name]
     by_proxy: list[str] = []
 
@@ -571,5 +585,5 @@ def test_both_make_the_same_calls(name: str, monkeypatch: pytest.MonkeyPatch) ->
     assert len(by_proxy) >= 8
     hedges = story.hedging.policy == "fixed"
     urgent = any(one.priority == "high" for one in story.arrivals)
-    assert ("Hedger.sent r1" in by_proxy) == (hedges and urgent)
+    assert ("Hedger.sent hedge at r1 r1" in by_proxy) == (hedges and urgent)
     assert any(call.startswith("Pools.") for call in by_proxy) == story.queue.enabled

@@ -14,8 +14,8 @@ import pytest
 
 from policies.contract import RequestView
 from router.core.errors import Reason
-from router.dispatch.attempts import Attempt, Life
-from router.simulator.exchange import AttemptIO, SimulatedExchange
+from router.dispatch.attempts import Attempt, AttemptState
+from router.simulator.exchange import SimulatedAttempt, SimulatedExchange
 from router.simulator.outcome import Outcome
 from router.simulator.scenario import Fault, Polls, Scenario
 from router.simulator.simulation import Simulation, Totals, simulate
@@ -340,7 +340,15 @@ def test_what_has_ended_is_gone_at_once() -> None:
             self.ended_ += 1
 
     def alive() -> int:
-        kinds = (SimulatedExchange, AttemptIO, Life, Attempt, RequestView, Outcome, Arrival)
+        kinds = (
+            SimulatedExchange,
+            SimulatedAttempt,
+            AttemptState,
+            Attempt,
+            RequestView,
+            Outcome,
+            Arrival,
+        )
         return sum(isinstance(found, kinds) for found in gc.get_objects())
 
     traffic, scenario = lively_world()
@@ -355,6 +363,21 @@ def test_what_has_ended_is_gone_at_once() -> None:
         assert alive() == before
     finally:
         gc.enable()
+
+
+def test_a_router_counts_as_the_proxy_does() -> None:
+    arrivals = [Arrival(0, 0.01, 100, 3, priority="high"), Arrival(1, 1.0, 100, 50)]
+    fault = Fault(at=1.5, replica=0, kind="kill", until=1000.0)  # the second one is in its answer
+    simulation = Simulation(world(faults=(fault,)), Script(arrivals), kept := Kept())
+    simulation.run()
+    metrics = simulation.routers[0].metrics
+    ends = {(Reason.OK, 200): 1, (Reason.REPLICA_RESET, 200): 1}
+    assert metrics.kinds["chat"].ends == ends
+    assert metrics.classes["high"].ttft.sum == pytest.approx(kept[0].ttft_s)
+    assert metrics.classes["high"].tpot.sum == pytest.approx(kept[0].tpot_s)
+    prompt, output, _ = metrics.tokens["other"]
+    assert prompt == 100, "an engine tells the prompt of a whole answer only"
+    assert 3 + 10 < output < 3 + 50
 
 
 def test_a_leak_is_an_error() -> None:

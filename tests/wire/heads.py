@@ -5,12 +5,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from router.wire.heads import RequestHead, ResponseHead
+from router.wire.heads import RequestHead, ResponseHead, RoutingHeaders
 
 
-def told(head: RequestHead | ResponseHead | None) -> Any:
+def told(head: RequestHead | ResponseHead | RoutingHeaders | None) -> Any:
     """A namespace with every field of the head; None for none."""
     if head is None:
         return None
     names = [name for name in dir(head) if not name.startswith("_") and name != "copy"]
-    return SimpleNamespace(**{name: getattr(head, name) for name in names})
+    values = {name: getattr(head, name) for name in names}
+    if isinstance(head, RequestHead):
+        values["routing"] = told(head.routing)
+    return SimpleNamespace(**values)

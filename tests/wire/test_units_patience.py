@@ -30,7 +30,7 @@ def said(*fields: bytes) -> RequestHead:
     ],
 )
 def test_our_own_field_is_milliseconds(value: bytes, seconds: float) -> None:
-    assert said(b"X-Request-Timeout-Ms: " + value).patience_s == pytest.approx(seconds)
+    assert said(b"X-Request-Timeout-Ms: " + value).routing.patience_s == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_what_others_say_is_believed_where_it_can_be_and_passes_on(
     field: bytes, patience_s: float, sdk_s: float
 ) -> None:
     head = said(field)
-    assert head.patience_s == pytest.approx(patience_s)
-    assert head.sdk_patience_s == pytest.approx(sdk_s)
+    assert head.routing.patience_s == pytest.approx(patience_s)
+    assert head.routing.sdk_patience_s == pytest.approx(sdk_s)
     assert head.lines == [field]
 
 
@@ -97,7 +97,7 @@ def test_the_shortest_counts_and_ours_ends_here() -> None:
         b"x-stainless-timeout: 60",
         b"x-stainless-read-timeout: 6",
     )
-    assert (head.patience_s, head.sdk_patience_s) == (3.0, 6.0)
+    assert (head.routing.patience_s, head.routing.sdk_patience_s) == (3.0, 6.0)
     assert [line.partition(b":")[0] for line in head.lines] == [
         b"grpc-timeout",
         b"x-stainless-timeout",

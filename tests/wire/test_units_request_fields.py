@@ -168,7 +168,7 @@ def test_what_is_read_is_told() -> None:
     assert head.forwarded_for == b"1.2.3.4, 5.6.7.8"
     assert head.forwarded_other == [b"X-Forwarded-Proto: https"]
     assert head.via == [b"1.1 elsewhere"]
-    assert head.model == b"m"
+    assert head.routing.model == b"m"
     assert head.lines == [b"Content-Type: application/json", b"Content-Encoding: GZip"]
 
 

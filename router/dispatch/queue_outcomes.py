@@ -14,7 +14,7 @@ from router.core.errors import Reason
 _NO_ROOM: Final = frozenset({Reason.REPLICA_BUSY, Reason.TTFT_TIMEOUT})
 
 
-def end_of(reason: Reason) -> int:
+def queue_outcome(reason: Reason) -> int:
     """DONE, CANCELLED or REFUSED, for `settle` and `passed`."""
     if reason is Reason.OK:
         return DONE

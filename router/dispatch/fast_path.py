@@ -1,4 +1,4 @@
-"""Who goes at once: where nobody waits and the policy's choice takes one more, no ticket is needed.
+"""The fast path: no request waits, the policy's choice takes one more, and no ticket is needed.
 
 A request that all is well with comes this way, so that it costs a choice, which it would make
 anyway, and a look.
@@ -15,7 +15,7 @@ from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 
 
-def at_once(
+def fast_path(
     fleet: Fleet,
     pools: Pools,
     chooser: Chooser,

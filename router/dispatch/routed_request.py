@@ -1,0 +1,58 @@
+"""A request together with its driver: what the requests of the proxy and of the simulator share.
+
+Must never: decide about an attempt, or know whether its time is real.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from mypy_extensions import mypyc_attr
+
+from policies.facts import RequestView
+from router.core.urgency import Urgency
+from router.dispatch.attempts import Attempt
+from router.dispatch.context import Context
+from router.dispatch.driven_request import DrivenRequest
+from router.dispatch.request_driver import RequestDriver
+from router.dispatch.work import Work
+from router.fleet.replica import Replica
+from router.intake.routes import Route
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class RoutedRequest(DrivenRequest):
+    """Times are monotonic seconds. `request_end.end_request` ends it, once."""
+
+    __slots__ = ("context", "driver", "work")
+
+    def __init__(
+        self,
+        context: Context,
+        view: RequestView,
+        urgency: Urgency,
+        arrived: float,
+        route: Route,
+        streamed: bool,
+        request_id: bytes,
+    ) -> None:
+        times = context.rules.times_of(urgency.stated)
+        super().__init__(view, urgency, arrived, route, streamed, times, request_id)
+        self.context = context
+        self.driver = RequestDriver(self, context)
+        self.work = Work()
+
+    # -- what the queue driver asks of it ---------------------------------------------------------
+
+    def prepare(self, replica: Replica) -> Attempt:
+        return self.driver.prepare(replica)
+
+    def go(self, prepared: object) -> None:
+        self.driver.go(cast(Attempt, prepared))
+
+    def recall(self, now: float) -> None:
+        self.driver.recall(now)
+
+    def last_attempt(self) -> tuple[Replica, float] | None:
+        attempts = self.driver.state.attempts
+        return (attempts[-1].at, attempts[-1].began) if attempts else None
