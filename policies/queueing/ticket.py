@@ -55,6 +55,7 @@ class Ticket(Item):
     __slots__ = (
         "account",
         "arrival",
+        "away",
         "block_tokens",
         "blocked_in",
         "body_bytes",
@@ -175,6 +176,8 @@ class Ticket(Item):
         self.sent_at = 0.0
         self.ran_s = 0.0  # at replicas, before it was put back: no wait
         self.preempted = 0  # how often it was put back
+        # It was sent and failed, and is at no replica until it is sent again.
+        self.away = False
 
         # When it comes, and when it is over.
         self.request = request  # the driver's own; the queue hands it back and never looks

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
+from policies.queueing.contract import OrderPolicy, make_order
 from policies.queueing.ticket import SENT, Ticket
 from router.admission.clockwork import Ticked
 from router.admission.counts import QueueCounts
@@ -196,6 +197,15 @@ class Pools:
         queue: Queue = ticket.queue
         queue.moved(ticket, place, now)
 
+    def failed(self, ticket: Ticket) -> None:
+        """It has failed at its place, and pauses before it is sent again."""
+        queue: Queue = ticket.queue
+        queue.failed(ticket)
+
+    def next_order(self) -> int:
+        """The place in the order of arrival of a request that arrives now."""
+        return self._orders.next()
+
     def settle(self, ticket: Ticket, tokens: int, output: int, now: float, end: int = DONE) -> None:
         queue: Queue = ticket.queue
         queue.settle(ticket, tokens, output, now, end)
@@ -247,8 +257,16 @@ class Pools:
             found += queue.waiting
         return found
 
-    def adopt(self, config: Config) -> None:
-        """Raises PolicyConfigError, and changes nothing then."""
-        for queue in self.queues:
-            queue.adopt(config)
+    def orders(self, config: Config) -> list[OrderPolicy]:
+        """An order policy of `config` for each queue. Raises PolicyConfigError."""
+        return [make_order(config.policy, config.options) for _ in self.queues]
+
+    def adopt(self, config: Config, orders: Sequence[OrderPolicy] | None = None) -> None:
+        """Take other rules. `orders`: what `orders` made for them, in this turn.
+
+        Raises PolicyConfigError, and changes nothing then, if nothing was made before.
+        """
+        made = self.orders(config) if orders is None else orders
+        for queue, order in zip(self.queues, made, strict=True):
+            queue.adopt(config, order)
         self._config = config

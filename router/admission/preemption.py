@@ -3,7 +3,7 @@
 The victim is the newest of the least urgent class that has not shown a content event: it has lost
 the least, and its client notices nothing, because it is put back at its old place. One that is not
 streamed shows nothing before its end; it may be asked back for some seconds after its dispatch, for
-what it has decoded is lost.
+what it has decoded is lost. A request between two attempts holds nothing, so it does not give way.
 
 What a replica lacks may be its KV cache, and that it is free again is known with the next poll
 only: so at one replica nobody gives way again within `_ROUND_S`.
@@ -53,7 +53,7 @@ class Preemption:
             running.clear()
         if rules.preemption:
             for ticket in sent:
-                if not ticket.shown and not ticket.preempting:
+                if not ticket.shown and not ticket.preempting and not ticket.away:
                     self._list(ticket)
 
     def sent(self, ticket: Ticket) -> None:
@@ -70,8 +70,12 @@ class Preemption:
         """Its first content is here."""
         self._forget(ticket)
 
+    def moved(self, ticket: Ticket) -> None:
+        """It is at a replica again, after it was away."""
+        self._list(ticket)
+
     def ended(self, ticket: Ticket) -> None:
-        """It is over, or it is back in the queue."""
+        """It is over, or it is back in the queue, or it is away."""
         self._forget(ticket)
         if ticket.preempting:
             ticket.preempting = False

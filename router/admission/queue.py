@@ -145,9 +145,8 @@ class Queue:
         """
         urgency = ticket.urgency
         rules = self._rules
-        orders = self._orders
-        orders.last += 1
-        ticket.order = orders.last
+        if not ticket.order:
+            ticket.order = self._orders.next()
         ticket.queue = self
         concurrency = ticket.concurrency
         if concurrency is not None and self._room.short:
@@ -313,6 +312,7 @@ class Queue:
         ticket.place = door.place
         ticket.sent_at = now
         ticket.shown = False
+        ticket.away = False
         self._running[ticket] = None
         if ticket.concurrency is not None:
             ticket.concurrency.take(ticket.urgency == BATCH, now)
@@ -472,7 +472,19 @@ class Queue:
                     before.used -= ticket.reserved
                 door.used += ticket.reserved
             ticket.place = place
+            if ticket.away:
+                ticket.away = False
+                if self._rules.preemption and not ticket.shown:
+                    self._preemption.moved(ticket)
             self._doors.look(door)
+
+    def failed(self, ticket: Ticket) -> None:
+        """One that was sent has failed, and its lease is released. It pauses before it is sent
+        again (`moved`), or comes back (`requeue`). Until then it holds nothing, so it does not give
+        way."""
+        ticket.away = True
+        if ticket.running or ticket.preempting:
+            self._preemption.ended(ticket)
 
     # -- what becomes of them -----------------------------------------------------------------
 
@@ -675,14 +687,17 @@ class Queue:
         ticket.queue = self
         self._wait(ticket, now)
 
-    def adopt(self, config: Config) -> None:
-        """Other rules; who waits keeps his place in time. `tick` comes next.
+    def adopt(self, config: Config, made: OrderPolicy | None = None) -> None:
+        """Other rules; tickets that wait keep their place in time. `tick` comes next. `made`: the
+        order policy that `config` names, for this queue.
 
-        Raises PolicyConfigError, and changes nothing then.
+        Raises PolicyConfigError, and changes nothing then, if no policy was made before.
         """
         before = self.config
         is_other = (config.policy, config.options) != (before.policy, before.options)
-        order = make_order(config.policy, config.options) if is_other else self._order
+        order = self._order
+        if is_other:
+            order = make_order(config.policy, config.options) if made is None else made
         was_reserved = self._rules.reservations
         self.config = config
         self._order = order

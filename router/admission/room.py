@@ -34,6 +34,11 @@ class Orders:
         self.last = 0
         self.is_woken = False  # some queue has to be asked for what is `woken`
 
+    def next(self) -> int:
+        """The place of one that arrives now."""
+        self.last += 1
+        return self.last
+
 
 class Room(Blocker):
     """Of one queue."""

@@ -75,7 +75,7 @@ class App:
             if config.emulate.count:
                 await self._emulate(config)
             for replica in (*config.replicas, *self._emulated_replicas):
-                parts.fleet.add(parts.make_replica(replica))
+                parts.fleet.add(parts.make_replica(replica, config, parts.upstream))
             await parts.start_watching()
             await self._listen()
         except BaseException:
@@ -262,12 +262,12 @@ class App:
         """
         try:
             config = self.read_again() if self.read_again is not None else self.config
-            prepared = reload.prepare(self.parts, config)
+            prepared = reload.prepare(self.parts, config, self._emulated_replicas)
         except ConfigError as err:
             self.metrics.reloaded(False)
             log_event(logging.ERROR, "reload refused", key=None, problems=err.problems)
             raise
-        reload.commit(self.parts, prepared, self._certificate, self._emulated_replicas)
+        reload.commit(self.parts, prepared, self._certificate)
         self.config = config
         self.parts.log.reopen()
         self.metrics.reloaded(True, config_hash(config))

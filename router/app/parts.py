@@ -150,9 +150,9 @@ class Parts:
         # Each client may need a connection to a replica, too.
         return config.limits.connections or max(64, int(self.open_files * 0.45))
 
-    def make_replica(self, config: ReplicaConfig) -> Replica:
-        url = parse_replica_url(config.url)
-        upstream = self.upstream
+    def make_replica(self, replica: ReplicaConfig, config: Config, upstream: Upstream) -> Replica:
+        """A replica of a configuration that need not be in force yet."""
+        url = parse_replica_url(replica.url)
         address = Address(
             url.host,
             url.port,
@@ -162,18 +162,18 @@ class Parts:
         )
         pool = Pool(
             address,
-            self.config.limits,
-            self.config.timeouts,
+            config.limits,
+            config.timeouts,
             self.sweeper,
             self.loop,
             self.metrics,
             self.outbox,
         )
-        replica = Replica(config, self.config.health, pool)
-        replica.health.await_probe()
-        if self.config.polling.interval_s:
-            replica.polls_awaited = POLLS_AWAITED
-        return replica
+        made = Replica(replica, config.health, pool)
+        made.health.await_probe()
+        if config.polling.interval_s:
+            made.polls_awaited = POLLS_AWAITED
+        return made
 
     def watch(self, replica: Replica) -> None:
         """Probe and poll a replica from now on."""

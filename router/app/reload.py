@@ -1,18 +1,19 @@
 """A reload: what differs between the configuration in force and the new one, swapped in.
 
-`prepare` does everything that can fail, on new objects; `commit` puts them in force, one swap after
-the other, none of which can fail. Must never: leave half of each in force.
+`prepare` does everything that can fail, on new objects: it reads files, makes policies and makes
+replicas. `commit` puts these objects in force, one swap after the other, none of which can fail.
+Must never: leave half of each in force, or make anything in `commit`.
 """
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from policies.contract import PolicyConfigError
-from policies.hedging.contract import make_policy
-from policies.queueing.contract import make_order
+from policies.hedging.contract import HedgingPolicy, make_policy
+from policies.queueing.contract import OrderPolicy
 from router.app.parts import Parts, Upstream, keys_of, open_log
 from router.config.keys import KeyLine
 from router.config.model import Config
@@ -20,6 +21,7 @@ from router.config.model import Replica as ReplicaConfig
 from router.config.tls import Certificate, FileProblem, listening_context
 from router.core.errors import ConfigError
 from router.dispatch.chooser import Policies
+from router.fleet.replica import Replica
 from router.observe.access_log import AccessLog
 
 _FIXED = ("listen", "admin", "emulate", "prefix", "batches")
@@ -30,14 +32,21 @@ class Prepared(NamedTuple):
 
     config: Config
     policies: Policies
+    hedging: HedgingPolicy
+    orders: Sequence[OrderPolicy]  # one for each queue
     upstream: Upstream
     keys: Sequence[KeyLine]
     tls: ssl.SSLContext | None  # with the certificate, where the data port has one
     log: AccessLog
+    wanted: Mapping[str, ReplicaConfig]  # all replicas, by ID
+    made: Mapping[str, Replica]  # those that are not in the fleet yet
 
 
-def prepare(parts: Parts, config: Config) -> Prepared:
-    """Make what `config` needs. Raises ConfigError; nothing in force has changed then."""
+def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> Prepared:
+    """Make what `config` needs. Raises ConfigError; nothing in force has changed then.
+
+    `emulated`: replicas beside those of the configuration.
+    """
     old = parts.config
     fixed = [name for name in _FIXED if getattr(config, name) != getattr(old, name)]
     if (config.tls is None) != (old.tls is None):
@@ -50,9 +59,9 @@ def prepare(parts: Parts, config: Config) -> Prepared:
     try:
         if config.routing != old.routing:
             policies = Policies.of(config.routing)
-        # Made again where they are adopted, from the same words.
-        make_policy(config.hedging.policy, config.hedging.options)
-        make_order(config.queue.policy, config.queue.options)
+        hedging = make_policy(config.hedging.policy, config.hedging.options)
+        queue = parts.dispatcher.queue
+        orders = () if queue is None else queue.pools.orders(config.queue)
     except PolicyConfigError as err:
         raise ConfigError([str(err)]) from None
     upstream = Upstream(config)
@@ -63,20 +72,30 @@ def prepare(parts: Parts, config: Config) -> Prepared:
             tls = listening_context(config.tls)
         except FileProblem as err:
             raise ConfigError([f"tls.{err.field}: {err}"]) from None
+    wanted = {replica.id: replica for replica in (*config.replicas, *emulated)}
+    made = _new_replicas(parts, config, upstream, wanted)
     # The last, because it is the only one that would have to be closed again.
     log = parts.log if config.access_log == old.access_log else open_log(config)
-    return Prepared(config, policies, upstream, keys, tls, log)
+    return Prepared(config, policies, hedging, orders, upstream, keys, tls, log, wanted, made)
 
 
-def commit(
-    parts: Parts,
-    prepared: Prepared,
-    certificate: Certificate | None,
-    emulated: Iterable[ReplicaConfig],
-) -> None:
+def _new_replicas(
+    parts: Parts, config: Config, upstream: Upstream, wanted: Mapping[str, ReplicaConfig]
+) -> dict[str, Replica]:
+    """The replicas that are new, or are reached in another way than before."""
+    moves_all = config.upstream != parts.config.upstream
+    made: dict[str, Replica] = {}
+    for replica_id, replica in wanted.items():
+        known = parts.fleet.replicas.get(replica_id)
+        if known is None or moves_all or replica.url != known.config.url:
+            made[replica_id] = parts.make_replica(replica, config, upstream)
+    return made
+
+
+def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) -> None:
     """Put it in force. `certificate`: the data port's."""
-    old, old_policies = parts.config, parts.policies
-    config, policies, upstream, keys, tls, log = prepared
+    old_policies = parts.policies
+    config, policies, hedging, orders, upstream, keys, tls, log, wanted, made = prepared
     if certificate is not None and tls is not None:
         certificate.in_force = tls
     parts.config = config
@@ -94,25 +113,25 @@ def commit(
     parts.fleet.rules = config.health
     parts.fleet.stale_s = config.polling.stale_s
     parts.chooser.adopt(policies, config.routing.sample)
-    parts.hedger.adopt(config.hedging)
-    parts.dispatcher.adopt(config, upstream.authorization, keys)
-    _diff_fleet(parts, old, config, emulated)
+    parts.hedger.adopt(config.hedging, hedging)
+    parts.dispatcher.adopt(config, upstream.authorization, keys, orders)
+    _diff_fleet(parts, config, wanted, made)
     if policies is not old_policies:
         parts.fleet_changed(frozenset(parts.fleet.replicas))
 
 
 def _diff_fleet(
-    parts: Parts, old: Config, config: Config, emulated: Iterable[ReplicaConfig]
+    parts: Parts,
+    config: Config,
+    wanted: Mapping[str, ReplicaConfig],
+    made: Mapping[str, Replica],
 ) -> None:
     """Keep the replicas that stay, with all that is known of them."""
     fleet = parts.fleet
-    wanted = {r.id: r for r in (*config.replicas, *emulated)}
-    rebuilt = config.upstream != old.upstream
     for replica_id, replica in list(fleet.replicas.items()):
-        new = wanted.get(replica_id)
-        if new is None or new.url != replica.config.url or rebuilt:
+        successor = made.get(replica_id)
+        if successor is not None or replica_id not in wanted:
             parts.unwatch(replica)
-            successor = parts.make_replica(new) if new is not None else None
             if successor is not None and successor.config.url == replica.config.url:
                 successor.continues(replica)
             fleet.remove(replica_id, successor)
@@ -121,11 +140,10 @@ def _diff_fleet(
             else:
                 parts.watch(successor)
         else:
-            replica.adopt(new, config.health)
+            replica.adopt(wanted[replica_id], config.health)
             replica.pool.adopt(config.limits, config.timeouts)
-    for replica_id, new in wanted.items():
+    for replica_id, replica in made.items():
         if replica_id not in fleet.replicas:
-            replica = parts.make_replica(new)
             fleet.add(replica)
             parts.watch(replica)
     token, tls = parts.upstream.token, parts.upstream.tls

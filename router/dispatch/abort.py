@@ -29,7 +29,7 @@ from router.dispatch.body_edit import append
 from router.fleet.ask import Asker, NoAnswer
 from router.fleet.replica import Replica
 from router.intake.fields import Fields, Parameters
-from router.intake.values import is_given
+from router.intake.values import is_given, opening_of
 from router.observe.events import log_event
 from router.wire.replica import Owner, ReplicaConnection
 
@@ -49,7 +49,7 @@ def is_nameable(path: bytes, fields: Fields) -> bool:
     if fields.n is not None and fields.n != 1:
         return False
     prompt = fields.prompt
-    return prompt is None or memoryview(prompt)[0] == 0x22  # a single text
+    return prompt is None or opening_of(prompt) == 0x22  # a single text
 
 
 def unnamed_parameters(raw: msgspec.Raw) -> bytes | None:

@@ -8,8 +8,10 @@ Must never: hold anything that belongs to one request.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
+from policies.queueing.contract import OrderPolicy
 from router.config.model import Config
 from router.core.scheduling import Scheduler
 from router.dispatch.chooser import Chooser
@@ -67,13 +69,14 @@ class Context:
         self.closing = False  # nothing is begun any more
         self._rng = rng
 
-    def adopt(self, config: Config) -> None:
-        """Take a new configuration. Requests under way keep their `Rules`."""
+    def adopt(self, config: Config, orders: Sequence[OrderPolicy] | None = None) -> None:
+        """Take a new configuration. Requests under way keep their `Rules`. `orders`: one for each
+        queue, if they were made before."""
         self.rules = Rules(config)
         self.budget.adopt(config.retry)
         self.store.adopt(config.continuation)
         if self.queue is not None:
-            self.queue.adopt(config.queue)
+            self.queue.adopt(config.queue, orders)
 
     def takes_steps(self) -> bool:
         """Whether the pending requests of a flow make its next one less urgent. They need not where

@@ -17,6 +17,7 @@ from random import Random
 from time import monotonic
 from urllib.parse import unquote
 
+from policies.queueing.contract import OrderPolicy
 from router.config.keys import KeyLine
 from router.config.model import Config
 from router.core.errors import Reason, RouterError
@@ -110,13 +111,20 @@ class Dispatcher(Handler, Keeper):
         self._prompt_seed = prompt_seed(config.access_log.salt)
         self.adopt(config, authorization, keys)
 
-    def adopt(self, config: Config, authorization: bytes | None, keys: Sequence[KeyLine]) -> None:
-        """Take a new configuration. Requests under way keep their `Rules`."""
+    def adopt(
+        self,
+        config: Config,
+        authorization: bytes | None,
+        keys: Sequence[KeyLine],
+        orders: Sequence[OrderPolicy] | None = None,
+    ) -> None:
+        """Take a new configuration. Requests under way keep their `Rules`. `orders`: one for each
+        queue, if they were made before."""
         self.config = config
         self.tenants.adopt(config, keys, self.completion.log.salter.name, monotonic())
         self._prefix = config.prefix
         self.metrics.usage.adopt(config.usage.prices)
-        self.context.adopt(config)
+        self.context.adopt(config, orders)
         if self.queue is not None:
             self.queue.wake()
         self._believes_sdks = config.queue.sdk_timeouts

@@ -547,10 +547,12 @@ class Exchange(AttemptedRequest, ClientExchange):
         self._stall_due = NEVER
         now = monotonic()
         reply, replica = self.reply, self.work.replica
-        reply.wait_due = max(reply.wait_due, now + reply.gap_s)
+        if self.driver.life.commit == Commit.CONTENT:
+            reply.wait_due = max(reply.wait_due, now + reply.gap_s)
+        # Before any content `wait_due` is what the client has said, and its pause changes nothing.
         self.first_s = self._patience_s()
         self.driver.await_first(now + reply.gap_s)
-        self.deadline = min(self.deadline, self.driver.due())
+        self.deadline = min(self.deadline, reply.wait_due, self.driver.due())
         is_relayed = reply.is_counted and not self.work.broke_at
         if replica is not None and is_relayed and not self.work.is_flowing:
             self.work.flows(replica.cadence, now)

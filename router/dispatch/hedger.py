@@ -81,9 +81,12 @@ class Hedger:
         self._refused: Refusal | None = None  # why the last question came to nothing
         self.adopt(rules)
 
-    def adopt(self, rules: Hedging) -> None:
-        """New rules from a reload; what was learned stays. Raises PolicyConfigError."""
-        policy = make_policy(rules.policy, rules.options)
+    def adopt(self, rules: Hedging, made: HedgingPolicy | None = None) -> None:
+        """New rules from a reload; what was learned stays. `made`: the policy that they name.
+
+        Raises PolicyConfigError if the policy was not made before, and cannot be made.
+        """
+        policy = make_policy(rules.policy, rules.options) if made is None else made
         self._policy: HedgingPolicy = policy
         self._rules = rules
         self._idle = policy.idle

@@ -28,6 +28,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Final, cast
 
+from policies.queueing.contract import OrderPolicy
 from policies.queueing.ticket import NEW, SENT, Ticket
 from router.admission.clockwork import Expired
 from router.admission.pools import Pools
@@ -80,10 +81,10 @@ class QueueDriver:
         fleet.on_room = self.changed
         self.changed(None)
 
-    def adopt(self, config: Config) -> None:
-        """A reload: who waits keeps his place in time. Raises PolicyConfigError."""
+    def adopt(self, config: Config, orders: Sequence[OrderPolicy] | None = None) -> None:
+        """A reload: requests that wait keep their place in time. See `Pools.adopt`."""
         if config != self.pools.queues[0].config:
-            self.pools.adopt(config)
+            self.pools.adopt(config, orders)
             self._scheduler.soon(self._tick)
 
     @property
@@ -104,7 +105,11 @@ class QueueDriver:
             rank, now = x.urgency.rank, x.arrived
             fleet, pools, chooser = self._fleet, self.pools, self._chooser
             replica = fast_path(fleet, pools, chooser, x.view, rank, now, may_pass)
-            return self._offer(x, model or "", None) if replica is None else replica
+            if replica is None:
+                return self._offer(x, model or "", None)
+            if not x.order:
+                x.order = pools.next_order()
+            return replica
         return self._offer(x, next(iter(owner.models or ()), model) or "", pinned(owner))
 
     def _offer(
@@ -117,6 +122,7 @@ class QueueDriver:
         now = self._scheduler.now()
         self._changes.catch_up(now)
         ticket = x.make_ticket(model, lane)
+        ticket.order = x.order  # a retry comes before those that arrived after its request
         ticket.excluded = excluded
         try:
             found = self.pools.offer(ticket, now)
@@ -199,10 +205,16 @@ class QueueDriver:
             return
         if ticket.state == NEW:
             self.pools.sent(ticket, replica, now)
-        elif ticket.state == SENT and ticket.place is not replica:
+        elif ticket.state == SENT and (ticket.away or ticket.place is not replica):
             self.pools.moved(ticket, replica, now)
         if not x.may_move():
             self.pools.stays(ticket)
+
+    def pauses(self, x: QueuedRequest) -> None:
+        """The request has failed at a replica, and pauses before it is sent again."""
+        ticket = x.ticket
+        if ticket is not None and ticket.state == SENT:
+            self.pools.failed(ticket)
 
     def _uncount(self, x: QueuedRequest, now: float) -> None:
         """A request without a ticket is at no replica any more."""
@@ -355,8 +367,10 @@ class QueueDriver:
             self.changed(tried[-1])  # if no other replica is in the lane, it may take the request
             return self._offer(x, model, None, tuple(tried))
         ticket.excluded = tuple(tried)
-        if self.pools.requeue(ticket, now):
-            x.begin_wait(now)
+        if not self.pools.requeue(ticket, now):
+            # Nothing would send a ticket that has ended, so its request would wait for ever.
+            raise RouterError(Reason.INTERNAL, "the ticket of a request has ended before it")
+        x.begin_wait(now)
         self.changed(tried[-1])
         self._arm()
         return None

@@ -31,6 +31,7 @@ class QueuedRequest(ABC):
         "arrived",
         "concurrency",
         "is_counted",
+        "order",
         "pinned",
         "ticket",
         "unreached_since",
@@ -48,6 +49,7 @@ class QueuedRequest(ABC):
         # Its key's limit of requests at replicas, where it goes to the queue; None: it has none.
         self.concurrency: Concurrency | None = None
         self.is_counted = False  # there, without a ticket; a ticket is counted by the queue
+        self.order = 0  # its place in the order of arrival; 0: it has not come to the queue yet
         self.unreached_since = NOT_SINCE  # since when no replica could be connected to
         self.waits_since = NOT_SINCE  # since when it waits in the queue
         self._waited_s = 0.0  # there, before that

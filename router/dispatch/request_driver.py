@@ -409,6 +409,7 @@ class RequestDriver:
         context = self._context
         pause_s = context.backoff_s(self._rules, len(self.state.attempts))
         if pause_s > 0.0:
+            self._pause()
             self._set_alarm(context.scheduler.now() + pause_s, True)
         else:
             self._retry_now()
@@ -429,7 +430,16 @@ class RequestDriver:
         """No replica is left to ask. True: one may be after its first probe, which is awaited."""
         self._cause = cause
         late = partial(self._give_up, cause)
-        return self._context.first_probes.hold(self._request, self._retry_now, late)
+        holds = self._context.first_probes.hold(self._request, self._retry_now, late)
+        if holds:
+            self._pause()
+        return holds
+
+    def _pause(self) -> None:
+        """The request is at no replica, and not in the queue, until it is sent again."""
+        queue = self._context.queue
+        if queue is not None:
+            queue.pauses(self._request)
 
     def _wait_again(self, replica: Replica) -> bool:
         """The last attempt did not reach `replica`, and no other can be reached. True: the request
@@ -560,16 +570,22 @@ class RequestDriver:
         return Reason.WHOLE_TIMEOUT if self._request.is_whole else Reason.TTFT_TIMEOUT
 
     def excuse(self) -> None:
-        """Nobody reads what the attempts would show: their first content is not awaited."""
+        """The client does not read, so nothing is read from the replicas: no first content is
+        awaited, and none is overdue."""
         for attempt in self.live:
             attempt.first_due = NEVER
+            attempt.overdue_due = NEVER
 
     def await_first(self, soonest: float) -> None:
-        """It is awaited again, at `soonest` or when it would have been due, if that is later."""
-        first_s = self._request.first_s
+        """It is awaited again, at `soonest` or when it would have been due, if that is later. It is
+        overdue once it has been read for so long again as the replica is given."""
+        request, now = self._request, self._context.scheduler.now()
         for attempt in self.live:
             if attempt is not self.state.winner:
-                attempt.first_due = max(soonest, attempt.began + first_s)
+                attempt.first_due = max(soonest, attempt.began + request.first_s)
+                if request.streamed and not attempt.is_overdue:
+                    replica = attempt.at
+                    attempt.overdue_due = now + replica.patience_s(replica.pending_tokens)
 
     def timed_out(self, reason: Reason) -> None:
         """The request, or the stream that is relayed, has taken too long."""
@@ -636,7 +652,7 @@ class RequestDriver:
 
     def recall(self, now: float) -> None:
         """The request gives way to a more urgent one: what is under way ends, and has shown
-        nothing. It may begin again."""
+        nothing. It may begin again, but not where it has failed before."""
         self._quiet()
         context = self._context
         context.first_probes.forget(self._request)  # from now on it waits in the queue
@@ -648,6 +664,9 @@ class RequestDriver:
             self._forget_prefix(attempt)
             context.hedger.failed(self._request.view, attempt, attempt.at, now)
             context.fleet.attempt_ended(attempt.at, attempt.began)
+        ticket = self._request.ticket
+        if ticket is not None:
+            ticket.excluded = tuple(self._tried())
 
     def close(self) -> None:
         """Give back what is not an attempt's."""

@@ -23,7 +23,8 @@ from router.fleet.tokens.facts import Facts
 from router.fleet.tokens.provider import Question, TokenProvider
 from router.fleet.tokens.remote import ENGINES, Target
 from router.intake.fields import Fields
-from router.intake.values import is_given
+from router.intake.stretch import Stretch
+from router.intake.values import bytes_of, is_given
 
 # Members of a body that change its prompt and are not among the facts.
 _OTHERWISE: Final = re.compile(
@@ -96,5 +97,5 @@ class TokenIds:
         return Target(replica.config.url, name, address.host, address.resolve)
 
 
-def _bytes(raw: msgspec.Raw | None) -> bytes | None:
-    return bytes(raw) if is_given(raw) else None  # type: ignore[arg-type]
+def _bytes(raw: msgspec.Raw | Stretch | None) -> bytes | None:
+    return None if raw is None or not is_given(raw) else bytes_of(raw)

@@ -11,7 +11,7 @@ How a JSON body is read depends on its size, because no body may hold the event 
   type, half a surrogate pair), all members are looked at one by one. This costs 80 ns and 20 bytes
   of memory per byte, so above `EACH_UP_TO` the members are scanned instead.
 - Above `DECODE_UP_TO`, the members are found while the body comes in (`members`). The engine judges
-  what is inside a value.
+  what is inside a value. A long prompt is not copied (`stretch`).
 - Above `SCAN_ABOVE`, nothing else is done: prompts are not read, and the body is not edited.
 
 Forms of any size are scanned while they come in (`forms`).
@@ -30,11 +30,13 @@ from router.intake.fields import Fields, Unread
 from router.intake.forms import FormScan, read_form
 from router.intake.members import LargeBody, MemberScan, Place
 from router.intake.routes import ANY, MULTIPART, Route
+from router.intake.stretch import Stretch
 from router.intake.values import value_of
 
 SCAN_ABOVE: Final = 8 * 1024 * 1024
 DECODE_UP_TO: Final = 1024 * 1024  # bytes; a dense body of this size takes about 14 ms
 EACH_UP_TO: Final = 512 * 1024  # bytes of a body whose members may all be decoded: about 40 ms
+_LONG: Final = 64 * 1024  # bytes of a prompt that a large body's fields have no copy of
 MAX_MODEL: Final = 256  # characters; OpenAI's and the hub's names are far shorter
 
 
@@ -166,11 +168,11 @@ def _from_large_json(raw: bytes) -> Fields:
     try:
         fields = _decode(raw)
     except msgspec.ValidationError:
-        return _scanned(raw, _scan([raw], _ALL_MEMBERS))
+        return _scanned([raw], _scan([raw], _ALL_MEMBERS))
     except NOT_JSON as err:
         if _SURROGATE.search(raw) is None:
             raise _bad_json(err) from None
-        return _scanned(raw, _scan([raw], _ALL_MEMBERS))
+        return _scanned([raw], _scan([raw], _ALL_MEMBERS))
     if fields.priority is not None:
         _whole(_scan([raw], _PRIORITY))  # refused, if it cannot be taken out
     return fields
@@ -208,7 +210,7 @@ def _tolerant(raw: bytes) -> Fields:
     return fields
 
 
-def _scanned(raw: bytes, scan: MemberScan) -> Fields:
+def _scanned(body: list[bytes], scan: MemberScan) -> Fields:
     """The fields of a large body as a scan for all members has found them. The engine judges what
     the scan does not look at."""
     _whole(scan)
@@ -220,9 +222,14 @@ def _scanned(raw: bytes, scan: MemberScan) -> Fields:
     for name in _RAW_MEMBERS:
         place = last.get(name)
         if place is not None:
-            value = raw[place.value : place.end].strip(b" \t\r\n")
-            is_odd = name in _PROMPTS and value[:1] not in _OPENINGS
-            setattr(fields, name, None if is_odd else msgspec.Raw(value))
+            value = Stretch(body, 0, place.end).narrowed(place.value, place.end)
+            is_prompt = name in _PROMPTS
+            if is_prompt and value.cut(0, 1) not in _OPENINGS:
+                setattr(fields, name, None)
+            elif is_prompt and value.size > _LONG:
+                setattr(fields, name, value)
+            else:
+                setattr(fields, name, msgspec.Raw(value.whole()))
     return fields
 
 
@@ -260,7 +267,7 @@ _PRIORITY: Final = frozenset({"priority"})
 def _from_scanned(body: list[bytes], size: int, large: LargeBody | FormScan | None) -> Fields:
     scan = large.scan if isinstance(large, LargeBody) else _scan(body, _ALL_MEMBERS)
     if size <= SCAN_ABOVE:
-        return _scanned(b"".join(body), scan)
+        return _scanned(body, scan)
     if not scan.is_whole:
         return Unread(why=scan.problem)
     for name in _PROMPTS:

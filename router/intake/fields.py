@@ -12,9 +12,13 @@ import msgspec
 # msgspec takes `Raw | None` for a union that only null fits, but does not look at defaults: so a
 # type checker is told what it is, and the decoder what it may find.
 if TYPE_CHECKING:
+    from router.intake.stretch import Stretch
+
     MaybeRaw = msgspec.Raw | None
+    # A long prompt of a large body is a `Stretch`.
+    MaybeText = msgspec.Raw | Stretch | None
 else:
-    MaybeRaw = msgspec.Raw
+    MaybeRaw = MaybeText = msgspec.Raw
 
 MAX_SESSION: Final = 256  # characters of a session key; a longer one is none
 
@@ -30,13 +34,13 @@ class Fields(msgspec.Struct, gc=False):
     stream: bool | None = None
     previous_response_id: str | None = None
     # The prompt, by kind of route.
-    messages: MaybeRaw = None
-    prompt: MaybeRaw = None
-    input: MaybeRaw = None
-    instructions: MaybeRaw = None
-    system: MaybeRaw = None
+    messages: MaybeText = None
+    prompt: MaybeText = None
+    input: MaybeText = None
+    instructions: MaybeText = None
+    system: MaybeText = None
     # What changes the meaning of a prompt's prefix.
-    tools: MaybeRaw = None
+    tools: MaybeText = None
     cache_salt: MaybeRaw = None
     # Whose conversation it is. Raw, because bad text in them must not make the body bad.
     session_id: MaybeRaw = None

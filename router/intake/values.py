@@ -13,14 +13,25 @@ import msgspec
 
 from router.core.unreadable import NOT_JSON
 from router.intake.fields import MAX_SESSION, Fields
+from router.intake.stretch import Stretch
 
 NULL: Final = msgspec.Raw(b"null")
 _decode_any: Final = msgspec.json.Decoder().decode
 
 
-def is_given(raw: msgspec.Raw | None) -> bool:
+def is_given(raw: msgspec.Raw | Stretch | None) -> bool:
     """Whether a field is there and not null."""
     return raw is not None and raw != NULL
+
+
+def opening_of(raw: msgspec.Raw | Stretch) -> int:
+    """The first byte of what the client wrote."""
+    return raw.cut(0, 1)[0] if isinstance(raw, Stretch) else memoryview(raw)[0]
+
+
+def bytes_of(raw: msgspec.Raw | Stretch) -> bytes:
+    """A copy of what the client wrote."""
+    return raw.whole() if isinstance(raw, Stretch) else bytes(raw)
 
 
 def value_of(raw: msgspec.Raw | None) -> object:

@@ -651,6 +651,32 @@ def test_a_first_token_that_is_overdue_makes_its_replica_suspect() -> None:
     world.check_empty()
 
 
+def test_no_first_token_is_overdue_while_the_client_reads_nothing() -> None:
+    world = World(replicas=2, health=Health(suspect_min_s=2.0, suspect_factor=2.0))
+    play(
+        world,
+        """
+        a arrives  -> send a to r0
+        1s passes  -> nothing
+        r0 ends a  -> show a from r0; release a at r0; end a: ok
+        b arrives  -> send b to r0
+        1s passes  -> nothing
+        """,
+    )
+    health, driver = world.replicas[0].health, world.of("b").driver
+    driver.excuse()
+    play(world, "9s passes -> nothing")
+    assert not health.is_suspect(world.time.at)
+    driver.await_first(world.time.at + 1.0)
+    world.of("b").look_by(driver.due())
+    play(world, "1.5s passes -> nothing")
+    assert not health.is_suspect(world.time.at)
+    play(world, "0.5s passes -> nothing")
+    assert health.is_suspect(world.time.at), "it was read for long enough"
+    play(world, "b leaves -> drop b at r0; end b: client_gone")
+    world.check_empty()
+
+
 def test_no_first_content_is_awaited_while_the_client_reads_nothing() -> None:
     world = World(timeouts=TIMES, hedging=HEDGED)
     play(world, "a arrives -> send a to r0")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from policies.queueing.ticket import ENDED
 from router.config.model import (
     CriticalClass,
     Preemption,
@@ -13,6 +15,7 @@ from router.config.model import (
     QueueClass,
     QueueClasses,
     QueueGates,
+    Retry,
 )
 from router.intake.flow import Flow
 from tests.dispatch.driven import BODY, World
@@ -31,6 +34,7 @@ from tests.dispatch.driver_tables import (
 PREEMPTS = Queue(
     order="strict", policy="fifo", preemption=Preemption(enabled=True, after_s=0.5, budget=1.0)
 )
+LONG_PAUSES = Retry(backoff_s=16.0, backoff_max_s=16.0)  # some 2 s with the seed of these tests
 GATED = Queue(
     order="strict",
     policy="fifo",
@@ -415,6 +419,86 @@ retry a to r1
         retry=PAUSES,
     ),
     case(
+        "a request in the pause before a retry holds nothing, so another one gives way",
+        """
+        c arrives batch  -> send c to r0
+        a arrives batch  -> send a to r1
+        r1 resets a      -> nothing
+        d arrives high   -> send d to r1
+        b arrives high   -> queue b
+        0.5s passes      -> drop c at r0; queue c; grant b; send b to r0
+        a leaves         -> end a: client_gone
+        r1 ends d        -> show d from r1; release d at r1; end d: ok; grant c; retry c to r1
+        r0 ends b        -> show b from r0; release b at r0; end b: ok
+        r1 ends c        -> show c from r1; release c at r1; end c: ok
+        """,
+        replicas=2,
+        queue=PREEMPTS,
+        retry=LONG_PAUSES,
+    ),
+    case(
+        "a request that waits for a first probe holds nothing either",
+        """
+        a arrives batch   -> send a to r0
+        r0 503s a         -> discard a at r0
+        r1 leaves         -> nothing
+        r2 joins-untried  -> nothing
+        0.25s passes      -> nothing
+        c arrives high    -> send c to r0
+        b arrives high    -> queue b
+        1s passes         -> nothing
+        1s passes         -> answer a: replica_busy
+        r0 ends c         -> show c from r0; release c at r0; end c: ok; grant b; send b to r0
+        r0 ends b         -> show b from r0; release b at r0; end b: ok
+        """,
+        replicas=2,
+        queue=PREEMPTS,
+        retry=PAUSES,
+    ),
+    case(
+        "a request gives way after its retry, and goes to no replica where it has failed",
+        """
+        a arrives batch  -> send a to r0
+        r0 resets a      -> nothing
+        4s passes        -> retry a to r1
+        b arrives high   -> send b to r0
+        c arrives high   -> queue c
+        0.5s passes      -> drop a at r1; queue a; grant c; send c to r1
+        r0 ends b        -> show b from r0; release b at r0; end b: ok
+        r1 ends c        -> show c from r1; release c at r1; end c: ok; grant a; retry a to r1
+        r1 ends a        -> show a from r1; release a at r1; end a: ok
+        """,
+        replicas=2,
+        queue=PREEMPTS,
+        retry=LONG_PAUSES,
+    ),
+    case(
+        "a request that went at once keeps its place before later ones when it comes back",
+        """
+        a arrives    -> send a to r0
+        b arrives    -> send b to r1
+        c arrives    -> queue c
+        r0 leaves    -> nothing
+        r0 resets a  -> queue a
+        r1 ends b    -> show b from r1; release b at r1; end b: ok; grant a; retry a to r1
+        r1 ends a    -> show a from r1; release a at r1; end a: ok; grant c; send c to r1
+        r1 ends c    -> show c from r1; release c at r1; end c: ok
+        """,
+        replicas=2,
+    ),
+    case(
+        "... also where it could not be connected to",
+        """
+        a arrives     -> send a to r0
+        b arrives     -> queue b
+        r0 refuses a  -> queue a
+        0.2s passes   -> grant a; retry a to r0
+        r0 ends a     -> show a from r0; release a at r0; end a: ok; grant b; send b to r0
+        r0 ends b     -> show b from r0; release b at r0; end b: ok
+        """,
+        replicas=1,
+    ),
+    case(
         "a copy passes the queue by, and the request is its replica's from its content on",
         """
         a arrives   -> send a to r0
@@ -527,6 +611,34 @@ def test_a_retry_is_its_tickets_at_once() -> None:
     play(world, "r0 resets a -> retry a to r1")
     assert ticket.place is world.replicas[1]
     play(world, "a leaves -> drop a at r1; end a: client_gone")
+    world.check_empty()
+
+
+def test_a_reload_does_not_let_a_request_in_its_pause_give_way() -> None:
+    world = World(2, queue=PREEMPTS, most=1, retry=LONG_PAUSES)
+    play(world, "c arrives batch -> send c to r0")
+    play(world, "a arrives batch -> send a to r1")
+    play(world, "r1 resets a -> nothing")
+    assert world.queue is not None
+    world.queue.adopt(msgspec.structs.replace(PREEMPTS, policy="shortest"))
+    play(world, "d arrives high -> send d to r1")
+    play(world, "b arrives high -> queue b")
+    play(world, "0.5s passes -> drop c at r0; queue c; grant b; send b to r0")
+    for request in [*world.requests]:
+        request.leaves()
+    world.check_empty()
+
+
+def test_a_request_whose_ticket_has_ended_is_answered() -> None:
+    """Nothing would ever send it, so it must not wait."""
+    world = World(2, queue=PREEMPTS, most=1)
+    play(world, "a arrives -> send a to r0")
+    play(world, "b arrives -> send b to r1")
+    ticket = world.of("a").ticket
+    assert ticket is not None
+    ticket.state = ENDED
+    play(world, "r0 resets a -> answer a: replica_reset")
+    play(world, "b leaves -> drop b at r1; end b: client_gone")
     world.check_empty()
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.harness.behaviours import until_closed
+from router.core.errors import Reason
+from tests.harness.behaviours import hang, until_closed
 from tests.harness.messages import SSE_HEAD, chat, chunk, token
 from tests.harness.replica import ReplicaConnection
-from tests.harness.running import Router, running, scenario
+from tests.harness.running import Router, assert_error, running, scenario
 
 PIECE = chunk(token("x" * 16_000))
 HELD = 512 * 1024  # per stream, whatever the replica sends
@@ -119,3 +120,30 @@ async def test_backpressure_reaches_the_replica() -> None:
         assert flood.sent <= KERNEL
         while flood.sent == before:  # it goes on as soon as the client reads
             assert await client.fill()
+
+
+@scenario
+async def test_a_break_before_any_content_moves_no_deadline_of_the_client() -> None:
+    async with running(hang) as router:
+        client = await router.client()
+        await client.send(chat("x-request-timeout-ms: 600", stream=True))
+        await router.replica.wait_for_requests(1)
+        (exchange,) = router.app.parts.dispatcher.exchanges
+        exchange.client_paused()
+        exchange.client_resumed()
+        assert exchange.reply.wait_due == exchange.wanted_until
+        assert_error(await client.recv_response(), Reason.DEADLINE_PASSED, 408)
+
+
+@scenario
+async def test_a_deadline_that_passes_in_a_break_ends_the_request_after_it() -> None:
+    async with running(hang, timeouts={"write_stall_s": 60.0}) as router:
+        client = await router.client()
+        await client.send(chat("x-request-timeout-ms: 200", stream=True))
+        await router.replica.wait_for_requests(1)
+        (exchange,) = router.app.parts.dispatcher.exchanges
+        exchange.client_paused()
+        await asyncio.sleep(0.5)
+        assert router.busy()
+        exchange.client_resumed()
+        assert_error(await client.recv_response(), Reason.DEADLINE_PASSED, 408)

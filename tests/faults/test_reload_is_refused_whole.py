@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from policies.hedging.contract import HEDGING, HedgingPolicy
+from policies.queueing.contract import QUEUEING, Line, OrderPolicy, make_order
+from policies.registry import PolicyConfigError
+from router.app.parts import Parts
 from router.config.model import (
     AccessLog,
     Hedging,
@@ -23,6 +29,7 @@ from router.core.errors import ConfigError
 from tests.core.under import CERT, DATA, KEY, Under, replica_at, serving
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
+from tests.harness.replica import eventually
 from tests.harness.running import scenario
 
 ONE = Tls(cert=CERT, key=KEY)
@@ -74,9 +81,13 @@ def in_force(under: Under) -> list[Any]:
         parts.log,
         parts.front.limits,
         parts.dispatcher.config,
+        parts.dispatcher.context.rules,
+        parts.hedger._rules,
+        parts.fleet.rules,
         parts.dispatcher.tenants.requires_keys,
         None if parts.dispatcher.queue is None else parts.dispatcher.queue.pools.queues[0].config,
-        sorted(parts.fleet.replicas),
+        sorted((r.id, r.weight, r.config.url, id(r)) for r in parts.fleet.replicas.values()),
+        parts.policies.default,
     ]
 
 
@@ -121,3 +132,91 @@ async def test_nothing_is_wrong() -> None:
         under.change(tls=ONE)
         await under.app.reload()
         assert await served(under) == before
+
+
+class Left:
+    """How many more objects can be made; then each attempt fails."""
+
+    count = 0
+
+    @classmethod
+    def use(cls) -> None:
+        cls.count -= 1
+        if cls.count < 0:
+            raise PolicyConfigError("it cannot be made this time")
+
+
+@dataclass(slots=True)
+class Hedges(HedgingPolicy):
+    """A third party's policy that can be made only so often."""
+
+    def __post_init__(self) -> None:
+        Left.use()
+
+
+@dataclass(slots=True)
+class Orders(OrderPolicy):
+    """The same, of a queue."""
+
+    def __post_init__(self) -> None:
+        Left.use()
+
+    def line(self, urgency: int) -> Line:
+        return make_order("fifo").line(urgency)
+
+
+@pytest.mark.parametrize("most", range(9))
+@scenario
+async def test_a_part_cannot_be_made(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever part it is, the second half of a reload included: either all is in force or none
+    of it."""
+    for registry, made in ((HEDGING, Hedges), (QUEUEING, Orders)):
+        registry.names()
+        monkeypatch.setattr(registry, "classes", {**registry.classes, "fragile": made})
+    make_replica = Parts.make_replica
+
+    def fails(*args: Any) -> Any:
+        Left.use()
+        return make_replica(*args)
+
+    async with serving(json_ok, json_ok, tls=ONE) as under:
+        old = under.app.parts.config.replicas
+        # Two models that share no replica, so there are two queues.
+        parted = [replace(old[0], models=("m",)), replace(old[1], models=("n",))]
+        under.change(replicas=tuple(parted))
+        await under.app.reload()
+        queue = under.app.parts.dispatcher.queue
+        assert queue is not None
+        pools = queue.pools
+        await eventually(lambda: len(pools.queues) == 2, "a queue for each model")
+        monkeypatch.setattr(Parts, "make_replica", fails)
+        before, certificate = in_force(under), await served(under)
+        under.change(
+            tls=OTHER,
+            hedging=Hedging(policy="fragile"),
+            queue=Queue(policy="fragile"),
+            limits=Limits(connections=9),
+            replicas=(
+                replace(parted[0], weight=2.0),
+                *(replica_at(f"http://127.0.0.1:{port}", models=("m",)) for port in (8, 9)),
+            ),
+        )
+        Left.count = most
+        try:
+            await under.app.reload()
+        except PolicyConfigError:
+            assert most < NEEDED
+        except ConfigError:
+            assert most < NEEDED
+        else:
+            assert most >= NEEDED
+        if most < NEEDED:
+            assert in_force(under) == before
+            assert await served(under) == certificate
+        else:
+            assert under.app.parts.config is under.next
+            assert await served(under) != certificate
+        assert await ask(under) == 200
+
+
+NEEDED = 5  # a hedging policy, an order for each of two queues, and two replicas
