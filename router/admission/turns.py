@@ -24,7 +24,7 @@ class Turns:
 
     def __init__(self, classes: list[ClassRules]) -> None:
         self.passes = [0.0] * CLASSES
-        self.waiting = [0] * CLASSES
+        self.waiting = [0] * CLASSES  # by class, those that may be served
         self._time = 0.0  # the least pass among those that wait, when one was last served
         self._weights: list[float] = []
         self.adopt(classes)

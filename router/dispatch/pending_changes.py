@@ -47,10 +47,11 @@ class PendingChanges:
         was_awaited, self._is_awaited = self._is_awaited, True
         return not was_awaited
 
-    def read(self, now: float) -> Iterable[Replica]:
+    def read(self, now: float) -> list[Replica]:
         """Those the queue is to be told of (`freed`), now; it has the pools of today."""
         self._is_awaited = False
-        changed, self._changed = self._changed, {}
+        changed = list(self._changed)
+        self._changed.clear()
         if not self._is_rebuilt:
             return changed
         self._is_rebuilt = False
