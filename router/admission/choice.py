@@ -91,9 +91,9 @@ class Choice:
             refused = [*refused, row]
 
     def _look(self, door: Door, lanes: dict[str, Lane], refused: list[Row], now: float) -> None:
-        rows, levels = self._rows, self._levels
-        for urgency in range(CLASSES):
-            rows[urgency] = None
+        rows: list[Row | None] = [None, None, None, None, None]
+        self._rows = rows
+        levels = self._levels
         starving: Row | None = None
         since = INFINITY
         mask = door.mask

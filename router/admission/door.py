@@ -73,13 +73,14 @@ class Opened:
 class Doors:
     """Of all replicas that the queue has heard of."""
 
-    __slots__ = ("_classes", "_closed", "_moves", "_opened", "_pool", "by_place")
+    __slots__ = ("_classes", "_closed", "_moves", "_opened", "_pool", "_shut", "by_place")
 
     def __init__(self, pool: Pool, classes: list[ClassRules]) -> None:
         self._pool = pool
         self._classes = classes
         self.by_place: dict[ReplicaLoad, Door] = {}
-        self._closed = [0] * CLASSES  # by class: how many replicas are closed to it
+        self._shut = 0  # replicas that are closed to all classes
+        self._closed = [0] * CLASSES  # by class: how many others are closed to it
         self._moves = 0  # of any door, open or shut
         self._opened = [Opened() for _ in range(CLASSES)]
 
@@ -158,22 +159,23 @@ class Doors:
         mask = 0 if door.is_shut else open_to(door.facts, self._classes, limit)
         if mask != door.mask:
             self._moves += 1
-            self._count(door.mask, mask)
+            self._count(door.mask, -1)
             door.mask = mask
+            self._count(mask, 1)
 
-    def _count(self, before: int, mask: int) -> None:
-        """The replica that was open to the classes of `before` is open to those of `mask`."""
-        closed = self._closed
-        changed = before ^ mask
-        bit = 1
-        for urgency in range(CLASSES):
-            if changed & bit:
-                closed[urgency] += -1 if mask & bit else 1
-            bit += bit
+    def _count(self, mask: int, by: int) -> None:
+        """One more replica, or one less, is open to these classes."""
+        if not mask:
+            self._shut += by
+        elif mask != ALL:
+            closed = self._closed
+            for urgency in range(CLASSES):
+                if not mask & (1 << urgency):
+                    closed[urgency] = closed[urgency] + by  # `+=` on a list boxes both numbers
 
     def open_of(self, places: Sequence[ReplicaLoad], urgency: int) -> Sequence[ReplicaLoad]:
         """Those of `places` that are open to a class. One that nobody told of is taken to be."""
-        closed = self._closed[urgency]
+        closed = self._shut + self._closed[urgency]
         if not closed:
             return places
         if closed == len(self.by_place):
@@ -211,4 +213,4 @@ class Doors:
         door = self.by_place.pop(place, None)
         if door is not None:
             self._moves += 1
-            self._count(door.mask, ALL)
+            self._count(door.mask, -1)

@@ -262,7 +262,8 @@ class Holders:
         size = ticket.body_bytes if by > 0 else -ticket.body_bytes
         fresh = 0 if ticket.committed else by
         group = account.group
-        group.depth[urgency] += by
+        depth = group.depth
+        depth[urgency] = depth[urgency] + by  # `+=` on a list boxes both numbers
         group.held += size
         self._change(account, urgency, by, size, fresh)
         self._change(member, urgency, by, size, fresh)
