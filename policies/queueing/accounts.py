@@ -78,9 +78,11 @@ class Node(Item):
 class Accounts:
     """Accounts that share one virtual time: all keys of a class, or all users of a key."""
 
-    __slots__ = ("_backlogged", "_idle", "_number", "by_name", "peak", "time")
+    __slots__ = ("_backlogged", "_idle", "_number", "by_name", "owner", "peak", "time")
 
-    def __init__(self) -> None:
+    def __init__(self, owner: Account | None = None) -> None:
+        """`owner`: the key, of the accounts of its users."""
+        self.owner = owner
         self.by_name: dict[str, Account] = {}
         self.time = 0.0  # virtual: no counter of anybody who begins to wait is below it
         self.peak = 0.0  # the highest counter

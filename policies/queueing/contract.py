@@ -19,88 +19,19 @@ The rules, held by one suite over every registered policy:
 - tickets that differ in nothing but their arrival go in the order of their arrival;
 - `push`, `drop` and `take` cost O(log n); what is kept stays bounded when 10,000 flows come and go.
 
-Third parties register theirs through the entry-point group `hedgerow.queueing`. Lines are asked by
-duck typing, so that they may be plain Python beside the compiled ones.
+Third parties register theirs through the entry-point group `hedgerow.queueing`. A line need not
+derive from a class of ours: the queue wraps one that does not (`base.ForeignLine`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from policies.queueing.ticket import Ticket
+from policies.queueing.base import OrderPolicy as OrderPolicy
+from policies.queueing.line import Line as Line
 from policies.registry import PolicyConfigError as PolicyConfigError
 from policies.registry import Registry
-
-
-class Line(Protocol):
-    """Tickets of one class that may go to the same replicas, in the policy's order.
-
-    `now` is monotonic seconds and never goes back.
-    """
-
-    def push(self, ticket: Ticket, now: float) -> None:
-        """It waits from now on, or again: one that was put back has its old `order`."""
-
-    def drop(self, ticket: Ticket) -> None:
-        """It waits no longer, and was not served: it left, or its time is over."""
-
-    def first(self, now: float) -> Ticket | None:
-        """Who goes next; None of nobody."""
-
-    def rank(self, now: float) -> tuple[float, ...]:
-        """Of the first, to compare with the first of other lines of this policy: lower goes first,
-        ties by arrival. There has to be one."""
-
-    def band(self, most: int, now: float) -> list[Ticket]:
-        """The first and those, at most `most` in all, any of which may go in its place without
-        breaking what the policy promises."""
-
-    def within(self, ticket: Ticket, now: float) -> bool:
-        """Whether one that waits in the line might go in the first's place, however many others
-        might: asked of what stood in a `band` a moment ago, so quick."""
-
-    def take(self, ticket: Ticket, now: float) -> None:
-        """It is served: one that is `within`, or that the queue put first because it starved."""
-
-
-class OrderPolicy:
-    """Base of every order policy: a `@dataclass(slots=True)` whose fields are its options.
-
-    Values are checked against the fields' types; what a type cannot say, `__post_init__` refuses
-    with a PolicyConfigError. State that is no option is a field with `init=False`. One object
-    serves one queue.
-    """
-
-    __slots__ = ()
-
-    # Whether it orders within a class only. One that does not compares lines of all classes.
-    by_class: ClassVar[bool] = True
-    # Whether it shares by flow: then a flow's further requests need not step back by themselves.
-    is_fair: ClassVar[bool] = False
-    # Whether a line goes by arrival alone, so that its length is how many go before the next.
-    by_arrival: ClassVar[bool] = False
-    # Whether it may pass somebody over for ever: the queue then looks after each ticket. If not, it
-    # looks only after classes, and what is fair within one is the policy's.
-    starves: ClassVar[bool] = True
-
-    def line(self, urgency: int) -> Line:
-        """A new line of tickets of this class, 0 critical to 4 batch."""
-        raise NotImplementedError
-
-    def passed(self, ticket: Ticket, now: float) -> None:
-        """It was sent without having waited in a line while others wait in theirs."""
-
-    def settled(self, ticket: Ticket, tokens: int, output: int) -> None:
-        """One that was taken, or passed, is over: it really cost `tokens` uncached prompt tokens
-        and `output` ones. Once for each, also for one that was cancelled."""
-
-    def refunded(self, ticket: Ticket) -> None:
-        """One that was taken, or passed, comes back to its line: it cost nothing."""
-
-    def sized(self, replicas: int) -> None:
-        """So many replicas serve what is in the lines."""
-
 
 QUEUEING: Registry[OrderPolicy] = Registry("queueing", "policies.queueing", "hedgerow.queueing")
 P = TypeVar("P", bound=type[OrderPolicy])

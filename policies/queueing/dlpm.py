@@ -8,10 +8,10 @@ all get another quantum.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from policies.queueing.contract import order_policy
-from policies.queueing.flows import Book, Tariff
+from policies.queueing.flows import Tariff
 from policies.queueing.shared import SharedByFlow, check_amount
 
 
@@ -24,12 +24,10 @@ class Dlpm(SharedByFlow):
     input: float = 1.0  # charged for an uncached prompt token
     output: float = 2.0  # charged for an output token
 
-    books: list[Book] = field(default_factory=list, init=False, repr=False)
-
     def __post_init__(self) -> None:
         check_amount("quantum", self.quantum, 1.0)
         check_amount("input", self.input)
         check_amount("output", self.output)
-        self.books = self.open_books(
+        self.open_books(
             Tariff(request=1.0, input=self.input, output=self.output, quantum=self.quantum)
         )

@@ -7,10 +7,10 @@ rounds. Requests of one key stay together, which their common prefix likes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from policies.queueing.contract import order_policy
-from policies.queueing.flows import Book, Tariff
+from policies.queueing.flows import Tariff
 from policies.queueing.shared import SharedByFlow, check_amount
 
 
@@ -22,12 +22,8 @@ class Drr(SharedByFlow):
     quantum: float = 4096.0  # uncached prompt tokens a round, times the weight
     width: float = 2.0  # rounds that one may be ahead of another where the prefix decides
 
-    books: list[Book] = field(default_factory=list, init=False, repr=False)
-
     def __post_init__(self) -> None:
         check_amount("quantum", self.quantum, 1.0)
         check_amount("width", self.width)
         # A request costs something even where nothing is known of its prompt.
-        self.books = self.open_books(
-            Tariff(request=1.0, input=1.0, quantum=self.quantum, width=self.width)
-        )
+        self.open_books(Tariff(request=1.0, input=1.0, quantum=self.quantum, width=self.width))

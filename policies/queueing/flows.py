@@ -18,6 +18,7 @@ from math import ceil, floor
 from typing import Final
 
 from policies.queueing.accounts import Account, Accounts, Node
+from policies.queueing.base import BaseLine
 from policies.queueing.ranked import FRONT, Ranked
 from policies.queueing.ticket import Ticket
 
@@ -72,13 +73,13 @@ class Book:
         key = self.keys.of(ticket.key, ticket.weight)
         users = key.users
         if users is None:
-            users = key.users = Accounts()
+            users = key.users = Accounts(key)
         return key, users.of(ticket.user, 1.0)
 
     def charge(self, ticket: Ticket, key: Account, user: Account) -> None:
         cost = self.tariff.cost(ticket.tokens, ticket.output)
         ticket.charged = cost
-        ticket.account = (key, user)
+        ticket.account = user
         user.add(cost)
         key.add(cost)
 
@@ -94,12 +95,12 @@ class Book:
 
     def correct(self, ticket: Ticket, cost: float) -> None:
         """It was charged on a guess; `cost` is the truth."""
-        accounts = ticket.account
-        if accounts is None:
+        user: Account | None = ticket.account
+        if user is None:
             return
         ticket.account = None
-        key: Account = accounts[0]
-        user: Account = accounts[1]
+        key = user.within.owner
+        assert key is not None
         amount = cost - ticket.charged
         ticket.charged = 0.0
         if amount != 0.0:
@@ -140,7 +141,7 @@ class _KeyNode(Node):
         self.line.place(self)
 
 
-class FlowLine:
+class FlowLine(BaseLine):
     """Tickets of one class and lane, shared by flow."""
 
     __slots__ = ("_by_name", "_keys", "book")

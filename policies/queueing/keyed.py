@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from policies.queueing.base import BaseLine
 from policies.queueing.ranked import Ranked
 from policies.queueing.ticket import Ticket
 
 
-class KeyedLine:
+class KeyedLine(BaseLine):
     """The lowest key first, ties by arrival."""
 
     __slots__ = ("_key", "_tickets", "_width")

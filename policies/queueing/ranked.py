@@ -39,9 +39,10 @@ class Ranked:
         item.entry = entry
         self.count += 1
         front, tail = self._front, self._tail
-        if front and not entry < front[-1]:
+        if front and not entry.is_before(front[-1]):
             if tail:
-                if entry < tail[-1]:
+                last: Entry = tail[-1]
+                if entry.is_before(last):
                     heappush(self._heap, entry)
                 else:
                     tail.append(entry)
@@ -75,8 +76,8 @@ class Ranked:
         item.entry = None
         self.count -= 1
         front = self._front
-        if front and not front[-1] < entry:
-            front.pop(place_in(front, entry))
+        if front and not front[-1].is_before(entry):
+            front.pop(0 if front[0] is entry else place_in(front, entry))
             if len(front) < _FEW and (self._tail or self._heap):
                 self._refill()
             return
@@ -130,7 +131,7 @@ def place_in(entries: list[Entry], entry: Entry) -> int:
     low, high = 0, len(entries)
     while low < high:
         middle = (low + high) // 2
-        if entries[middle] < entry:
+        if entries[middle].is_before(entry):
             low = middle + 1
         else:
             high = middle

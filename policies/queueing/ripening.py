@@ -9,11 +9,12 @@ Must never: look at more than whose time has come.
 
 from __future__ import annotations
 
+from policies.queueing.base import BaseLine
 from policies.queueing.ranked import Ranked
 from policies.queueing.ticket import Ticket
 
 
-class RipeningLine:
+class RipeningLine(BaseLine):
     """The lowest of max(ceiling, number - rate * age) first, ties by arrival."""
 
     __slots__ = ("_ceiling", "_rate", "_ripe", "_unripe", "_width")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from policies.queueing.contract import order_policy
-from policies.queueing.flows import Book, Tariff
+from policies.queueing.flows import Tariff
 from policies.queueing.shared import SharedByFlow, check_amount
 
 
@@ -16,9 +16,7 @@ class RoundRobin(SharedByFlow):
 
     width: float = 4.0  # turns that one may be ahead of another where the prefix decides
 
-    books: list[Book] = field(default_factory=list, init=False, repr=False)
-
     def __post_init__(self) -> None:
         check_amount("width", self.width)
         # A turn is a quantum of one request: all that have not had theirs are equal.
-        self.books = self.open_books(Tariff(request=1.0, quantum=1.0, width=self.width))
+        self.open_books(Tariff(request=1.0, quantum=1.0, width=self.width))

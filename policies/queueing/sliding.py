@@ -18,6 +18,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
+from policies.queueing.base import BaseLine
 from policies.queueing.ranked import Ranked
 from policies.queueing.slos import due
 from policies.queueing.ticket import Ticket
@@ -76,7 +77,7 @@ class Slope:
         return self.eagerness * work_s * budget_s / (budget_s - self.base_s)
 
 
-class SlidingLine:
+class SlidingLine(BaseLine):
     """Starved ones by deadline, urgent ones by worth per second, normal ones by deadline."""
 
     __slots__ = ("_late", "_normal", "_slope", "_starved", "_urgent", "_waiting")

@@ -10,10 +10,10 @@ Must never: know a socket, a clock or a replica's inside.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import inf
 from typing import Any, Final
 
 CLASSES: Final = 5  # critical, high, normal, low, batch
+INFINITY: Final = float("inf")  # compiled code looks `math.inf` up in a dictionary at every use
 
 # The life of a ticket. Each step is taken by the queue, and only forwards but for a preemption.
 NEW: Final = 0  # not offered, or offered and answered with replicas and not sent yet
@@ -21,7 +21,7 @@ WAITING: Final = 1
 SENT: Final = 2  # it has a place: granted, or the driver chose one
 ENDED: Final = 3  # settled, expired, refused or gone: nothing happens to it any more
 
-_NOTHING: dict[Any, int] = {}
+_NOTHING: Final[dict[Any, int]] = {}
 
 
 class Entry:
@@ -35,6 +35,10 @@ class Entry:
         self.item: Any = item  # None: it has left its place
 
     def __lt__(self, other: Entry) -> bool:
+        """For `heapq`. Compiled code calls `is_before`, which costs a third of it."""
+        return self.is_before(other)
+
+    def is_before(self, other: Entry) -> bool:
         if self.key != other.key:
             return self.key < other.key
         return self.order < other.order
@@ -57,7 +61,6 @@ class Ticket(Item):
         "arrival",
         "away",
         "block_tokens",
-        "blocked_in",
         "body_bytes",
         "charged",
         "committed",
@@ -88,8 +91,7 @@ class Ticket(Item):
         "queue",
         "ran_s",
         "request",
-        "reserved",
-        "running",
+        "row",
         "sent_at",
         "shown",
         "skips",
@@ -120,7 +122,7 @@ class Ticket(Item):
         output: int = -1,
         most_output: int = -1,
         arrival: float = 0.0,
-        deadline: float = inf,
+        deadline: float = INFINITY,
         body_bytes: int = 0,
         streamed: bool = True,
         look: Callable[[], Mapping[Any, int]] | None = None,
@@ -137,7 +139,7 @@ class Ticket(Item):
         # few, and not too often.
         self.look = look
         self.known: dict[Any, int] = _NOTHING  # what `look` told last ...
-        self.known_at = -inf  # ... and when
+        self.known_at = -INFINITY  # ... and when
         self.most = 0.0  # tokens held by whoever holds most of them
         self.block_tokens = block_tokens  # tokens of one of these blocks
         self.order = 0  # the order of arrival, from the first to wait
@@ -148,12 +150,10 @@ class Ticket(Item):
         self.state: int = NEW
         self.starved = False  # it has waited for most of its bound
         self.priced = False  # the order policy has charged it
-        self.running = False  # listed among those that may be asked back
         self.preempting = False  # it was asked back, and has not come yet
         self.shown = False  # its first content is with its client
-        # Where it waits while its key's limit blocks it: it stands in no line of a row. None: it
-        # is not blocked.
-        self.blocked_in: Any = None
+        # Where it waits: a row, or a row of its key while the key's limit blocks it.
+        self.row: Any = None
         self.streamed = streamed  # False: its first content event is the whole answer
         self.arrival = arrival  # monotonic seconds
         self.urgency = max(0, min(CLASSES - 1, int(number + 0.5)))  # the class it belongs to
@@ -162,11 +162,10 @@ class Ticket(Item):
         self.prompt = max(prompt, tokens)  # all prompt tokens
         self.output = output  # output tokens, predicted; below 0: the queue predicts them ...
         self.most_output = most_output  # ... and so many at most; below 0: its client says nothing
-        self.account: Any = None  # whom the policy has charged ...
+        self.account: Any = None  # the user whom the policy has charged ...
         self.charged = 0.0  # ... and what; to be reconciled with what it really cost
         self.flow: Any = None  # what is counted of its key and user
         self.committed = False  # its client was sent an early 200, so it does not give way
-        self.reserved = 0  # tokens counted as its class's
         self.body_bytes = body_bytes  # held in memory while it waits
         # Tickets of one lane may go to the same replicas: the model's name, as a rule (None). What
         # may go to others than the rest of its model (a stored response) has a lane of its own.
@@ -193,3 +192,14 @@ class Ticket(Item):
         self.names_user = names_user  # a trusted client has named the user
         self.weight = weight  # of the key, > 0
         self.deadline = deadline  # monotonic seconds: when the client has no use for it any more
+
+    @property
+    def reserved(self) -> int:
+        """Tokens that count as its class's. Its output must have been predicted."""
+        return self.prompt + self.output
+
+    @property
+    def blocked_in(self) -> Any:
+        """Where it waits while its key's limit blocks it; None: it is not blocked."""
+        row = self.row
+        return row if row is not None and row.is_blocked else None

@@ -6,11 +6,12 @@ Must never: change anything, or know why the cheapest is looked for.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import inf
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from policies.facts import C
+
+_INFINITY: Final = float("inf")
 
 
 def least_pending(candidates: Sequence[C]) -> int:
@@ -36,14 +37,17 @@ def cheapest(
     """
     known = held if isinstance(held, dict) else dict(held)
     best = candidates[0]
-    least = inf
+    least = _INFINITY
     tied = 0.0  # the summed weights of all at `least`; 0: best stands alone
     for c in candidates:
         miss = new
         if known:
             depth = known.get(c, 0)
             if depth:
-                miss = max(new - depth * spared, 1.0)
+                # Not `max`, and no whole number times a float: the compiler would box all three.
+                miss = new - float(depth) * spared
+                if miss < 1.0:
+                    miss = 1.0
         weight = c.weight
         if weight == 1.0:
             cost = (c.pending_tokens + miss) * (c.load + batch)

@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from policies.base import RoutingPolicy
 from policies.contract import policy
@@ -42,8 +42,8 @@ from policies.routing.prompts import prompt_tokens
 
 # Recent requests: counts are halved when there are so many of them per replica, so that the last
 # 32 to 64 decide.
-_RECENT = 64
-_NOBODY: Mapping[Any, int] = {}
+_RECENT: Final = 64
+_NOBODY: Final[Mapping[Any, int]] = {}
 
 
 @dataclass

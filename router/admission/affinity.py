@@ -15,12 +15,11 @@ Must never: leave a place empty for the sake of a better one.
 
 from __future__ import annotations
 
-from math import inf
 from typing import Any, Final
 
-from policies.queueing.contract import Line
+from policies.queueing.base import BaseLine
 from policies.queueing.ranked import place_in
-from policies.queueing.ticket import Entry, Ticket
+from policies.queueing.ticket import INFINITY, Entry, Ticket
 
 REFRESH_S: Final = 0.2  # a sibling that was sent meanwhile shows by then
 NEW_ASKED: Final = 8  # at one place, of those of whom nothing was told yet ...
@@ -87,7 +86,7 @@ class Shortlist:
             self._most = len(listed)
         if ticket.look is None:
             return
-        if ticket.known_at == -inf:
+        if ticket.known_at == -INFINITY:
             self._new[ticket] = None
         elif ticket not in self._old:
             self._old[ticket] = None
@@ -96,12 +95,12 @@ class Shortlist:
     def left(self, ticket: Ticket) -> None:
         """It is one of them no longer, if it was."""
         self._listed.pop(ticket, None)
-        if ticket.known_at == -inf:
+        if ticket.known_at == -INFINITY:
             self._new.pop(ticket, None)
         else:
             self._old.pop(ticket, None)
 
-    def _renew(self, line: Line, now: float) -> None:
+    def _renew(self, line: BaseLine, now: float) -> None:
         """What stands on the replicas' lists serves on, until too much of it is of those gone."""
         if self._entries > _MANY * self.size:
             self.clear()
@@ -153,7 +152,7 @@ class Shortlist:
     # -- who goes -----------------------------------------------------------------------------
 
     def best(
-        self, line: Line, first: Ticket, place: object, size: int, skips: int, now: float
+        self, line: BaseLine, first: Ticket, place: object, size: int, skips: int, now: float
     ) -> Ticket:
         """Who is worth most at a replica, of the first `size` of a line.
 
@@ -177,7 +176,7 @@ class Shortlist:
             first.skips += 1
         return chosen
 
-    def _at_home(self, line: Line, place: object, now: float) -> Ticket | None:
+    def _at_home(self, line: BaseLine, place: object, now: float) -> Ticket | None:
         """Who is worth most there, if anybody is worth something."""
         own = self._top(place, place, line, now)
         anywhere = self._top(_ANYWHERE, place, line, now)
@@ -186,7 +185,7 @@ class Shortlist:
         is_better = worth(anywhere, place) > worth(own, place)
         return anywhere if is_better else own
 
-    def _top(self, home: object, place: object, line: Line, now: float) -> Ticket | None:
+    def _top(self, home: object, place: object, line: BaseLine, now: float) -> Ticket | None:
         entries = self._homes.get(home)
         if not entries:
             return None
@@ -211,7 +210,7 @@ class Shortlist:
             index -= 1
         return None
 
-    def _least_lost(self, line: Line, first: Ticket, place: object, now: float) -> Ticket:
+    def _least_lost(self, line: BaseLine, first: Ticket, place: object, now: float) -> Ticket:
         """Nobody is at home there: who loses least, and of equals the first."""
         chosen = first
         least = worth(first, place)

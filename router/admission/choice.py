@@ -14,11 +14,10 @@ Must never: change what it looks at, but for turns and skips.
 
 from __future__ import annotations
 
-from math import inf
 from typing import Final
 
-from policies.queueing.contract import OrderPolicy
-from policies.queueing.ticket import CLASSES, Ticket
+from policies.queueing.base import OrderPolicy
+from policies.queueing.ticket import CLASSES, INFINITY, Ticket
 from router.admission.door import Door
 from router.admission.pool import Pool
 from router.admission.reservations import Reservations
@@ -28,7 +27,7 @@ from router.admission.turns import Turns
 from router.core.replica_load import ReplicaLoad
 from router.core.urgency import CRITICAL, HIGH, NORMAL
 
-NOBODY: list[Row] = []
+NOBODY: Final[list[Row]] = []
 _FEW: Final = 64  # that are looked at where the first must not go
 
 
@@ -70,9 +69,7 @@ class Choice:
 
     def gate(self, row: Row, ticket: Ticket, now: float) -> int:
         """The class whose gate a ticket goes through; the eldest's is where its row may go."""
-        level = self._rules.aged(float(row.urgency), now - ticket.arrival)
-        gate = int(level + 0.5)
-        return NORMAL if ticket.starved and gate > NORMAL else gate
+        return _gate(self._rules.aged(float(row.urgency), now - ticket.arrival), ticket.starved)
 
     def next_for(self, door: Door, lanes: dict[str, Lane], now: float) -> Ticket | None:
         """Who takes a place there, of all that wait; None: nobody may, or wants to."""
@@ -94,11 +91,11 @@ class Choice:
             refused = [*refused, row]
 
     def _look(self, door: Door, lanes: dict[str, Lane], refused: list[Row], now: float) -> None:
-        rows, levels = self._rows, self._levels
-        for urgency in range(CLASSES):
-            rows[urgency] = None
+        rows: list[Row | None] = [None, None, None, None, None]
+        self._rows = rows
+        levels = self._levels
         starving: Row | None = None
-        since = inf
+        since = INFINITY
         mask = door.mask
         rules, reservations = self._rules, self._reservations
         for lane in lanes.values():
@@ -108,14 +105,16 @@ class Choice:
                 if row is None or not row.count or (refused and row in refused):
                     continue
                 eldest = row.eldest()
-                if eldest is None or not mask & (1 << self.gate(row, eldest, now)):
+                if eldest is None:
                     continue
                 urgency = row.urgency
+                level = rules.aged(float(urgency), now - eldest.arrival)
+                if not mask & (1 << _gate(level, eldest.starved)):
+                    continue
                 if reservations.enabled:
                     first = row.line.first(now)
                     if first is None or not reservations.allows(urgency, first.reserved):
                         continue
-                level = rules.aged(float(urgency), now - eldest.arrival)
                 other = rows[urgency]
                 if other is None:
                     rows[urgency] = row
@@ -154,7 +153,7 @@ class Choice:
                 if row is not None and (found is None or row.line.rank(now) < found.line.rank(now)):
                     found = row
         else:
-            least = inf
+            least = INFINITY
             measure = self._levels if mode == STRICT else self.turns.passes
             for urgency in range(HIGH, CLASSES):
                 row = rows[urgency]
@@ -203,6 +202,11 @@ class Choice:
     def _serve(self, row: Row, ticket: Ticket) -> None:
         level = self._levels[row.urgency]
         self.turns.serves(row.urgency, cost(ticket), level)
+
+
+def _gate(level: float, starved: bool) -> int:
+    gate = int(level + 0.5)
+    return NORMAL if starved and gate > NORMAL else gate
 
 
 def _allowed(band: list[Ticket], place: ReplicaLoad) -> Ticket | None:

@@ -7,10 +7,9 @@ Must never: send anybody; it makes it possible.
 
 from __future__ import annotations
 
-from math import inf
 from typing import Final
 
-from policies.queueing.ticket import CLASSES, ENDED, Ticket
+from policies.queueing.ticket import CLASSES, ENDED, INFINITY, Ticket
 from router.admission.counts import GONE, QueueCounts
 from router.admission.door import Doors
 from router.admission.pool import Pool
@@ -64,7 +63,7 @@ class Ticked:
         self.granted: list[Ticket] = []  # each has its `place`: as from `freed`
         self.preempt: list[Ticket] = []  # cancel them at their `place`, then `requeue` or `settle`
         self.polls: list[ReplicaLoad] = []  # poll them now: somebody waits for what they would say
-        self.next_at = inf  # when the next tick is due; infinity: nothing waits
+        self.next_at = INFINITY  # when the next tick is due; infinity: nothing waits
 
 
 class Clockwork:
@@ -115,7 +114,7 @@ class Clockwork:
         for place in places:
             self._doors.of(place)
         refusal = None if places else self._pool.refusal(lane.name)
-        absent_since = inf if places else self._pool.absent_since(lane.name)
+        absent_since = INFINITY if places else self._pool.absent_since(lane.name)
         for row in lane.all_rows():
             if not row.count:
                 continue

@@ -9,10 +9,9 @@ Must never: be asked between a change of the facts and `look`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
 from typing import Final
 
-from policies.queueing.ticket import CLASSES
+from policies.queueing.ticket import CLASSES, INFINITY
 from router.admission.gate import OBSTACLES, UNLIMITED, Facts, obstacle, open_to
 from router.admission.learned import LearnedLimit
 from router.admission.pool import Pool
@@ -51,10 +50,10 @@ class Door:
         self.polls = -1  # heard of when it was last asked whether the engine tells anything
         self.mask = ALL  # the classes it is open to, as bits
         self.is_shut = False  # it could not be connected to: nothing goes there ...
-        self.shut_until = -inf  # ... until then, ...
+        self.shut_until = -INFINITY  # ... until then, ...
         self.shut_s = 0.0  # ... for so long, doubled each time
         self.learned: LearnedLimit | None = None  # of a replica that tells nothing
-        self.poll_at = -inf  # not before then another early poll is asked for, ...
+        self.poll_at = -INFINITY  # not before then another early poll is asked for, ...
         self.poll_s = 0.0  # ... which was so long after the one before; 0: there was none
         self.used = 0  # tokens of what was sent there and has not ended, as far as it is counted
         self.peak = 0  # the most there were when it took no more
@@ -74,14 +73,14 @@ class Opened:
 class Doors:
     """Of all replicas that the queue has heard of."""
 
-    __slots__ = ("_classes", "_moves", "_opened", "_pool", "by_place", "closed")
+    __slots__ = ("_classes", "_closed", "_moves", "_opened", "_pool", "_shut", "by_place")
 
     def __init__(self, pool: Pool, classes: list[ClassRules]) -> None:
         self._pool = pool
         self._classes = classes
         self.by_place: dict[ReplicaLoad, Door] = {}
-        # By class: the replicas that are closed to it.
-        self.closed: list[set[ReplicaLoad]] = [set() for _ in range(CLASSES)]
+        self._shut = 0  # replicas that are closed to all classes
+        self._closed = [0] * CLASSES  # by class: how many others are closed to it
         self._moves = 0  # of any door, open or shut
         self._opened = [Opened() for _ in range(CLASSES)]
 
@@ -158,30 +157,39 @@ class Doors:
         learned = door.learned
         limit = 0 if learned is None else learned.allowed()
         mask = 0 if door.is_shut else open_to(door.facts, self._classes, limit)
-        changed = mask ^ door.mask
-        if changed:
-            door.mask = mask
+        if mask != door.mask:
             self._moves += 1
+            self._count(door.mask, -1)
+            door.mask = mask
+            self._count(mask, 1)
+
+    def _count(self, mask: int, by: int) -> None:
+        """One more replica, or one less, is open to these classes."""
+        if not mask:
+            self._shut += by
+        elif mask != ALL:
+            closed = self._closed
             for urgency in range(CLASSES):
-                if changed & (1 << urgency):
-                    if mask & (1 << urgency):
-                        self.closed[urgency].discard(door.place)
-                    else:
-                        self.closed[urgency].add(door.place)
+                if not mask & (1 << urgency):
+                    closed[urgency] = closed[urgency] + by  # `+=` on a list boxes both numbers
 
     def open_of(self, places: Sequence[ReplicaLoad], urgency: int) -> Sequence[ReplicaLoad]:
         """Those of `places` that are open to a class. One that nobody told of is taken to be."""
-        closed = self.closed[urgency]
+        closed = self._shut + self._closed[urgency]
         if not closed:
             return places
-        if len(closed) == len(self.by_place):
+        if closed == len(self.by_place):
             return ()
         opened = self._opened[urgency]
         if opened.places is not places or opened.moves != self._moves:
             opened.places = places
             opened.moves = self._moves
-            opened.found = tuple([place for place in places if place not in closed])
+            opened.found = tuple([place for place in places if self._is_open(place, urgency)])
         return opened.found
+
+    def _is_open(self, place: ReplicaLoad, urgency: int) -> bool:
+        door = self.by_place.get(place)
+        return door is None or (door.mask & (1 << urgency)) != 0
 
     def capacity(self) -> float:
         """Tokens that fit into all that are fit: their KV caches, or what they were seen to bear.
@@ -202,7 +210,7 @@ class Doors:
 
     def forget(self, place: ReplicaLoad) -> None:
         """It has left the fleet."""
-        if self.by_place.pop(place, None) is not None:
+        door = self.by_place.pop(place, None)
+        if door is not None:
             self._moves += 1
-            for closed in self.closed:
-                closed.discard(place)
+            self._count(door.mask, -1)

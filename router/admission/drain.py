@@ -28,48 +28,57 @@ _MANY: Final = 20.0  # requests served, before a wait is called hopeless
 _ALL: Final = CLASSES
 
 
+class Rate:
+    """How many were served while something waited, and how long it did, averaged until `mark`."""
+
+    __slots__ = ("mark", "served", "waited_s")
+
+    def __init__(self) -> None:
+        self.served = 0.0
+        self.waited_s = 0.0
+        self.mark = -_FORGET_S
+
+    def begin(self, now: float) -> None:
+        if now - self.mark >= _FORGET_S:
+            self.served = self.waited_s = 0.0
+        self.mark = now
+
+    def at(self, now: float) -> tuple[float, float]:
+        """Requests served and seconds of waiting, as averaged until now; something waits."""
+        kept = exp(-max(0.0, now - self.mark) / _AVERAGE_S)
+        return self.served * kept, self.waited_s * kept + _AVERAGE_S * (1.0 - kept)
+
+    def count(self, now: float) -> None:
+        """One more is served."""
+        served, self.waited_s = self.at(now)
+        self.served = served + 1.0
+        self.mark = now
+
+
 class Drain:
     """Rates of one queue. Urgencies count from 0; all classes together are one more."""
 
-    __slots__ = ("_mark", "_served", "_waited_s")
+    __slots__ = ("_rates",)
 
     def __init__(self) -> None:
-        self._served = [0.0] * (CLASSES + 1)  # averaged, while something waited ...
-        self._waited_s = [0.0] * (CLASSES + 1)  # ... for so long, averaged
-        self._mark = [-_FORGET_S] * (CLASSES + 1)  # up to when that is counted
+        self._rates = [Rate() for _ in range(CLASSES + 1)]
 
     def began(self, urgency: int, now: float, *, is_first: bool) -> None:
         """A request begins to wait, and no other one of its class does. `is_first`: nor of any."""
-        self._begin(urgency, now)
+        self._rates[urgency].begin(now)
         if is_first:
-            self._begin(_ALL, now)
-
-    def _begin(self, row: int, now: float) -> None:
-        if now - self._mark[row] >= _FORGET_S:
-            self._served[row] = self._waited_s[row] = 0.0
-        self._mark[row] = now
+            self._rates[_ALL].begin(now)
 
     def served(self, urgency: int, now: float, *, waited: bool) -> None:
         """A request is sent while something waits. `waited`: some of its class does, or did."""
         if waited:
-            self._count(urgency, now)
-        self._count(_ALL, now)
-
-    def _count(self, row: int, now: float) -> None:
-        self._served[row], self._waited_s[row] = self._at(row, now)
-        self._served[row] += 1.0
-        self._mark[row] = now
-
-    def _at(self, row: int, now: float) -> tuple[float, float]:
-        """Requests served and seconds of waiting, as averaged until now; something waits."""
-        passed_s = max(0.0, now - self._mark[row])
-        kept = exp(-passed_s / _AVERAGE_S)
-        return self._served[row] * kept, self._waited_s[row] * kept + _AVERAGE_S * (1.0 - kept)
+            self._rates[urgency].count(now)
+        self._rates[_ALL].count(now)
 
     def retry_after_s(self, urgency: int | None, ahead: int, now: float) -> int:
         """Whole seconds in which so many of a class that waits now will have been served; None: so
         many of any class."""
-        served, waited_s = self._at(_ALL if urgency is None else urgency, now)
+        served, waited_s = self._rates[_ALL if urgency is None else urgency].at(now)
         if waited_s < _YOUNG_S and served < _FEW:
             return UNKNOWN_S
         return _whole_s(ahead * waited_s / max(served, 1.0))
@@ -79,7 +88,7 @@ class Drain:
 
         It is a lower bound: classes that take places now may take none soon.
         """
-        served, waited_s = self._at(_ALL, now)
+        served, waited_s = self._rates[_ALL].at(now)
         if waited_s < _YOUNG_S or served < _MANY:
             return 0.0
         return ahead * waited_s / served

@@ -143,31 +143,51 @@ def open_to(facts: Facts, classes: list[ClassRules], learned: int) -> int:
 
     `learned`: the learned limit of a replica that tells nothing; 0: it tells.
     """
+    if _closes_to_all(facts, learned):
+        return 0
+    waiting, slots = _waiting(facts, learned)
     found = 0
     for urgency in range(CLASSES):
-        if not obstacle(facts, classes[urgency], learned):
+        if not _closes(facts, classes[urgency], waiting, slots):
             found |= 1 << urgency
     return found
 
 
 def obstacle(facts: Facts, rules: ClassRules, learned: int) -> int:
     """The same of one class: 0, or the index in `OBSTACLES` of what closes it."""
+    found = _closes_to_all(facts, learned)
+    if not found:
+        waiting, slots = _waiting(facts, learned)
+        found = _closes(facts, rules, waiting, slots)
+    return found
+
+
+def _closes_to_all(facts: Facts, learned: int) -> int:
+    """What closes the replica, whatever the class."""
     if facts.inflight >= facts.limit:
         return _LIMIT
+    return _LEARNED if learned and facts.waiting - facts.foreign >= learned else 0
+
+
+def _waiting(facts: Facts, learned: int) -> tuple[int, float]:
+    """The requests that wait there, and the slots of the engine."""
     waiting = facts.waiting
     load = facts.load
     slots = facts.slots
     if learned:
-        if waiting - facts.foreign >= learned:
-            return _LEARNED
+        return waiting - facts.unseen - facts.seen, slots
+    if facts.is_guess:
+        slots = max(slots, 2.0 * (load - waiting))
+    whole = facts.unseen + facts.taken
+    if whole and facts.unseen_tokens < facts.reach_tokens:
         waiting -= facts.unseen + facts.seen
-    else:
-        if facts.is_guess:
-            slots = max(slots, 2.0 * (load - waiting))
-        whole = facts.unseen + facts.taken
-        if whole and facts.unseen_tokens < facts.reach_tokens:
-            waiting -= facts.unseen + facts.seen
-            waiting += max(facts.seen, min(whole, int(load - slots) - waiting))
+        waiting += max(facts.seen, min(whole, int(load - slots) - waiting))
+    return waiting, slots
+
+
+def _closes(facts: Facts, rules: ClassRules, waiting: int, slots: float) -> int:
+    """What closes the replica to one class. `waiting`, `slots`: see `_waiting`."""
+    load = facts.load
     if waiting >= rules.waiting:
         batch = rules.prefill_tokens
         if batch <= 0.0 or load >= slots:

@@ -18,7 +18,6 @@ Must never: choose who is served next, or answer anybody.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final, cast
 
 from policies.queueing.ticket import CLASSES, ENDED, WAITING, Ticket
@@ -34,11 +33,12 @@ _DEAD: Final = 64  # entries of requests that wait no longer, before a list is c
 class Holder(Ranked):
     """What one party holds of one thing."""
 
-    __slots__ = ("fresh", "party", "total")
+    __slots__ = ("fresh", "party", "ranking", "total")
 
-    def __init__(self, party: Party) -> None:
+    def __init__(self, party: Party, ranking: Ranking) -> None:
         super().__init__()
         self.party = party
+        self.ranking = ranking
         self.total = 0  # requests, or bytes
         self.fresh = 0  # requests that may give way; a party without any is in no ranking
 
@@ -57,6 +57,7 @@ class Group:
         self.by_name: dict[str, Party] = {}
         self._by_class: list[Ranking | None] = [None] * CLASSES
         self.bytes = Ranking()
+        # Of accounts only; of members, it is their account's.
         self.depth = [0] * CLASSES  # requests of all of them
         self.held = 0  # bytes of all of them
 
@@ -78,15 +79,15 @@ class Party:
         self.account = account  # of a member; None: it is an account itself
         self.members: Group | None = Group() if account is None else None
         self.waiting = 0
-        self.bytes = Holder(self)
+        self.bytes = Holder(self, group.bytes)
         self._by_class: list[Holder | None] = [None] * CLASSES
         # Of a member: its requests by arrival, by class; some of them may wait no longer.
-        self.newest: list[deque[Ticket] | None] = [None] * CLASSES
+        self.newest: list[list[Ticket] | None] = [None] * CLASSES
 
     def holder(self, urgency: int) -> Holder:
         found = self._by_class[urgency]
         if found is None:
-            found = self._by_class[urgency] = Holder(self)
+            found = self._by_class[urgency] = Holder(self, self.group.ranking(urgency))
         return found
 
 
@@ -193,14 +194,15 @@ class Holders:
     # -- coming and going ---------------------------------------------------------------------
 
     def enter(self, ticket: Ticket) -> None:
-        """A request begins to wait."""
-        member = self.join(ticket)
+        """A request begins to wait. It has joined, unless it waited before."""
+        found: Party | None = ticket.flow
+        member = self.join(ticket) if found is None else found
         urgency = ticket.urgency
         newest = member.newest[urgency]
         if newest is None:
-            newest = member.newest[urgency] = deque()
+            newest = member.newest[urgency] = []
         if newest and newest[-1].order > ticket.order:
-            newest.appendleft(ticket)  # it was sent, and waits again
+            newest.insert(0, ticket)  # it was sent, and waits again
         else:
             newest.append(ticket)
         if ticket.committed:
@@ -218,8 +220,10 @@ class Holders:
         self._count(ticket, -1)
         newest = member.newest[urgency]
         if newest is not None and len(newest) > _DEAD + 2 * member.waiting:
-            member.newest[urgency] = deque([t for t in newest if t.state == WAITING])
-        self.tidy(member)
+            member.newest[urgency] = [t for t in newest if t.state == WAITING]
+        ticket.flow = None
+        if not member.waiting:
+            self.tidy(member)
 
     def commits(self, ticket: Ticket, depth: int) -> bool:
         """Whether the client of a waiting request may be sent an early 200; the request does not
@@ -245,7 +249,7 @@ class Holders:
         for party in (account, member):
             holder = party.holder(urgency)
             holder.fresh -= 1
-            party.group.ranking(urgency).move(holder, holder.total if holder.fresh else 0)
+            holder.ranking.move(holder, holder.total if holder.fresh else 0)
             party.bytes.fresh -= 1
             self._rank_bytes(party)
         return True
@@ -254,29 +258,30 @@ class Holders:
         member: Party = ticket.flow
         account = member.account
         assert account is not None
-        self._change(account, ticket, by)
-        self._change(member, ticket, by)
-
-    def _change(self, party: Party, ticket: Ticket, by: int) -> None:
         urgency = ticket.urgency
-        group = party.group
-        size = by * ticket.body_bytes
-        party.waiting += by
-        group.depth[urgency] += by
+        size = ticket.body_bytes if by > 0 else -ticket.body_bytes
+        fresh = 0 if ticket.committed else by
+        group = account.group
+        depth = group.depth
+        depth[urgency] = depth[urgency] + by  # `+=` on a list boxes both numbers
         group.held += size
+        self._change(account, urgency, by, size, fresh)
+        self._change(member, urgency, by, size, fresh)
+
+    def _change(self, party: Party, urgency: int, by: int, size: int, fresh: int) -> None:
+        party.waiting += by
         holder = party.holder(urgency)
-        held = party.bytes
         holder.total += by
+        holder.fresh += fresh
+        holder.ranking.move(holder, holder.total if holder.fresh else 0)
+        held = party.bytes
         held.total += size
-        if not ticket.committed:
-            holder.fresh += by
-            held.fresh += by
-        group.ranking(urgency).move(holder, holder.total if holder.fresh else 0)
+        held.fresh += fresh
         self._rank_bytes(party)
 
     def _rank_bytes(self, party: Party) -> None:
         held = party.bytes
-        party.group.bytes.move(held, held.total // self._step + 1 if held.fresh else 0)
+        held.ranking.move(held, held.total // self._step + 1 if held.fresh else 0)
 
     # -- who gives way ------------------------------------------------------------------------
 

@@ -26,7 +26,8 @@ class Outputs:
         self._means: dict[tuple[str, str], float] = {}  # the one longest unheard of first
 
     def predict(self, key: str, user: str) -> int:
-        return int(self._means.get((key, user), self._all))
+        mean = self._means.get((key, user))
+        return int(self._all if mean is None else mean)
 
     def learn(self, key: str, user: str, output: int) -> None:
         means = self._means

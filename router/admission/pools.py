@@ -11,10 +11,9 @@ Must never: know a replica but by what it serves.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import inf
 
 from policies.queueing.contract import OrderPolicy, make_order
-from policies.queueing.ticket import SENT, Ticket
+from policies.queueing.ticket import INFINITY, SENT, Ticket
 from router.admission.clockwork import Ticked
 from router.admission.counts import QueueCounts
 from router.admission.pool import Pool
@@ -244,7 +243,7 @@ class Pools:
     @property
     def next_at(self) -> float:
         """When to tick at the latest; infinity: nobody waits."""
-        found = inf
+        found = INFINITY
         for queue in self.queues:
             if queue.waiting:  # of one in which nobody does, it is of before
                 found = min(found, queue.next_at)

@@ -48,8 +48,6 @@ class Preemption:
         """`sent`: what has not ended, in the order of its dispatch."""
         self._rules = rules
         for running in self._running:
-            for ticket in running:
-                ticket.running = False
             running.clear()
         if rules.preemption:
             for ticket in sent:
@@ -63,7 +61,6 @@ class Preemption:
     def _list(self, ticket: Ticket) -> None:
         rules = self._rules
         if ticket.urgency >= rules.preempt_gap and ticket.preempted < rules.preempt_most:
-            ticket.running = True
             self._running[ticket.urgency][ticket] = None
 
     def shown(self, ticket: Ticket) -> None:
@@ -82,9 +79,9 @@ class Preemption:
             self.asked -= 1
 
     def _forget(self, ticket: Ticket) -> None:
-        if ticket.running:
-            ticket.running = False
-            del self._running[ticket.urgency][ticket]
+        running = self._running[ticket.urgency]
+        if ticket in running:
+            del running[ticket]
 
     def wants(self, urgency: int) -> bool:
         """Whether this class may have others stopped."""

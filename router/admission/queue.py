@@ -6,11 +6,11 @@ Must never: do I/O, look at a clock, or call back whoever drives it.
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from math import inf
 from typing import Final, NoReturn
 
-from policies.queueing.contract import OrderPolicy, make_order
-from policies.queueing.ticket import CLASSES, ENDED, NEW, SENT, WAITING, Ticket
+from policies.queueing.base import OrderPolicy
+from policies.queueing.contract import make_order
+from policies.queueing.ticket import CLASSES, ENDED, INFINITY, NEW, SENT, WAITING, Ticket
 from router.admission.choice import Choice, cost
 from router.admission.clockwork import EARLY_S, Clockwork, Expired, Ticked
 from router.admission.counts import EVICTED, LEFT, QueueCounts
@@ -68,12 +68,12 @@ class Queue:
         """`orders`: shared with queues that tickets may come from. Raises PolicyConfigError."""
         self.config = config
         self.counts = QueueCounts()
-        self.next_at = inf  # when to tick at the latest; infinity: nothing waits
+        self.next_at = INFINITY  # when to tick at the latest; infinity: nothing waits
         # Tickets that gave way to a newcomer: the driver takes them after `offer` and answers them.
         self.evicted: list[Expired] = []
         self._pool = pool
         self._orders = Orders() if orders is None else orders
-        self._weighed_at = -inf
+        self._weighed_at = -INFINITY
         self._known = 0  # replicas, as the order policy was told
         self._dirty = False  # what a class may have has changed: a place may be free anywhere
         # What was sent and has not ended, in this order: a reload may want it counted.
@@ -206,20 +206,21 @@ class Queue:
             ahead = room.ahead_at_least(ticket)
             room.holders.tidy(member)
             self._refuse(ticket, Reason.QUEUE_TOO_LONG, ahead, now)
-        victims, reason = room.give_way(ticket)
-        if reason is not None:
-            ahead = room.ahead(ticket, reason) + 1
-            room.holders.tidy(member)
-            self._refuse(ticket, reason, ahead, now)
-        for victim in victims:
-            self.evict(victim, now)
+        if room.refuses(ticket) is not None:
+            victims, reason = room.give_way(ticket)
+            if reason is not None:
+                ahead = room.ahead(ticket, reason) + 1
+                room.holders.tidy(member)
+                self._refuse(ticket, reason, ahead, now)
+            for victim in victims:
+                self.evict(victim, now)
         self.counts.queued[urgency] += 1
         self._wait(ticket, now)
 
     def _is_hopeless(self, ticket: Ticket, now: float) -> bool:
         """Whether a newcomer cannot be served before its time is over, at the known rate."""
         until = min(ticket.deadline, ticket.arrival + self._rules.classes[ticket.urgency].timeout_s)
-        if until == inf or not self._room.eligible:
+        if until == INFINITY or not self._room.eligible:
             return False
         least_s = self._drain.least_wait_s(self._room.ahead_at_least(ticket), now)
         return least_s > _HOPELESS * max(0.0, until - now)
@@ -286,7 +287,7 @@ class Queue:
             self._ease(ticket)
         # The first that waits may be waiting for a poll; the tick says what comes after.
         soon_s = _SOON_S if self._room.count else _FIRST_S
-        self.next_at = min(self.next_at, now + soon_s, max(now, ticket.deadline))
+        self.next_at = min(self.next_at, min(now + soon_s, max(now, ticket.deadline)))
         self._room.enter(ticket, now)
 
     # -- dispatches ---------------------------------------------------------------------------
@@ -321,21 +322,19 @@ class Queue:
             self._preemption.sent(ticket)
         if rules.reservations:
             self._predict(ticket)
-            ticket.reserved = ticket.prompt + ticket.output
             self._reservations.sent(ticket.urgency, ticket.reserved, now)
             door.used += ticket.reserved
 
     def _end(self, ticket: Ticket) -> None:
         """It is at its place no longer."""
-        self._running.pop(ticket, None)
-        if ticket.running or ticket.preempting:
+        del self._running[ticket]
+        if self._rules.preemption or ticket.preempting:
             self._preemption.ended(ticket)
         if self._rules.reservations and ticket.reserved:
             self._reservations.ended(ticket.urgency, ticket.reserved)
             door = self._doors.by_place.get(ticket.place)
             if door is not None:
                 door.used -= ticket.reserved
-            ticket.reserved = 0
             self._dirty = True
 
     def freed(self, place: ReplicaLoad, now: float) -> list[Ticket]:
@@ -397,7 +396,7 @@ class Queue:
         return ticket
 
     def _give(self, ticket: Ticket, door: Door, now: float) -> None:
-        row = self._room.row(ticket)
+        row: Row = ticket.row
         if row.looking and row.line.first(now) is not ticket:
             self.counts.skipped += 1
         row.line.take(ticket, now)
@@ -495,7 +494,9 @@ class Queue:
         Never while a limit of time may end the wait, or while there is no replica to wait for: an
         early 429, 503 or 408 may still be right, and only a status that is not sent yet tells it.
         """
-        is_limited = ticket.deadline < inf or self._rules.classes[ticket.urgency].timeout_s < inf
+        is_limited = (
+            ticket.deadline < INFINITY or self._rules.classes[ticket.urgency].timeout_s < INFINITY
+        )
         if ticket.state == WAITING:
             has_place = bool(self._pool.eligible(ticket.lane))
             return has_place and not is_limited and self._room.commits(ticket)
@@ -507,7 +508,7 @@ class Queue:
     def shown(self, ticket: Ticket) -> None:
         """Its first content is with the client: nobody takes it back."""
         ticket.shown = True
-        if ticket.running:
+        if self._rules.preemption:
             self._preemption.shown(ticket)
 
     def settle(self, ticket: Ticket, tokens: int, output: int, now: float, end: int = DONE) -> None:
@@ -630,7 +631,7 @@ class Queue:
         """Time has gone on: to be called at `next_at`, which any call may bring forward, or
         earlier."""
         ticked = Ticked()
-        self.next_at = inf
+        self.next_at = INFINITY
         room, clockwork = self._room, self._clockwork
         if not room.count:
             return ticked
@@ -722,7 +723,6 @@ class Queue:
             door.used = 0
         for ticket in self._running if is_on else ():
             self._predict(ticket)
-            ticket.reserved = ticket.prompt + ticket.output
             used[ticket.urgency] += ticket.reserved
             at = self._doors.by_place.get(ticket.place)
             if at is not None:
@@ -732,7 +732,7 @@ class Queue:
                 waiting[ticket.urgency] += ticket.reserved
         self._reservations.recount(used, waiting)
         self._reservations.capacity = self._doors.capacity()
-        self._weighed_at = -inf
+        self._weighed_at = -INFINITY
         self._dirty = True
 
     # -- for those who look -------------------------------------------------------------------

@@ -6,11 +6,10 @@ Must never: decide who goes next, or tell anybody.
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from math import inf
 from typing import Any, Final
 
-from policies.queueing.contract import OrderPolicy
-from policies.queueing.ticket import CLASSES, WAITING, Ticket
+from policies.queueing.base import BaseLine, OrderPolicy, as_base
+from policies.queueing.ticket import CLASSES, INFINITY, WAITING, Ticket
 from router.admission.concurrency import Concurrency
 from router.admission.drain import UNKNOWN_S, Drain
 from router.admission.holders import Holders
@@ -73,7 +72,7 @@ class Room(Blocker):
     ) -> None:
         self.count = 0  # that wait
         self.eligible = 0  # of them: those that their key's limit does not block ...
-        self.eligible_of = [0] * CLASSES  # ... by class
+        self.eligible_of = turns.waiting  # ... by class
         # Rows with tickets that were unblocked and not offered to a replica since, ...
         self.woken: dict[Row, None] = {}
         # ... and keys of which a ticket was dropped, so that another one may stand in its line.
@@ -110,10 +109,13 @@ class Room(Blocker):
         tickets = sorted(row.tickets(), key=_order)
         for ticket in tickets:
             row.line.drop(ticket)
-        row.line = self._order.line(row.urgency)
+        row.line = self._line(row.urgency)
         row.short.clear()
         for ticket in tickets:
             row.line.push(ticket, ticket.arrival)
+
+    def _line(self, urgency: int) -> BaseLine:
+        return as_base(self._order.line(urgency))
 
     # -- coming and going ---------------------------------------------------------------------
 
@@ -125,8 +127,8 @@ class Room(Blocker):
         row = found.rows[urgency]
         return row is not None and row.count > 0
 
-    def _refuses(self, ticket: Ticket) -> Reason | None:
-        """Why it may not wait; None: it may."""
+    def refuses(self, ticket: Ticket) -> Reason | None:
+        """Why a newcomer, which has joined, may not wait as it is; None: it may."""
         rules, holders = self._rules, self.holders
         if holders.waiting_of(ticket) >= rules.flow_depth:
             return Reason.QUEUE_FLOW_FULL
@@ -139,7 +141,7 @@ class Room(Blocker):
     def give_way(self, ticket: Ticket) -> tuple[list[Ticket], Reason | None]:
         """The waiting tickets that have to give way so that a newcomer, which has joined, may wait;
         or none, and why it may not wait."""
-        refused = self._refuses(ticket)
+        refused = self.refuses(ticket)
         victims: list[Ticket] = []
         while refused is not None:
             victim = self._victim(ticket, refused, GIVE_WAY - len(victims))
@@ -147,7 +149,7 @@ class Room(Blocker):
                 break
             self.holders.set_aside(victim)
             victims.append(victim)
-            refused = self._refuses(ticket)
+            refused = self.refuses(ticket)
         for victim in reversed(victims):
             self.holders.put_back(victim)
         return ([], refused) if refused is not None else (victims, None)
@@ -178,26 +180,25 @@ class Room(Blocker):
             lane = self._lanes[ticket.lane] = Lane(ticket.lane)
         row = lane.rows[urgency]
         if row is None:
-            row = lane.rows[urgency] = Row(urgency, self._order.line(urgency))
+            row = lane.rows[urgency] = Row(lane, urgency, self._line(urgency))
         if not lane.count:
             self.active[ticket.lane] = lane
         lane.count += 1
         self.count += 1
         self.holders.enter(ticket)
-        ticket.reserved = ticket.prompt + ticket.output
         if ticket.excluded:
             self.picky[ticket] = None
-        if ticket.deadline < inf:  # whatever its class allows, a reload may change that
+        if ticket.deadline < INFINITY:  # whatever its class allows, a reload may change that
             heappush(self._deadlines, (ticket.deadline, ticket.order, ticket))
         concurrency: Concurrency | None = ticket.concurrency
         if concurrency is not None:
             key_row = row.keys.get(concurrency)
             if key_row is None:
-                key_row = KeyRow(self, row, concurrency, self._order.line(urgency))
+                key_row = KeyRow(self, row, concurrency, self._line(urgency))
                 row.keys[concurrency] = key_row
                 concurrency.rows[key_row] = None
             if key_row.count or len(key_row.standing) >= concurrency.free(urgency == BATCH):
-                key_row.block(ticket, now)
+                key_row.enter(ticket, now)
                 return
             key_row.standing[ticket] = None
         self._stand(ticket, row, now)
@@ -208,7 +209,6 @@ class Room(Blocker):
         if not self.eligible_of[urgency]:
             self._drain.began(urgency, now, is_first=not self.eligible)
         self.eligible += 1
-        self.eligible_of[urgency] += 1
         self._turns.begins(urgency)
         if self._rules.reservations:
             self._reservations.waits(urgency, ticket.reserved, now)
@@ -218,7 +218,6 @@ class Room(Blocker):
         """It stands in its row's line no longer, and the line knows it."""
         urgency = row.urgency
         self.eligible -= 1
-        self.eligible_of[urgency] -= 1
         self._turns.ends(urgency)
         if self._rules.reservations:
             self._reservations.left(urgency, ticket.reserved)
@@ -231,9 +230,9 @@ class Room(Blocker):
         ticket, _ = key_row.standing.popitem()
         row = key_row.row
         row.line.drop(ticket)
-        ticket.blocked_in = key_row  # the row must not count it any more
+        ticket.row = key_row  # the row must not count it any more
         self._step_out(ticket, row)
-        key_row.block(ticket, now)
+        key_row.enter(ticket, now)
 
     def unblock(self, key_row: KeyRow, now: float) -> None:
         """Its key has a free place: the next of its tickets may be sent."""
@@ -245,7 +244,7 @@ class Room(Blocker):
                 ticket = eldest
         assert ticket is not None
         key_row.line.drop(ticket)
-        ticket.blocked_in = None
+        ticket.row = None
         key_row.left(ticket)
         key_row.standing[ticket] = None
         self._stand(ticket, key_row.row, now)
@@ -258,22 +257,17 @@ class Room(Blocker):
         for key_row in short:
             key_row.fit(now)
 
-    def row(self, ticket: Ticket) -> Row:
-        """Where it waits."""
-        row = self._lanes[ticket.lane].rows[ticket.urgency]
-        assert row is not None
-        return row
-
     def left(self, ticket: Ticket, state: int) -> None:
         """It waits no longer, and its line knows it. It becomes `state`."""
         ticket.state = state
         if ticket.excluded:
             self.picky.pop(ticket, None)
-        lane = self._lanes[ticket.lane]
-        row = self.row(ticket)
-        key_row: KeyRow | None = ticket.blocked_in
-        if key_row is not None:
-            ticket.blocked_in = None
+        row: Row = ticket.row
+        ticket.row = None
+        key_row: KeyRow | None = None
+        if isinstance(row, KeyRow):
+            key_row = row
+            row = key_row.row
             key_row.left(ticket)
         else:
             self._step_out(ticket, row)
@@ -283,6 +277,7 @@ class Room(Blocker):
         if key_row is not None and not key_row.count and not key_row.standing:
             del row.keys[key_row.concurrency]
             del key_row.concurrency.rows[key_row]
+        lane = row.lane
         lane.count -= 1
         if not lane.count:
             del self.active[ticket.lane]
@@ -296,17 +291,13 @@ class Room(Blocker):
 
     def drop(self, ticket: Ticket, state: int) -> None:
         """It waits no longer, and was not served. It becomes `state`."""
-        key_row: KeyRow | None = ticket.blocked_in
-        if key_row is not None:
-            key_row.line.drop(ticket)
-        else:
-            row = self.row(ticket)
-            row.line.drop(ticket)
-            if ticket.concurrency is not None:
-                key_row = row.keys[ticket.concurrency]
-                if key_row.count:
-                    self.short[key_row] = None
-                    self._orders.is_woken = True
+        row: Row = ticket.row
+        row.line.drop(ticket)
+        if not row.is_blocked and ticket.concurrency is not None:
+            key_row = row.keys[ticket.concurrency]
+            if key_row.count:
+                self.short[key_row] = None
+                self._orders.is_woken = True
         self.left(ticket, state)
 
     # -- who is there -------------------------------------------------------------------------

@@ -12,14 +12,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import deque
 from heapq import heapify, heappop, heappush
+from typing import Final
 
 from mypy_extensions import trait
 
-from policies.queueing.contract import Line
-from policies.queueing.ticket import WAITING, Ticket
+from policies.queueing.base import BaseLine
+from policies.queueing.ticket import Ticket
 from router.admission.affinity import Shortlist
 from router.admission.concurrency import Concurrency, LimitedRow
 from router.core.urgency import BATCH
+
+_GONE: Final = 64  # entries of tickets that have left, kept before those that wait
 
 
 class Row:
@@ -27,34 +30,42 @@ class Row:
 
     __slots__ = (
         "_back",
+        "_first",
         "_starved",
         "_young",
         "count",
+        "is_blocked",
         "keys",
+        "lane",
         "line",
         "looking",
         "short",
         "urgency",
     )
 
-    def __init__(self, urgency: int, line: Line) -> None:
+    def __init__(self, lane: Lane, urgency: int, line: BaseLine) -> None:
+        self.lane = lane
         self.urgency = urgency
         self.line = line
+        self.is_blocked = False  # its tickets may not be sent: see `KeyRow`
         self.count = 0
         self.looking = 0  # those of whose prefix something is known
         self.short = Shortlist()  # the first few, where it matters which of them goes
         # Of each key with a limit that has tickets here: see `KeyRow`.
         self.keys: dict[Concurrency, KeyRow] = {}
-        self._young: deque[Ticket] = deque()  # by arrival, the first to be promoted first
+        # By arrival, the first to be promoted first: from `_first` on, those before it have gone.
+        self._young: list[Ticket] = []
+        self._first = 0
         # Heap of (order, ticket): those that came again after later ones.
         self._back: list[tuple[int, Ticket]] = []
         self._starved: deque[Ticket] = deque()  # by arrival; they have been promoted
 
     def has(self, ticket: Ticket) -> bool:
         """Whether it waits here now, of those that have waited here."""
-        return ticket.state == WAITING and ticket.blocked_in is None
+        return ticket.row is self
 
     def enter(self, ticket: Ticket, now: float) -> None:
+        ticket.row = self
         self.count += 1
         if ticket.look is not None:
             self.looking += 1
@@ -62,7 +73,7 @@ class Row:
             self.short.join(ticket)
         ticket.starved = False  # one that was put back is promoted again
         young = self._young
-        if young and ticket.order < young[-1].order:
+        if self._first < len(young) and ticket.order < young[-1].order:
             heappush(self._back, (ticket.order, ticket))
         else:
             young.append(ticket)
@@ -80,9 +91,10 @@ class Row:
                 self.short.clear()
         if self.held() > 64 + 2 * self.count:
             # One that came again may stand in two of them, and in each of them twice.
-            young = [t for t in self._young if self.has(t) and not t.starved]
+            young = [t for t in self._young[self._first :] if self.has(t) and not t.starved]
             back = [t for _, t in self._back if self.has(t) and not t.starved]
-            self._young = deque(dict.fromkeys(young))
+            self._young = list(dict.fromkeys(young))
+            self._first = 0
             self._back = [(t.order, t) for t in dict.fromkeys(back)]
             heapify(self._back)
             starved = [t for t in self._starved if self.has(t) and t.starved]
@@ -103,14 +115,24 @@ class Row:
 
     def eldest_young(self) -> Ticket | None:
         young = self._young
-        while young and (young[0].starved or not self.has(young[0])):
-            young.popleft()
+        first = self._first
+        found: Ticket | None = None
+        while first < len(young):
+            ticket = young[first]
+            if not ticket.starved and self.has(ticket):
+                found = ticket
+                break
+            first += 1
+        if first > _GONE and 2 * first > len(young):
+            del young[:first]
+            first = 0
+        self._first = first
         back = self._back
         while back and (back[0][1].starved or not self.has(back[0][1])):
             heappop(back)
-        if back and (not young or back[0][0] < young[0].order):
+        if back and (found is None or back[0][0] < found.order):
             return back[0][1]
-        return young[0] if young else None
+        return found
 
     def promote(self, now: float, after_s: float, most: int) -> int:
         """Those that have waited so long are starved; how many have become so now."""
@@ -140,7 +162,8 @@ class Row:
         """All that wait, in no order that means anything."""
         back = [ticket for _, ticket in self._back]
         # One that came again may stand here twice.
-        found = [t for t in (*self._starved, *self._young, *back) if self.has(t)]
+        young = self._young[self._first :]
+        found = [t for t in (*self._starved, *young, *back) if self.has(t)]
         return list(dict.fromkeys(found))
 
     def held(self) -> int:
@@ -173,20 +196,13 @@ class KeyRow(Row, LimitedRow):
 
     __slots__ = ("concurrency", "room", "row", "standing")
 
-    def __init__(self, room: Blocker, row: Row, concurrency: Concurrency, line: Line) -> None:
-        super().__init__(row.urgency, line)
+    def __init__(self, room: Blocker, row: Row, concurrency: Concurrency, line: BaseLine) -> None:
+        super().__init__(row.lane, row.urgency, line)
+        self.is_blocked = True
         self.room = room
         self.row = row
         self.concurrency = concurrency
         self.standing: dict[Ticket, None] = {}
-
-    def has(self, ticket: Ticket) -> bool:
-        return ticket.blocked_in is self
-
-    def block(self, ticket: Ticket, now: float) -> None:
-        """It waits, and stands in no line of its row."""
-        ticket.blocked_in = self
-        self.enter(ticket, now)
 
     def fit(self, now: float) -> None:
         """Let as many stand in the row's line as the key has free places."""

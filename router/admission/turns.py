@@ -24,7 +24,7 @@ class Turns:
 
     def __init__(self, classes: list[ClassRules]) -> None:
         self.passes = [0.0] * CLASSES
-        self.waiting = [0] * CLASSES
+        self.waiting = [0] * CLASSES  # by class, those that may be served
         self._time = 0.0  # the least pass among those that wait, when one was last served
         self._weights: list[float] = []
         self.adopt(classes)
@@ -35,8 +35,9 @@ class Turns:
     def begins(self, urgency: int) -> None:
         """One more of the class waits."""
         waiting = self.waiting
-        waiting[urgency] += 1
-        if waiting[urgency] == 1:
+        count = waiting[urgency] + 1  # `+=` on a list boxes both numbers
+        waiting[urgency] = count
+        if count == 1:
             if sum(waiting) == 1:
                 self._time = max(self.passes)  # nobody waited: nobody has been deprived
             if self.passes[urgency] < self._time:
@@ -44,7 +45,7 @@ class Turns:
 
     def ends(self, urgency: int) -> None:
         """One less waits."""
-        self.waiting[urgency] -= 1
+        self.waiting[urgency] = self.waiting[urgency] - 1
 
     def serves(self, urgency: int, cost: float, level: float) -> None:
         """One of the class is served; `level`: the class as its eldest has aged it."""
@@ -57,7 +58,7 @@ class Turns:
                 lowest = passes[other]
         if lowest > self._time:
             self._time = lowest
-        passes[urgency] += cost / self.weight(level)
+        passes[urgency] = passes[urgency] + cost / self.weight(level)
 
     def weight(self, level: float) -> float:
         """Between two classes the weights are mixed."""

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from time import monotonic
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from policies.contract import Context, RequestView, RoutingPolicy, make_policy
 from router.config.model import Routing
@@ -22,7 +22,7 @@ from router.fleet.replica import Replica
 from router.observe.events import log_event
 from router.observe.metrics import Metrics
 
-_NOBODY: Mapping[Replica, int] = {}
+_NOBODY: Final[Mapping[Replica, int]] = {}
 
 
 class Policies(NamedTuple):

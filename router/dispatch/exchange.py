@@ -139,14 +139,14 @@ class Exchange(AttemptedRequest, ClientExchange):
 
     def on_queued(self, now: float) -> None:
         self.reply.wait_due = NEVER
-        self.deadline = min(self._total_due, self._commit_due, self._stall_due)
+        self.deadline = min(self._total_due, min(self._commit_due, self._stall_due))
 
     def on_granted(self, now: float) -> None:
         self.reply.wait_due = self.wanted_until
         if self._commit_due != NEVER and self.driver.state.commit == Commit.NOTHING:
             # It may have been put off while the wait could have ended in a refusal.
             self._commit_due = self.arrived + self.times.commit_after_s
-        self.deadline = min(self.deadline, self.reply.wait_due, self._commit_due)
+        self.deadline = min(self.deadline, min(self.reply.wait_due, self._commit_due))
 
     def make_ticket(self, model: str, lane: str | None) -> Ticket:
         view, asked = self.view, self.asked

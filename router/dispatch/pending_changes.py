@@ -47,7 +47,7 @@ class PendingChanges:
         was_awaited, self._is_awaited = self._is_awaited, True
         return not was_awaited
 
-    def read(self, now: float) -> Iterable[Replica]:
+    def read(self, now: float) -> dict[Replica, None]:
         """Those the queue is to be told of (`freed`), now; it has the pools of today."""
         self._is_awaited = False
         changed, self._changed = self._changed, {}
@@ -60,7 +60,7 @@ class PendingChanges:
             self._served = served
             self._pools.regroup(served, now)
         self._pools.rebuilt(now)
-        return list(self._fleet.replicas.values())
+        return dict.fromkeys(self._fleet.replicas.values())
 
     def catch_up(self, now: float) -> None:
         """Somebody comes: where nobody waits, the queue has not heard of what changed."""

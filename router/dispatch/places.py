@@ -9,6 +9,7 @@ Must never: wait, or filter by load; that is the gate's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from router.admission.pool import Pool
 from router.core.errors import RouterError
@@ -17,8 +18,8 @@ from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.fleet.utilisation import slots_of
 
-_PIN = "\x00"  # no model's name begins with it
-_LANES = 1024  # remembered at once
+_PIN: Final = "\x00"  # no model's name begins with it
+_LANES: Final = 1024  # remembered at once
 
 
 def pinned(replica: Replica) -> str:

@@ -25,11 +25,10 @@ whether its time is real.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import inf
 from typing import Final, cast
 
 from policies.queueing.contract import OrderPolicy
-from policies.queueing.ticket import NEW, SENT, Ticket
+from policies.queueing.ticket import INFINITY, NEW, SENT, Ticket
 from router.admission.clockwork import Expired
 from router.admission.pools import Pools
 from router.admission.queue import Queue
@@ -77,7 +76,8 @@ class QueueDriver:
         self._evicted: list[Expired] = []  # they gave way, and are answered in a moment ...
         self._freeing = 0  # ... which frees so many bytes of bodies
         self._alarm = scheduler.alarm(self._tick)
-        self._due = inf  # when it rings
+        self._due = INFINITY  # when it rings
+        self._settling: Final = self._settle  # made once, not at every turn
         fleet.on_room = self.changed
         self.changed(None)
 
@@ -266,7 +266,7 @@ class QueueDriver:
     def changed(self, replica: Replica | None) -> None:
         """A replica's facts are others now; None: who is fit, or what they may have, is."""
         if self._changes.note(replica):
-            self._scheduler.soon(self._settle)
+            self._scheduler.soon(self._settling)
 
     def _settle(self) -> None:
         """What has changed in this turn of the event loop is told to the queue."""
@@ -283,7 +283,7 @@ class QueueDriver:
     def wake(self) -> None:
         """Requests may be sent that their keys' limits blocked: at the end of this turn."""
         if self.pools.is_woken and self._changes.await_reading():
-            self._scheduler.soon(self._settle)
+            self._scheduler.soon(self._settling)
 
     def _send_woken(self, begun: _Begun, now: float) -> None:
         """Those that a key's limit blocked go where the routing policy wants them, as newcomers
@@ -321,12 +321,12 @@ class QueueDriver:
             if due < self._due:  # what is due already must not put it off
                 self._due = due
                 self._alarm.set(due)
-        elif due == inf:
-            self._due = inf
+        elif due == INFINITY:
+            self._due = INFINITY
             self._alarm.clear()
 
     def _tick(self) -> None:
-        self._due = inf
+        self._due = INFINITY
         self._alarm.clear()
         now = self._scheduler.now()
         ticked = self.pools.tick(now)

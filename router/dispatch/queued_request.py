@@ -9,6 +9,7 @@ Must never: decide when it is sent, or where.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Final
 
 from mypy_extensions import mypyc_attr
 
@@ -19,7 +20,7 @@ from router.core.errors import RouterError
 from router.core.urgency import Urgency
 from router.fleet.replica import Replica
 
-NOT_SINCE = -1.0  # of a moment: it is not the case
+NOT_SINCE: Final = -1.0  # of a moment: it is not the case
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -10,7 +10,7 @@ Must never: do I/O, or make a request wait.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Final, cast
 
 from policies.contract import RequestView
 from router.config.model import Prefix as Rules
@@ -20,8 +20,8 @@ from router.fleet.listed import ANY
 from router.fleet.prefix import PrefixIndex, TokenRatio
 from router.fleet.replica import Replica
 
-_NOBODY: Mapping[Replica, int] = {}
-_WORTH = 0.05  # a capacity that changes by less is left as it is
+_NOBODY: Final[Mapping[Replica, int]] = {}
+_WORTH: Final = 0.05  # a capacity that changes by less is left as it is
 
 
 class Knowledge:

@@ -62,7 +62,16 @@ def _session(raw: msgspec.Raw | None) -> str | None:
 
 def output_tokens_of(fields: Fields) -> int | None:
     """The most output tokens the client wants, by whichever name; None: no usable number."""
-    for most in (fields.max_completion_tokens, fields.max_tokens, fields.max_output_tokens):
-        if most is not None and 0 < most < 1 << 31:
-            return most
-    return None
+    # One after the other: a field of a struct costs more than the comparisons.
+    most: int | None = fields.max_completion_tokens
+    if _is_usable(most):
+        return most
+    most = fields.max_tokens
+    if _is_usable(most):
+        return most
+    most = fields.max_output_tokens
+    return most if _is_usable(most) else None
+
+
+def _is_usable(most: int | None) -> bool:
+    return most is not None and 0 < most < 1 << 31

@@ -198,7 +198,7 @@ def test_what_is_remembered_of_the_first_few_is_bounded() -> None:
     free_one(world, one)
     for _ in range(3000):
         world.leave(world.come(**known))
-    short = world.queue._room.row(few[5]).short
+    short = few[5].row.short
     assert short.held() < 200
     for _ in range(3000):
         world.come(**known)

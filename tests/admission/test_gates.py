@@ -389,3 +389,25 @@ def test_who_is_open_is_remembered_only_as_long_as_no_door_moves() -> None:
     world.free(one)
     world.free(two)
     assert doors.open_of(everybody, 2) is everybody
+
+
+def test_who_is_open_to_a_class_is_what_each_door_says() -> None:
+    """Doors count how many are closed to a class; replicas open, close, leave and come back."""
+    rng = Random(5)
+    spots = [Spot(f"spot {number}") for number in range(6)]
+    world = World(spots, config(gates=NARROW))
+    doors = world.queue._doors
+    places = tuple(spots)
+    sizes = set()
+    for _ in range(3000):
+        spot = rng.choice(spots)
+        if rng.random() < 0.1:
+            world.queue.gone(spot)
+        spot.limit = rng.choice((0, 10**9))  # 0: closed to all classes
+        spot.waiting = rng.choice((0, 1, 3, 4))  # 1: to batch; 3: to all but critical
+        world.free(spot)
+        for urgency in range(5):
+            found = list(doors.open_of(places, urgency))
+            assert found == [each for each in spots if doors.of(each).mask & (1 << urgency)]
+            sizes.add(len(found))
+    assert sizes == set(range(7))

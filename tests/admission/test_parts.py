@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import inf
 
 import pytest
@@ -171,3 +172,19 @@ def test_no_answer_is_taken_to_be_longer_than_its_client_allows() -> None:
     world.queue.leave(short)
     world.run(60.0)
     world.assert_empty()
+
+
+# Rows.
+
+
+def test_a_row_keeps_few_of_those_that_have_gone() -> None:
+    """Tickets leave in the order of their arrival, while many wait."""
+    world = World([], config())
+    tickets = [world.come(tokens=10, output=10) for _ in range(1000)]
+    row = tickets[0].row
+    assert row.eldest() is tickets[0]
+    for gone, eldest in pairwise(tickets[:901]):
+        world.leave(gone)
+        assert row.eldest() is eldest
+        assert row.held() <= max(2 * row.count, row.count + 65)
+    assert row.tickets() == tickets[900:]

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from policies.queueing.base import BaseLine
 from policies.queueing.contract import Line, OrderPolicy, make_order, order_names
 from policies.queueing.ticket import CLASSES, Ticket
 from tests.policies.queueing.helpers import any_ticket, pushed, served, ticket
@@ -29,6 +30,10 @@ def check_looks(line: Line, waiting: set[Ticket], now: float) -> None:
         assert not any(line.within(each, now) for each in waiting.difference(band))
     assert line.first(now) is first
     assert line.band(64, now) == band
+
+
+def test_compiled_code_calls_its_lines_directly(name: str) -> None:
+    assert isinstance(make_order(name).line(2), BaseLine)
 
 
 def test_everybody_comes_out_once_however_the_line_is_used(name: str) -> None:
