@@ -7,10 +7,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from router.emulator.kv import KvPool
+from router.emulator.kv import Block, KvPool
 
 
-def filled(pool: KvPool, hashes: list[int]) -> list[int]:
+def filled(pool: KvPool, hashes: list[int]) -> list[Block]:
     blocks = pool.take(len(hashes))
     pool.commit(blocks, hashes)
     return blocks
@@ -88,7 +88,7 @@ class Pool(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.pool = KvPool(6, 16)
-        self.held: list[list[int]] = []
+        self.held: list[list[Block]] = []
 
     @rule(hashes=st.lists(st.integers(0, 8), max_size=4, unique=True))
     def sequence(self, hashes: list[int]) -> None:
