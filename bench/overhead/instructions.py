@@ -55,8 +55,8 @@ INSTRUCTIONS_PER_US: Final = 5_800
 BUILD: Final = ("CPython", "3.11", "x86_64")
 COUNTED: Final[Mapping[str, int]] = {
     "json_request": 98_100,
-    "decision_64": 88_400,
-    "decision_1024": 101_300,
+    "decision_64": 71_800,
+    "decision_1024": 84_100,
     "queue_10": 52_500,
     "queue_100k": 60_800,
     "hedging_never": 3_200,
