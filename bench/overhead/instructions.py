@@ -55,8 +55,8 @@ INSTRUCTIONS_PER_US: Final = 5_800
 BUILD: Final = ("CPython", "3.11", "x86_64")
 COUNTED: Final[Mapping[str, int]] = {
     "json_request": 96_600,
-    "decision_64": 78_300,
-    "decision_1024": 91_500,
+    "decision_64": 71_800,
+    "decision_1024": 84_100,
     "queue_10": 26_000,
     "queue_100k": 26_300,
     "hedging_never": 2_900,

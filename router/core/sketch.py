@@ -17,11 +17,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil, inf, log, log1p
 
+from mypy_extensions import mypyc_attr
+
 ACCURACY = 0.01
 BUCKETS_MAX = 2048
 _LEAST = 1e-9  # values up to here (a nanosecond, where they are seconds) count as 0
 
 
+@mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
 class Sketch:
     """Quantiles, count and mean of values >= 0. A negative value or NaN counts as 0."""
 

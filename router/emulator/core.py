@@ -22,17 +22,22 @@ each of its tokens once.
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
+from router.emulator.core_config import CoreConfig
 from router.emulator.kv_events import Cleared, KvEvent
 from router.emulator.leap import Leap
-from router.emulator.request import DECODING, NEW, PREFILLING, WAITING, CoreConfig, Request
+from router.emulator.request import DECODING, NEW, PREFILLING, WAITING, Request
 from router.emulator.scheduler import Scheduler
+from router.emulator.step_time import step_s
 from router.emulator.timing import Timing
 
 __all__ = ["FINISHED", "FIRST_TOKEN", "TOKEN", "CoreConfig", "EngineCore", "Request"]
 
-FIRST_TOKEN, TOKEN, FINISHED = 0, 1, 2  # kinds of event
+# Kinds of event.
+FIRST_TOKEN: Final = 0
+TOKEN: Final = 1
+FINISHED: Final = 2
 
 R = TypeVar("R", bound=Request)
 
@@ -43,6 +48,15 @@ class EngineCore(Generic[R]):
     def __init__(self, config: CoreConfig, timing: Timing) -> None:
         self.config = config
         self.timing = timing
+        # Plain numbers: a step asks for all of them.
+        self._prefill_s = timing.prefill_s
+        self._prefill_token_s = timing.prefill_token_s
+        self._prefill_square_s = timing.prefill_square_s
+        self._decode_s = timing.decode_s
+        self._decode_sequence_s = timing.decode_sequence_s
+        self._decode_context_s = timing.decode_context_s
+        self._leaps = config.leap
+        self._tells_tokens = config.token_events
         # What changed in the prefix cache, in order. The caller reads and clears it.
         self.kv_log: list[KvEvent] | None = [] if config.kv_events else None
         self._scheduler: Scheduler[R] = Scheduler(config, self.kv_log)
@@ -278,11 +292,21 @@ class EngineCore(Generic[R]):
             tokens += end - start
             squares += end * end - start * start
         last = step
-        if self.config.leap and not tokens and scheduler.preemptions == preemptions:
+        if self._leaps and not tokens and scheduler.preemptions == preemptions:
             last = scheduler.quiet_until()
-        timing = self.timing
-        first_s = timing.step_s(tokens, squares, decoding, scheduler.batch.context)
-        more_s = timing.decode_context_s * decoding
+        first_s = step_s(
+            self._prefill_s,
+            self._prefill_token_s,
+            self._prefill_square_s,
+            self._decode_s,
+            self._decode_sequence_s,
+            self._decode_context_s,
+            tokens,
+            squares,
+            decoding,
+            scheduler.batch.context,
+        )
+        more_s = self._decode_context_s * decoding
         self._leap.start(begin, self.slowdown * first_s, self.slowdown * more_s, last - step + 1)
 
     def _end_step(self, events: list[tuple[int, R]]) -> None:
@@ -291,7 +315,7 @@ class EngineCore(Generic[R]):
         batch = self._scheduler.batch
         if batch.decoding:
             self.generation_tokens += batch.decoded(1)
-            if self.config.token_events:
+            if self._tells_tokens:
                 events += [(TOKEN, request) for request in batch.decoding.values()]
             for request in batch.finished(step):
                 self._finish(request, events)
@@ -328,7 +352,7 @@ class EngineCore(Generic[R]):
             self.generation_tokens += 1
             if not had:
                 events.append((FIRST_TOKEN, request))
-            elif self.config.token_events:
+            elif self._tells_tokens:
                 events.append((TOKEN, request))
         if had + 1 < request.output_tokens:
             self._scheduler.batch.decode(request, step)

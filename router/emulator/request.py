@@ -1,41 +1,23 @@
-"""One request of an engine core, and the core's sizes. Plain values; `core` does the work."""
+"""One request of an engine core. Plain values; `core` does the work."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Final
+
+from mypy_extensions import mypyc_attr
+
+from router.emulator.kv import Block
 
 # States of a request.
-NEW, WAITING, PREFILLING, DECODING, ENDED = range(5)
+NEW: Final = 0
+WAITING: Final = 1
+PREFILLING: Final = 2
+DECODING: Final = 3
+ENDED: Final = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoreConfig:
-    """Sizes of one engine, under vLLM's names."""
-
-    max_num_seqs: int = 256
-    max_num_batched_tokens: int = 8192
-    num_blocks: int = 8192
-    block_size: int = 16
-    priority_scheduling: bool = False
-    prefix_caching: bool = True
-    token_events: bool = True  # False: only first tokens and ends are reported
-    reserve_output: bool = False  # True: all KV is promised at admission, nobody is preempted
-    preempt_advantage: int | None = None  # in priority numbers; None: newcomers displace nobody
-    kv_events: bool = False  # True: `EngineCore.kv_log` tells what the prefix cache holds
-    leap: bool = False  # True: decode steps that change nothing but counters are one event
-
-    def __post_init__(self) -> None:
-        if self.max_num_seqs < 1:
-            raise ValueError("max_num_seqs must be at least 1")
-        if self.max_num_batched_tokens < self.max_num_seqs:
-            raise ValueError("max_num_batched_tokens must be at least max_num_seqs")
-        if self.num_blocks < 1 or self.block_size < 1:
-            raise ValueError("num_blocks and block_size must be at least 1")
-        if self.leap and self.token_events:
-            raise ValueError("to leap is to report no token: it needs token_events off")
-
-
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Request:
     """One request. The caller fills the first group; the second belongs to the core.
 
@@ -98,7 +80,7 @@ class Request:
         self._target = 0  # tokens to prefill: the prompt, and what it had generated when preempted
         self._computed = 0  # of these, those whose KV exists or is being made in this step
         self._chunk = 0  # of these, those of this step
-        self._blocks: list[int] = []
+        self._blocks: list[Block] = []
         self._promised = 0  # blocks it may still take; 0 unless output is reserved
         self._first_step = 0  # the step that made its first token, had it never been preempted
         self._grow_step = 0  # the next step that needs another block; 0: none

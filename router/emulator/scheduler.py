@@ -21,10 +21,11 @@ from __future__ import annotations
 from typing import Generic, TypeVar
 
 from router.emulator.batch import Batch
-from router.emulator.kv import KvPool
+from router.emulator.core_config import CoreConfig
+from router.emulator.kv import Block, KvPool
 from router.emulator.kv_events import KvEvent, Stored
 from router.emulator.queue import Queue
-from router.emulator.request import DECODING, ENDED, PREFILLING, WAITING, CoreConfig, Request
+from router.emulator.request import DECODING, ENDED, PREFILLING, WAITING, Request
 
 R = TypeVar("R", bound=Request)
 
@@ -33,9 +34,13 @@ class Scheduler(Generic[R]):
     """Of one engine core. Its counters only grow."""
 
     __slots__ = (
+        "_advantage",
         "_budget",
-        "_config",
+        "_caches",
         "_kv_log",
+        "_most_requests",
+        "_most_tokens",
+        "_reserves",
         "_step",
         "batch",
         "chunks",
@@ -58,7 +63,12 @@ class Scheduler(Generic[R]):
         self.prefix_hits = 0
         self.prompt_tokens = 0
         self.preemptions = 0
-        self._config = config
+        # Plain values: a field of the configuration costs a search.
+        self._most_tokens = config.max_num_batched_tokens
+        self._most_requests = config.max_num_seqs
+        self._caches = config.prefix_caching
+        self._reserves = config.reserve_output
+        self._advantage = config.preempt_advantage
         self._kv_log = kv_log
         self._step = 0  # the one that is being put together, or was last
         self._budget = 0  # tokens it may still take
@@ -70,7 +80,7 @@ class Scheduler(Generic[R]):
         self._step = step
         chunks.clear()
         self.grow(step)
-        self._budget = self._config.max_num_batched_tokens - len(batch.decoding)
+        self._budget = self._most_tokens - len(batch.decoding)
         if batch.prefilling:
             for request in list(batch.prefilling.values()):
                 if self._budget <= 0:
@@ -145,23 +155,22 @@ class Scheduler(Generic[R]):
 
     def _has_openings(self) -> bool:
         """Somebody may be let in without an end or an abort."""
-        config = self._config
-        return len(self.batch) < config.max_num_seqs or config.preempt_advantage is not None
+        return len(self.batch) < self._most_requests or self._advantage is not None
 
     # Room.
 
-    def _hits(self, request: R) -> list[int]:
+    def _hits(self, request: R) -> list[Block]:
         """Cached blocks it would start with."""
-        if not self._config.prefix_caching:
+        if not self._caches:
             return []
         # The last token is always computed: its output is the next new token.
         tokens = request.prompt_tokens + request.generated
         return self.kv.match(request.block_hashes, (tokens - 1) // self.kv.block_size)
 
-    def _lacks(self, request: R, hits: list[int]) -> int:
+    def _lacks(self, request: R, hits: list[Block]) -> int:
         """Blocks too few to let it in with these cached ones; 0 or less: there is room."""
         kv = self.kv
-        if self._config.reserve_output:
+        if self._reserves:
             need = self.footprint(request)
         else:
             need = -(-(request.prompt_tokens + request.generated) // kv.block_size)
@@ -180,7 +189,7 @@ class Scheduler(Generic[R]):
 
         The room is looked for, not kept, unless output is reserved.
         """
-        if len(self.batch) >= self._config.max_num_seqs:
+        if len(self.batch) >= self._most_requests:
             return False
         hits = self._hits(request)
         if self._lacks(request, hits) > 0:
@@ -191,7 +200,7 @@ class Scheduler(Generic[R]):
         request._blocks = hits
         request._target = request.prompt_tokens + request.generated
         request._computed = cached = self.kv.block_size * len(hits)
-        if self._config.reserve_output:
+        if self._reserves:
             request._promised = self.footprint(request) - len(hits)
             self.promised += request._promised
         if hits and self._kv_log is not None:  # vLLM since 0.25: reuse is told as well
@@ -200,7 +209,7 @@ class Scheduler(Generic[R]):
             request.started_at = now
             request.cached_tokens = cached
             self.prompt_tokens += request.prompt_tokens
-            if self._config.prefix_caching:
+            if self._caches:
                 self.prefix_queries += request.prompt_tokens
                 self.prefix_hits += cached
         return True
@@ -216,13 +225,13 @@ class Scheduler(Generic[R]):
 
     def _displace(self, request: R) -> bool:
         """Preempt what is worse enough for this urgent newcomer. False: it would not help."""
-        advantage = self._config.preempt_advantage
+        advantage = self._advantage
         if advantage is None:
             return False
         rank = request._place[0]
         worse = [one for one in self.batch.rows() if one._place[0] - rank > advantage]
         worse.sort(key=_place, reverse=True)
-        slots = self._config.max_num_seqs - len(self.batch)
+        slots = self._most_requests - len(self.batch)
         lacking = self._lacks(request, self._hits(request))
         victims = []
         for one in worse:
@@ -276,7 +285,7 @@ class Scheduler(Generic[R]):
     def _commit(self, request: R, start: int, stop: int) -> None:
         """These blocks of it are full."""
         stop = min(stop, len(request.block_hashes))
-        if start < stop and self._config.prefix_caching:
+        if start < stop and self._caches:
             self.kv.commit(request._blocks[start:stop], request.block_hashes[start:stop])
             if self._kv_log is not None:
                 self._kv_log.append(_stored(request, start, stop, self.kv.block_size))

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from router.emulator.step_time import step_s
+
 _MS = 1e-3
 
 
@@ -35,18 +37,17 @@ class Timing:
         `squares` is the sum over the prefill chunks of end^2 - start^2, `context` the sum of the
         decoding sequences' lengths.
         """
-        if not tokens:
-            return (
-                self.decode_s + self.decode_sequence_s * sequences + self.decode_context_s * context
-            )
-        seconds = self.prefill_token_s * tokens + self.prefill_square_s * squares
-        if not sequences:
-            return self.prefill_s + seconds
-        return (
-            max(self.prefill_s, self.decode_s)
-            + seconds
-            + self.decode_sequence_s * sequences
-            + self.decode_context_s * context
+        return step_s(
+            self.prefill_s,
+            self.prefill_token_s,
+            self.prefill_square_s,
+            self.decode_s,
+            self.decode_sequence_s,
+            self.decode_context_s,
+            tokens,
+            squares,
+            sequences,
+            context,
         )
 
     def scaled(self, factor: float) -> Timing:

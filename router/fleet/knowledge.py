@@ -37,8 +37,12 @@ class Knowledge:
     # -- replicas -----------------------------------------------------------------------------
 
     def add(self, replica: Replica) -> None:
-        self.prefixes.add_replica(replica)
-        self.sized(replica)
+        self.add_all((replica,))
+
+    def add_all(self, replicas: Sequence[Replica]) -> None:
+        self.prefixes.add_replicas(replicas)
+        for replica in replicas:
+            self.sized(replica)
 
     def remove(self, replica: Replica) -> None:
         self.prefixes.remove_replica(replica)
@@ -89,14 +93,14 @@ class Knowledge:
             held[replica] = max(depth, held.get(replica, 0))
         return held
 
-    def sent(self, replica: Replica, blocks: Sequence[int], held: int) -> None:
+    def sent(self, replica: Replica, blocks: tuple[int, ...], held: int) -> None:
         self.prefixes.insert(replica, blocks, held)
 
-    def begun(self, replica: Replica, blocks: Sequence[int], held: int) -> None:
+    def begun(self, replica: Replica, blocks: tuple[int, ...], held: int) -> None:
         """The first token is here: the replica has prefilled all of it."""
         self.prefixes.confirm(replica, blocks, held)
 
-    def failed(self, replica: Replica, blocks: Sequence[int], held: int) -> None:
+    def failed(self, replica: Replica, blocks: tuple[int, ...], held: int) -> None:
         """The attempt ended before its first token."""
         self.prefixes.withdraw(replica, blocks, held)
 

@@ -29,7 +29,7 @@ capacity of a replica or `entries` in all.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush
 from itertools import compress
 from math import ceil
@@ -38,9 +38,11 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 K = TypeVar("K")
 
-_SHIFT: Final = 58  # by the highest bits: dicts go by the lowest, which must differ within one
-SHARDS: Final = 1 << 64 - _SHIFT
+# By the highest of the 61 bits of a hash: dicts go by the lowest, which must differ within one.
+_SHIFT: Final = 55
+SHARDS: Final = 1 << 61 - _SHIFT
 FEW: Final = 8  # holders; more of them are remembered together ...
+ONE_BY_ONE: Final = 2  # holders; the bits of so few are looked up one by one
 REMEMBERED: Final = 32  # ... for so many masks and depths
 AT_ONCE: Final = 2048  # entries swept within one call: about a millisecond
 RESERVE: Final = 4096  # entries kept free at most, per replica; never over a sixteenth
@@ -48,6 +50,9 @@ _ZERO_ONE: Final = bytes.maketrans(b"01", b"\x00\x01")
 # An int whose object is shared by all blocks of one holder. Typed so that compiled code, too, keeps
 # the object and not only its value: one of its own would cost every block 32 bytes.
 Mask = Any
+# The hash of a block, an int of up to 64 bits. Typed so for the same reason; and compiled code does
+# slow arithmetic with an int of more than 62 bits.
+Block = Any
 
 
 class Stats(NamedTuple):
@@ -89,7 +94,7 @@ class PrefixIndex(Generic[K]):
 
     def __init__(self, entries: int) -> None:
         self._most = entries
-        self._shards: list[dict[int, Mask]] = [{} for _ in range(SHARDS)]
+        self._shards: list[dict[Block, Mask]] = [{} for _ in range(SHARDS)]
         self._slots: dict[K, _Slot[K]] = {}
         self._keys: list[K | None] = []  # by slot number
         self._by_held: dict[Mask, K] = {}  # held bit -> key
@@ -107,6 +112,13 @@ class PrefixIndex(Generic[K]):
         if key in self._slots:
             return
         self._open(key, maxsize if blocks is None else blocks)
+        self._share_out()
+
+    def add_replicas(self, keys: Iterable[K]) -> None:
+        """Several at once, each with its share of all entries: sharing out costs O(replicas)."""
+        for key in keys:
+            if key not in self._slots:
+                self._open(key, maxsize)
         self._share_out()
 
     def remove_replica(self, key: K) -> None:
@@ -181,7 +193,7 @@ class PrefixIndex(Generic[K]):
 
     # -- requests -----------------------------------------------------------------------------
 
-    def match(self, blocks: Sequence[int]) -> Mapping[K, int]:
+    def match(self, blocks: tuple[Block, ...]) -> Mapping[K, int]:
         """How many of these leading blocks each replica holds; who holds none is not in it.
 
         The answer may be given again to others: not to be changed.
@@ -195,7 +207,7 @@ class PrefixIndex(Generic[K]):
         depth = 0
         last: object = None  # a mask's object: along a conversation it is mostly the same one
         for block in blocks:
-            mask = shards[block >> _SHIFT].get(block)
+            mask = shards[hash(block) >> _SHIFT].get(block)
             if mask is None:
                 break
             if mask is not last:
@@ -224,6 +236,13 @@ class PrefixIndex(Generic[K]):
         # A system prompt that everybody holds is asked for with every request.
         many = self._remembered.get((mask, depth))
         if many is None:
+            if mask.bit_count() <= ONE_BY_ONE:
+                many = {}
+                while mask:
+                    lowest = mask & -mask
+                    many[self._by_held[lowest]] = depth
+                    mask ^= lowest
+                return found | many if found else many
             # In C from end to end: bits as text, the lowest first, without those of `used`.
             bits = bin(mask)[:1:-2].encode().translate(_ZERO_ONE)
             many = dict.fromkeys(compress(self._keys, bits), depth)  # type: ignore[arg-type]
@@ -233,28 +252,35 @@ class PrefixIndex(Generic[K]):
                 self._remembered[mask, depth] = many
         return found | many if found else many
 
-    def insert(self, key: K, blocks: Sequence[int], held: int = 0) -> None:
+    def insert(self, key: K, blocks: tuple[Block, ...], held: int = 0) -> None:
         """A request is dispatched to a replica; `held` is what `match` said for it."""
         slot = self._slots.get(key)
         if slot is None:
             return
         bit = slot.held
         shards = self._shards
-        new: list[int] = []
+        new: list[Block] = []
+        last: Mask = None  # along a prompt the mask is mostly the same object, ...
+        joined: Mask = None  # ... and so is what becomes of it; None: it has the bit
         for block in reversed(blocks[held : slot.capacity]):
-            masks = shards[block >> _SHIFT]
+            masks = shards[hash(block) >> _SHIFT]
             mask = masks.get(block)
             if mask is None:
                 masks[block] = bit
-            elif mask & bit:
+            elif mask is bit:
                 continue
             else:
-                masks[block] = mask | bit
+                if mask is not last:
+                    last = mask
+                    joined = None if mask & bit else mask | bit
+                if joined is None:
+                    continue
+                masks[block] = joined
             new.append(block)
         if new:
             self._arrived(slot, new)
 
-    def confirm(self, key: K, blocks: Sequence[int], held: int | None = None) -> None:
+    def confirm(self, key: K, blocks: tuple[Block, ...], held: int | None = None) -> None:
         """The first token came from a replica: it holds these blocks.
 
         `held` as it was for `insert`: so many blocks were used again; the others are new, and a
@@ -266,34 +292,48 @@ class PrefixIndex(Generic[K]):
             return
         bit, both = slot.held, slot.both
         shards = self._shards
-        new: list[int] = []
+        new: list[Block] = []
         used = len(blocks) if held is None else held
+        last: Mask = None  # as in `insert`
+        joined: Mask = None
         for block in reversed(blocks[used : slot.capacity]):
             # It was inserted, but a sibling may have withdrawn it, or eviction may have come by.
-            masks = shards[block >> _SHIFT]
+            masks = shards[hash(block) >> _SHIFT]
             mask = masks.get(block)
             if mask is bit:
                 continue
             if mask is None:
                 masks[block] = bit
-                new.append(block)
-            elif not mask & bit:
-                masks[block] = mask | bit
-                new.append(block)
+            else:
+                if mask is not last:
+                    last = mask
+                    joined = None if mask & bit else mask | bit
+                if joined is None:
+                    continue
+                masks[block] = joined
+            new.append(block)
+        last = None
+        is_new = False
         for block in reversed(blocks[: min(used, slot.capacity)]):
-            masks = shards[block >> _SHIFT]
+            masks = shards[hash(block) >> _SHIFT]
             mask = masks.get(block)
             if mask is both:
                 continue
-            if mask is None:
+            if mask is bit:
+                masks[block] = both
+            elif mask is None:
                 masks[block] = both
                 new.append(block)
-            elif mask is bit:
-                masks[block] = both
-            elif mask & both != both:
-                if not mask & bit:
-                    new.append(block)
-                masks[block] = mask | both
+            else:
+                if mask is not last:
+                    last = mask
+                    mine = mask & both
+                    joined = None if mine == both else mask | both
+                    is_new = not mine
+                if joined is not None:
+                    masks[block] = joined
+                    if is_new:
+                        new.append(block)
         if new:
             self._arrived(slot, new)
         # Room for what comes next is made here, so that no choice of a replica has to wait for it.
@@ -302,7 +342,7 @@ class PrefixIndex(Generic[K]):
         if excess > 0:
             self._evict(slot, min(excess, 2 * len(blocks) + 64))
 
-    def withdraw(self, key: K, blocks: Sequence[int], held: int = 0) -> None:
+    def withdraw(self, key: K, blocks: tuple[Block, ...], held: int = 0) -> None:
         """An attempt ended before its first token; `held` as it was for `insert`.
 
         What a sibling has used since stays; what a sibling is waiting for comes back with its
@@ -314,7 +354,7 @@ class PrefixIndex(Generic[K]):
         bit, both = slot.held, slot.both
         shards = self._shards
         for block in blocks[held : slot.capacity]:
-            masks = shards[block >> _SHIFT]
+            masks = shards[hash(block) >> _SHIFT]
             mask = masks.get(block, 0)
             if mask & both == bit:
                 self._drop(slot, masks, block, mask)
@@ -322,13 +362,13 @@ class PrefixIndex(Generic[K]):
         ring = slot.ring
         while len(ring) > slot.head:
             block = ring[-1]
-            if shards[block >> _SHIFT].get(block, 0) & bit:
+            if shards[hash(block) >> _SHIFT].get(block, 0) & bit:
                 break
             ring.pop()
 
     # -- room ---------------------------------------------------------------------------------
 
-    def _arrived(self, slot: _Slot[K], new: list[int]) -> None:
+    def _arrived(self, slot: _Slot[K], new: list[Block]) -> None:
         slot.ring.fromlist(new)
         slot.count += len(new)
         self._entries += len(new)
@@ -369,7 +409,7 @@ class PrefixIndex(Generic[K]):
         ring, bit, shards = slot.ring, slot.held, self._shards
         for _ in range(min(most, len(ring) - slot.head)):
             block = ring.pop()
-            masks = shards[block >> _SHIFT]
+            masks = shards[hash(block) >> _SHIFT]
             mask = masks.get(block, 0)
             if mask & bit:
                 self._drop(slot, masks, block, mask)
@@ -386,25 +426,41 @@ class PrefixIndex(Generic[K]):
         chances = 4 * excess + 64
         ring, bit, both, shards = slot.ring, slot.held, slot.both, self._shards
         dropped = 0
+        last: Mask = None  # as in `insert`; what becomes of it is computed when it is needed
+        is_held = is_used = False
+        unused: Mask = None
+        without: Mask = None
         while excess > 0:
             at = slot.head
-            batch: Iterable[int] = ring[at : at + excess]
+            batch: Iterable[Block] = ring[at : at + excess]
             slot.head = at + excess
             for block in batch:
-                masks = shards[block >> _SHIFT]
+                masks = shards[hash(block) >> _SHIFT]
                 mask = masks.get(block, 0)
                 if mask is bit:  # by far the most of them, where prompts do not come again
                     del masks[block]
                     dropped += 1
-                elif mask & both == both and chances > 0:
+                    excess -= 1
+                    continue
+                if mask is not last:
+                    last = mask
+                    mine = mask & both
+                    is_held = bool(mine)
+                    is_used = mine == both
+                    unused = without = None
+                if is_used and chances > 0:
                     chances -= 1
-                    masks[block] = bit if mask is both else mask ^ both ^ bit
+                    if unused is None:
+                        unused = bit if mask is both else mask ^ both ^ bit
+                    masks[block] = unused
                     ring.append(block)
                     continue
-                elif mask & bit:
-                    mask &= ~both
-                    if mask:
-                        masks[block] = self._shared.get(mask, mask)
+                if is_held:
+                    if without is None:
+                        mask &= ~both
+                        without = self._shared.get(mask, mask)
+                    if without:
+                        masks[block] = without
                     else:
                         del masks[block]
                     dropped += 1
@@ -416,7 +472,7 @@ class PrefixIndex(Generic[K]):
             del ring[: slot.head]
             slot.head = 0
 
-    def _drop(self, slot: _Slot[K], masks: dict[int, Mask], block: int, mask: Mask) -> None:
+    def _drop(self, slot: _Slot[K], masks: dict[Block, Mask], block: Block, mask: Mask) -> None:
         """The replica of `slot` holds `block` no longer."""
         mask &= ~slot.both
         if mask:

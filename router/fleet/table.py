@@ -41,7 +41,8 @@ from router.fleet.model_list import ModelList
 from router.fleet.model_pools import ModelPools
 from router.fleet.owners import Owners
 from router.fleet.replica import Replica
-from router.fleet.signals import NO_SIGNALS, Signals, has_worked, restarted
+from router.fleet.signal_changes import has_worked, restarted
+from router.fleet.signals import NO_SIGNALS, Signals
 from router.fleet.twins import Twins
 from router.wire.retry_after import seconds_of
 from router.wire.sweep import NEVER, Register
@@ -112,11 +113,16 @@ class Fleet:
     # -- membership ---------------------------------------------------------------------------
 
     def add(self, replica: Replica) -> None:
-        models = replica.models
-        if models is not None:
-            replica.models = self._pools.same(models)
-        self.replicas[replica.id] = replica
-        self.knowledge.add(replica)
+        self.add_all((replica,))
+
+    def add_all(self, replicas: Sequence[Replica]) -> None:
+        """Add replicas at once: each change of the fleet looks at all of its replicas."""
+        for replica in replicas:
+            models = replica.models
+            if models is not None:
+                replica.models = self._pools.same(models)
+            self.replicas[replica.id] = replica
+        self.knowledge.add_all(replicas)
         self._membership_changed()
 
     def remove(self, replica_id: str, successor: Replica | None = None) -> None:

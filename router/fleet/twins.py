@@ -14,7 +14,8 @@ from itertools import islice
 from typing import Final
 
 from router.fleet.replica import Replica
-from router.fleet.signals import Signals, went_back
+from router.fleet.signal_changes import went_back
+from router.fleet.signals import Signals
 
 MOST: Final = 32  # replicas of one moment that are compared with another
 

@@ -17,19 +17,44 @@ from typing import Any, Final
 from router.core.scheduling import Alarm, Scheduler
 
 TICK_S: Final = 0.1  # as `wire.sweep`
+_PER_S: Final = 64.0  # slices in a second: of a fleet of 1,000 replicas, 50 to 100 events each
+_LAST_S: Final = 1e12  # events after this moment, or never, are in no slice
+
+
+# When, the number of the request for it, and what is called then.
+_Event = tuple[float, int, Callable[[float], object]]
 
 
 class Clock:
-    """Seconds since the beginning of the traffic. Called, it tells them, as `time.monotonic`."""
+    """Seconds since the beginning of the traffic. Called, it tells them, as `time.monotonic`.
 
-    __slots__ = ("_heap", "_order", "events", "holds", "now")
+    Events are kept by slices of time. A slice is sorted when it begins; what is asked for within
+    the slice under way goes to a heap, which stays small. One heap of all events takes several
+    times as long: a fleet of 1,000 replicas has thousands of events ahead.
+    """
+
+    __slots__ = (
+        "_ahead",
+        "_heap",
+        "_order",
+        "_slice",
+        "_slices",
+        "_until",
+        "events",
+        "holds",
+        "now",
+    )
 
     def __init__(self) -> None:
         self.now = 0.0
         self.events = 0  # that have happened
         self.holds = 0  # things under way that must come to their end: as long, time goes on
-        self._heap: list[tuple[float, int, Callable[[float], object]]] = []
         self._order = 0
+        self._slice: list[_Event] = []  # of the slice under way, the next one last
+        self._heap: list[_Event] = []  # ... and those that were asked for since it began
+        self._until = 0.0  # its end
+        self._ahead: dict[int, list[_Event]] = {}  # of later slices, by number
+        self._slices: list[int] = []  # the heap of these numbers
 
     def __call__(self) -> float:
         return self.now
@@ -37,24 +62,45 @@ class Clock:
     def at(self, when: float, act: Callable[[float], object]) -> None:
         """Call `act(when)` then."""
         self._order = order = self._order + 1
-        heappush(self._heap, (when, order, act))
+        if when < self._until or when > _LAST_S:
+            heappush(self._heap, (when, order, act))
+            return
+        number = int(when * _PER_S)
+        events = self._ahead.get(number)
+        if events is None:
+            self._ahead[number] = [(when, order, act)]
+            heappush(self._slices, number)
+        else:
+            events.append((when, order, act))
 
     def run(self) -> None:
         """Let one event after the other happen as long as something holds.
 
         Raises RuntimeError for an event that should have been before, or if none is left.
         """
-        heap = self._heap
-        pop = heappop
         while self.holds:
-            if not heap:
-                raise RuntimeError("nothing more will happen, and not everything is done")
-            when, _, act = pop(heap)
+            when, _, act = self._take()
             if when < self.now:
                 raise RuntimeError(f"an event of {when} s comes at {self.now} s")
             self.now = when
             self.events += 1
             act(when)
+
+    def _take(self) -> _Event:
+        """Take the next event away."""
+        heap, events = self._heap, self._slice
+        while not events and (not heap or heap[0][0] > self._until):
+            if not self._slices:
+                if heap:
+                    break
+                raise RuntimeError("nothing more will happen, and not everything is done")
+            number = heappop(self._slices)
+            events = self._slice = self._ahead.pop(number)
+            events.sort(reverse=True)
+            self._until = (number + 1) / _PER_S
+        if events and (not heap or events[-1] < heap[0]):
+            return events.pop()
+        return heappop(heap)
 
 
 class Timers:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TextIO
 
 from router.config.model import Queue
-from router.emulator.request import CoreConfig
+from router.emulator.core_config import CoreConfig
 from router.emulator.timing import PROFILES, Timing
 from router.simulator import arguments as words
 from router.simulator.described import facts_of
@@ -26,9 +26,9 @@ from router.simulator.job import Job, Source
 from router.simulator.report.columns import of_parts, of_runs, parts_of
 from router.simulator.report.document import document
 from router.simulator.report.findings import findings
-from router.simulator.report.group import Slo
 from router.simulator.report.html import page
 from router.simulator.report.run import Replay
+from router.simulator.report.slo import Slo
 from router.simulator.report.table import build, plain
 from router.simulator.scenario import Polls, Scenario
 from router.simulator.sizing import replicas_for

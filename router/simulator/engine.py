@@ -10,19 +10,24 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import inf, prod
 
-from router.emulator.core import FINISHED, CoreConfig, EngineCore
+from mypy_extensions import mypyc_attr
+
+from router.emulator.core import FINISHED, EngineCore
+from router.emulator.core_config import CoreConfig
 from router.emulator.request import Request
 from router.emulator.timing import Timing
 from router.fleet.replica import Replica
 from router.fleet.signals import Signals
 from router.simulator.clock import Clock
+from router.simulator.engine_totals import EngineTotals
 from router.simulator.scenario import Fault, Straggling
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class EngineAttempt(Request):
     """One attempt, as its engine sees it: what it runs, and who hears what it says."""
 
@@ -71,32 +76,6 @@ class EngineAttempt(Request):
     @abstractmethod
     def lost(self, now: float) -> None:
         """The connection dies."""
-
-
-@dataclass(slots=True)
-class EngineTotals:
-    """What one replica did, in all its lives."""
-
-    requests: int = 0  # that it took
-    finished: int = 0
-    aborted: int = 0  # given up by their routers
-    prompt_tokens: int = 0  # of those that it let in ...
-    cached_tokens: int = 0  # ... and found in its cache
-    generated_tokens: int = 0
-    preemptions: int = 0
-    peak_waiting: int = 0
-    busy_s: float = 0.0  # seconds in which it had something to do
-
-    def add(self, core: EngineCore[EngineAttempt]) -> None:
-        """What one life came to."""
-        self.requests += core.submitted
-        self.finished += core.finished
-        self.aborted += core.aborted
-        self.prompt_tokens += core.prompt_tokens
-        self.cached_tokens += core.prefix_hits
-        self.generated_tokens += core.generation_tokens
-        self.preemptions += core.preemptions
-        self.peak_waiting = max(self.peak_waiting, core.peak_waiting)
 
 
 class SimulatedEngine:

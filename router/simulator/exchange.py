@@ -15,6 +15,8 @@ from functools import partial
 from math import inf
 from typing import Final, cast
 
+from mypy_extensions import mypyc_attr
+
 from policies.facts import RequestView
 from policies.queueing.ticket import Ticket
 from router.core.errors import Reason, RouterError
@@ -96,6 +98,7 @@ class SimulatedAttempt(EngineAttempt):
             self.exchange.driver.failed(self.attempt, reason, reused=False, received=True)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class RouterPort(ABC):
     """A simulated router, as its requests see it."""
 

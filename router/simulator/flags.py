@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from router.emulator.request import CoreConfig
+from router.emulator.core_config import CoreConfig
 from router.emulator.timing import PROFILES
 from router.simulator import arguments as words
 from router.simulator.report.columns import of_runs
-from router.simulator.report.group import Slo
+from router.simulator.report.slo import Slo
 from router.simulator.scenario import Polls
 from router.simulator.traces import FORMATS
 

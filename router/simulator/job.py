@@ -10,8 +10,8 @@ from time import perf_counter
 from typing import TextIO
 
 from router.simulator.progress import ProgressLine
-from router.simulator.report.group import Slo
 from router.simulator.report.run import Run
+from router.simulator.report.slo import Slo
 from router.simulator.report.summary import Summary
 from router.simulator.scenario import Scenario
 from router.simulator.simulation import simulate

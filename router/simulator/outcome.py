@@ -1,12 +1,8 @@
-"""What became of one simulated (or logged) request, and who wants to know.
-
-Times are seconds of the traffic's clock. Must never: keep an outcome that was handed on.
-"""
+"""What became of one simulated (or logged) request. Times are seconds of the traffic's clock."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, Protocol, runtime_checkable
+from typing import Final
 
 from router.admission.counts import EVICTED, REFUSALS
 from router.core.errors import Reason
@@ -72,17 +68,3 @@ class Outcome:
         if self.first < 0.0 or more < 1 or not arrival.stream or self.reason is not Reason.OK:
             return None
         return (self.ended - self.first) / more
-
-
-class Recorder(Protocol):
-    """Hears of each request once, at its end, in the order of the ends."""
-
-    def ended(self, outcome: Outcome) -> None: ...
-
-
-@runtime_checkable
-class LoadRecorder(Protocol):
-    """A recorder that also wants to know, now and then, how the load is spread."""
-
-    def sampled(self, now: float, loads: Sequence[float], /) -> None:
-        """Requests at each engine at this moment, running and waiting, by replica number."""

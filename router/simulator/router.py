@@ -109,7 +109,7 @@ class SimulatedRouter(RouterPort):
             named = ReplicaConfig(url=f"http://replica-{index}", id=f"r{index}")
             replica = Replica(named, scenario.health, None)
             self.engines[replica] = engine
-            self.fleet.add(replica)
+        self.fleet.add_all(list(self.engines))
         # Deadlines off the clock, by whole second: their times and the numbers of their exchanges.
         self._far: dict[int, tuple[array[float], array[int]]] = {}
         self._pending = Pending()  # requests of each flow

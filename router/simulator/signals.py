@@ -39,6 +39,7 @@ class SimulatedPoller:
         """`counts_tokens`: the pace of running streams is needed, which costs a look at each."""
         self.counts_tokens = counts_tokens
         self.polls = 0  # that have begun
+        self.skips_idle = True  # do not tell the fleet what it knows; tests compare both ways
         self.clock = clock
         self.fleet = fleet
         self.rules = rules
@@ -118,7 +119,8 @@ class _Turn:
         heard = now + rules.delay_s
         self._next = heard + poller.pause_s()
         if (
-            signals is replica.signals
+            poller.skips_idle
+            and signals is replica.signals
             and not replica.inflight
             and not replica.foreign_load
             and not replica.foreign_waiting

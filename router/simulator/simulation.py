@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from math import inf
 from random import Random
@@ -20,37 +20,20 @@ from random import Random
 from router.admission.rules import Rules
 from router.core.errors import Reason
 from router.simulator.clock import Clock
-from router.simulator.engine import EngineTotals, SimulatedEngine
+from router.simulator.engine import SimulatedEngine
 from router.simulator.hedges import Hedges
-from router.simulator.outcome import LoadRecorder, Outcome, Recorder
+from router.simulator.outcome import Outcome
 from router.simulator.probes import SimulatedProber
 from router.simulator.queue_counts import counted
+from router.simulator.recorder import LoadRecorder, Recorder
 from router.simulator.router import SimulatedRouter
 from router.simulator.scenario import Fault, Scenario
 from router.simulator.signals import SimulatedPoller
+from router.simulator.totals import Totals
 from router.simulator.traffic import Arrival, Traffic
 
 # Called after each arrival with the simulated seconds and the requests that have come and ended.
 Progress = Callable[[float, int, int], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
-    """What a run came to."""
-
-    events: int  # of the clock
-    requests: int
-    ends: dict[Reason, int]  # requests by how they ended
-    seconds: float  # simulated, up to the last end
-    engines: tuple[EngineTotals, ...]  # by replica number
-    polls: int  # of all routers
-    retries: int
-    ejections: int
-    policy_errors: int  # choices that the policy failed to make
-    hedges: Hedges  # of all routers
-    # What their queues did, by class, 0 critical to 4 batch; empty: there are none.
-    queues: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    evictions: int  # (block, replica) pairs that routers forgot for want of room
 
 
 def simulate(

@@ -21,7 +21,7 @@ from router.simulator.outcome import Outcome
 from router.simulator.report import svg
 from router.simulator.report.summary import Summary
 from router.simulator.report.table import Column, build
-from router.simulator.simulation import Totals
+from router.simulator.totals import Totals
 from router.simulator.traffic import Arrival
 
 TOTALS = Totals(

@@ -9,8 +9,8 @@ import pytest
 
 from bench.fleet.simulated.task import Task, play
 from bench.fleet.simulated.worlds import FLEET, Warmed
-from router.simulator.report.group import Slo
 from router.simulator.report.run import Run
+from router.simulator.report.slo import Slo
 from router.simulator.workers import Refused
 
 

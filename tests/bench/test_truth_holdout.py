@@ -11,7 +11,7 @@ import pytest
 
 from bench.fleet.truth.figures import compare
 from bench.fleet.truth.holdout import holdout
-from router.emulator.request import CoreConfig
+from router.emulator.core_config import CoreConfig
 from router.emulator.timing import PROFILES, Timing
 from router.simulator.outcome import Outcome
 from router.simulator.scenario import Scenario

@@ -14,6 +14,7 @@ from bench.fleet.player import Player
 from bench.fleet.script import Conversation, Script, Turn
 from bench.fleet.truth import simulated
 from bench.fleet.truth.traffic import ScriptTraffic
+from router.core.build import is_compiled
 from router.emulator.engine import Engine
 from router.emulator.job import Job
 from router.emulator.server import make_app
@@ -114,6 +115,9 @@ def in_the_simulation(script: Script, monkeypatch: pytest.MonkeyPatch) -> list[S
     return seen
 
 
+@pytest.mark.skipif(
+    is_compiled(), reason="compiled code calls its own methods directly: nobody can listen"
+)
 @pytest.mark.parametrize("make", [talks, made])
 @scenario
 async def test_engines_see_the_same_tokens_and_blocks(make: Any) -> None:

@@ -92,9 +92,9 @@ def figures(core: EngineCore[Request]) -> dict[str, object]:
         "ends": (core.submitted, core.finished, core.aborted, core.preemptions),
         "prefix": (core.prefix_queries, core.prefix_hits),
         "queue": [request.id for request in core.queued()],
-        "batch": [(r.id, core.generated(r), list(r._blocks)) for r in core.rows()],
+        "batch": [(r.id, core.generated(r), [b.number for b in r._blocks]) for r in core.rows()],
         "pool": (kv.used, kv.peak, kv.taken, kv.evictions, core.kv_reserved),
-        "cache": (list(kv._refs), list(kv._hashes), list(kv._free)),
+        "cache": kv.state(),
         "log": None if core.kv_log is None else list(core.kv_log),
     }
 

@@ -21,7 +21,7 @@ from bench.fleet.truth import report
 from bench.fleet.truth.figures import compare
 from bench.fleet.truth.holdout import Holdout, holdout
 from bench.fleet.truth.rows import Row, Truth
-from router.emulator.request import CoreConfig
+from router.emulator.core_config import CoreConfig
 from tests.engine import bodies
 from tests.engine.cores import on_cores_of_their_own
 from tests.engine.fleet import BLOCK_TOKENS, KV_BLOCKS, SLOTS, Engine, Hedgerow

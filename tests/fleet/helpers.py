@@ -43,6 +43,19 @@ class Table:
         **config: Any,
     ) -> Replica:
         """A replica without connections, unless `url` says where. `is_new`: it awaits a probe."""
+        replica = self.make(id, models, is_new=is_new, **config)
+        self.fleet.add(replica)
+        return replica
+
+    def make(
+        self,
+        id: str,
+        models: tuple[str, ...] | None = ("m",),
+        *,
+        is_new: bool = False,
+        **config: Any,
+    ) -> Replica:
+        """The same, not in the fleet yet."""
         settings = ReplicaConfig(
             **{"url": "http://127.0.0.1:9", "id": id, "models": models, **config}
         )
@@ -52,7 +65,6 @@ class Table:
         replica = Replica(settings, self.rules, pool)
         if is_new:
             replica.health.await_probe()
-        self.fleet.add(replica)
         return replica
 
     def ids(self, model: str | None, *tried: str) -> list[str]:

@@ -288,6 +288,18 @@ def test_all_entries_are_shared_out() -> None:
     assert (index.capacity(A), index.capacity(B), index.capacity(C)) == (0, 450, 450)
 
 
+def test_replicas_that_come_together_are_as_if_they_came_one_by_one() -> None:
+    index = index_of(A, entries=900)
+    while index.holding(A) < 800:
+        sent(index, A, unique())
+    index.add_replicas([A, B, C])
+    assert [index.capacity(key) for key in (A, B, C)] == [300, 300, 300]
+    assert index.holding(A) <= 300
+    sent(index, C, chain("x"))
+    assert index.match(chain("x")) == {C: 1}
+    audit(index)
+
+
 def test_a_smaller_share_is_reached() -> None:
     index = index_of(A, entries=1000)
     while index.holding(A) < 900:

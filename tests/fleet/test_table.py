@@ -61,6 +61,20 @@ async def test_eligible_by_model() -> None:
 
 
 @scenario
+async def test_replicas_that_come_together_are_one_change() -> None:
+    table = Table()
+    table.add("a", ("m", "n"))
+    table.changes.clear()
+    table.fleet.add_all([table.make("b", ("m", "n")), table.make("c", ("o",))])
+    assert table.changes == [frozenset("abc")]
+    assert (table.ids("m"), table.ids("o")) == (["a", "b"], ["c"])
+    prefixes = table.fleet.knowledge.prefixes
+    shares = {prefixes.capacity(replica) for replica in table.fleet.replicas.values()}
+    assert len(shares) == 1 and shares != {0}
+    table.close()
+
+
+@scenario
 async def test_an_unknown_model_does_not_exist() -> None:
     table = Table()
     table.add("a")

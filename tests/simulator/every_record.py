@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import fields
 
 from router.config.model import Hedging, Preemption, Queue
-from router.emulator.request import CoreConfig
+from router.emulator.core_config import CoreConfig
 from router.emulator.timing import PROFILES
 from router.simulator.outcome import Outcome
 from router.simulator.scenario import Fault, Polls, Scenario, Straggling
-from router.simulator.simulation import Totals, simulate
+from router.simulator.simulation import simulate
+from router.simulator.totals import Totals
 from router.simulator.traffic import Arrival, Traffic
 from router.simulator.workloads import Chat, Mix, PowerUser, Shared, Unique
 from tests.simulator.worlds import Kept
@@ -52,8 +53,9 @@ def traffic() -> Traffic:
 def lines(totals: Totals, outcomes: list[Outcome]) -> list[str]:
     """One line for each request, in the order of their ends, and one for each total."""
     found = []
+    names = [name for name in dir(Outcome) if not name.startswith("_")]
     for one in outcomes:
-        words = [f"{name}={_word(getattr(one, name))}" for name in Outcome.__slots__]
+        words = [f"{name}={_word(getattr(one, name))}" for name in names]
         found.append(" ".join(words))
     found += [f"{field.name}: {_word(getattr(totals, field.name))}" for field in fields(totals)]
     return found

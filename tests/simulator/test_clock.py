@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import inf
+from random import Random
 
 import pytest
 
@@ -25,6 +26,34 @@ def test_events_come_by_time_and_ties_in_the_order_they_were_asked_for() -> None
     assert seen == [("a", 1.0), ("b", 1.0), ("c", 2.0), ("d", 2.0)]
     assert clock() == clock.now == 2.0
     assert clock.events == 4
+
+
+def test_every_event_comes_in_its_order_however_far_ahead_it_was_asked_for() -> None:
+    rng = Random(1)
+    clock = Clock()
+    due: list[tuple[float, int]] = []  # of all that were asked for, by their order
+    seen: list[tuple[float, int]] = []
+
+    def ask() -> None:
+        # Now, within the same slice of time, at the very end of a slice, and seconds ahead.
+        pause = rng.choice((0.0, rng.random() / 500, rng.randrange(4) / 64, 5.0 * rng.random()))
+        when = clock.now + pause if rng.random() < 0.9 else (int(clock.now * 64) + 1) / 64
+        due.append((when, len(due)))
+        clock.holds += 1
+        clock.at(when, partial(happen, len(due) - 1))
+
+    def happen(number: int, now: float) -> None:
+        seen.append((now, number))
+        clock.holds -= 1
+        for _ in range(rng.choice((0, 1, 2, 2)) if len(due) < 12_000 else 0):
+            ask()
+
+    for _ in range(50):
+        ask()
+    clock.at(inf, partial(happen, -1))
+    clock.run()
+    assert len(seen) == len(due) > 10_000
+    assert seen == sorted(due)
 
 
 def test_it_goes_on_only_while_something_holds() -> None:

@@ -11,7 +11,8 @@ from router.config.model import Hedging
 from router.core.errors import Reason
 from router.simulator.outcome import Outcome
 from router.simulator.scenario import Fault, Straggling
-from router.simulator.simulation import Totals, simulate
+from router.simulator.simulation import simulate
+from router.simulator.totals import Totals
 from router.simulator.traffic import Arrival
 from tests.simulator.worlds import Kept, Script, world
 

@@ -23,10 +23,11 @@ from router.config.model import (
 )
 from router.core.errors import Reason
 from router.fleet.learned_capacity import FIRST
-from router.simulator.report.group import Slo
+from router.simulator.report.slo import Slo
 from router.simulator.report.summary import Summary
 from router.simulator.scenario import Fault, Polls, Scenario
-from router.simulator.simulation import Simulation, Totals, simulate
+from router.simulator.simulation import Simulation, simulate
+from router.simulator.totals import Totals
 from router.simulator.traffic import Arrival
 from router.simulator.workloads import Lengths, Mix, Shared, Unique
 from tests.simulator.worlds import CORE, Kept, Script, world

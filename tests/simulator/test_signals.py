@@ -6,11 +6,9 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-import msgspec
 import pytest
 
 from router.fleet.signals import NO_SIGNALS, Signals
-from router.simulator.engine import SimulatedEngine
 from router.simulator.scenario import Fault, Polls
 from router.simulator.simulation import Simulation, simulate
 from router.simulator.traffic import Arrival
@@ -94,9 +92,7 @@ def test_lost_polls_tell_nothing_and_old_figures_are_not_believed_for_ever() -> 
     assert late is NO_SIGNALS
 
 
-def test_a_poll_of_an_idle_replica_that_is_skipped_changes_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_poll_of_an_idle_replica_that_is_skipped_changes_nothing() -> None:
     traffic = Shared(
         rate=3.0,
         duration_s=60.0,
@@ -115,13 +111,10 @@ def test_a_poll_of_an_idle_replica_that_is_skipped_changes_nothing(
     )
     skipping, asking = Kept(), Kept()
     few = simulate(scenario, traffic, skipping)
-    signals = SimulatedEngine.signals
-
-    def always_new(self: SimulatedEngine) -> Signals:
-        return msgspec.structs.replace(signals(self))
-
-    monkeypatch.setattr(SimulatedEngine, "signals", always_new)
-    many = simulate(scenario, traffic, asking)
+    simulation = Simulation(scenario, traffic, asking)
+    for poller in simulation.pollers:
+        poller.skips_idle = False
+    many = simulation.run()
     assert few.events < many.events
     assert few.polls == many.polls
     assert skipping.lines() == asking.lines()

@@ -31,9 +31,9 @@ from bench.fleet.simulated.search import highest
 from bench.fleet.simulated.task import Result, Task, play
 from bench.overhead.goals import Verdict
 from router.config.model import Health
-from router.emulator.request import CoreConfig
+from router.emulator.core_config import CoreConfig
 from router.emulator.timing import PROFILES
-from router.simulator.report.group import Slo
+from router.simulator.report.slo import Slo
 from router.simulator.report.table import Column, build
 from router.simulator.scenario import Scenario
 from router.simulator.traces import Trace, describe, open_trace, reuse_bound

@@ -17,7 +17,7 @@ from bench.findings.found import Found
 from bench.fleet.simulated.task import Result, Task, play
 from bench.fleet.simulated.worlds import FLEET, WARM, World, worlds
 from bench.overhead.goals import Verdict
-from router.simulator.report.group import Slo
+from router.simulator.report.slo import Slo
 from router.simulator.report.table import Column, build
 from router.simulator.report.words import seconds
 

@@ -13,11 +13,12 @@ from typing import TextIO, cast
 
 from router.simulator.job import Job
 from router.simulator.outcome import Outcome
-from router.simulator.report.group import Slo
 from router.simulator.report.run import Run
+from router.simulator.report.slo import Slo
 from router.simulator.report.summary import Summary
 from router.simulator.scenario import Scenario
-from router.simulator.simulation import Totals, simulate
+from router.simulator.simulation import simulate
+from router.simulator.totals import Totals
 from router.simulator.traffic import Traffic
 from router.simulator.workers import run_all
 

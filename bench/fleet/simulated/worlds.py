@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from bench.fleet import capacity
-from router.emulator.request import CoreConfig
+from router.emulator.core_config import CoreConfig
 from router.emulator.timing import PROFILES
 from router.simulator.scenario import Fault, Polls, Scenario
 from router.simulator.traffic import Arrival, Traffic

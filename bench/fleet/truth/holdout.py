@@ -19,7 +19,7 @@ import msgspec
 from bench.fleet.truth.figures import Figures, figures
 from bench.fleet.truth.outcomes import Outcomes, of_log, span_s
 from router.config.model import Queue
-from router.emulator.request import CoreConfig
+from router.emulator.core_config import CoreConfig
 from router.intake.prompt import GENERATES
 from router.simulator.audit.rows import Row, rows
 from router.simulator.calibrate import Calibration, calibrate

@@ -19,7 +19,8 @@ from router.core.errors import Reason
 from router.simulator.job import Job
 from router.simulator.outcome import Outcome
 from router.simulator.scenario import Scenario
-from router.simulator.simulation import Totals, simulate
+from router.simulator.simulation import simulate
+from router.simulator.totals import Totals
 from router.simulator.traffic import Traffic
 from router.simulator.workers import run_all
 

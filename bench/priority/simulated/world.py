@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from bench.priority import traffic as law
 from bench.priority.orders import rules
-from router.emulator.request import CoreConfig
+from router.emulator.core_config import CoreConfig
 from router.emulator.timing import PROFILES
 from router.simulator.scenario import Scenario
 from router.simulator.traffic import Arrival

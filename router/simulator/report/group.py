@@ -6,9 +6,10 @@ percentile. Must never: keep a request.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isfinite
 from typing import Any
+
+from mypy_extensions import mypyc_attr
 
 from router.core.errors import Reason
 from router.core.sketch import ACCURACY, Sketch
@@ -18,22 +19,7 @@ BUCKETS_MAX = 16_384  # fourteen powers of ten at 0.1 %
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
-@dataclass(frozen=True, slots=True)
-class Slo:
-    """What a request is promised. Raises ValueError.
-
-    The defaults are what a person at a chat does not mind: two seconds until it begins, then ten
-    tokens a second, which is faster than one reads.
-    """
-
-    ttft_s: float = 2.0
-    tpot_s: float = 0.1
-
-    def __post_init__(self) -> None:
-        if not (0.0 < self.ttft_s < float("inf") and 0.0 < self.tpot_s < float("inf")):
-            raise ValueError("an SLO is a time above 0")
-
-
+@mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
 class Group:
     """Counts and distributions. Times in seconds."""
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from mypy_extensions import mypyc_attr
+
 from router.core.sketch import Sketch
 
 BINS_MAX = 128
 _FIRST_WIDTH_S = 1 / 16
 
 
+@mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
 class Bin:
     """What began within one stretch of time, and how full replicas were in it."""
 
@@ -38,6 +41,7 @@ class Bin:
         self.fullest += other.fullest
 
 
+@mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
 class Series:
     """Bins over the time since the traffic began, in seconds."""
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from mypy_extensions import mypyc_attr
+
 from router.core.errors import Reason
 from router.simulator.outcome import Outcome
-from router.simulator.report.group import Group, Slo
+from router.simulator.report.group import Group
 from router.simulator.report.series import Bin, Series
+from router.simulator.report.slo import Slo
 
 TENANTS_MAX = 50  # three sketches each; more rows than that nobody reads
 CLASSES_MAX = 20  # there are five, but a log may say what it likes
@@ -21,6 +24,7 @@ OTHERS = "(others)"
 _ACCURACY = 0.001
 
 
+@mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
 class Knowledge:
     """How wrong the routers were about what engines held, in prompt tokens of answered requests."""
 
@@ -39,6 +43,7 @@ class Knowledge:
             self.too_low += cached - expected
 
 
+@mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
 class Summary:
     """Figures of one run; a `Recorder`."""
 

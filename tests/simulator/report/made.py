@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from router.core.errors import Reason
-from router.emulator.request import CoreConfig
+from router.emulator.core_config import CoreConfig
 from router.emulator.timing import PROFILES
 from router.simulator.outcome import Outcome
-from router.simulator.report.group import Slo
 from router.simulator.report.run import Replay, Run
+from router.simulator.report.slo import Slo
 from router.simulator.report.summary import Summary
 from router.simulator.scenario import Scenario
 from router.simulator.traffic import Arrival

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.core.errors import Reason
-from router.simulator.outcome import LoadRecorder, Outcome, Recorder
-from router.simulator.report.group import Slo
+from router.simulator.outcome import Outcome
+from router.simulator.recorder import LoadRecorder, Recorder
+from router.simulator.report.slo import Slo
 from router.simulator.report.summary import CLASSES_MAX, OTHERS, TENANTS_MAX, Summary
 from tests.simulator.report.made import SLO, outcome, summary
 

@@ -50,4 +50,4 @@ def read(folder: Path, content: str | bytes, **options: Any) -> list[Arrival]:
 
 def told(arrival: Arrival) -> tuple[Any, ...]:
     """Everything an arrival says, to compare."""
-    return tuple(getattr(arrival, name) for name in Arrival.__slots__)
+    return tuple(getattr(arrival, name) for name in dir(Arrival) if not name.startswith("_"))

@@ -30,10 +30,11 @@ def test_no_two_blocks_of_a_large_trace_meet_and_all_shards_fill_evenly() -> Non
     for first in range(400):  # 400 conversations of 500 blocks, numbered as traces are
         blocks.update(chained(range(first * 500, first * 500 + 500)))
     assert len(blocks) == 200_000
-    shards = Counter(block * SHARDS >> 64 for block in blocks)
+    shards = Counter(hash(block) * SHARDS >> 61 for block in blocks)
+    highest = Counter(block * SHARDS >> 64 for block in blocks)
     lowest = Counter(block % SHARDS for block in blocks)
     mean = 200_000 / SHARDS
-    for count in (shards, lowest):
+    for count in (shards, highest, lowest):
         assert len(count) == SHARDS
         assert 0.9 * mean < min(count.values()) <= max(count.values()) < 1.1 * mean
 

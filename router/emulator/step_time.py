@@ -1,0 +1,32 @@
+"""The seconds of one step of an engine, from the coefficients of `timing.py`, which explains them.
+
+A file of its own, because it is compiled, and `Timing` is sent from process to process.
+"""
+
+from __future__ import annotations
+
+
+def step_s(
+    prefill_s: float,
+    prefill_token_s: float,
+    prefill_square_s: float,
+    decode_s: float,
+    decode_sequence_s: float,
+    decode_context_s: float,
+    tokens: int,
+    squares: int,
+    sequences: int,
+    context: int,
+) -> float:
+    """Of a step that prefills `tokens` and decodes `sequences`; the rest as in `Timing.step_s`."""
+    if not tokens:
+        return decode_s + decode_sequence_s * sequences + decode_context_s * context
+    seconds = prefill_token_s * tokens + prefill_square_s * squares
+    if not sequences:
+        return prefill_s + seconds
+    return (
+        max(prefill_s, decode_s)
+        + seconds
+        + decode_sequence_s * sequences
+        + decode_context_s * context
+    )
