@@ -482,7 +482,7 @@ class Queue:
         again (`moved`), or comes back (`requeue`). Until then it holds nothing, so it does not give
         way."""
         ticket.away = True
-        if ticket.running or ticket.preempting:
+        if self._rules.preemption or ticket.preempting:
             self._preemption.ended(ticket)
 
     # -- what becomes of them -----------------------------------------------------------------

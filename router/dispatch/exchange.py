@@ -547,7 +547,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         self._stall_due = NEVER
         now = monotonic()
         reply, replica = self.reply, self.work.replica
-        if self.driver.life.commit == Commit.CONTENT:
+        if self.driver.state.commit == Commit.CONTENT:
             reply.wait_due = max(reply.wait_due, now + reply.gap_s)
         # Before any content `wait_due` is what the client has said, and its pause changes nothing.
         self.first_s = self._patience_s()
