@@ -14,7 +14,7 @@ SOURCES := $(shell find router policies bench tests -name '*.py')
 # Every process that a test starts would compile its imports anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-compiled test-abuse soak fuzz test-sdk check check-install check-install-trixie wheel \
+.PHONY: run test test-compiled test-abuse soak fuzz mutants test-sdk check check-install check-install-trixie wheel \
     test-engine compare-engines bench-overhead count-instructions \
     bench-fleet bench-aiperf bench-hedging bench-priority bench-simulator clean
 
@@ -37,6 +37,11 @@ soak: $(COMPILED)/.built  ## hostile crowds for MINUTES, resumable; report in bu
 SECONDS ?= 120
 fuzz: $(VENV)/.installed-fuzz  ## each fuzz target for SECONDS, resumable; report in build/fuzz
 	$(BIN)/python -m tests.fuzz.rounds $(CURDIR)/build/fuzz $(SECONDS)
+
+CORE := $(addprefix router/dispatch/,request_driver.py attempts.py queue_driver.py request_end.py)
+mutants: $(VENV)/.installed-dev  ## 100 small changes of the core: how many do its tests notice? resumable
+	$(BIN)/python -m tests.mutation build/mutants --goal 90 --modules $(CORE) \
+	    --tests tests/dispatch
 
 TESTS ?=
 test-sdk: $(VENV)/.installed-dev  ## the openai SDK's own API tests, straight and routed; needs npm

@@ -1,9 +1,9 @@
-"""`python -m tests.mutation REPORT --modules FILE… --tests FILE… [--tree DIR] [--count 100]`.
+"""`python -m tests.mutation FOLDER --modules FILE… --tests FILE… [--tree DIR] [--count 100]`.
 
 Draws mutants of the modules by a seed and runs the tests on each, in a copy of the tree. A mutant
-is killed if a test fails or the tests do not end in time. REPORT lists every mutant; a later run
-with the same report continues after the last one. `--tree` names another checkout, so two versions
-of the code are compared by the same rules.
+is killed if a test fails or the tests do not end in time. FOLDER keeps one file for each commit and
+seed, which lists every mutant; a later run continues after the last one. `--tree` names another
+checkout, so two versions of the code are compared by the same rules.
 
 The exit status is 1 if fewer mutants were killed than `--goal` says.
 """
@@ -30,7 +30,7 @@ LEAST_S = 30.0
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
-    parser.add_argument("report", type=Path)
+    parser.add_argument("folder", type=Path)
     parser.add_argument("--modules", nargs="+", required=True)
     parser.add_argument("--tests", nargs="+", required=True)
     parser.add_argument("--tree", type=Path, default=Path.cwd())
@@ -38,13 +38,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--goal", type=int, default=0, help="mutants that must be killed")
     args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    describe = ["git", "-C", str(args.tree), "describe", "--always", "--dirty"]
+    commit = subprocess.check_output(describe, text=True).strip()
+    report = args.folder / f"{commit}-{args.seed}.jsonl"
     with tempfile.TemporaryDirectory(prefix="hedgerow-mutation-") as name:
         tree = Path(name) / "tree"
         shutil.copytree(args.tree, tree, ignore=IGNORED)
-        return run(tree, args)
+        return run(tree, report, args)
 
 
-def run(tree: Path, args: argparse.Namespace) -> int:
+def run(tree: Path, report: Path, args: argparse.Namespace) -> int:
     sources = {module: (tree / module).read_text() for module in args.modules}
     every = [(module, at) for module, text in sources.items() for at in range(sites(text))]
     drawn = Random(args.seed).sample(every, min(args.count, len(every)))
@@ -53,7 +57,7 @@ def run(tree: Path, args: argparse.Namespace) -> int:
         print("the tests fail on the code as it is", file=sys.stderr)
         return 2
     limit_s = max(LEAST_S, SLOWER * (monotonic() - began))
-    rows = [json.loads(line) for line in lines(args.report)]
+    rows = [json.loads(line) for line in lines(report)]
     for module, at in drawn[len(rows) :]:
         changed = mutant(sources[module], at)
         file = tree / module
@@ -61,11 +65,13 @@ def run(tree: Path, args: argparse.Namespace) -> int:
         killed = not passes(tree, args.tests, limit_s)
         file.write_text(sources[module])
         rows.append({"at": f"{module}:{changed.line}", "what": changed.what, "killed": killed})
-        with args.report.open("a") as out:
+        with report.open("a") as out:
             out.write(json.dumps(rows[-1]) + "\n")
         print(rows[-1], flush=True)
     killed = sum(row["killed"] for row in rows)
-    print(f"{killed} of {len(rows)} mutants killed, drawn from {len(every)} (goal {args.goal})")
+    print(
+        f"{report.stem}: {killed} of {len(rows)} mutants killed, drawn from {len(every)} (goal {args.goal})"
+    )
     for row in rows:
         if not row["killed"]:
             print(f"  survived: {row['at']}: {row['what']}")
