@@ -69,9 +69,8 @@ def run(tree: Path, report: Path, args: argparse.Namespace) -> int:
             out.write(json.dumps(rows[-1]) + "\n")
         print(rows[-1], flush=True)
     killed = sum(row["killed"] for row in rows)
-    print(
-        f"{report.stem}: {killed} of {len(rows)} mutants killed, drawn from {len(every)} (goal {args.goal})"
-    )
+    of = f"{len(rows)} mutants, drawn from {len(every)}"
+    print(f"{report.stem}: {killed} killed of {of} (goal {args.goal})")
     for row in rows:
         if not row["killed"]:
             print(f"  survived: {row['at']}: {row['what']}")
