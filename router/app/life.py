@@ -74,8 +74,10 @@ class App:
         try:
             if config.emulate.count:
                 await self._emulate(config)
-            for replica in (*config.replicas, *self._emulated_replicas):
-                parts.fleet.add(parts.make_replica(replica, config, parts.upstream))
+            replicas = (*config.replicas, *self._emulated_replicas)
+            parts.fleet.add_all(
+                [parts.make_replica(replica, config, parts.upstream) for replica in replicas]
+            )
             await parts.start_watching()
             await self._listen()
         except BaseException:

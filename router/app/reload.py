@@ -142,10 +142,10 @@ def _diff_fleet(
         else:
             replica.adopt(wanted[replica_id], config.health)
             replica.pool.adopt(config.limits, config.timeouts)
-    for replica_id, replica in made.items():
-        if replica_id not in fleet.replicas:
-            fleet.add(replica)
-            parts.watch(replica)
+    added = [replica for replica_id, replica in made.items() if replica_id not in fleet.replicas]
+    fleet.add_all(added)
+    for replica in added:
+        parts.watch(replica)
     token, tls = parts.upstream.token, parts.upstream.tls
     parts.prober.adopt(config, token, tls)
     parts.poller.adopt(config, token, tls)

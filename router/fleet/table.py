@@ -117,6 +117,8 @@ class Fleet:
 
     def add_all(self, replicas: Sequence[Replica]) -> None:
         """Add replicas at once: each change of the fleet looks at all of its replicas."""
+        if not replicas:
+            return
         for replica in replicas:
             models = replica.models
             if models is not None:
