@@ -33,11 +33,15 @@ class Curve:
     def __init__(self, times: list[float], shown: list[float], cut: list[float]) -> None:
         """`times` ascend; at each of them so many attempts showed content, and so many were cut
         short. Counts may be fractions."""
+        # How many wait until each time. Summed from the end, so that a rounded sum is never below
+        # one of its parts: shares of a millionth stand beside thousands of samples.
+        waits = [0.0] * len(times)
         waiting = 0.0
         whole = 0.0
-        for index in range(len(times)):
+        for index in range(len(times) - 1, -1, -1):
             whole += shown[index]
             waiting += shown[index] + cut[index]
+            waits[index] = waiting
         self.shown = whole  # samples that are whole
         self.last = times[-1] if times else 0.0  # the longest wait of all, whole or cut
         values: list[float] = []  # times at which somebody showed content, ascending
@@ -49,13 +53,11 @@ class Curve:
             if ended > 0.0:
                 value = times[index]
                 area += share * (value - at)
-                # Fractions may add up to a little more than their sum was.
-                share *= max(0.0, 1.0 - ended / waiting)
+                share *= 1.0 - ended / waits[index]
                 at = value
                 values.append(value)
                 shares.append(share)
                 areas.append(area)
-            waiting -= ended + cut[index]
         self._values = values
         self._alive = shares
         self._areas = areas

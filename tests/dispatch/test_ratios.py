@@ -6,9 +6,12 @@ from math import inf, nan
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from policies.hedging.curve import Curve
-from router.dispatch.ratios import BINS, GROWTH, LEAST, MOST, SLICES, Ratios, bin_of
+from router.dispatch.ratios import BINS, GROWTH, LEAST, MOST, SLICES, UPPER, Ratios, bin_of
+from router.dispatch.ttft_prior import STREAMS, WHOLES, Prior
 
 NO_PRIOR = [0.0] * BINS
 
@@ -123,3 +126,23 @@ def test_memory_is_bounded_by_bins() -> None:
         ratios.add_cut(rng.lognormvariate(0.0, 5.0))
     assert len(ratios._slices) == 1
     assert len(ratios._slices[0]) <= 2 * BINS
+
+
+@pytest.mark.parametrize("prior", [STREAMS, WHOLES])
+@given(
+    st.dictionaries(st.integers(0, 2 * BINS - 1), st.integers(1, 99), max_size=9),
+    st.floats(0.0, 20.0),
+)
+def test_a_curve_of_any_counts_and_a_prior(
+    prior: Prior, counts: dict[int, int], weight: float
+) -> None:
+    ratios = Ratios(0.0)
+    for bin, count in counts.items():
+        for _ in range(count):
+            if bin < BINS:
+                ratios.add(UPPER[bin])
+            else:
+                ratios.add_cut(UPPER[bin - BINS])
+    curve = ratios.curve(prior.shares, weight)
+    assert 0.0 <= curve.survival(1.0) <= 1.0
+    assert curve.mean >= 0.0

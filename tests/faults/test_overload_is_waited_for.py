@@ -153,8 +153,8 @@ async def test_a_deadline_behind_a_long_queue_is_refused_when_it_comes() -> None
         line = router.app.parts.dispatcher.queue
         assert line is not None
         drain = line.pools.queues[0]._drain
-        for row, waited_s in enumerate(drain._waited_s):  # it has waited for longer than a test may
-            drain._waited_s[row] = waited_s + 60.0
+        for rate in drain._rates:  # it has waited for longer than a test may
+            rate.waited_s += 60.0
         turnstile.open(31)
         await eventually(lambda: waiting(router) == 29, "half of them are served")
         hopeless = await router.client()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import inf
 from random import Random
 
@@ -98,3 +99,15 @@ def test_of_nothing_but_cuts() -> None:
 
 def test_equal_times_end_before_they_are_cut() -> None:
     assert curve([1.0], [1.0]).survival(1.0) == 0.5
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 1.0), st.integers(0, 3)), min_size=1, max_size=60))
+def test_shares_of_a_sample_down_to_nothing(parts: list[tuple[float, int]]) -> None:
+    """As a prior's tail gives them, after thousands of samples: sums of them are rounded."""
+    shown = [5000.0, *(part**9 * 1e-12 for part, _ in parts)]
+    cut = [0.0, *(float(left) for _, left in parts)]
+    found = Curve([float(n) for n in range(1, len(shown) + 1)], shown, cut)
+    shares = [found.survival(float(n)) for n in range(len(shown) + 1)]
+    assert shares[0] == 1.0
+    assert all(high >= low >= 0.0 for high, low in pairwise(shares))
+    assert found.mean >= 1.0
