@@ -30,6 +30,7 @@ SIGTERM drains and exits, a second SIGTERM exits at once.
 """
 # Modules of commands that live elsewhere; each has add_arguments(parser) and main(args) -> int.
 _COMMANDS = {
+    "config": ("router.config.reference", "print the reference of all settings"),
     "key": ("router.config.keys_command", "make an API key and its line for the file of keys"),
     "emulate": ("router.emulator.command", "run emulated engines, without a router"),
     "replay": ("router.simulator.command", "try policies and fleet sizes on recorded traffic"),

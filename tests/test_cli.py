@@ -66,7 +66,7 @@ def test_check_names_every_problem_and_exits_2(
     assert err.splitlines() == [
         "hedgerow: the configuration has 2 problems:",
         "  replicas[0].url: 'gpu-1' has no scheme; write http://gpu-1",
-        "  limits.head: must be at least limits.request_line (8192), not 1",
+        "  limits.head: must be at least limits.request_line (8KiB), not 1B",
     ]
 
 
@@ -185,7 +185,7 @@ class Served:
         self.file.write_text(
             f"listen: 127.0.0.1:{self.port}\nadmin: 127.0.0.1:{self.admin}\n"
             f"replicas: [http://127.0.0.1:9]\nrouting: {{policy: {policy}}}\n"
-            "drain: {lame_duck_s: 0, grace_s: 1}\n"
+            "drain: {lame_duck: 0, grace: 1}\n"
         )
 
     def ask(self, method: str, path: str) -> int:
@@ -244,7 +244,7 @@ def test_it_is_ready_when_the_first_replica_comes_up(file: Path) -> None:
     port = free_port()
     file.write_text(
         f"listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nreplicas: [http://127.0.0.1:{port}]\n"
-        "health: {interval_s: 0.1}\ndrain: {lame_duck_s: 60, grace_s: 60}\n"
+        "health: {interval: 0.1}\ndrain: {lame_duck: 60, grace: 60}\n"
     )
     command = [sys.executable, "-m", "router", "serve", "--config", str(file)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:

@@ -55,7 +55,7 @@ class HedgerowWith(Ready, Hedgerow):
         return {
             **super().config(),
             "routing": {"policy": self.policy},
-            "drain": {"lame_duck_s": 0.0, "grace_s": 0.5},  # nobody is left when a run ends
+            "drain": {"lame_duck": 0.0, "grace": 0.5},  # nobody is left when a run ends
         }
 
 

@@ -65,7 +65,7 @@ class Traffic:
 
     def __init__(self, policy: str, replicas: int, *, prefixes: bool = False) -> None:
         self.fleet = Fleet(replicas)
-        none_full = {"depth": 10**6, "timeout_s": 1e6}
+        none_full = {"depth": 10**6, "timeout": 1e6}
         classes = dict.fromkeys(("critical", "high", "normal", "low", "batch"), none_full)
         rules = msgspec.convert({"policy": policy, "classes": classes, "limits": _LIMITS}, Config)
         self.queue = Queue(rules, self.fleet)

@@ -15,6 +15,7 @@ from policies.contract import PolicyConfigError
 from policies.hedging.contract import HedgingPolicy, make_policy
 from policies.queueing.contract import OrderPolicy
 from router.app.parts import Parts, Upstream, keys_of, open_log
+from router.config.annotations import fixed_changes
 from router.config.keys import KeyLine
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
@@ -23,8 +24,6 @@ from router.core.errors import ConfigError
 from router.dispatch.chooser import Policies
 from router.fleet.replica import Replica
 from router.observe.access_log import AccessLog
-
-_FIXED = ("listen", "admin", "emulate", "prefix", "batches")
 
 
 class Prepared(NamedTuple):
@@ -48,11 +47,9 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
     `emulated`: replicas beside those of the configuration.
     """
     old = parts.config
-    fixed = [name for name in _FIXED if getattr(config, name) != getattr(old, name)]
+    fixed = [*fixed_changes(old, config)]
     if (config.tls is None) != (old.tls is None):
         fixed.append("tls")
-    if config.queue.enabled != old.queue.enabled:
-        fixed.append("queue.enabled")
     if fixed:
         raise ConfigError([f"{name}: cannot change without a restart" for name in fixed])
     policies = parts.policies

@@ -13,15 +13,19 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from policies.contract import make_policy
 from policies.hedging.contract import make_policy as make_hedging_policy
 from policies.queueing.contract import make_order
 from policies.registry import PolicyConfigError
 from router.config.address import ReplicaUrl, parse_host, parse_replica_url, split_host_port
+from router.config.annotations import hints, unit_of
 from router.config.keys import KeysProblem, read_keys
-from router.config.model import Config, Hedging, PolicyChoice, Routing
+from router.config.model import Config, Hedging, PolicyChoice, Routing, in_file
 from router.config.problems import Problems
 from router.config.tls import FileProblem, listening_context, replica_context, upstream_token
+from router.config.units import amount_text, duration_text
 
 _WILDCARDS = frozenset({"0.0.0.0", "::"})
 # A replica's id stands in log lines, metric labels and the debug header.
@@ -184,8 +188,8 @@ def _check_queue(config: Config, problems: Problems) -> None:
         shares += rules.share
         if 0.0 < rules.timeout_s < rules.starvation_s:
             problems.add(
-                f"{path}.starvation_s",
-                f"must be at most timeout_s ({rules.timeout_s:.15g}): "
+                f"{path}.starvation",
+                f"must be at most timeout ({duration_text(rules.timeout_s)}): "
                 "a request is promoted before it expires",
             )
         if queue.reservations.enabled and rules.share <= 0.0:
@@ -274,14 +278,16 @@ def _check_order(config: Config, problems: Problems) -> None:
         ("timeouts", "pool_age_s", "pool_idle_s", False),
         ("health", "eject_max_s", "eject_base_s", False),
     ):
-        paths = f"{section}.{larger}", f"{section}.{smaller}"
+        paths = f"{section}.{in_file(larger)}", f"{section}.{in_file(smaller)}"
         if problems.is_spoiled(*paths):
             continue
-        values = getattr(config, section)
+        values: msgspec.Struct = getattr(config, section)
         high, low = getattr(values, larger), getattr(values, smaller)
         if high < low or (is_strict and high == low):
             words = "above" if is_strict else "at least"
-            problems.add(paths[0], f"must be {words} {paths[1]} ({low:.15g}), not {high:.15g}")
+            unit = unit_of(hints(type(values))[larger])
+            low_text, high_text = amount_text(low, unit), amount_text(high, unit)
+            problems.add(paths[0], f"must be {words} {paths[1]} ({low_text}), not {high_text}")
 
 
 def _check_files(config: Config, problems: Problems) -> None:

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import math
 import re
-import types
 from collections.abc import Iterator
 from difflib import get_close_matches
-from functools import cache
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
+from router.config.annotations import hints, is_struct, unit_of, without_none
 from router.config.model import Config
 from router.config.problems import Problems, join
+from router.config.units import DURATION, SIZE, amount_text, seconds, size_bytes
 
 _MISSING = object()
 
@@ -33,6 +33,11 @@ _WORDS = {
     "object": "a mapping",
     "null": "nothing",
 }
+_AMOUNTS = {DURATION: seconds, SIZE: size_bytes}
+_EXAMPLES = {
+    DURATION: "a duration such as 500ms, 30s or 1h30m",
+    SIZE: "a size such as 512KiB, 64MiB or 1GB",
+}
 _RANGE = re.compile(r"Expected `(?:int|float)` (>=|<=|>|<) (\S+)")
 _TYPE = re.compile(r"Expected `([^`]+)`, got `([^`]+)`")
 _RANGE_WORDS = {">=": "at least", "<=": "at most", ">": "above", "<": "below"}
@@ -44,11 +49,11 @@ def decode_config(data: dict[str, Any], problems: Problems) -> Config:
     return config
 
 
-def explain(err: msgspec.ValidationError) -> str:
+def explain(err: msgspec.ValidationError, unit: str | None = None) -> str:
     """A msgspec complaint about one value, in a configuration's words."""
     text = str(err)
     if found := _RANGE.match(text):
-        return f"must be {_RANGE_WORDS[found[1]]} {float(found[2]):.15g}"
+        return f"must be {_RANGE_WORDS[found[1]]} {amount_text(float(found[2]), unit)}"
     if found := _TYPE.match(text):
         wanted, got = (
             " or ".join(_WORDS.get(word, word) for word in group.split(" | "))
@@ -66,7 +71,7 @@ def did_you_mean(key: str, known: list[str]) -> str:
 
 def _struct(cls: type[msgspec.Struct], data: Any, path: str, problems: Problems) -> Any:
     fields = msgspec.structs.fields(cls)
-    hints = _hints(cls)
+    kinds = hints(cls)
     if data is None:  # `limits:` with nothing under it
         data = {}
     if not isinstance(data, dict):
@@ -74,16 +79,17 @@ def _struct(cls: type[msgspec.Struct], data: Any, path: str, problems: Problems)
             problems.add(path, f"must be a mapping, not {_kind(data)}")
         data = {}
 
-    names = [field.name for field in fields]
+    names = [field.encode_name for field in fields]
     for key in data:
         if key not in names:
             problems.add(join(path, str(key)), f"unknown key{_hint(str(key), names, path)}")
 
     values: dict[str, Any] = {}
     for field in fields:
-        here = join(path, field.name)
-        if field.name in data:
-            value = _value(hints[field.name], data[field.name], here, problems)
+        name = field.encode_name
+        here = join(path, name)
+        if name in data:
+            value = _value(kinds[field.name], data[name], here, problems)
             if value is not _MISSING:
                 values[field.name] = value
         elif field.required and not problems.is_spoiled(here):
@@ -97,22 +103,28 @@ def _value(kind: Any, data: Any, path: str, problems: Problems) -> Any:
     """`data` as a value of the annotation `kind`, or _MISSING after a complaint."""
     if problems.is_spoiled(path):
         return _MISSING
-    inner, is_optional = _without_none(kind)
+    inner, is_optional = without_none(kind)
     if data is None and is_optional:
         return None
-    if _is_struct(inner):
+    if is_struct(inner):
         return _struct(inner, data, path, problems)
     if get_origin(inner) is tuple:
         return _list(get_args(inner)[0], data, path, problems)
     if get_origin(inner) is dict and _has_places(get_args(inner)[1]):
         return _mapping(get_args(inner)[1], data, path, problems)
+    if isinstance(data, str) and (unit := unit_of(kind)) is not None:
+        amount = _AMOUNTS[unit](data)
+        if amount is None:
+            problems.add(path, f"must be {_EXAMPLES[unit]}, not {data!r}")
+            return _MISSING
+        data = amount
     if isinstance(data, float) and not math.isfinite(data):  # no range catches every NaN
         problems.add(path, "must be a finite number")
         return _MISSING
     try:
         value = msgspec.convert(data, kind)
     except msgspec.ValidationError as err:
-        complaint = explain(err)
+        complaint = explain(err, unit_of(kind))
         if get_origin(inner) is Literal:
             complaint = f"must be one of {', '.join(get_args(inner))}"
         problems.add(path, complaint)
@@ -149,27 +161,7 @@ def _mapping(item_kind: Any, data: Any, path: str, problems: Problems) -> Any:
 
 def _has_places(kind: Any) -> bool:
     """Whether each value of a mapping is judged for itself, so that a complaint names its key."""
-    return _is_struct(kind) or get_origin(kind) is Literal
-
-
-def _is_struct(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
-
-
-@cache
-def _hints(cls: type[msgspec.Struct]) -> dict[str, Any]:
-    return get_type_hints(cls, include_extras=True)
-
-
-def _without_none(kind: Any) -> tuple[Any, bool]:
-    """`X | None` -> (X, True); anything else -> (itself, False). Annotated is looked through."""
-    if get_origin(kind) in (Union, types.UnionType):
-        members = [member for member in get_args(kind) if member is not type(None)]
-        if len(members) < len(get_args(kind)):
-            return _without_none(members[0])[0], True
-    if get_origin(kind) is Annotated:
-        return get_args(kind)[0], False
-    return kind, False
+    return is_struct(kind) or get_origin(kind) is Literal
 
 
 def _hint(key: str, siblings: list[str], path: str) -> str:
@@ -184,11 +176,11 @@ def _hint(key: str, siblings: list[str], path: str) -> str:
 
 
 def _all_paths(cls: type[msgspec.Struct], path: str) -> Iterator[str]:
-    for name, kind in _hints(cls).items():
-        here = join(path, name)
+    for field in msgspec.structs.fields(cls):
+        here = join(path, field.encode_name)
         yield here
-        inner, _ = _without_none(kind)
-        if _is_struct(inner):
+        inner, _ = without_none(hints(cls)[field.name])
+        if is_struct(inner):
             yield from _all_paths(inner, here)
 
 

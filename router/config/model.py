@@ -1,8 +1,12 @@
-"""The configuration as the program sees it: frozen, complete, every default with its unit.
+"""Every setting: its name, type, range, default and text. The configuration file has this shape.
 
-Only shapes, defaults and the range of each single field live here; reading YAML and flags is
-`load.py`, checking one field against another is `checks.py`. Times are seconds, sizes are bytes.
-Flags and YAML set these same fields.
+Only single settings live here. `load` reads YAML and flags, `checks` compares settings with each
+other, and `reference` prints this file as the page `hedgerow config reference`.
+
+How to declare a setting: one field. Its text is the comment on its line and the comment lines
+directly above it. The name in the file is the field's name; a duration loses its suffix `_s`, since
+the value there carries a unit (`connect_s` here is `connect: 2s` in the file). `Restart` marks what
+a reload cannot change.
 """
 
 from __future__ import annotations
@@ -11,196 +15,243 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from router.config.units import DURATION, SIZE
+
 KiB = 1024
 MiB = 1024 * KiB
 GiB = 1024 * MiB
 
-# A timer beyond 115 days is a slip of the keyboard, and far enough out it overflows the loop's.
-_LONGEST_S = 1e7
+_LONGEST_S = 1e7  # 115 days: a longer timer is a mistake, and would overflow the event loop's
+_IS_DURATION = msgspec.Meta(extra={"unit": DURATION})
+_IS_SIZE = msgspec.Meta(extra={"unit": SIZE})
 
-Seconds = Annotated[float, msgspec.Meta(gt=0, le=_LONGEST_S)]
-SecondsOrOff = Annotated[float, msgspec.Meta(ge=0, le=_LONGEST_S)]  # 0: see the field's comment
+Restart = msgspec.Meta(extra={"restart": True})
+
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=_LONGEST_S), _IS_DURATION]
+SecondsOrOff = Annotated[float, msgspec.Meta(ge=0, le=_LONGEST_S), _IS_DURATION]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 CountOrNone = Annotated[int, msgspec.Meta(ge=0)]
-Bytes = Annotated[int, msgspec.Meta(ge=1)]
-BytesOrNone = Annotated[int, msgspec.Meta(ge=0)]
+Bytes = Annotated[int, msgspec.Meta(ge=1), _IS_SIZE]
+BytesOrNone = Annotated[int, msgspec.Meta(ge=0), _IS_SIZE]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Weight = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
 
 
-class Frozen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+def in_file(name: str) -> str:
+    """The name of a field in the configuration file."""
+    return name.removesuffix("_s")
+
+
+class Frozen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename=in_file):
     """Base of every section. Subclasses repeat `frozen=True` because type checkers ask for it."""
 
 
 Engine = Literal["vllm", "sglang", "trtllm", "tgi", "llamacpp", "other"]
 
 
-# How a replica is told a priority; sglang-low-first: with --schedule-low-priority-values-first.
+# The dialect in which a replica is told a priority. sglang-low-first: SGLang that was started with
+# --schedule-low-priority-values-first.
 EnginePriority = Literal["vllm", "sglang", "sglang-low-first", "trtllm", "none"]
-ClassName = Literal["critical", "high", "normal", "low", "batch"]  # from the most urgent on
-# What a number in a body means: `engine` is the dialect of the engines that serve the model.
+ClassName = Literal["critical", "high", "normal", "low", "batch"]  # the most urgent class first
+# What a number in a body means. engine: the dialect of the engines that serve the model.
 Dialect = Literal["engine", "hedgerow", "vllm", "sglang", "sglang-low-first", "trtllm"]
 
 
 class KvEvents(Frozen, frozen=True):
-    """Where an engine publishes its KV cache events (ZMQ, vLLM's and SGLang's framing)."""
+    """Where an engine publishes its KV cache events (ZMQ, with the framing of vLLM and SGLang)."""
 
-    endpoint: str  # tcp://host:port of the publisher
-    replay: str | None = None  # tcp://host:port of the replay socket
-    topic: str = ""  # "": everything
+    endpoint: str  # The publisher, such as tcp://gpu-1:5557.
+    replay: str | None = None  # The replay socket, such as tcp://gpu-1:5558. Unset: no replay.
+    topic: str = ""  # The topic to subscribe to. "": all topics.
 
 
 class Replica(Frozen, frozen=True):
-    """One engine endpoint."""
+    """One engine endpoint. A list item may also be the bare URL."""
 
-    url: str  # http://host:port or https://host:port, with an optional path prefix
-    id: str = ""  # default: host:port, and the path prefix where there is one
-    # None: learned from the replica's /v1/models. "*" among them: it takes any other name, too.
+    # Its address: http://host:port or https://host:port, with an optional path prefix.
+    url: str
+    id: str = ""  # Name in logs and metrics. "": host:port, and the path prefix if there is one.
+    # The models the replica serves. "*" among them: it accepts any other name, too. Unset: read
+    # from the replica's /v1/models.
     models: tuple[str, ...] | None = None
-    # A name that nobody lists: refused here, or its engine judges. None: see `fleet/aliases.py`.
+    # What happens to a model name that no replica lists: the router rejects it, or forwards it and
+    # the engine decides. Unset: as the engine treats unknown names.
     unknown_models: Literal["reject", "forward"] | None = None
-    weight: Weight = 1.0
-    max_inflight: Count | None = None  # attempts at once; None: unlimited
-    engine: Engine | None = None  # None: detected from what it answers
-    kv_events: KvEvents | None = None  # None: `prefix.exact` finds out, or it has none
-    priority: EnginePriority | None = None  # None: what its engine would understand
-    node: str = ""  # the machine it runs on; copies of a request prefer another one ...
-    zone: str = ""  # ... and another zone
+    weight: Weight = 1.0  # A replica with twice the weight gets twice the requests.
+    max_inflight: Count | None = None  # Most attempts at once. Unset: no limit.
+    engine: Engine | None = None  # The engine. Unset: detected from its answers.
+    # Where it publishes KV cache events. Unset: found out if `prefix.exact` is on.
+    kv_events: KvEvents | None = None
+    # The dialect in which it is told a priority. Unset: the engine's own. none: it is told none.
+    priority: EnginePriority | None = None
+    node: str = ""  # The machine it runs on. A second copy of a request prefers another machine.
+    zone: str = ""  # Its zone. A second copy of a request prefers another zone.
 
 
 class PolicyChoice(Frozen, frozen=True):
-    policy: str
-    options: dict[str, Any] = {}
+    """The routing policy for one model."""
+
+    policy: str  # The name of a routing policy.
+    options: dict[str, Any] = {}  # The policy's options.
 
 
 class Routing(Frozen, frozen=True):
-    policy: str = "kv_aware"
-    options: dict[str, Any] = {}
-    models: dict[str, PolicyChoice] = {}  # another policy for the pool of one model
-    sample: Count = 64  # replicas a policy looks at besides those that hold the prefix
+    """Which replica a request goes to."""
+
+    policy: str = "kv_aware"  # The routing policy.
+    options: dict[str, Any] = {}  # The policy's options.
+    models: dict[str, PolicyChoice] = {}  # Another policy for single models.
+    # Replicas that a policy compares, drawn at random, besides those that hold the prefix.
+    sample: Count = 64
 
 
 class Polling(Frozen, frozen=True):
-    """How engines' metrics are read."""
+    """How the metrics of engines are read."""
 
-    interval_s: SecondsOrOff = 1.0  # jittered by 20 %; 0: never
-    timeout_s: Seconds = 1.0
-    size: Bytes = 4 * MiB  # a longer answer is no answer
-    stale_s: Seconds = 10.0  # older signals count as unknown
+    interval_s: SecondsOrOff = 1.0  # Time between two reads, with 20 % jitter. 0: never.
+    timeout_s: Seconds = 1.0  # Longest time one read may take.
+    size: Bytes = 4 * MiB  # A longer answer is ignored.
+    stale_s: Seconds = 10.0  # Older values count as unknown.
 
 
 class Prefix(Frozen, frozen=True):
-    """What the router remembers of who holds which prompt prefix."""
+    """What the router remembers about prompt prefixes in replicas' KV caches."""
 
-    enabled: bool = True
-    block_bytes: Annotated[int, msgspec.Meta(ge=64, le=65536)] = 512  # of the prompt as it came
-    blocks: Count = 512  # leading blocks of a prompt that are looked at
-    entries: Count = 1_000_000  # (block, replica) pairs in all; about 150 bytes each
-    kv_tokens: Count = 500_000  # KV cache of a replica that does not tell its size
-    isolate_tenants: bool = False  # shared within one credential, else one client address, only
-    exact: bool = False  # KV events and token ids; needs the extra kv-events
-    tokenizers: dict[str, str] = {}  # model -> folder or file of its tokenizer, for `exact`
-    tokens_wait_s: SecondsOrOff = 0.02  # how long a request may wait for its token ids
+    enabled: bool = True  # Hash prompt prefixes and remember which replica received them.
+    # Bytes of the prompt in one block.
+    block_bytes: Annotated[int, msgspec.Meta(ge=64, le=65536), _IS_SIZE] = 512
+    blocks: Count = 512  # Leading blocks of a prompt that are hashed.
+    entries: Count = 1_000_000  # Most pairs of block and replica, about 150 bytes of memory each.
+    kv_tokens: Count = 500_000  # KV cache size of a replica that does not report it, in tokens.
+    # Share remembered prefixes within one API key (or one client address) only.
+    isolate_tenants: bool = False
+    # Use KV cache events and token IDs instead of estimates. Needs the extra `kv-events`.
+    exact: bool = False
+    tokenizers: dict[str, str] = {}  # For `exact`: each model's tokenizer folder or file.
+    tokens_wait_s: SecondsOrOff = 0.02  # For `exact`: longest wait for a prompt's token IDs.
 
 
 class Price(Frozen, frozen=True):
-    """Of a million tokens of one model, in any currency: all models' in the same."""
+    """The price of a million tokens of one model. All prices have the same currency."""
 
-    input: Amount  # prompt tokens
-    cached: Amount | None = None  # ... that were in the engine's cache; None: as any other
-    output: Amount = 0.0
+    input: Amount  # Prompt tokens.
+    cached: Amount | None = None  # Prompt tokens from the engine's cache. Unset: as `input`.
+    output: Amount = 0.0  # Output tokens.
 
 
 class Usage(Frozen, frozen=True):
-    inject: bool = True  # ask engines that know it for a stream's token counts
-    prices: dict[str, Price] = {}  # by model; what GET /usage reckons costs by
+    """How tokens are counted."""
+
+    # Ask engines for the token counts of streams (`stream_options.include_usage`) and remove the
+    # extra chunk again if the client did not ask for it.
+    inject: bool = True
+    prices: dict[str, Price] = {}  # By model. GET /usage computes costs from them.
 
 
 class Limits(Frozen, frozen=True):
-    """What a client or a replica may make us hold. Precedents: RFC 9112, nginx, Envoy, HAProxy."""
+    """Bounds on what clients and replicas can make the router hold in memory.
 
-    request_line: Bytes = 8 * KiB  # nginx large_client_header_buffers: 8k a line -> 414
-    head: Bytes = 64 * KiB  # Envoy: 60 KiB -> 431
-    header_count: Count = 100  # Envoy: 100, HAProxy: 101 -> 431
-    body: Bytes = 64 * MiB  # multimodal prompts; -> 413
-    bodies_total: Bytes = 512 * MiB  # bodies held at once by the whole process -> 503
-    response_head: Bytes = 64 * KiB
-    response_header_count: Count = 200
-    response_hold: Bytes = 256 * KiB  # held of one response before its first content event
-    early_data: BytesOrNone = 64 * KiB  # pipelined bytes kept while a response is under way
-    connections: CountOrNone = 0  # client connections at once; 0: what the open-file limit allows
-    write_high: Bytes = 64 * KiB  # client write buffer at which the replica's socket is paused
-    write_low: BytesOrNone = 32 * KiB
-    pool_idle: CountOrNone = 64  # idle connections kept per replica
-    connecting: Count = 64  # connections being opened at once per replica
-    retry_body: BytesOrNone = 1 * MiB  # a larger body is not kept for another attempt
+    The defaults follow RFC 9112, nginx, Envoy and HAProxy.
+    """
+
+    request_line: Bytes = 8 * KiB  # A longer request line or header line returns 414 or 431.
+    head: Bytes = 64 * KiB  # A larger request head returns 431.
+    header_count: Count = 100  # More header lines in a request return 431.
+    body: Bytes = 64 * MiB  # A larger request body returns 413.
+    bodies_total: Bytes = 512 * MiB  # Request bodies in memory at once. Beyond: 503.
+    response_head: Bytes = 64 * KiB  # A larger response head is an error of the replica.
+    response_header_count: Count = 200  # More header lines are an error of the replica.
+    response_hold: Bytes = 256 * KiB  # Held of one response before its first content event.
+    early_data: BytesOrNone = 64 * KiB  # Pipelined bytes kept while a response is under way.
+    # Client connections at once. 0: as many as the open-file limit allows.
+    connections: CountOrNone = 0
+    write_high: Bytes = 64 * KiB  # Bytes waiting for a client at which its replica is paused.
+    write_low: BytesOrNone = 32 * KiB  # Bytes waiting for a client at which the replica resumes.
+    pool_idle: CountOrNone = 64  # Idle connections kept to each replica.
+    connecting: Count = 64  # Connections to one replica that are opened at once.
+    retry_body: BytesOrNone = 1 * MiB  # A larger body is not kept for another attempt.
 
 
 class Timeouts(Frozen, frozen=True):
-    head_s: Seconds = 10.0  # a whole request head, however it drips
-    body_idle_s: Seconds = 30.0  # between two pieces of a request body
-    body_rate: Annotated[float, msgspec.Meta(ge=0)] = 1024.0  # bytes/s at least; 0: no floor ...
-    body_rate_over_s: Seconds = 30.0  # ... over any such time
-    keep_alive_s: Seconds = 75.0  # an idle client connection
-    connect_s: Seconds = 2.0
-    first_token_s: Seconds = 300.0  # dispatch to first content event; of streams
-    whole_s: Seconds = 1800.0  # dispatch to the whole answer of what is not streamed
-    token_gap_s: Seconds = 60.0  # between two pieces of a relayed response
-    total_s: SecondsOrOff = 0.0  # a whole request; 0: off
-    write_stall_s: Seconds = 60.0  # a client that takes nothing
-    pool_idle_s: Seconds = 3.0  # at most what the servers keep (uvicorn: 5 s)
-    pool_age_s: Seconds = 600.0  # a connection's life, jittered by 20 %
-    commit_after_s: SecondsOrOff = 10.0  # then a stream gets 200 and comments; 0: never
+    """How long each step of a request may take."""
+
+    head_s: Seconds = 10.0  # From a request's first byte to the end of its head.
+    body_idle_s: Seconds = 30.0  # Between two pieces of a request body.
+    # A request body that arrives more slowly is refused, in bytes per second. 0: no minimum.
+    body_rate: Annotated[float, msgspec.Meta(ge=0)] = 1024.0
+    body_rate_over_s: Seconds = 30.0  # The time over which `body_rate` is measured.
+    keep_alive_s: Seconds = 75.0  # An idle client connection is closed after this time.
+    connect_s: Seconds = 2.0  # Opening a connection to a replica.
+    first_token_s: Seconds = 300.0  # From dispatch to the first content of a stream.
+    whole_s: Seconds = 1800.0  # From dispatch to the end of an answer that is not streamed.
+    token_gap_s: Seconds = 60.0  # Between two pieces of a response.
+    total_s: SecondsOrOff = 0.0  # A whole request. 0: no limit.
+    write_stall_s: Seconds = 60.0  # A client that reads nothing for so long is disconnected.
+    # An idle connection to a replica is closed after this time. It must be below the replica's own
+    # (uvicorn: 5 s).
+    pool_idle_s: Seconds = 3.0
+    pool_age_s: Seconds = 600.0  # Longest life of a connection to a replica, with 20 % jitter.
+    # A stream without content gets status 200 and comments after this time, so that the client does
+    # not give up. 0: never.
+    commit_after_s: SecondsOrOff = 10.0
 
 
 class Retry(Frozen, frozen=True):
-    attempts: Count = 3  # attempts of one request, the first included
-    budget: Share = 0.2  # share of requests under way that may be retries (Envoy: 20 %)
-    budget_min: CountOrNone = 3  # retries under way that are always allowed (Envoy: 3)
-    backoff_s: SecondsOrOff = (
-        0.025  # before a retry on the budget, doubled each time (Envoy: 25 ms)
-    )
-    backoff_max_s: SecondsOrOff = 0.25  # at most, drawn between 0 and that (Envoy: 250 ms)
+    """Further attempts of a request whose attempt failed before any content.
+
+    The defaults of budget and backoff are Envoy's.
+    """
+
+    attempts: Count = 3  # Attempts of one request, the first included.
+    budget: Share = 0.2  # Share of the requests under way that may be retries.
+    budget_min: CountOrNone = 3  # Retries under way that are always allowed.
+    # Longest pause before the first retry that the budget pays; it doubles each time. The pause is
+    # drawn between 0 and this.
+    backoff_s: SecondsOrOff = 0.025
+    backoff_max_s: SecondsOrOff = 0.25  # The bound on that doubling.
 
 
 class Hedging(Frozen, frozen=True):
     """When a second copy of a request races the first. Tokens are uncached prompt tokens."""
 
-    policy: str = "adaptive"  # off, fixed, quantile, adaptive, immediate
-    options: dict[str, Any] = {}
-    dry_run: bool = False  # count what would have been sent and saved, send nothing
-    classes: tuple[str, ...] = ("critical", "high")  # whose requests may be hedged
-    by_header: bool = False  # `x-hedge: on` may ask for it, too; `off` always counts
-    budget: Share = 0.05  # of all prefill tokens; cached ones are free
-    utilisation: Share = 0.7  # of the pool; above it nothing is hedged
-    kv_usage: Share = 0.9  # a replica whose KV cache is fuller takes no copy
-    prompt_tokens: CountOrNone = 0  # a longer prompt is not hedged; 0: any length
-    choices: bool = False  # also requests for several choices (`n` above 1)
+    policy: str = "adaptive"  # One of off, fixed, quantile, adaptive and immediate.
+    options: dict[str, Any] = {}  # The policy's options.
+    dry_run: bool = False  # Count what would have been sent and saved; send nothing.
+    classes: tuple[str, ...] = ("critical", "high")  # Whose requests may be hedged.
+    # Let clients ask for hedging with `x-hedge: on`. `x-hedge: off` is always obeyed.
+    by_header: bool = False
+    budget: Share = 0.05  # Share of all prefill tokens that copies may cost.
+    utilisation: Share = 0.7  # No copies while the pool is busier than this.
+    kv_usage: Share = 0.9  # A replica whose KV cache is fuller gets no copy.
+    prompt_tokens: CountOrNone = 0  # A longer prompt is not hedged. 0: no limit.
+    choices: bool = False  # Hedge requests for several choices (`n` above 1), too.
 
 
 class ClassTimeouts(Frozen, frozen=True):
-    """What differs for one class; None: as in `timeouts`."""
+    """Timeouts of one class. Unset: the value in `timeouts`."""
 
-    connect_s: Seconds | None = None
-    first_token_s: Seconds | None = None
-    whole_s: Seconds | None = None
-    token_gap_s: Seconds | None = None
-    total_s: SecondsOrOff | None = None
+    connect_s: Seconds | None = None  # Opening a connection to a replica.
+    first_token_s: Seconds | None = None  # From dispatch to the first content of a stream.
+    whole_s: Seconds | None = None  # From dispatch to the end of an answer that is not streamed.
+    token_gap_s: Seconds | None = None  # Between two pieces of a response.
+    total_s: SecondsOrOff | None = None  # A whole request. 0: no limit.
 
 
 class ClassRules(Frozen, frozen=True):
+    """What differs for the requests of one class."""
+
     timeouts: ClassTimeouts = ClassTimeouts()
 
 
 class PriorityRule(Frozen, frozen=True):
-    """Requests that fit everything given here have this class."""
+    """A rule that gives requests a class. Every condition that is set must match."""
 
-    priority: ClassName
-    header: str = ""  # the name of a header field; "": any request
-    value: str = ""  # ... and its value; "": any; `batch-*`: any that begins so
-    model: str = ""  # `name`, or `name-*`
-    network: str = ""  # of the client, such as 10.0.0.0/8
+    priority: ClassName  # The class of requests that match.
+    header: str = ""  # The name of a header field that must be present. "": no condition.
+    value: str = ""  # The field's value. "": any. `nightly-*`: any that begins with `nightly-`.
+    model: str = ""  # The model's name, or `name-*`. "": any.
+    network: str = ""  # The client's network, such as 10.0.0.0/8. "": any.
 
 
 def _tiers() -> dict[str, ClassName]:
@@ -208,58 +259,66 @@ def _tiers() -> dict[str, ClassName]:
 
 
 class Priority(Frozen, frozen=True):
-    """How urgent a request is that does not say so, and how that is read that does."""
+    """Which class a request gets."""
 
-    default: ClassName = "normal"
-    ceiling: ClassName = "high"  # the most urgent class, unless a key or its tier sets another
-    dialect: Dialect = "engine"  # what a number in a body means
-    dialects: dict[str, Dialect] = {}  # the same, for the pool of one model
-    rules: tuple[PriorityRule, ...] = ()  # the first that fits
-    tiers: dict[str, ClassName] = msgspec.field(default_factory=_tiers)  # of API keys
-    service_tier: dict[str, ClassName] = {}  # what that field's words mean; empty: nothing
-    steps: bool = True  # a user's next request is less urgent while others of his are pending
+    default: ClassName = "normal"  # The class of a request that states none.
+    # The most urgent class a request can get, unless its API key or the key's tier sets another.
+    ceiling: ClassName = "high"
+    dialect: Dialect = "engine"  # What a number in a body's `priority` means.
+    dialects: dict[str, Dialect] = {}  # Another dialect for single models.
+    rules: tuple[PriorityRule, ...] = ()  # The first rule that matches a request applies.
+    tiers: dict[str, ClassName] = msgspec.field(default_factory=_tiers)  # By tier of API keys.
+    # What values of the body's `service_tier` mean. Empty: the field is ignored.
+    service_tier: dict[str, ClassName] = {}
+    # A user's next request is less urgent while the user has other requests pending.
+    steps: bool = True
 
 
 class Keys(Frozen, frozen=True):
-    """Who may ask for how much. A key is what stands in Authorization: Bearer, or in x-api-key."""
+    """API keys. A key is sent in `Authorization: Bearer` or in `x-api-key`."""
 
-    file: str | None = None  # lines made by `hedgerow key`; read again at every reload
-    required: bool = False  # a request without a known key is 401
-    forward: bool = False  # the client's key goes on to the replica
-    user_header: str = "x-user-id"  # names the user, where the key may; else the body's `user`
-    names_users: bool = False  # requests without a known key may name users, too
+    file: str | None = None  # Made by `hedgerow key`. It is read again at every reload.
+    required: bool = False  # A request without a known key returns 401.
+    forward: bool = False  # Forward the client's key to the replica.
+    user_header: str = "x-user-id"  # The header that names the user. Without it: the body's `user`.
+    names_users: bool = False  # Requests without a known key may name users, too.
 
 
 class Continuation(Frozen, frozen=True):
-    """A stream whose replica died is finished by another one."""
+    """Another replica finishes a stream whose replica failed."""
 
-    enabled: bool = False
-    text: Bytes = 256 * KiB  # kept of one stream; a longer one is not continued
-    text_total: Bytes = 64 * MiB  # ... of all streams
-    attempts: Count = 2  # continuations of one stream
+    enabled: bool = False  # Turn continuation on.
+    text: Bytes = 256 * KiB  # Kept of one stream. A longer stream is not continued.
+    text_total: Bytes = 64 * MiB  # Kept of all streams together.
+    attempts: Count = 2  # Continuations of one stream.
 
 
 class QueueClass(Frozen, frozen=True):
-    """What holds in the queue for one class. None: as for all."""
+    """The queue's rules for one class. Unset: the value in `queue.gates`."""
 
-    weight: Weight = 4.0  # of its turns, where classes compete; critical goes first without one
-    depth: Count = 10_000  # requests that wait at once -> 429
-    timeout_s: SecondsOrOff = 0.0  # in the queue -> 503; 0: none, the client decides
-    absent_s: SecondsOrOff = 10.0  # without a fit replica -> 503; 0: at once
-    starvation_s: Seconds = 60.0  # in which every request is to begin, whatever else waits
-    waiting: Count | None = None  # `gates.waiting` of this class
-    prefill_tokens: CountOrNone | None = None  # ... `gates.prefill_tokens`
-    kv_usage: Share | None = None  # ... `gates.kv_usage`
-    tpot_s: SecondsOrOff | None = None  # ... `gates.tpot_s`
-    idle: bool = False  # goes only where nothing runs
-    share: Share = 0.4  # of the pool's tokens, where `reservations` are on
+    # Share of turns where classes compete. The class `critical` goes first without a turn.
+    weight: Weight = 4.0
+    depth: Count = 10_000  # Requests that wait at once. Beyond: 429.
+    timeout_s: SecondsOrOff = 0.0  # Longest wait, then 503. 0: as long as the client waits.
+    absent_s: SecondsOrOff = 10.0  # Longest wait for a replica while none is up, then 503.
+    starvation_s: Seconds = 60.0  # Every request is sent within this time, if any replica serves.
+    # A replica with so many requests without a first token gets no more of this class.
+    waiting: Count | None = None
+    # Uncached prompt tokens at which a replica gets no more of this class.
+    prefill_tokens: CountOrNone | None = None
+    kv_usage: Share | None = None  # A replica whose KV cache is fuller gets no more of this class.
+    # A replica whose streams take longer per output token gets no more of this class. 0: off.
+    tpot_s: SecondsOrOff | None = None
+    idle: bool = False  # Send this class only to replicas on which nothing runs.
+    share: Share = 0.4  # Share of the pool's tokens, if `queue.reservations` are on.
 
 
 class CriticalClass(QueueClass, frozen=True):
     weight: Weight = 16.0
     depth: Count = 1000
     starvation_s: Seconds = 5.0
-    waiting: Count | None = 4  # one more than others: it need not wait for them
+    # One more than other classes: a critical request does not wait for them.
+    waiting: Count | None = 4
     kv_usage: Share | None = 1.0
     share: Share = 0.1
 
@@ -281,15 +340,19 @@ class LowClass(QueueClass, frozen=True):
 class BatchClass(QueueClass, frozen=True):
     weight: Weight = 1.0
     depth: Count = 100_000
-    absent_s: SecondsOrOff = 600.0  # a restart that loads a large model takes minutes
+    # Longer than for other classes: a restart that loads a large model takes minutes.
+    absent_s: SecondsOrOff = 600.0
     starvation_s: Seconds = 1800.0
-    waiting: Count | None = 1  # only where nothing waits ...
-    prefill_tokens: CountOrNone | None = 0  # ... however short it is
+    # Batch requests go only to replicas on which no request waits for its first token.
+    waiting: Count | None = 1
+    prefill_tokens: CountOrNone | None = 0
     kv_usage: Share | None = 0.85
     share: Share = 0.05
 
 
 class QueueClasses(Frozen, frozen=True):
+    """The queue's rules by class."""
+
     critical: CriticalClass = CriticalClass()
     high: HighClass = HighClass()
     normal: QueueClass = QueueClass()
@@ -298,153 +361,187 @@ class QueueClasses(Frozen, frozen=True):
 
 
 class QueueGates(Frozen, frozen=True):
-    """When a replica takes one more: below either of the first two."""
+    """When a replica is sent another request: while it is below `waiting` or `prefill_tokens`."""
 
-    waiting: Count = 3  # requests without a first content event
-    prefill_tokens: CountOrNone = 8192  # uncached prompt tokens: one batch; 0: only `waiting`
-    kv_usage: Share = 0.95  # of a replica that takes no more
-    tpot_s: SecondsOrOff = 0.0  # seconds per output token of running streams, such as 0.15; 0: off
+    waiting: Count = 3  # Requests without a first token.
+    # Uncached prompt tokens; the default is one batch of an engine. 0: only `waiting` counts.
+    prefill_tokens: CountOrNone = 8192
+    kv_usage: Share = 0.95  # A replica whose KV cache is fuller gets no more.
+    # A replica whose streams take longer per output token, such as 150ms, gets no more. 0: off.
+    tpot_s: SecondsOrOff = 0.0
 
 
 class QueueLimits(Frozen, frozen=True):
-    """Beyond them -> 429, to the largest flow or the newcomer. How many of a class: `classes`."""
+    """Bounds on the whole queue. Beyond: 429, to the flow that holds most or to the new request."""
 
-    flow: Count = 10_000  # requests of one flow that wait: a key or its user, or a client address
-    bytes: Bytes = 256 * MiB  # of the bodies of all that wait
+    # Requests that wait of one flow: an API key, one of its users, or a client address.
+    flow: Count = 10_000
+    bytes: Bytes = 256 * MiB  # Bodies of all requests that wait.
 
 
 class Reservations(Frozen, frozen=True):
-    """Shares of a pool's tokens, kept for a class while it wants them."""
+    """Shares of a pool's tokens that are kept for a class while it wants them."""
 
-    enabled: bool = False
-    strict: bool = False  # nobody borrows what is idle
+    enabled: bool = False  # Turn reservations on. `queue.classes.*.share` has the shares.
+    strict: bool = False  # Other classes cannot borrow an unused share.
 
 
 class Preemption(Frozen, frozen=True):
-    """Less urgent requests that have shown nothing give way to high and critical ones."""
+    """Requests without content are put back into the queue for high and critical ones."""
 
-    enabled: bool = False
-    after_s: SecondsOrOff = 0.2  # of waiting
-    gap: Annotated[int, msgspec.Meta(ge=1, le=4)] = 2  # classes between the two
-    budget: Share = 0.05  # preemptions for each dispatch, at most
-    times: Count = 2  # one request gives way
-    whole_s: SecondsOrOff = 5.0  # after its dispatch: one that is not streamed
+    enabled: bool = False  # Turn preemption on.
+    after_s: SecondsOrOff = 0.2  # How long an urgent request waits before it preempts another.
+    # The least distance between the two classes.
+    gap: Annotated[int, msgspec.Meta(ge=1, le=4)] = 2
+    budget: Share = 0.05  # Most preemptions for each dispatch.
+    times: Count = 2  # How often one request can be preempted.
+    # A request that is not streamed is not preempted later than this after its dispatch.
+    whole_s: SecondsOrOff = 5.0
 
 
 class Queue(Frozen, frozen=True):
-    """Who goes next, when every replica has enough to do."""
+    """In which order requests are sent while every replica is busy."""
 
-    enabled: bool = True
-    policy: str = "fair"  # fifo, strict, aging, round_robin, drr, dlpm, shortest, edf, slide
-    options: dict[str, Any] = {}
-    # weighted: critical first, then turns by weight; strict: the most urgent class first;
-    # together: the policy compares all; policy: as the policy wants it.
+    enabled: Annotated[bool, Restart] = True  # Turn the queue on.
+    # The order: fair, fifo, strict, aging, round_robin, drr, dlpm, shortest, edf or slide.
+    policy: str = "fair"
+    options: dict[str, Any] = {}  # The order's options.
+    # How classes compete. weighted: critical first, then turns by weight. strict: the most urgent
+    # class first. together: the policy compares requests of all classes. policy: as the policy
+    # declares it.
     order: Literal["policy", "weighted", "strict", "together"] = "policy"
-    aging: Annotated[float, msgspec.Meta(ge=0, le=1000)] = 1 / 300  # levels/s, at most to high
-    affinity: CountOrNone = 64  # that a free replica looks at; 0: it takes the first
-    skips: CountOrNone = 16  # times the first is passed over for its prefix
-    sdk_timeouts: bool = True  # what SDKs say unasked is a deadline, too, of what is not streamed
+    # A waiting request becomes more urgent at this rate, up to the class `high`. 0: never.
+    batch_becomes_normal_after_s: SecondsOrOff = 600.0
+    # Waiting requests that are compared by cached prefix when a replica is free. 0: none.
+    affinity: CountOrNone = 64
+    skips: CountOrNone = 16  # How often a request can be passed over for one with a cached prefix.
+    # Use the timeout that SDKs announce in a header as the deadline of requests without a stream.
+    sdk_timeouts: bool = True
     classes: QueueClasses = QueueClasses()
     gates: QueueGates = QueueGates()
     limits: QueueLimits = QueueLimits()
     reservations: Reservations = Reservations()
     preemption: Preemption = Preemption()
 
+    @property
+    def aging(self) -> float:
+        """Levels per second; between `batch` and `normal` there are two."""
+        after_s = self.batch_becomes_normal_after_s
+        return 2.0 / after_s if after_s else 0.0
+
 
 class Aborts(Frozen, frozen=True):
-    """Engines that go on when a connection closes (SGLang) are told to stop."""
+    """Telling engines to stop that go on when a connection closes (SGLang)."""
 
-    enabled: bool = True  # gives such engines' requests a name (`rid`), if the client did not
-    timeout_s: Seconds = 1.0
+    # Add a request ID (`rid`) to the body for such engines, and call their abort endpoint.
+    enabled: bool = True
+    timeout_s: Seconds = 1.0  # Longest time for the call.
 
 
 class Health(Frozen, frozen=True):
-    interval_s: Seconds = 5.0  # active probe, jittered by 20 %
-    timeout_s: Seconds = 5.0
-    rise: Count = 1  # probes in a row that bring a replica up
-    fall: Count = 3  # probes in a row that take it down
-    path: str | None = None  # None: /health, then /v1/models
-    eject_after: Count = 5  # failures in a row that eject a replica (Envoy: 5)
-    eject_base_s: Seconds = 10.0  # doubled each time, jittered by 20 %
-    eject_max_s: Seconds = 300.0
-    eject_share: Share = 0.5  # of a model's replicas at most; one of them always stays
-    # Fewer fit replicas of a model than this share: each of its replicas that is up is asked.
+    """Which replicas are used."""
+
+    interval_s: Seconds = 5.0  # Time between two active probes, with 20 % jitter.
+    timeout_s: Seconds = 5.0  # Longest time one probe may take.
+    rise: Count = 1  # Good probes in a row that bring a replica up.
+    fall: Count = 3  # Failed probes in a row that take a replica down.
+    path: str | None = None  # The path of the probe. Unset: /health, then /v1/models.
+    eject_after: Count = 5  # Failed requests in a row that eject a replica.
+    eject_base_s: Seconds = 10.0  # The first ejection's time, with 20 % jitter. It doubles.
+    eject_max_s: Seconds = 300.0  # The longest ejection.
+    # Most replicas of a model that are ejected at once. One of them always stays.
+    eject_share: Share = 0.5
+    # With fewer usable replicas of a model than this share, ejected ones that are up are used, too.
     panic_share: Share = 0.2
-    slow_start_s: SecondsOrOff = 30.0  # a replica that came up gets its full share after this time
-    suspect_factor: Annotated[float, msgspec.Meta(ge=1)] = 10.0  # first token overdue: x its usual
-    # ... and never before this; only while the replica shows no work for so long
+    slow_start_s: SecondsOrOff = 30.0  # A replica that came up gets its full share after this time.
+    # A replica is suspect if a first token takes so many times its usual time, ...
+    suspect_factor: Annotated[float, msgspec.Meta(ge=1)] = 10.0
+    # ... at least this time, and the replica shows no other progress meanwhile.
     suspect_min_s: Seconds = 5.0
-    models_interval_s: Seconds = 30.0  # how often /v1/models is read again
+    models_interval_s: Seconds = 30.0  # Time between two reads of /v1/models.
 
 
 class Tls(Frozen, frozen=True):
-    cert: str  # PEM chain
-    key: str  # PEM key
+    """HTTPS on the data port. Turning it on or off needs a restart."""
+
+    cert: str  # A PEM file: the certificate chain.
+    key: str  # A PEM file: the private key.
 
 
 class Upstream(Frozen, frozen=True):
-    """How replicas are spoken to."""
+    """How the router connects to replicas."""
 
-    token: str | None = None  # replaces the client's Authorization: "Bearer <token>"
-    token_file: str | None = None  # the same, read from a file at start and at every reload
-    ca_file: str | None = None
-    verify: bool = True
-    server_name: str | None = None  # TLS SNI, where it is not the URL's host
+    token: str | None = None  # Sent as `Authorization: Bearer`; replaces the client's.
+    token_file: str | None = None  # The same, read from a file at start and at every reload.
+    ca_file: str | None = None  # PEM certificates to trust. Unset: the system's.
+    verify: bool = True  # Verify the replicas' certificates.
+    server_name: str | None = None  # The name for TLS. Unset: the URL's host.
 
 
 class AccessLog(Frozen, frozen=True):
-    path: str = "-"  # "-": standard output; "": off
-    flush_s: Seconds = 0.5
-    queue: Bytes = 4 * MiB  # bytes waiting for a slow sink before lines are dropped
-    blocks: Annotated[int, msgspec.Meta(ge=0, le=4096)] = (
-        64  # leading blocks of a prompt told, each of two of ours
-    )
-    salt: str = ""  # of the hashes in it; "": drawn at the start
+    """One JSON line for each request."""
+
+    path: str = "-"  # A file. "-": standard output. "": no log.
+    flush_s: Seconds = 0.5  # Longest time until a line is written.
+    queue: Bytes = 4 * MiB  # Bytes that wait for a slow disk before lines are dropped.
+    # Leading pairs of prefix blocks whose hashes are logged; `hedgerow replay` needs them.
+    blocks: Annotated[int, msgspec.Meta(ge=0, le=4096)] = 64
+    salt: str = ""  # Salt of the hashes in the log. "": a new one at each start.
 
 
 class Batches(Frozen, frozen=True):
-    """OpenAI's /v1/files and /v1/batches, answered by the router itself."""
+    """OpenAI's /v1/files and /v1/batches, served by the router itself."""
 
-    enabled: bool = False
-    folder: str = "batches"  # of one router alone; its parent must exist
-    file: Bytes = 512 * MiB  # of one uploaded file (OpenAI: 512 MB)
-    lines: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 50_000  # of one batch (OpenAI's)
-    line: Bytes = 16 * MiB  # of one line
-    result: Bytes = 16 * MiB  # of one line's answer
-    files: Count = 1000  # of one owner, results among them
-    files_total: Count = 100_000  # ... of all
-    bytes: Bytes = 16 * GiB  # of one owner's files
-    bytes_total: Bytes = 256 * GiB  # ... of all
-    unfinished: Count = 100  # batches of one owner at once
-    unfinished_total: Count = 1000  # ... of all
-    concurrency: Count = 1024  # lines under way at most; fewer while enough of them wait
-    attempts: Count = 5  # of a line whose request fails; a full fleet is waited for
-    retention_s: Seconds = 30 * 86400.0  # of files and of batches that are over
-    disk_free: BytesOrNone = 1024 * MiB  # left free on the disk; results wait for it
+    enabled: bool = False  # Turn the batch API on.
+    folder: str = "batches"  # Owned by this router alone. Its parent must exist.
+    file: Bytes = 512 * MiB  # Largest uploaded file.
+    # Most lines of one batch.
+    lines: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 50_000
+    line: Bytes = 16 * MiB  # Longest line.
+    result: Bytes = 16 * MiB  # Largest answer to one line.
+    files: Count = 1000  # Most files of one owner, results included.
+    files_total: Count = 100_000  # Most files of all owners.
+    bytes: Bytes = 16 * GiB  # Size of one owner's files.
+    bytes_total: Bytes = 256 * GiB  # Size of all files.
+    unfinished: Count = 100  # Unfinished batches of one owner.
+    unfinished_total: Count = 1000  # Unfinished batches of all owners.
+    # Most lines under way at once. Fewer while enough of them wait in the queue.
+    concurrency: Count = 1024
+    # Attempts of a line whose request fails. A busy fleet does not count as a failure.
+    attempts: Count = 5
+    retention_s: Seconds = 30 * 86400.0  # Files and finished batches are deleted after this time.
+    disk_free: BytesOrNone = 1024 * MiB  # Space left free on the disk; results wait for it.
 
 
 class Drain(Frozen, frozen=True):
-    lame_duck_s: SecondsOrOff = 5.0  # readyz says 503, the port still accepts
-    grace_s: SecondsOrOff = 600.0  # streams may finish
+    """What happens between SIGTERM and the end."""
+
+    lame_duck_s: SecondsOrOff = 5.0  # /readyz returns 503; requests are still accepted.
+    grace_s: SecondsOrOff = 600.0  # Then requests under way may finish.
 
 
 class Emulator(Frozen, frozen=True):
-    """The fleet of `--emulate N`: engines in miniature, in a process of their own."""
+    """The fleet of `--emulate N`: emulated engines in a process of their own."""
 
-    count: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
-    model: str = "emulated"
+    count: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0  # Emulated engines. 0: none.
+    model: str = "emulated"  # The model they serve.
 
 
 class Config(Frozen, frozen=True):
-    listen: str = "0.0.0.0:8080"
-    admin: str = "127.0.0.1:9901"
-    replicas: tuple[Replica, ...] = ()
+    """The whole file."""
+
+    listen: Annotated[str, Restart] = "0.0.0.0:8080"  # The data port: clients connect here.
+    # The admin port: metrics, health, reload and drain. Keep it private.
+    admin: Annotated[str, Restart] = "127.0.0.1:9901"
+    replicas: tuple[Replica, ...] = ()  # The inference engines.
     routing: Routing = Routing()
     limits: Limits = Limits()
     timeouts: Timeouts = Timeouts()
     retry: Retry = Retry()
     hedging: Hedging = Hedging()
-    classes: dict[str, ClassRules] = {}  # what differs by class of urgency
+    classes: dict[
+        str, ClassRules
+    ] = {}  # What differs by class: critical, high, normal, low, batch.
     queue: Queue = Queue()
     priority: Priority = Priority()
     keys: Keys = Keys()
@@ -452,16 +549,19 @@ class Config(Frozen, frozen=True):
     aborts: Aborts = Aborts()
     health: Health = Health()
     polling: Polling = Polling()
-    prefix: Prefix = Prefix()
+    prefix: Annotated[Prefix, Restart] = Prefix()
     usage: Usage = Usage()
     upstream: Upstream = Upstream()
     tls: Tls | None = None
     access_log: AccessLog = AccessLog()
-    batches: Batches = Batches()
+    batches: Annotated[Batches, Restart] = Batches()
     drain: Drain = Drain()
-    emulate: Emulator = Emulator()
-    allow_paths: tuple[str, ...] = ()  # control endpoints that are forwarded all the same
-    trusted_proxies: tuple[str, ...] = ()  # networks whose X-Forwarded-* and x-request-id count
-    allow_half_close: bool = False  # a FIN after the whole request is not a leaving
-    via: str = "hedgerow"  # our name in Via; our own name coming back is a loop
-    debug_headers: bool = False  # X-Router-Replica on responses
+    emulate: Annotated[Emulator, Restart] = Emulator()
+    allow_paths: tuple[str, ...] = ()  # Control endpoints of the engines that are forwarded.
+    # Networks whose X-Forwarded-* and x-request-id headers are believed.
+    trusted_proxies: tuple[str, ...] = ()
+    # A client that closes its sending side after a request still gets the answer.
+    allow_half_close: bool = False
+    # The router's name in `Via`. A request that carries it already is refused as a loop.
+    via: str = "hedgerow"
+    debug_headers: bool = False  # Add X-Router-Replica to responses.

@@ -4,7 +4,7 @@ vLLM and SGLang compare the numbers of requests that were sent at different time
 says only the class lets every later request of a higher class go first, without end. So these
 engines get a *virtual deadline*: the wall-clock time of the arrival plus an offset.
 
-    level     1 / queue.aging seconds, from 1 s to 1 day: 300 s at the default
+    level     half of queue.batch_becomes_normal_after, from 1 s to 1 day: 300 s at the default
     offset    (urgency - 2) levels; critical goes another 3,600 s ahead
 
 The deadline is fixed at the arrival. Retries, requeued requests and second copies get the same
@@ -45,7 +45,7 @@ from router.core.urgency import CRITICAL, NORMAL, class_of
 EPOCH: Final = 1_767_225_600.0  # 2026-01-01 00:00 UTC, in seconds since 1970
 CRITICAL_AHEAD_S: Final = 3600.0
 LEAST_LEVEL_S: Final = 1.0
-MOST_LEVEL_S: Final = 86_400.0  # also where `queue.aging` is 0
+MOST_LEVEL_S: Final = 86_400.0  # also where waiting requests do not become more urgent
 
 _VLLM_PER_S: Final = 10.0
 _SGLANG_UNIT_S: Final = 15.0

@@ -1,7 +1,7 @@
 """Asking for a request's token ids before it is placed, where KV events make them worth it.
 
 The exact index is keyed by token ids, which a router does not have: a local tokenizer or a
-replica's /tokenize tells them (`fleet/tokens`). A request waits for them `prefix.tokens_wait_s` at
+replica's /tokenize tells them (`fleet/tokens`). A request waits for them `prefix.tokens_wait` at
 most, and is placed by the approximate index if they are late.
 
 Must never: ask for a request whose prompt the engine makes of more than what is read here.

@@ -118,9 +118,9 @@ class Scenario:
     steps: bool = True
     health: Health = field(default_factory=Health)  # when a replica is suspect, ejected, warm again
     attempts: int = 3  # per request, as `retry.attempts`
-    first_token_s: float = 300.0  # as `timeouts.first_token_s`; inf: however long it takes
-    whole_s: float = 1800.0  # as `timeouts.whole_s`, of what is not streamed; or inf
-    token_gap_s: float = 60.0  # as `timeouts.token_gap_s`; only a frozen replica makes a gap
+    first_token_s: float = 300.0  # as `timeouts.first_token`; inf: however long it takes
+    whole_s: float = 1800.0  # as `timeouts.whole`, of what is not streamed; or inf
+    token_gap_s: float = 60.0  # as `timeouts.token_gap`; only a frozen replica makes a gap
     prefix_entries: int = 1_000_000  # (block, replica) pairs that a router remembers
     prefix_blocks: int = 512  # leading blocks a router looks at, as `prefix.blocks`
     sample: int = 64  # candidates a policy sees of a larger fleet, as `routing.sample`

@@ -5,7 +5,7 @@ close), or puts the owner in a queue and opens one. A connection that becomes fr
 before it idles. Each failure to connect fails exactly one waiting owner, so a dead replica's whole
 queue moves on as fast as connections are refused, and never more than `limits.connecting` at once.
 
-An owner waits `timeouts.connect_s` at most, from when it asked, also while all openings that are
+An owner waits `timeouts.connect` at most, from when it asked, also while all openings that are
 allowed are others': a replica that drops packets must not hold its queue for one timeout after the
 other. When the fleet takes the replica out (`give_up`), all that wait are released at once.
 

@@ -43,7 +43,7 @@ def test_critical_goes_first_whatever_was_served_before() -> None:
 def test_classes_share_by_weight() -> None:
     rules = config(
         gates=NARROW,
-        aging=0.0,
+        batch_becomes_normal_after_s=0.0,
         classes={
             name: {"timeout_s": 1e5, "starvation_s": 1e6, "waiting": 3, "kv_usage": 1.0}
             for name in ("high", "normal", "low", "batch")
@@ -75,7 +75,9 @@ def test_strictly_by_class_if_that_is_asked_for() -> None:
 def test_a_waiting_request_is_promoted_by_time_alone_with_no_release() -> None:
     """Nothing is released, nothing comes, nothing is polled: only the clock moves."""
     spot = Spot("a")
-    world = World([spot], config(classes={"batch": {"starvation_s": 100.0}}, aging=0.0))
+    world = World(
+        [spot], config(classes={"batch": {"starvation_s": 100.0}}, batch_becomes_normal_after_s=0.0)
+    )
     spot.prefills = True  # the engine is stuck: one waits there for ever
     world.come(tokens=10, output=1)
     batch = world.come(number=4.0, tokens=10, output=1)
@@ -99,15 +101,15 @@ def test_age_opens_the_gate_of_a_more_urgent_class() -> None:
     assert world.started[batch] - batch.arrival == pytest.approx(150.0, abs=0.01)
 
 
-@pytest.mark.parametrize("aging", [0.0, 1 / 300, 0.1])
+@pytest.mark.parametrize("becomes_normal_s", [0.0, 600.0, 20.0])
 @pytest.mark.parametrize("name", order_names())
 def test_under_endless_high_load_every_batch_request_starts_within_its_bound(
-    name: str, aging: float
+    name: str, becomes_normal_s: float
 ) -> None:
     bound_s = 60.0
     rules = config(
         policy=name,
-        aging=aging,
+        batch_becomes_normal_after_s=becomes_normal_s,
         classes={
             "high": {"timeout_s": 30.0},
             "batch": {"starvation_s": bound_s},
@@ -134,7 +136,7 @@ def test_under_endless_high_load_every_batch_request_starts_within_its_bound(
 def test_what_starves_takes_every_other_place_at_most() -> None:
     """Ten thousand starved batch requests are no reason to let a chat user wait."""
     rules = config(
-        aging=0.0,
+        batch_becomes_normal_after_s=0.0,
         gates=NARROW,
         classes={"batch": {"starvation_s": 1.0}, "high": {"starvation_s": 1e5, "timeout_s": 1e5}},
     )
@@ -153,7 +155,7 @@ def test_what_starves_takes_every_other_place_at_most() -> None:
 
 def test_aging_in_turns_never_gives_a_class_more_than_high() -> None:
     rules = config(
-        aging=10.0,
+        batch_becomes_normal_after_s=0.2,
         gates=NARROW,
         classes={
             name: {"starvation_s": 1e6, "timeout_s": 1e5, "waiting": 3}

@@ -63,7 +63,10 @@ def test_a_batch_without_known_prompts_is_not_without_end() -> None:
 def test_a_door_that_age_has_opened_is_for_the_old() -> None:
     """`shortest` leaves the long ones behind; their age must not let the short ones in."""
     rules = config(
-        policy="shortest", aging=0.1, classes={"batch": {"timeout_s": 1000}}, gates=NARROW
+        policy="shortest",
+        batch_becomes_normal_after_s=20.0,
+        classes={"batch": {"timeout_s": 1000}},
+        gates=NARROW,
     )
     world = World([Spot("a", slots=1)], rules)
     world.come(number=1.0, tokens=10, output=10**6)

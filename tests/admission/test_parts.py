@@ -134,7 +134,7 @@ def test_weights_between_classes_are_mixed_and_end_at_high() -> None:
 
 
 def test_age_never_makes_anybody_more_urgent_than_high() -> None:
-    rules = Rules(config(aging=0.1))
+    rules = Rules(config(batch_becomes_normal_after_s=20.0))
     assert rules.aged(4.0, 20.0) == 2.0
     assert rules.aged(4.0, 1e9) == 1.0
     assert rules.aged(1.0, 1e9) == 1.0

@@ -180,7 +180,7 @@ class Borrowing(RuleBasedStateMachine):
             reservations={"enabled": True, "strict": self.strict},
             gates={"waiting": 50},
             classes={"batch": {"waiting": 50}, "critical": {"waiting": 50}},
-            aging=0.1,
+            batch_becomes_normal_after_s=20.0,
         )
         self.world = Watched(self.spots, rules, self.check)
         self.capacity = capacity

@@ -21,6 +21,7 @@ from router.admission.clockwork import Expired
 from router.admission.pool import Pool
 from router.admission.queue import CANCELLED, Queue
 from router.config.model import Queue as Config
+from router.config.model import in_file
 from router.core.errors import RouterError
 from router.core.lease import Lease, poll_begins, poll_counted, poll_failed
 from router.core.replica_load import ReplicaLoad
@@ -29,8 +30,17 @@ from router.fleet.learned_capacity import LearnedCapacity
 
 
 def config(**fields: Any) -> Config:
-    """The section `queue` as it would stand in a file."""
-    return msgspec.convert(fields, Config)
+    """The section `queue`, from the fields of `Config` and of the sections in it."""
+    return msgspec.convert(_in_file(fields), Config)
+
+
+def _in_file(fields: Any) -> Any:
+    if not isinstance(fields, dict):
+        return fields
+    return {
+        in_file(key): value if key == "options" else _in_file(value)
+        for key, value in fields.items()
+    }
 
 
 def every_class(**rules: Any) -> dict[str, Any]:

@@ -26,7 +26,7 @@ async def router_before(urls: list[str], folder: Path) -> AsyncIterator[RouterPr
     config = folder / "config.yaml"
     config.write_text(
         "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\naccess_log: {path: ''}\n"
-        "drain: {lame_duck_s: 0, grace_s: 1}\n"
+        "drain: {lame_duck: 0, grace: 1}\n"
         f"batches: {{enabled: true, folder: '{folder / 'batches'}', disk_free: 0}}\n"
         "replicas:\n" + "".join(f"  - url: {url}\n" for url in urls)
     )

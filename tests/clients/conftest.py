@@ -51,7 +51,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nemulate: {count: 2}\nallow_half_close: true\n"
         "continuation: {enabled: true}\nhealth: {eject_after: 1000}\n"
         f"access_log: {{path: '{config.parent / 'access.log'}'}}\n"
-        "drain: {lame_duck_s: 0, grace_s: 1}\n"
+        "drain: {lame_duck: 0, grace: 1}\n"
     )
     command = [sys.executable, "-m", "router", "serve", "--config", str(config)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, env=os.environ) as child:

@@ -17,6 +17,7 @@ import yaml
 from router.config.keys import KeyLine, hash_of, line_of
 from router.config.load import load, parse
 from router.config.model import Config
+from router.config.units import seconds, size_bytes
 
 TOP = Path(__file__).parent.parent.parent
 EXAMPLE = TOP / "deploy" / "hedgerow.yaml"
@@ -79,7 +80,9 @@ def assert_included(shown: dict[str, Any], default: dict[str, Any], examples: se
         if isinstance(value, dict):
             assert_included(value, default[name], examples)
         elif name not in examples:
-            assert (name, value) == (name, default[name])
+            is_amount = isinstance(value, str) and not isinstance(default[name], str)
+            read = (seconds(value) or size_bytes(value) or 0.0) if is_amount else value
+            assert (name, read) == (name, default[name])
 
 
 # The systemd unit.

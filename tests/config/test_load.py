@@ -45,7 +45,7 @@ def test_a_file_is_read_whole(tmp_path: Path) -> None:
         "  - http://gpu-1:8000\n"
         "  - {url: 'https://gpu-2/x', id: two, models: [no, b], weight: 2, max_inflight: 8}\n"
         "routing: {policy: p2c}\n"
-        "timeouts: {total_s: 1e3}\n"
+        "timeouts: {total: 1e3}\n"
         "limits:\n"
         "health: {path: /ping}\n"
     )
@@ -89,7 +89,7 @@ def test_all_problems_are_listed_each_with_its_path() -> None:
         """
 listen: nowhere
 limits: {haed: 1, head: 10, body: much}
-timeouts: {connect_s: -1, total_s: .nan, token_gap_s: .inf}
+timeouts: {connect: -1, total: .nan, token_gap: .inf}
 replicas:
   - http://gpu-1:8000
   - http://GPU-1:8000/
@@ -104,11 +104,11 @@ allow_paths: [metrics]
     assert sorted(problems) == sorted(
         [
             "limits.haed: unknown key; did you mean head?",
-            "limits.body: must be a whole number, not text",
-            "limits.head: must be at least limits.request_line (8192), not 10",
-            "timeouts.connect_s: must be above 0",
-            "timeouts.total_s: must be a finite number",
-            "timeouts.token_gap_s: must be a finite number",
+            "limits.body: must be a size such as 512KiB, 64MiB or 1GB, not 'much'",
+            "limits.head: must be at least limits.request_line (8KiB), not 10B",
+            "timeouts.connect: must be above 0s",
+            "timeouts.total: must be a finite number",
+            "timeouts.token_gap: must be a finite number",
             "replicas[1].url: the same engine as replicas[0]: two addresses of one",
             "replicas[2].weight: must be above 0",
             "replicas[2].url: 'gpu-3:8000' has no scheme; write http://gpu-3:8000",
@@ -222,11 +222,11 @@ allow_paths: [metrics]
         ("retry: {attempts: 0}", "retry.attempts: must be at least 1"),
         ("retry: {attempts: true}", "retry.attempts: must be a whole number, not true or false"),
         ("retry: {budget: 1.5}", "retry.budget: must be at most 1"),
-        ("timeouts: {head_s: 1e9}", "timeouts.head_s: must be at most 10000000"),
-        ("timeouts: {pool_age_s: 1}", "timeouts.pool_age_s: must be at least timeouts.pool_idle_s"),
-        ("health: {eject_max_s: 1}", "health.eject_max_s: must be at least health.eject_base_s"),
+        ("timeouts: {head: 1e9}", "timeouts.head: must be at most 10000000"),
+        ("timeouts: {pool_age: 1}", "timeouts.pool_age: must be at least timeouts.pool_idle"),
+        ("health: {eject_max: 1}", "health.eject_max: must be at least health.eject_base"),
         ("health: {path: ping}", "health.path: must start with a slash: /ping"),
-        ("limits: {write_low: 65536}", "limits.write_high: must be above limits.write_low (65536)"),
+        ("limits: {write_low: 65536}", "limits.write_high: must be above limits.write_low (64KiB)"),
         ("limits: {body: 1000000000}", "limits.bodies_total: must be at least limits.body"),
         ("allow_paths: /metrics", "allow_paths: must be a list, not text"),
         ("allow_paths: ['/a?b']", "allow_paths[0]: a path is matched without its query"),

@@ -45,8 +45,8 @@ def test_every_order_can_be_asked_for(name: str) -> None:
         ("{gates: {waiting: 0}}", "queue.gates.waiting"),
         ("{classes: {urgent: {}}}", "queue.classes.urgent"),
         (
-            "{classes: {low: {timeout_s: 600, starvation_s: 601}}}",
-            "queue.classes.low.starvation_s",
+            "{classes: {low: {timeout: 600, starvation: 601}}}",
+            "queue.classes.low.starvation",
         ),
         ("{absent_s: 10}", "queue.absent_s"),
         (

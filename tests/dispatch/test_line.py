@@ -13,7 +13,11 @@ import pytest
 from policies.queueing.ticket import CLASSES, ENDED, SENT
 from router.admission.counts import EXPIRIES
 from router.config.model import (
+    BatchClass,
+    CriticalClass,
     Hedging,
+    HighClass,
+    LowClass,
     Priority,
     Queue,
     QueueClass,
@@ -58,9 +62,12 @@ def of_normal(**rules: Any) -> QueueClasses:
 
 def of_each(**rules: Any) -> QueueClasses:
     """The same rules for every class."""
-    return msgspec.convert(
-        dict.fromkeys(QueueClasses.__struct_fields__, rules),
-        QueueClasses,
+    return QueueClasses(
+        critical=CriticalClass(**rules),
+        high=HighClass(**rules),
+        normal=QueueClass(**rules),
+        low=LowClass(**rules),
+        batch=BatchClass(**rules),
     )
 
 

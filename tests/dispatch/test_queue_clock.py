@@ -16,7 +16,9 @@ WAIT_S = 0.05
 def test_a_wait_ends_in_time_under_heavy_traffic(step_s: float) -> None:
     """The alarm was put off by each request that came, so that it never rang."""
     classes = QueueClasses(low=LowClass(timeout_s=WAIT_S))
-    world = World(1, most=1, queue=Queue(order="strict", aging=0.0, classes=classes))
+    world = World(
+        1, most=1, queue=Queue(order="strict", batch_becomes_normal_after_s=0.0, classes=classes)
+    )
     at_work = world.arrives("first", "high")
     patient = world.arrives("patient", "low")
     arrived, number = world.time.at, 0

@@ -57,7 +57,7 @@ async def status_of(router: RouterProcess, path: str) -> int:
 async def test_streams_finish_and_new_clients_are_turned_away(tmp_path: Path) -> None:
     go = asyncio.Event()
     hostile = held(go)
-    async with draining(tmp_path, hostile, "lame_duck_s: 0.5, grace_s: 30") as router:
+    async with draining(tmp_path, hostile, "lame_duck: 0.5, grace: 30") as router:
         assert await status_of(router, "/readyz") == 200
         clients = [await router.client() for _ in range(STREAMS)]
         for client in clients:
@@ -87,7 +87,7 @@ async def test_streams_finish_and_new_clients_are_turned_away(tmp_path: Path) ->
 async def test_idle_connections_are_closed_and_busy_ones_told(tmp_path: Path) -> None:
     hostile = HostileReplica(json_ok)
     hostile.start()
-    async with draining(tmp_path, hostile, "lame_duck_s: 0, grace_s: 30") as router:
+    async with draining(tmp_path, hostile, "lame_duck: 0, grace: 30") as router:
         idle = await router.client()
         await idle.send(chat())
         assert (await idle.recv_response()).status == 200
@@ -100,7 +100,7 @@ async def test_idle_connections_are_closed_and_busy_ones_told(tmp_path: Path) ->
 @scenario
 async def test_after_the_grace_streams_end_with_an_error_event(tmp_path: Path) -> None:
     hostile = held(asyncio.Event())
-    async with draining(tmp_path, hostile, "lame_duck_s: 0, grace_s: 0.3") as router:
+    async with draining(tmp_path, hostile, "lame_duck: 0, grace: 0.3") as router:
         client = await router.client()
         await client.send(chat(stream=True))
         await client.recv_until(b'"a"')
@@ -116,7 +116,7 @@ async def test_after_the_grace_streams_end_with_an_error_event(tmp_path: Path) -
 @scenario
 async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     hostile = held(asyncio.Event())
-    async with draining(tmp_path, hostile, "lame_duck_s: 60, grace_s: 600") as router:
+    async with draining(tmp_path, hostile, "lame_duck: 60, grace: 600") as router:
         client = await router.client()
         await client.send(chat(stream=True))
         await client.recv_until(b'"a"')

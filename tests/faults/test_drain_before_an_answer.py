@@ -30,9 +30,9 @@ from tests.harness.process import RouterProcess, serving, write_config
 from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection
 from tests.harness.running import assert_cut_stream, assert_error, scenario
 
-LONG = "drain: {lame_duck_s: 0, grace_s: 60}\n"
-SHORT = "drain: {lame_duck_s: 0, grace_s: 0.2}\n"
-PATIENT = "timeouts: {connect_s: 60, first_token_s: 60}\n"
+LONG = "drain: {lame_duck: 0, grace: 60}\n"
+SHORT = "drain: {lame_duck: 0, grace: 0.2}\n"
+PATIENT = "timeouts: {connect: 60, first_token: 60}\n"
 
 
 def replica(behave: Behaviour) -> HostileReplica:
@@ -140,7 +140,7 @@ async def test_its_first_token_never_comes(tmp_path: Path, stream: bool) -> None
 @scenario
 async def test_it_has_its_200_and_comments_only(tmp_path: Path) -> None:
     engine = replica(hang)
-    extra = SHORT + "timeouts: {commit_after_s: 0.1, first_token_s: 60}\n"
+    extra = SHORT + "timeouts: {commit_after: 0.1, first_token: 60}\n"
     write_config(tmp_path / "config.yaml", engine.url, extra=extra)
     try:
         async with (
@@ -161,7 +161,7 @@ async def test_it_has_its_200_and_comments_only(tmp_path: Path) -> None:
 async def test_its_connect_is_refused_in_time(tmp_path: Path) -> None:
     """Connecting goes on after the signal, and so does looking for another replica."""
     dark, light = replica(hang), replica(json_ok)
-    extra = LONG + "timeouts: {connect_s: 0.5}\nrouting: {policy: round_robin}\n"
+    extra = LONG + "timeouts: {connect: 0.5}\nrouting: {policy: round_robin}\n"
     write_config(tmp_path / "config.yaml", dark.url, light.url, extra=extra)
     try:
         async with serving(tmp_path / "config.yaml") as router:
@@ -200,7 +200,7 @@ async def test_its_connect_never_ends(tmp_path: Path) -> None:
 @scenario
 async def test_a_second_signal_does_not_wait(tmp_path: Path, where: str) -> None:
     engine = replica(hang)
-    extra = "drain: {lame_duck_s: 60, grace_s: 600}\n" + PATIENT
+    extra = "drain: {lame_duck: 60, grace: 600}\n" + PATIENT
     write_config(tmp_path / "config.yaml", engine.url, extra=extra)
     try:
         async with serving(tmp_path / "config.yaml") as router:

@@ -26,16 +26,16 @@ MOST_OVERTAKEN = 12  # the slots, and what waits at the engine, for the length o
 
 
 @pytest.mark.parametrize(
-    ("persona", "metrics", "aging"),
+    ("persona", "metrics", "becomes_normal_s"),
     [
-        ("vllm", True, 1 / 300),
+        ("vllm", True, 600.0),
         # Waits of seconds are less than SGLang's numbers can show: here a class is a second.
-        ("sglang", True, 1.0),
-        ("sglang", False, 1.0),
+        ("sglang", True, 2.0),
+        ("sglang", False, 2.0),
     ],
 )
 def test_an_early_request_is_not_overtaken_for_ever(
-    persona: str, metrics: bool, aging: float
+    persona: str, metrics: bool, becomes_normal_s: float
 ) -> None:
     @long_scenario
     async def story() -> None:
@@ -46,7 +46,10 @@ def test_an_early_request_is_not_overtaken_for_ever(
                 engine.url,
                 replica={"engine": persona},
                 polling={"interval_s": 0.1},
-                queue=Queue(aging=aging, gates=QueueGates(waiting=3, prefill_tokens=0)),
+                queue=Queue(
+                    batch_becomes_normal_after_s=becomes_normal_s,
+                    gates=QueueGates(waiting=3, prefill_tokens=0),
+                ),
             ) as router,
         ):
             line = router.app.parts.dispatcher.queue

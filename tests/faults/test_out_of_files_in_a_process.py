@@ -58,7 +58,7 @@ async def test_it_idles_and_recovers(tmp_path: Path) -> None:
     engine.then(stream_then_hang(role(), token("a")))
     engine.start()
     config = tmp_path / "config.yaml"
-    write_config(config, engine.url, extra="drain: {lame_duck_s: 0, grace_s: 1}\n")
+    write_config(config, engine.url, extra="drain: {lame_duck: 0, grace: 1}\n")
     waiting: list[RawClient] = []
     try:
         async with serving(config) as router:

@@ -75,7 +75,7 @@ async def is_refused(router: RouterProcess) -> bool:
 @scenario
 async def test_who_waits_is_served_within_the_grace(tmp_path: Path) -> None:
     turnstile = Turnstile()
-    async with draining(tmp_path, turnstile, "lame_duck_s: 2, grace_s: 60") as router:
+    async with draining(tmp_path, turnstile, "lame_duck: 2, grace: 60") as router:
         clients = [await first_of(router, turnstile), *await crowd(router, 20)]
         clients += await crowd(router, 20, stream=True)
         router.signal(signal.SIGTERM)
@@ -97,8 +97,8 @@ async def test_who_waits_is_served_within_the_grace(tmp_path: Path) -> None:
 @scenario
 async def test_who_waits_at_its_end_is_told_to_come_again(tmp_path: Path) -> None:
     turnstile = Turnstile()
-    timeouts = "timeouts: {commit_after_s: 0.1}\n"
-    drain = "lame_duck_s: 0, grace_s: 1"
+    timeouts = "timeouts: {commit_after: 0.1}\n"
+    drain = "lame_duck: 0, grace: 1"
     async with draining(tmp_path, turnstile, drain, timeouts) as router:
         first = await first_of(router, turnstile)
         whole = await crowd(router, 200)
@@ -123,7 +123,7 @@ async def test_who_waits_at_its_end_is_told_to_come_again(tmp_path: Path) -> Non
 @scenario
 async def test_who_leaves_meanwhile_is_not_waited_for(tmp_path: Path) -> None:
     turnstile = Turnstile()
-    async with draining(tmp_path, turnstile, "lame_duck_s: 0, grace_s: 600") as router:
+    async with draining(tmp_path, turnstile, "lame_duck: 0, grace: 600") as router:
         first = await first_of(router, turnstile)
         clients = await crowd(router, 20)
         router.signal(signal.SIGTERM)

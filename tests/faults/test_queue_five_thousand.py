@@ -25,7 +25,7 @@ BYTES_EACH = 16 * 1024  # a connection, its request and its place in the queue, 
 QUEUE = (
     "priority: {ceiling: critical}\n"
     "queue:\n  enabled: true\n  policy: fifo\n  order: strict\n  aging: 0\n  classes:\n"
-    + "".join(f"    {name}: {{timeout_s: 7200, starvation_s: 7200}}\n" for name in CLASSES)
+    + "".join(f"    {name}: {{timeout: 7200, starvation: 7200}}\n" for name in CLASSES)
 )
 
 

@@ -15,7 +15,7 @@ from tests.harness.running import running, scenario
 async def test_a_waiter_is_promoted_by_the_clock_without_any_release() -> None:
     """Its class goes only where nothing waits, and something does; its bound makes it normal."""
     rules = queue(
-        aging=0.0,
+        batch_becomes_normal_after_s=0.0,
         gates=QueueGates(prefill_tokens=0),
         classes=QueueClasses(batch=BatchClass(starvation_s=1.0)),
     )
@@ -46,7 +46,7 @@ async def test_batch_has_its_turn_while_urgent_ones_never_end() -> None:
     """There is always somebody more urgent, and the bound holds all the same."""
     turnstile = Turnstile()
     classes = QueueClasses(batch=BatchClass(starvation_s=0.4))
-    rules = queue(order="strict", aging=0.0, classes=classes)
+    rules = queue(order="strict", batch_becomes_normal_after_s=0.0, classes=classes)
     async with running(turnstile, replica={"max_inflight": 1}, queue=rules) as router:
         clients = [await send(router, "first", queued=False)]
         clients += [await send(router, "high", priority="high") for _ in range(3)]

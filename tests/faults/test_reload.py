@@ -20,7 +20,7 @@ BROKEN = {
     "unknown key": "replicas: [{url: 'http://a:1'}]\nnonsense: 1\n",
     "duplicate name": "replicas: [{url: 'http://a:1', id: x}, {url: 'http://a:2', id: x}]\n",
     "no replica": "replicas: []\n",
-    "wrong type": "replicas: [{url: 'http://a:1'}]\ntimeouts: {head_s: soon}\n",
+    "wrong type": "replicas: [{url: 'http://a:1'}]\ntimeouts: {head: soon}\n",
     "bad url": "replicas: [{url: 'ftp://a'}]\n",
     "half-written": "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nrepl",
     "empty": "",

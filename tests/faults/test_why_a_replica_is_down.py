@@ -15,7 +15,7 @@ from tests.harness.process import RouterProcess, serving
 from tests.harness.replica import HostileReplica, ReplicaConnection
 from tests.harness.running import scenario
 
-FAST = "health: {interval_s: 0.1, timeout_s: 0.5, rise: 1, fall: 2}\n"
+FAST = "health: {interval: 0.1, timeout: 0.5, rise: 1, fall: 2}\n"
 
 
 def config_of(folder: Path, url: str) -> Path:

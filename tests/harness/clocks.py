@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from router.config.model import Health, Polling, Queue, QueueClasses
+from router.config.model import Health, Polling, Queue, QueueClasses, in_file
 
 FASTER = 10.0  # than shipped: a probe every 0.5 s, a poll every 0.1 s
 NEVER_S = 3600.0
@@ -69,5 +69,6 @@ def as_yaml() -> str:
             for field in section.__struct_fields__
             if field.endswith("_s") and field != "timeout_s"
         }
-        lines.append(f"{name}: {{" + ", ".join(f"{k}: {v:g}" for k, v in times.items()) + "}\n")
+        fields = ", ".join(f"{in_file(k)}: {v:g}" for k, v in times.items())
+        lines.append(f"{name}: {{{fields}}}\n")
     return "".join(lines)

@@ -177,7 +177,9 @@ def test_engines_that_go_by_priority_are_told_it() -> None:
 
 def test_a_request_that_waited_is_told_when_it_arrived() -> None:
     core = replace(CORE, priority_scheduling=True, max_num_seqs=1)  # the second waits there, too
-    rules = queued(aging=10.0, classes=QueueClasses(batch=BatchClass(waiting=1)))
+    rules = queued(
+        batch_becomes_normal_after_s=0.2, classes=QueueClasses(batch=BatchClass(waiting=1))
+    )
     seen: list[tuple[int, int]] = []
     simulation = Simulation(
         world(core=core, queue=rules),

@@ -1,0 +1,213 @@
+"""The page of all settings, made from `model`: `hedgerow config reference`.
+
+Reads the text of each setting from the comments of `model`'s source, so that a setting is declared
+in one place. Must never: invent a text; a setting without one fails a test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import io
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin
+
+import msgspec
+
+from router.config import model
+from router.config.annotations import hints, is_struct, metas, needs_restart, unit_of, without_none
+from router.config.units import DURATION, SIZE, amount_text
+
+_TYPES = {str: "text", bool: "true or false", int: "whole number", float: "number"}
+_UNITS = {DURATION: "duration", SIZE: "size"}
+
+_HEAD = """\
+# Configuration reference
+
+The configuration is a YAML file. `hedgerow check FILE` finds every mistake in one.
+A duration is written `250ms`, `30s`, `10m` or `1h30m`; a number without a unit is in seconds.
+A size is written `64KiB`, `16MiB` or `1GB`; a number without a unit is in bytes.
+SIGHUP, or POST /reload on the admin port, reads the file again. Settings marked *restart* cannot
+change then.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting. `path` is its place in the file; `[]` marks list items, `*` free keys."""
+
+    path: str
+    type: str
+    range: str
+    default: str
+    text: str
+    restart: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The settings of one class of `model`."""
+
+    path: str
+    text: str
+    settings: tuple[Setting, ...]
+
+
+def sections() -> Iterator[Section]:
+    """Every section of the file, the whole file's own settings first."""
+    yield from _sections(model.Config, model.Config(), "", restart=False)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", choices=["reference"], help="print every setting, in Markdown")
+
+
+def main(args: argparse.Namespace) -> int:
+    print(page(), end="")
+    return 0
+
+
+def page() -> str:
+    """The reference in Markdown."""
+    lines = [_HEAD]
+    for section in sections():
+        lines.append(f"## {section.path or 'Top level'}\n\n{section.text}\n")
+        for each in section.settings:
+            facts = [each.type, *([each.range] if each.range else []), f"{each.default}"]
+            facts += ["*restart*"] if each.restart else []
+            lines.append(f"- `{each.path}` ({', '.join(facts)}): {each.text}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _sections(
+    cls: type[msgspec.Struct], defaults: msgspec.Struct | None, path: str, *, restart: bool
+) -> Iterator[Section]:
+    settings: list[Setting] = []
+    below: list[tuple[type[msgspec.Struct], msgspec.Struct | None, str, bool]] = []
+    for field in msgspec.structs.fields(cls):
+        kind = hints(cls)[field.name]
+        here = f"{path}.{field.encode_name}" if path else field.encode_name
+        fixed = restart or needs_restart(kind)
+        default = _MISSING if defaults is None else getattr(defaults, field.name)
+        inner, _ = without_none(kind)
+        found = _struct_in(inner)
+        if found is not None:
+            struct, suffix = found
+            nested = default if isinstance(default, struct) else _built(struct)
+            below.append((struct, nested, here + suffix, fixed))
+        if not is_struct(inner) or default is None:
+            text = _texts(cls).get(field.name, "")
+            if not text and found is not None:
+                text = _doc(found[0])
+            shown = _default(field, kind, default)
+            settings.append(Setting(here, _type(kind), _range(kind), shown, text, fixed))
+    yield Section(path, _doc(cls), tuple(settings))
+    for struct, nested, where, fixed in below:
+        yield from _sections(struct, nested, where, restart=fixed)
+
+
+_MISSING = object()
+
+
+def _built(struct: type[msgspec.Struct]) -> msgspec.Struct | None:
+    """A section with its defaults; `None`: something in it is required."""
+    required = any(field.required for field in msgspec.structs.fields(struct))
+    return None if required else struct()
+
+
+def _struct_in(kind: Any) -> tuple[type[msgspec.Struct], str] | None:
+    """The section that a setting's values are, and how its place is written."""
+    if is_struct(kind):
+        return kind, ""
+    if get_origin(kind) is tuple and is_struct(get_args(kind)[0]):
+        return get_args(kind)[0], "[]"
+    if get_origin(kind) is dict and is_struct(get_args(kind)[1]):
+        return get_args(kind)[1], ".*"
+    return None
+
+
+def _doc(cls: type) -> str:
+    """The docstring in one paragraph; a variant of a section has its base's."""
+    text = cls.__doc__ or next((b.__doc__ for b in cls.__mro__[1:] if b.__doc__), "") or ""
+    return " ".join(text.split())
+
+
+def _type(kind: Any) -> str:
+    inner, _ = without_none(kind)
+    unit = unit_of(kind)
+    if unit is not None:
+        return _UNITS[unit]
+    if get_origin(inner) is Literal:
+        return "one of " + ", ".join(f"`{each}`" for each in get_args(inner))
+    if is_struct(inner):
+        return "mapping"
+    if get_origin(inner) is tuple:
+        return "list"
+    if get_origin(inner) is dict:
+        return "mapping"
+    return _TYPES.get(inner, str(inner))
+
+
+def _range(kind: Any) -> str:
+    unit, words = unit_of(kind), []
+    for meta in metas(kind):
+        for bound, word in ((meta.gt, "above"), (meta.ge, "at least"), (meta.le, "at most")):
+            if bound is not None:
+                words.append(f"{word} {amount_text(float(bound), unit)}")
+    return " and ".join(words)
+
+
+def _default(field: msgspec.structs.FieldInfo, kind: Any, default: Any) -> str:
+    if default is _MISSING:
+        if field.required:
+            return "none: it is required"
+        factory = field.default_factory
+        default = factory() if callable(factory) else field.default
+    if default is None:
+        return "unset"
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
+    if isinstance(default, int | float):
+        return f"`{amount_text(default, unit_of(kind))}`"
+    if isinstance(default, str):
+        return f"`{default}`" if default else '`""`'
+    if isinstance(default, tuple):
+        return f"`[{', '.join(map(str, default))}]`"
+    if isinstance(default, dict):
+        return f"`{{{', '.join(f'{key}: {value}' for key, value in default.items())}}}`"
+    return "see there"
+
+
+def _texts(cls: type[msgspec.Struct]) -> dict[str, str]:
+    """The text of each setting of a class, its bases' included."""
+    texts: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if base.__module__ == model.__name__:
+            texts.update({name: text for name, text in _comments(base).items() if text})
+    return texts
+
+
+def _comments(cls: type) -> dict[str, str]:
+    """By field: the comment lines directly above it, and the comment on its line."""
+    texts: dict[str, str] = {}
+    above: list[str] = []
+    name = ""
+    depth_line = -1
+    for token in tokenize.generate_tokens(io.StringIO(inspect.getsource(cls)).readline):
+        if token.type == tokenize.COMMENT:
+            comment = token.string.lstrip("# ").strip()
+            if token.line.strip().startswith("#"):
+                above.append(comment)
+            elif name:
+                texts[name] = f"{texts[name]} {comment}".strip()
+        elif token.type == tokenize.NAME and token.start[1] == 4 and token.start[0] != depth_line:
+            depth_line = token.start[0]
+            name = token.string
+            texts[name] = " ".join(above)
+            above = []
+        elif token.type == tokenize.NL and not token.line.strip():
+            above = []
+    return texts

@@ -1,0 +1,65 @@
+"""The reference of all settings: complete, true, and printed by a command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from router.cli import main
+from router.config.annotations import hints, is_struct, without_none
+from router.config.model import Config, Frozen
+from router.config.reference import Setting, sections
+
+SETTINGS = {setting.path: setting for section in sections() for setting in section.settings}
+
+
+def declared(cls: type[msgspec.Struct]) -> Iterator[str]:
+    """Names of all settings that are no sections, from the declarations alone."""
+    for field in msgspec.structs.fields(cls):
+        kind: Any = without_none(hints(cls)[field.name])[0]
+        if is_struct(kind):
+            yield from declared(kind)
+        else:
+            yield field.encode_name
+
+
+def test_every_declared_setting_is_there() -> None:
+    last = [path.rsplit(".", 1)[-1] for path in SETTINGS]
+    for name in declared(Config):
+        assert name in last
+    for cls in Frozen.__subclasses__():
+        for field in msgspec.structs.fields(cls):
+            assert field.encode_name in " ".join(SETTINGS), (cls, field.name)
+
+
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=lambda setting: setting.path)
+def test_each_has_a_text_in_sentences(setting: Setting) -> None:
+    assert setting.text, f"{setting.path} has no comment in model.py"
+    assert setting.text.endswith(".")
+    assert not setting.text[0].islower()
+
+
+def test_what_is_said_of_a_setting() -> None:
+    head = SETTINGS["timeouts.head"]
+    assert (head.type, head.default, head.restart) == ("duration", "`10s`", False)
+    assert head.range == "above 0s and at most 10000000s"
+    assert head.text == "From a request's first byte to the end of its head."
+    assert SETTINGS["limits.body"].default == "`64MiB`"
+    assert SETTINGS["queue.classes.high.depth"].default == "`5000`"
+    assert SETTINGS["queue.classes.high.depth"].text == SETTINGS["queue.classes.low.depth"].text
+    assert SETTINGS["prefix.blocks"].restart
+    assert SETTINGS["queue.enabled"].restart
+    assert SETTINGS["listen"].restart
+    assert not SETTINGS["queue.policy"].restart
+    assert "one of `vllm`" in SETTINGS["replicas[].engine"].type
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "reference"]) == 0
+    page = capsys.readouterr().out
+    assert page.startswith("# Configuration reference\n")
+    for path in SETTINGS:
+        assert f"- `{path}` (" in page
