@@ -1,5 +1,5 @@
 """The built-in hedging policies, one a file; importing this package registers them all."""
 
-from policies.hedging import adaptive, fixed, immediate, off, quantile
+from policies.discovery import import_modules
 
-__all__ = ["adaptive", "fixed", "immediate", "off", "quantile"]
+import_modules(__name__, __path__)

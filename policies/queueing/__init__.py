@@ -1,27 +1,5 @@
 """The built-in order policies, one a file; importing this package registers them all."""
 
-from policies.queueing import (
-    aging,
-    dlpm,
-    drr,
-    edf,
-    fair,
-    fifo,
-    round_robin,
-    shortest,
-    slide,
-    strict,
-)
+from policies.discovery import import_modules
 
-__all__ = [
-    "aging",
-    "dlpm",
-    "drr",
-    "edf",
-    "fair",
-    "fifo",
-    "round_robin",
-    "shortest",
-    "slide",
-    "strict",
-]
+import_modules(__name__, __path__)
