@@ -60,7 +60,7 @@ class Registry(Generic[T]):
         Raises PolicyConfigError for an unknown name, an unknown option or a bad value.
         """
         cls = self._find(name)
-        kinds = _option_types(cls)
+        kinds = option_types(cls)
         values: dict[str, Any] = {}
         for option, value in (options or {}).items():
             if option not in kinds:
@@ -109,7 +109,7 @@ class Registry(Generic[T]):
         return {point.name: point for point in entry_points(group=self.group)}
 
 
-def _option_types(cls: type) -> dict[str, Any]:
+def option_types(cls: type) -> dict[str, Any]:
     """The options of a policy class and their types; a class that is no dataclass has none."""
     if not dataclasses.is_dataclass(cls):
         return {}

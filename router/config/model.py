@@ -1,7 +1,8 @@
 """Every setting: its name, type, range, default and text. The configuration file has this shape.
 
 Only single settings live here. `load` reads YAML and flags, `checks` compares settings with each
-other, and `reference` prints this file as the page `hedgerow config reference`.
+other, and `reference` prints this file, and the policies' options, as the page
+`hedgerow config reference`.
 
 How to declare a setting: one field. Its text is the comment on its line and the comment lines
 directly above it. The name in the file is the field's name; a duration loses its suffix `_s`, since
@@ -215,7 +216,7 @@ class Retry(Frozen, frozen=True):
 class Hedging(Frozen, frozen=True):
     """When a second copy of a request races the first. Tokens are uncached prompt tokens."""
 
-    policy: str = "adaptive"  # One of off, fixed, quantile, adaptive and immediate.
+    policy: str = "adaptive"  # The hedging policy.
     options: dict[str, Any] = {}  # The policy's options.
     dry_run: bool = False  # Count what would have been sent and saved; send nothing.
     classes: tuple[str, ...] = ("critical", "high")  # Whose requests may be hedged.
@@ -403,8 +404,7 @@ class Queue(Frozen, frozen=True):
     """In which order requests are sent while every replica is busy."""
 
     enabled: Annotated[bool, Restart] = True  # Turn the queue on.
-    # The order: fair, fifo, strict, aging, round_robin, drr, dlpm, shortest, edf or slide.
-    policy: str = "fair"
+    policy: str = "fair"  # The order policy.
     options: dict[str, Any] = {}  # The order's options.
     # How classes compete. weighted: critical first, then turns by weight. strict: the most urgent
     # class first. together: the policy compares requests of all classes. policy: as the policy

@@ -1,4 +1,4 @@
-"""The page of all settings, made from `model`: `hedgerow config reference`.
+"""Prints every setting and every policy from its declaration: `hedgerow config reference`.
 
 Reads the text of each setting from the comments of `model`'s source, so that a setting is declared
 in one place. Must never: invent a text; a setting without one fails a test.
@@ -7,17 +7,20 @@ in one place. Must never: invent a text; a setting without one fails a test.
 from __future__ import annotations
 
 import argparse
-import inspect
-import io
-import tokenize
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
+from policies.contract import ROUTING
+from policies.hedging.contract import HEDGING
+from policies.queueing.contract import QUEUEING
+from policies.registry import Registry, option_types
 from router.config import model
 from router.config.annotations import hints, is_struct, metas, needs_restart, unit_of, without_none
+from router.config.comments import comments_of
 from router.config.units import DURATION, SIZE, amount_text
 
 _TYPES = {str: "text", bool: "true or false", int: "whole number", float: "number"}
@@ -79,7 +82,28 @@ def page() -> str:
             facts += ["*restart*"] if each.restart else []
             lines.append(f"- `{each.path}` ({', '.join(facts)}): {each.text}")
         lines.append("")
+    for path, registry in (("routing", ROUTING), ("queue", QUEUEING), ("hedging", HEDGING)):
+        lines.append(f"## Values of `{path}.policy`, each with its `{path}.options`\n")
+        for name in registry.names():
+            lines += _policy(name, registry)
+        lines.append("")
     return "\n".join(lines)
+
+
+def _policy(name: str, registry: Registry[Any]) -> Iterator[str]:
+    """The lines of one policy; one of a third party that was not imported is named only."""
+    cls = registry.classes.get(name)
+    if cls is None:
+        yield f"- `{name}`: a third party's."
+        return
+    yield f"- `{name}`: {_doc(cls)}"
+    kinds, texts = option_types(cls), comments_of(cls)
+    for field in dataclasses.fields(cls) if kinds else ():
+        if field.name in kinds:
+            shown = _shown(field.default, kinds[field.name])
+            yield f"  - `{field.name}` ({_type(kinds[field.name])}, default {shown}): " + (
+                texts.get(field.name, "") or "see above."
+            )
 
 
 def _sections(
@@ -166,6 +190,10 @@ def _default(field: msgspec.structs.FieldInfo, kind: Any, default: Any) -> str:
             return "none: it is required"
         factory = field.default_factory
         default = factory() if callable(factory) else field.default
+    return _shown(default, kind)
+
+
+def _shown(default: Any, kind: Any) -> str:
     if default is None:
         return "unset"
     if isinstance(default, bool):
@@ -186,28 +214,5 @@ def _texts(cls: type[msgspec.Struct]) -> dict[str, str]:
     texts: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if base.__module__ == model.__name__:
-            texts.update({name: text for name, text in _comments(base).items() if text})
-    return texts
-
-
-def _comments(cls: type) -> dict[str, str]:
-    """By field: the comment lines directly above it, and the comment on its line."""
-    texts: dict[str, str] = {}
-    above: list[str] = []
-    name = ""
-    depth_line = -1
-    for token in tokenize.generate_tokens(io.StringIO(inspect.getsource(cls)).readline):
-        if token.type == tokenize.COMMENT:
-            comment = token.string.lstrip("# ").strip()
-            if token.line.strip().startswith("#"):
-                above.append(comment)
-            elif name:
-                texts[name] = f"{texts[name]} {comment}".strip()
-        elif token.type == tokenize.NAME and token.start[1] == 4 and token.start[0] != depth_line:
-            depth_line = token.start[0]
-            name = token.string
-            texts[name] = " ".join(above)
-            above = []
-        elif token.type == tokenize.NL and not token.line.strip():
-            above = []
+            texts.update({name: text for name, text in comments_of(base).items() if text})
     return texts

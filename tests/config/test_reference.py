@@ -8,10 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from policies.contract import ROUTING
+from policies.hedging.contract import HEDGING
+from policies.queueing.contract import QUEUEING
 from router.cli import main
 from router.config.annotations import hints, is_struct, without_none
 from router.config.model import Config, Frozen
-from router.config.reference import Setting, sections
+from router.config.reference import Setting, page, sections
 
 SETTINGS = {setting.path: setting for section in sections() for setting in section.settings}
 
@@ -57,9 +60,18 @@ def test_what_is_said_of_a_setting() -> None:
     assert "one of `vllm`" in SETTINGS["replicas[].engine"].type
 
 
+def test_every_policy_is_there_with_its_options() -> None:
+    text = page()
+    for registry in (ROUTING, QUEUEING, HEDGING):
+        for name in registry.names():
+            assert f"- `{name}`: " in text
+    assert "  - `delay_s` (number, default `1`): " in text
+    assert "  - `input` (number, default `1`): charged for an uncached prompt token" in text
+
+
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "reference"]) == 0
-    page = capsys.readouterr().out
-    assert page.startswith("# Configuration reference\n")
+    printed = capsys.readouterr().out
+    assert printed.startswith("# Configuration reference\n")
     for path in SETTINGS:
-        assert f"- `{path}` (" in page
+        assert f"- `{path}` (" in printed
