@@ -102,6 +102,7 @@ class Dispatcher(Handler, Keeper):
         self.aborter: Aborter | None = None  # tells engines to stop; None: closing has to do
         self.tenants = Tenants(config, keys, log.salter.name, monotonic())
         self.context = Context(config, fleet, chooser, hedger, metrics, LoopScheduler(loop), rng)
+        self.context.crashed = self.crashed
         self.queue = self.context.queue  # None: requests are sent at once
         self.door: Door | None = None  # where files and batches go; None: to replicas, as any path
         self.tunnels: set[Tunnel] = set()
@@ -323,7 +324,10 @@ class Dispatcher(Handler, Keeper):
         """The token ids that a request waited for are here, or too late."""
         exchange.question = None
         exchange.view.chains = chains
-        self._place(exchange)
+        try:
+            self._place(exchange)
+        except Exception as err:
+            exchange.crashed(err)
 
     def _place(self, exchange: Exchange) -> None:
         queue = self.queue
@@ -411,13 +415,24 @@ class Dispatcher(Handler, Keeper):
         self.completion.refused(client, head, request_id, err)
         return request_id
 
-    def crashed(self, err: BaseException) -> None:
-        log_event(logging.ERROR, "a client connection failed inside the router", error=repr(err))
+    def crashed(self, err: Exception) -> None:
+        log_event(logging.ERROR, "a request failed inside the router", error=repr(err))
 
     def finished(
         self, exchange: Exchange, client: ClientConnection, reason: Reason, now: float
     ) -> None:
         """A request is over, and counted: forget it."""
+        self.exchanges.discard(exchange)
+        self._sweeper.discard(exchange)
+        try:
+            self._keep(exchange, client, reason, now)
+        except Exception as err:
+            self.crashed(err)
+
+    def _keep(
+        self, exchange: Exchange, client: ClientConnection, reason: Reason, now: float
+    ) -> None:
+        """Give back what it held of its tenant's limits, and keep what it has shown."""
         replica = exchange.work.replica
         entry = exchange.entry
         if entry is not None:
@@ -431,8 +446,6 @@ class Dispatcher(Handler, Keeper):
             status = exchange.reply.status
             if replica.checks_keys or status == 401:
                 self._learn_keys(exchange, replica, status, reason)
-        self.exchanges.discard(exchange)
-        self._sweeper.discard(exchange)
         self.completion.close(exchange, client.peer, reason, now)
 
     def _learn_keys(

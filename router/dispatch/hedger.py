@@ -191,7 +191,13 @@ class Hedger:
     def _is_busy(self, replica: Replica, seen: Sequence[Replica]) -> bool:
         """Whether too much of the pool is in use, as far as those who are seen can tell."""
         used = utilisation([replica, *[r for r in seen if r is not replica]])
-        most = self._policy.most_utilised()
+        try:
+            most = float(self._policy.most_utilised())
+        except Exception:  # a stranger's policy
+            most = -1.0
+        if not most >= 0.0:
+            self.metrics.policy_errors += 1
+            return True
         if used is None:
             # Who must be sure that the pool is idle does not take "unknown" for an answer.
             return most < self._rules.utilisation
