@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from policies.queueing.contract import OrderPolicy, make_order
+from policies.queueing.foreign import Failures
 from policies.queueing.ticket import INFINITY, SENT, Ticket
 from router.admission.clockwork import Ticked
 from router.admission.counts import QueueCounts
@@ -127,6 +128,11 @@ class Pools:
     def freed(self, place: ReplicaLoad, now: float) -> list[Ticket]:
         queue = self._by_place.get(place)
         return [] if queue is None else queue.freed(place, now)
+
+    @property
+    def failures(self) -> Failures:
+        """Those of the order policies."""
+        return self._orders.failures
 
     @property
     def is_woken(self) -> bool:

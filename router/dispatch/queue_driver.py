@@ -24,6 +24,7 @@ whether its time is real.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Final, cast
 
@@ -46,6 +47,7 @@ from router.dispatch.queued_request import QueuedRequest
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.intake.flow import Flow
+from router.observe.events import log_event
 from router.observe.metrics import Metrics
 
 LEAST_S: Final = 0.001  # timers are no finer
@@ -331,6 +333,8 @@ class QueueDriver:
 
     def _arm(self) -> None:
         """Set the timer to when time alone changes something."""
+        if self.pools.failures.texts:
+            self._tell_failures()
         self.wake()
         due = self.pools.next_at
         if due < self._due:  # else it rings early enough, and sets itself anew
@@ -341,6 +345,10 @@ class QueueDriver:
         elif due == INFINITY:
             self._due = INFINITY
             self._alarm.clear()
+
+    def _tell_failures(self) -> None:
+        for text in self.pools.failures.take():
+            log_event(logging.ERROR, "the order policy of the queue failed", error=text)
 
     def _tick(self) -> None:
         self._due = INFINITY
