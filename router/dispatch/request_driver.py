@@ -214,8 +214,16 @@ class RequestDriver:
         request, context, replica = self._request, self._context, attempt.at
         attempt.overdue_due = NEVER
         context.fleet.showed_content(
-            replica, now, attempt.began, ttft_s, attempt.tokens, attempt.is_alone
+            replica,
+            now,
+            attempt.began,
+            ttft_s,
+            attempt.tokens,
+            attempt.is_alone,
+            attempt.is_timed,
         )
+        if not attempt.is_timed:
+            ttft_s = None
         if request.route.is_known:
             context.chooser.shown(request.view, replica, attempt.held, ttft_s)
             context.hedger.shown(request.view, attempt, replica, request.streamed, now)
@@ -574,8 +582,9 @@ class RequestDriver:
 
     def excuse(self) -> None:
         """The client does not read, so nothing is read from the replicas: no first content is
-        awaited, and none is overdue."""
+        awaited, none is overdue, and what it takes teaches nothing."""
         for attempt in self.live:
+            attempt.is_timed = False
             attempt.first_due = NEVER
             attempt.overdue_due = NEVER
 
