@@ -618,7 +618,11 @@ class Exchange(AttemptedRequest, ClientExchange):
 
     def shut(self) -> None:
         """The router stops: end this request in whatever form is still possible."""
-        self._break_off(RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1))
+        reason = Reason.DRAINING
+        try:
+            self._break_off(RouterError(reason, MESSAGES[reason], retry_after_s=1))
+        except Exception as err:
+            self.crashed(err)
 
     def crashed(self, err: Exception) -> None:
         """As `shut`. What has raised may raise again, so less and less of it is run."""

@@ -220,3 +220,18 @@ async def test_while_its_end_is_counted(what: str, monkeypatch: pytest.MonkeyPat
             assert (await client.recv_response()).status == 200
         await client.send(chat())
         assert (await client.recv_response()).status == 200
+
+
+@replaces_a_method
+@scenario
+async def test_at_the_end_of_a_drain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of the requests that are left is ended, whatever happens to another one."""
+    async with running(silent, drain={"grace_s": 0.1}) as router:
+        clients = [await router.client() for _ in range(3)]
+        for client in clients:
+            await client.send(chat())
+        await router.replica.wait_for_requests(3)
+        monkeypatch.setattr(RequestDriver, "tells_aside", fails)
+        await router.app.stop()
+        lines = await router.log(3)
+        assert {line["reason"] for line in lines} == {"internal"}
