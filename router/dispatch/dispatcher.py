@@ -525,18 +525,19 @@ class Dispatcher(Handler, Keeper):
     ) -> None:
         """A 200 of the router's own. `extra`: finished header lines."""
         keep_alive = client.keeps_alive
-        exchange.reply.status = 200
-        exchange.reply.bytes_out = len(body)
-        client.write(
-            answers.response(
-                200,
-                body,
-                keep_alive=keep_alive,
-                request_id=exchange.request_id.decode("ascii"),
-                extra=extra,
-                head_only=exchange.asked.head.method == b"HEAD",
-            )
+        answer = answers.response(
+            200,
+            body,
+            keep_alive=keep_alive,
+            request_id=exchange.request_id.decode("ascii"),
+            extra=extra,
+            head_only=exchange.asked.head.method == b"HEAD",
         )
+        reply = exchange.reply
+        reply.status = 200
+        reply.bytes_out = len(body)
+        reply.is_whole = True
+        client.write(answer)
         exchange.end()
         client.done(keep_alive)
 

@@ -446,7 +446,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         self._cancel(err.reason)
         client = self._client
         now = monotonic()
-        if self.driver.state.commit == Commit.STATUS:
+        if self.reply.status:
             self.reply.late_error(of_router(err))
             self._finish(err.reason, now)
             client.close_after_writing()
@@ -641,8 +641,12 @@ class Exchange(AttemptedRequest, ClientExchange):
             client.abort(reason)
 
     def _break_off(self, err: RouterError) -> None:
+        if self.reply.is_whole:  # a defect behind the last byte of the response
+            self._cancel(err.reason)
+            self._finish(err.reason, monotonic(), is_whole=True)
+            self._client.close_after_writing()
         # Without a status nothing of an attempt that has won is with the client.
-        if self.driver.state.commit == Commit.CONTENT and self.reply.status and not self._done:
+        elif self.driver.state.commit == Commit.CONTENT and self.reply.status and not self._done:
             self._cancel(err.reason)
             self.truncate(err.reason)
         else:
