@@ -36,12 +36,14 @@ class ClientRequest:
         "has_rid",
         "head",
         "key",
+        "model",
         "name",
         "names_response",
         "parameters",
         "path",
         "route",
         "stream_options",
+        "streamed",
     )
 
     def __init__(
@@ -61,6 +63,9 @@ class ClientRequest:
         self.route = route
         self.path = path
         self.fields = fields
+        # Each read of `fields` looks an attribute up; these two are read often.
+        self.model = fields.model  # from the body or `x-router-model`; None: not named
+        self.streamed = bool(fields.stream)
         self.name = name  # as engines know it
         self.key = key  # its API key; None: none that the router knows
         self.flow = flow  # whose share of the fleet it uses
@@ -85,7 +90,7 @@ class ClientRequest:
             self.parameters = unnamed_parameters(fields.parameters)
         # The body names the response that it makes, so it could name another party's.
         self.names_response = route.kind == "responses" and is_given(fields.request_id)
-        options = fields.stream_options if fields.stream else None
+        options = fields.stream_options if self.streamed else None
         # A copy: the field is a view that keeps the whole body alive.
         self.stream_options = None if options is None else bytes(options)
 

@@ -60,7 +60,7 @@ class Completion:
                 head.method.decode("ascii"),
                 asked.path.decode("utf-8", "replace"),
                 x.route.kind,
-                asked.fields.model,
+                asked.model,
                 x.streamed,
                 status_of(reply.status, reason),
                 _WORDS[reason],

@@ -55,6 +55,7 @@ from router.intake.routes import (
     MODELS_PATH,
     SERVER,
     STORED_PREFIX,
+    Route,
     classify,
     has_judged_body,
 )
@@ -123,7 +124,11 @@ class Dispatcher(Handler, Keeper):
         queue, if they were made before."""
         self.config = config
         self.tenants.adopt(config, keys, self.completion.log.salter.name, monotonic())
-        self._prefix = config.prefix
+        prefix = config.prefix
+        self._hashes_prefixes = prefix.enabled
+        self._block_bytes = prefix.block_bytes
+        self._blocks = prefix.blocks
+        self._isolates_tenants = prefix.isolate_tenants
         self.metrics.usage.adopt(config.usage.prices)
         self.context.adopt(config, orders)
         if self.queue is not None:
@@ -183,6 +188,8 @@ class Dispatcher(Handler, Keeper):
         self, client: ClientConnection, head: RequestHead, body: list[bytes], size: int
     ) -> None:
         arrived = monotonic()
+        route: Route
+        path: bytes
         route, path = head.route
         name = self._ids.new()
         fields = Fields()
@@ -364,17 +371,17 @@ class Dispatcher(Handler, Keeper):
         if not exchange.route.is_known:
             if type(fields) is not Unread and not is_form(head.content_type):
                 view.prompt_tokens = body_bytes // 4  # JSON, most of it text
-        elif body_bytes < self._prefix.block_bytes:
+        elif body_bytes < self._block_bytes:
             view.prompt_tokens = body_bytes // 4  # no block is full, and little depends on it
-        elif self._prefix.enabled:
+        elif self._hashes_prefixes:
             tenant = b""
-            if self._prefix.isolate_tenants:
+            if self._isolates_tenants:
                 tenant = exchange.asked.flow.isolation
             blocks, prompt_bytes = prompt_blocks(
                 view.kind,
                 fields,
-                self._prefix.block_bytes,
-                self._prefix.blocks,
+                self._block_bytes,
+                self._blocks,
                 tenant,
                 body_bytes,
                 self._prompt_seed,

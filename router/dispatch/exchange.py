@@ -92,10 +92,9 @@ class Exchange(AttemptedRequest, ClientExchange):
         arrived: float,
         urgency: Urgency,
     ) -> None:
-        fields, route = asked.fields, asked.route
-        streamed = bool(fields.stream)
+        route, streamed = asked.route, asked.streamed
         view = RequestView(
-            route.kind, context.fleet.routed(fields.model), streamed, asked.body_bytes
+            route.kind, context.fleet.routed(asked.model), streamed, asked.body_bytes
         )
         super().__init__(context, view, urgency, arrived, route, streamed, request_id)
         times = self.times

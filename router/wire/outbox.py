@@ -52,11 +52,10 @@ class Outbox:
         if not items:
             return
         self._items = []
-        each = iter(items)
-        for transport in each:
-            data = next(each)
+        for at in range(0, len(items), 2):
+            transport = items[at]
             if not transport.is_closing():
-                transport.write(data)
+                transport.write(items[at + 1])
 
     def _turn_ends(self) -> None:
         if len(self._items) < 2 * FEW:

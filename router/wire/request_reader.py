@@ -66,6 +66,7 @@ class RequestReader:
     __slots__ = (
         "_blank",
         "_body",
+        "_body_most",
         "_carry",
         "_chunked_slack",
         "_chunks",
@@ -96,6 +97,7 @@ class RequestReader:
         plans: Plans[RequestHead] | None = None,
     ) -> None:
         self._limits = limits
+        self._body_most = limits.body
         self._plans = Plans[RequestHead]() if plans is None else plans
         self._latest: Known[RequestHead] | None = None  # the head before, if it has a plan
         self._on_head = on_head
@@ -433,8 +435,8 @@ class RequestReader:
         if head.passes:
             self.state = PASSES
             return
-        if length > self._limits.body:
-            raise RouterError(Reason.BODY_TOO_LARGE, f"the body is over {self._limits.body} bytes")
+        if length > self._body_most:
+            raise RouterError(Reason.BODY_TOO_LARGE, f"the body is over {self._body_most} bytes")
         if head.chunked:
             self.state = CHUNKED
         elif length:
@@ -504,9 +506,9 @@ class RequestReader:
         self._chunked_slack = min(self._chunked_slack, CHUNK_OVERHEAD)
         if body:
             self._keep_body(body)
-            if self.body_bytes > self._limits.body:
+            if self.body_bytes > self._body_most:
                 raise RouterError(
-                    Reason.BODY_TOO_LARGE, f"the body is over {self._limits.body} bytes"
+                    Reason.BODY_TOO_LARGE, f"the body is over {self._body_most} bytes"
                 )
         if self._done:
             self.state = COMPLETE

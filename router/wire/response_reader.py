@@ -70,7 +70,6 @@ class ResponseReader:
         self.head: ResponseHead | None = None
         self.interim: list[ResponseHead] = []
         self.parts: list[bytes] = []
-        self.on_body = self.parts.append  # called by the parser, in C
         self.state = HEAD
         self.surplus = False
         self._carry = b""
@@ -117,8 +116,8 @@ class ResponseReader:
             if not data.startswith(b"HTTP/1.") and not b"HTTP/1.".startswith(data):
                 raise BadResponse("no HTTP/1.x status line")
             at = data.find(_END, max(0, len(carry) - 3))
-            limit = self._limits.response_head
             if at < 0:
+                limit = self._limits.response_head
                 if len(data) > limit:
                     raise BadResponse(f"a head over {limit} bytes")
                 if b"\n" in data and b"\n\n" in data.replace(b"\r", b""):
@@ -126,8 +125,6 @@ class ResponseReader:
                 self._carry = data
                 return b""
             end = at + 4
-            if end > limit:
-                raise BadResponse(f"a head over {limit} bytes")
             raw = data[:end] if end < len(data) else data
             rest = data[end:] if end < len(data) else b""
             plans = self._plans
@@ -146,6 +143,9 @@ class ResponseReader:
                     self._parse(raw)
                 self.head = plan
                 return rest
+            # A head that has a plan was judged before.
+            if end > self._limits.response_head:
+                raise BadResponse(f"a head over {self._limits.response_head} bytes")
             head = self._sort(raw)
             if head.status < 200:
                 if head.status == 101:
@@ -171,6 +171,7 @@ class ResponseReader:
     def _parse(self, raw: bytes) -> None:
         """Have llhttp judge the head."""
         # A parser that has read a head without its body is of no use for another response.
+        self.on_body = self.parts.append  # called by the parser, in C
         self._parser = httptools.HttpResponseParser(self)
         try:
             self._parser.feed_data(raw)
