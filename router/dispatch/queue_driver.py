@@ -367,11 +367,11 @@ class QueueDriver:
             _answer(expired)
         for victim in ticked.preempt:
             self.recall(victim, now)
+        self._arm()
         hurry = self.hurry
         if hurry is not None:
             for place in ticked.polls:
                 hurry(cast(Replica, place))
-        self._arm()
 
     def retry(
         self, x: QueuedRequest, others: Sequence[Replica], tried: Sequence[Replica]
