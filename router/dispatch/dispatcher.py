@@ -423,7 +423,14 @@ class Dispatcher(Handler, Keeper):
         return request_id
 
     def crashed(self, err: Exception) -> None:
-        log_event(logging.ERROR, "a request failed inside the router", error=repr(err))
+        where = _raised_at(err)
+        log_event(
+            logging.ERROR,
+            "a request failed inside the router",
+            key=where,
+            where=where,
+            error=repr(err),
+        )
 
     def finished(
         self, exchange: Exchange, client: ClientConnection, reason: Reason, now: float
@@ -563,6 +570,16 @@ def _may_be_edited(head: RequestHead, body: list[bytes]) -> bool:
     encoding = head.content_encoding
     is_plain = encoding is None or encoding == b"identity"
     return not is_plain or append(body, _MEMBER) is not None
+
+
+def _raised_at(err: Exception) -> str:
+    """The file and the line that have raised."""
+    trace = err.__traceback__
+    if trace is None:
+        return ""
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
 
 
 def _load(replica: Replica) -> tuple[int, int]:

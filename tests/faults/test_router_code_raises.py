@@ -74,10 +74,16 @@ async def ended_as_internal(router: Router, asked: bytes) -> None:
 
 @pytest.mark.parametrize("queued", [True, False])
 @scenario
-async def test_while_a_replicas_answer_is_read(queued: bool) -> None:
+async def test_while_a_replicas_answer_is_read(
+    queued: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     async with running(busy, busy, queue=Queue(enabled=queued)) as router:
         router.app.parts.dispatcher.context._rng = Broken()  # the pause before a retry is drawn
         await ended_as_internal(router, chat())
+    (told,) = [r for r in caplog.records if "inside the router" in r.getMessage()]
+    fields = vars(told)["fields"]
+    assert fields["error"] == "RuntimeError('no chance')"
+    assert fields["where"].rpartition(":")[0] == __file__
 
 
 @scenario
