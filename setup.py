@@ -46,6 +46,7 @@ HOT = (
     "policies/queueing/base.py",
     "policies/queueing/fair.py",
     "policies/queueing/flows.py",
+    "policies/queueing/foreign.py",
     "policies/queueing/keyed.py",
     "policies/queueing/ranked.py",
     "policies/queueing/ripening.py",

@@ -43,41 +43,6 @@ class BaseLine:
         raise NotImplementedError
 
 
-class ForeignLine(BaseLine):
-    """Calls a line that does not derive from `BaseLine`, such as one of a third party."""
-
-    __slots__ = ("_line",)
-
-    def __init__(self, line: Line) -> None:
-        self._line = line
-
-    def push(self, ticket: Ticket, now: float) -> None:
-        self._line.push(ticket, now)
-
-    def drop(self, ticket: Ticket) -> None:
-        self._line.drop(ticket)
-
-    def first(self, now: float) -> Ticket | None:
-        return self._line.first(now)
-
-    def rank(self, now: float) -> tuple[float, ...]:
-        return self._line.rank(now)
-
-    def band(self, most: int, now: float) -> list[Ticket]:
-        return self._line.band(most, now)
-
-    def within(self, ticket: Ticket, now: float) -> bool:
-        return self._line.within(ticket, now)
-
-    def take(self, ticket: Ticket, now: float) -> None:
-        self._line.take(ticket, now)
-
-
-def as_base(line: Line) -> BaseLine:
-    """The line as compiled code calls it."""
-    return line if isinstance(line, BaseLine) else ForeignLine(line)
-
-
 @mypyc_attr(allow_interpreted_subclasses=True)
 class OrderPolicy:
     """Base of every order policy: a `@dataclass(slots=True)` whose fields are its options.

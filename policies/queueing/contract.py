@@ -20,7 +20,8 @@ The rules, held by one suite over every registered policy:
 - `push`, `drop` and `take` cost O(log n); what is kept stays bounded when 10,000 flows come and go.
 
 Third parties register theirs through the entry-point group `hedgerow.queueing`. A line need not
-derive from a class of ours: the queue wraps one that does not (`base.ForeignLine`).
+derive from a class of ours. If a policy raises or answers nonsense, the error is counted, and the
+line goes by arrival from then on (`foreign.py`).
 """
 
 from __future__ import annotations

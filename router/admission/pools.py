@@ -12,7 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from policies.queueing.contract import OrderPolicy, make_order
+from msgspec.structs import replace
+
+from policies.queueing.contract import OrderPolicy, PolicyConfigError, make_order
+from policies.queueing.foreign import Failures
 from policies.queueing.ticket import INFINITY, SENT, Ticket
 from router.admission.clockwork import Ticked
 from router.admission.counts import QueueCounts
@@ -82,6 +85,16 @@ class Pools:
     def _new(self) -> Queue:
         return Queue(self._config, self._pool, orders=self._orders)
 
+    def _new_in_any_case(self) -> Queue:
+        """The fleet has changed, and that cannot be refused: by arrival until the next reload, if
+        the order policy cannot be made this time."""
+        try:
+            return self._new()
+        except PolicyConfigError as err:
+            self._orders.failures.add("a new queue", err)
+            config = replace(self._config, policy="fifo", options={})
+            return Queue(config, self._pool, orders=self._orders)
+
     def of(self, model: str) -> Queue:
         """The queue of a model; one that nobody is known to serve waits in the first."""
         return self._by_model.get(model, self.queues[0])
@@ -103,7 +116,7 @@ class Pools:
                 queues[number] = self.queues[index]
                 taken.add(index)
         before = self.queues
-        self.queues = [self._new() if queue is None else queue for queue in queues]
+        self.queues = [self._new_in_any_case() if queue is None else queue for queue in queues]
         for queue in before:
             if queue not in self.queues:
                 self.past.add(queue.counts)
@@ -127,6 +140,11 @@ class Pools:
     def freed(self, place: ReplicaLoad, now: float) -> list[Ticket]:
         queue = self._by_place.get(place)
         return [] if queue is None else queue.freed(place, now)
+
+    @property
+    def failures(self) -> Failures:
+        """Those of the order policies."""
+        return self._orders.failures
 
     @property
     def is_woken(self) -> bool:

@@ -299,7 +299,10 @@ class Queue:
         self.counts.passed[ticket.urgency] += 1
         if self._room.eligible:
             self._predict(ticket)
-            self._order.passed(ticket, now)
+            try:
+                self._order.passed(ticket, now)
+            except Exception as err:
+                self._orders.failures.add("passed", err)
             ticket.priced = True
             self._choice.turns.serves(ticket.urgency, cost(ticket), float(ticket.urgency))
             waits = self._room.eligible_of[ticket.urgency] > 0
@@ -527,11 +530,14 @@ class Queue:
             self._outputs.learn(ticket.key, ticket.user, output)
         if ticket.priced:
             ticket.priced = False
-            self._order.settled(
-                ticket,
-                tokens if tokens >= 0 else ticket.tokens,
-                output if output >= 0 else max(ticket.output, 0),
-            )
+            try:
+                self._order.settled(
+                    ticket,
+                    tokens if tokens >= 0 else ticket.tokens,
+                    output if output >= 0 else max(ticket.output, 0),
+                )
+            except Exception as err:
+                self._orders.failures.add("settled", err)
         self._learn(ticket.place, ticket.tokens, output, ticket.sent_at, now, end)
 
     def passed(
@@ -591,7 +597,10 @@ class Queue:
         self._end(ticket)
         if ticket.priced:
             ticket.priced = False
-            self._order.refunded(ticket)
+            try:
+                self._order.refunded(ticket)
+            except Exception as err:
+                self._orders.failures.add("refunded", err)
         ticket.ran_s += now - ticket.sent_at
         ticket.place = None
         if into is None or into is self:
@@ -648,7 +657,10 @@ class Queue:
             self._doors.look(door)
         if len(self._doors.by_place) != self._known:
             self._known = len(self._doors.by_place)
-            self._order.sized(self._known)
+            try:
+                self._order.sized(self._known)
+            except Exception as err:
+                self._orders.failures.add("sized", err)
         self._dirty = False
         ticked.granted = self._fill_all(now)
         if room.count:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
-from policies.queueing.base import BaseLine, OrderPolicy, as_base
+from policies.queueing.base import BaseLine, OrderPolicy
+from policies.queueing.foreign import Failures, line_of
 from policies.queueing.ticket import CLASSES, INFINITY, WAITING, Ticket
 from router.admission.concurrency import Concurrency
 from router.admission.drain import UNKNOWN_S, Drain
@@ -27,9 +28,10 @@ _LANES: Final = 64  # kept though nobody waits in them; models and pins come and
 class Orders:
     """The order of arrival, shared by queues between which tickets may move."""
 
-    __slots__ = ("is_woken", "last")
+    __slots__ = ("failures", "is_woken", "last")
 
     def __init__(self) -> None:
+        self.failures = Failures()  # of the order policies of all of them
         self.last = 0
         self.is_woken = False  # some queue has to be asked for what is `woken`
 
@@ -115,7 +117,7 @@ class Room(Blocker):
             row.line.push(ticket, ticket.arrival)
 
     def _line(self, urgency: int) -> BaseLine:
-        return as_base(self._order.line(urgency))
+        return line_of(self._order, urgency, self._orders.failures)
 
     # -- coming and going ---------------------------------------------------------------------
 

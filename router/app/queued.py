@@ -109,6 +109,9 @@ def readings(driver: QueueDriver | None) -> Iterator[Reading | Grid]:
     eldest = {name: max(a[n] for a in ages) for n, name in enumerate(CLASSES)}
     help_text = "How long the eldest of those that wait has, by class; 0: nobody waits."
     yield Reading("queue_eldest_seconds", help_text, "class", eldest)
+    errors = {queues[0].config.policy: float(driver.pools.failures.count)}
+    help_text = "Failures of the order policy; its lines go by arrival from then on."
+    yield Reading("queue_policy_errors", help_text, "policy", errors, is_counter=True)
     counts = QueueCounts()
     for counted in (driver.pools.past, *(queue.counts for queue in queues)):
         counts.add(counted)

@@ -142,22 +142,39 @@ class AttemptIO(Waiter):
 
     # -- what the pool and the connection say -------------------------------------------------
 
+    # A defect that shows in one of these calls ends the request, and nothing else.
+
     def on_connected(self, conn: ReplicaConnection) -> None:
         self._waiting = False
-        self._request.send(self, conn)
+        try:
+            self._request.send(self, conn)
+        except Exception as err:
+            self._request.crashed(err)
 
     def on_connect_failed(self, reason: Reason, detail: str) -> None:
         self._waiting = False
-        self._driver.failed(self.attempt, reason, reused=False, received=False)
+        self._failed(reason, reused=False, received=False)
 
     def on_lost(self, conn: ReplicaConnection, reason: Reason, detail: str) -> None:
         self.conn = None
-        self._driver.failed(self.attempt, reason, reused=conn.reused, received=conn.received)
+        self._failed(reason, reused=conn.reused, received=conn.received)
 
     def on_sent(self) -> None:
         self._request.body_sent()
 
     def on_data(self, conn: ReplicaConnection) -> None:
+        try:
+            self._read(conn)
+        except Exception as err:
+            self._request.crashed(err)
+
+    def _failed(self, reason: Reason, *, reused: bool, received: bool) -> None:
+        try:
+            self._driver.failed(self.attempt, reason, reused=reused, received=received)
+        except Exception as err:
+            self._request.crashed(err)
+
+    def _read(self, conn: ReplicaConnection) -> None:
         reader = conn.reader
         reply = self._reply
         if reply is not None:

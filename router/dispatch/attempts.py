@@ -94,6 +94,7 @@ class Attempt:
         "is_alone",
         "is_overdue",
         "is_sent",
+        "is_timed",
         "kind",
         "lease",
         "overdue_due",
@@ -135,6 +136,8 @@ class Attempt:
         self.io: object = None  # what sends it and hears of it; the port's own
         self.rest: list[bytes] | None = None  # the body that asks for a broken stream's rest
         self.is_sent = False  # it has had a connection, so its engine may have begun
+        # Its client has read all the time, so what it takes to its first content is its engine's.
+        self.is_timed = True
         self.first_due = inf  # when its first content has to be there
         self.is_alone = False  # no other request waited at the replica when it was sent
         self.overdue_due = inf  # when the fleet is asked whether its first token is too late

@@ -8,7 +8,7 @@ Must never: hold anything that belongs to one request.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
 from policies.queueing.contract import OrderPolicy
@@ -33,6 +33,7 @@ class Context:
         "budget",
         "chooser",
         "closing",
+        "crashed",
         "first_probes",
         "fleet",
         "hedger",
@@ -67,6 +68,8 @@ class Context:
         self.first_probes = FirstProbes(fleet, scheduler)
         self.store = Store(config.continuation)  # of what streams have said
         self.closing = False  # nothing is begun any more
+        # Told of a defect that costs no request, or has cost one that is ended. The proxy logs it.
+        self.crashed: Callable[[Exception], None] = _raise
         self._rng = rng
 
     def adopt(self, config: Config, orders: Sequence[OrderPolicy] | None = None) -> None:
@@ -87,3 +90,7 @@ class Context:
         """The pause before another attempt: full jitter over a time that doubles (Envoy's)."""
         longest = min(rules.backoff_s * (2.0**attempts - 1.0), rules.backoff_max_s)
         return self._rng.random() * longest
+
+
+def _raise(err: Exception) -> None:
+    raise err

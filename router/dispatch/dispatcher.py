@@ -103,6 +103,7 @@ class Dispatcher(Handler, Keeper):
         self.aborter: Aborter | None = None  # tells engines to stop; None: closing has to do
         self.tenants = Tenants(config, keys, log.salter.name, monotonic())
         self.context = Context(config, fleet, chooser, hedger, metrics, LoopScheduler(loop), rng)
+        self.context.crashed = self.crashed
         self.queue = self.context.queue  # None: requests are sent at once
         self.door: Door | None = None  # where files and batches go; None: to replicas, as any path
         self.tunnels: set[Tunnel] = set()
@@ -330,7 +331,10 @@ class Dispatcher(Handler, Keeper):
         """The token ids that a request waited for are here, or too late."""
         exchange.question = None
         exchange.view.chains = chains
-        self._place(exchange)
+        try:
+            self._place(exchange)
+        except Exception as err:
+            exchange.crashed(err)
 
     def _place(self, exchange: Exchange) -> None:
         queue = self.queue
@@ -418,13 +422,31 @@ class Dispatcher(Handler, Keeper):
         self.completion.refused(client, head, request_id, err)
         return request_id
 
-    def crashed(self, err: BaseException) -> None:
-        log_event(logging.ERROR, "a client connection failed inside the router", error=repr(err))
+    def crashed(self, err: Exception) -> None:
+        where = _raised_at(err)
+        log_event(
+            logging.ERROR,
+            "a request failed inside the router",
+            key=where,
+            where=where,
+            error=repr(err),
+        )
 
     def finished(
         self, exchange: Exchange, client: ClientConnection, reason: Reason, now: float
     ) -> None:
         """A request is over, and counted: forget it."""
+        self.exchanges.discard(exchange)
+        self._sweeper.discard(exchange)
+        try:
+            self._keep(exchange, client, reason, now)
+        except Exception as err:
+            self.crashed(err)
+
+    def _keep(
+        self, exchange: Exchange, client: ClientConnection, reason: Reason, now: float
+    ) -> None:
+        """Give back what it held of its tenant's limits, and keep what it has shown."""
         replica = exchange.work.replica
         entry = exchange.entry
         if entry is not None:
@@ -438,8 +460,6 @@ class Dispatcher(Handler, Keeper):
             status = exchange.reply.status
             if replica.checks_keys or status == 401:
                 self._learn_keys(exchange, replica, status, reason)
-        self.exchanges.discard(exchange)
-        self._sweeper.discard(exchange)
         self.completion.close(exchange, client.peer, reason, now)
 
     def _learn_keys(
@@ -519,18 +539,19 @@ class Dispatcher(Handler, Keeper):
     ) -> None:
         """A 200 of the router's own. `extra`: finished header lines."""
         keep_alive = client.keeps_alive
-        exchange.reply.status = 200
-        exchange.reply.bytes_out = len(body)
-        client.write(
-            answers.response(
-                200,
-                body,
-                keep_alive=keep_alive,
-                request_id=exchange.request_id.decode("ascii"),
-                extra=extra,
-                head_only=exchange.asked.head.method == b"HEAD",
-            )
+        answer = answers.response(
+            200,
+            body,
+            keep_alive=keep_alive,
+            request_id=exchange.request_id.decode("ascii"),
+            extra=extra,
+            head_only=exchange.asked.head.method == b"HEAD",
         )
+        reply = exchange.reply
+        reply.status = 200
+        reply.bytes_out = len(body)
+        reply.is_whole = True
+        client.write(answer)
         exchange.end()
         client.done(keep_alive)
 
@@ -549,6 +570,16 @@ def _may_be_edited(head: RequestHead, body: list[bytes]) -> bool:
     encoding = head.content_encoding
     is_plain = encoding is None or encoding == b"identity"
     return not is_plain or append(body, _MEMBER) is not None
+
+
+def _raised_at(err: Exception) -> str:
+    """The file and the line that have raised."""
+    trace = err.__traceback__
+    if trace is None:
+        return ""
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
 
 
 def _load(replica: Replica) -> tuple[int, int]:

@@ -288,7 +288,7 @@ class Exchange(AttemptedRequest, ClientExchange):
             if made is not None:
                 self._learn_response(made, replica)
         if self._client.paused:
-            self.client_paused()
+            self._pause()
         has_begun = reply.status != 0
         if has_begun and (head.status != 200 or not head.is_sse or io.is_encoded):
             # The client has its 200 already; only a stream can follow it.
@@ -445,7 +445,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         self._cancel(err.reason)
         client = self._client
         now = monotonic()
-        if self.driver.state.commit == Commit.STATUS:
+        if self.reply.status:
             self.reply.late_error(of_router(err))
             self._finish(err.reason, now)
             client.close_after_writing()
@@ -508,10 +508,21 @@ class Exchange(AttemptedRequest, ClientExchange):
 
     def client_gone(self, reason: Reason) -> None:
         """In the same callback in which it left: the engine must not work for nobody."""
-        if not self._done:
+        if self._done:
+            return
+        try:
             self._estimate_work()
+        except Exception as err:
+            self.context.crashed(err)
+        self._abandon(reason)
+
+    def _abandon(self, reason: Reason) -> None:
+        """End it without a word to its client."""
+        try:
             self._cancel(reason)
-            self._finish(reason, monotonic())
+        except Exception as err:
+            self.context.crashed(err)
+        self._finish(reason, monotonic())
 
     def _estimate_work(self) -> None:
         """The client leaves before any content: what an engine has done until now. A request that
@@ -531,6 +542,18 @@ class Exchange(AttemptedRequest, ClientExchange):
             return
 
     def client_paused(self) -> None:
+        try:
+            self._pause()
+        except Exception as err:
+            self.crashed(err)
+
+    def client_resumed(self) -> None:
+        try:
+            self._resume()
+        except Exception as err:
+            self.crashed(err)
+
+    def _pause(self) -> None:
         now = monotonic()
         self.work.stops(now)
         self._stall_due = now + self.rules.write_stall_s
@@ -542,7 +565,7 @@ class Exchange(AttemptedRequest, ClientExchange):
             if conn is not None:
                 conn.pause(PAUSE_CLIENT)
 
-    def client_resumed(self) -> None:
+    def _resume(self) -> None:
         self._stall_due = NEVER
         now = monotonic()
         reply, replica = self.reply, self.work.replica
@@ -561,6 +584,12 @@ class Exchange(AttemptedRequest, ClientExchange):
                 conn.resume(PAUSE_CLIENT)
 
     def on_deadline(self, now: float) -> None:
+        try:
+            self._look(now)
+        except Exception as err:
+            self.crashed(err)
+
+    def _look(self, now: float) -> None:
         # Tokens move `wait_due` only; `deadline` catches up here, a few times a minute.
         wait_due = self.reply.wait_due
         if self._total_due <= now:
@@ -588,11 +617,39 @@ class Exchange(AttemptedRequest, ClientExchange):
 
     def shut(self) -> None:
         """The router stops: end this request in whatever form is still possible."""
-        if self.driver.state.commit == Commit.CONTENT and not self._done:
-            self._cancel(Reason.DRAINING)
-            self.truncate(Reason.DRAINING)
+        reason = Reason.DRAINING
+        try:
+            self._break_off(RouterError(reason, MESSAGES[reason], retry_after_s=1))
+        except Exception as err:
+            self.crashed(err)
+
+    def crashed(self, err: Exception) -> None:
+        """As `shut`. What has raised may raise again, so less and less of it is run."""
+        self.context.crashed(err)
+        if self._done:
+            return
+        reason = Reason.INTERNAL
+        client = self._client
+        try:
+            if not client.is_closing:
+                self._break_off(RouterError(reason, MESSAGES[reason]))
+        except Exception as again:
+            self.context.crashed(again)
+        if not self._done:
+            self._abandon(reason)
+            client.abort(reason)
+
+    def _break_off(self, err: RouterError) -> None:
+        if self.reply.is_whole:  # a defect behind the last byte of the response
+            self._cancel(err.reason)
+            self._finish(err.reason, monotonic(), is_whole=True)
+            self._client.close_after_writing()
+        # Without a status nothing of an attempt that has won is with the client.
+        elif self.driver.state.commit == Commit.CONTENT and self.reply.status and not self._done:
+            self._cancel(err.reason)
+            self.truncate(err.reason)
         else:
-            self.answer(RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1))
+            self.answer(err)
 
     def end(self) -> None:
         """The router has answered it well by itself."""
@@ -608,16 +665,26 @@ class Exchange(AttemptedRequest, ClientExchange):
         if self._done:
             return
         self._done = True
-        work, reply = self.work, self.reply
+        self.body = None
+        self._client.exchange = None
+        reply = self.reply
+        # A defect here must not keep what comes next from its client, or from the other counts.
+        try:
+            self._count_tokens(is_whole)
+        except Exception as err:
+            self.context.crashed(err)
+        try:
+            end_request(self, reason, reply.status, reply.bytes_out, reply.content_events, now)
+        except Exception as err:
+            self.context.crashed(err)
+        self._keeper.finished(self, self._client, reason, now)
+
+    def _count_tokens(self, is_whole: bool) -> None:
+        work, reply, measured = self.work, self.reply, self.view.prompt_tokens
         if self.route.inference:
-            measured = self.view.prompt_tokens
             work.usage = usage_at_end(work, reply, self.asked, measured, is_whole=is_whole)
         if reply.continuation is not None:
             reply.continuation.close()
-        self.body = None
-        self._client.exchange = None
-        end_request(self, reason, reply.status, reply.bytes_out, reply.content_events, now)
-        self._keeper.finished(self, self._client, reason, now)
 
 
 def io_of(attempt: Attempt) -> AttemptIO:

@@ -72,12 +72,19 @@ class FirstProbes:
         self._is_woken = False
         for request, wait in list(self._waiting.items()):
             if self._waiting.get(request) is wait:  # one may end another
-                wait.retry()
+                _call(wait.retry, request)
 
     def _late(self, request: QueuedRequest) -> None:
         wait = self._waiting[request]
         self.forget(request)
-        wait.late()
+        _call(wait.late, request)
+
+
+def _call(act: Callable[[], None], request: QueuedRequest) -> None:
+    try:
+        act()
+    except Exception as err:
+        request.crashed(err)
 
 
 class _Wait:

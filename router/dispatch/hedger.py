@@ -191,7 +191,13 @@ class Hedger:
     def _is_busy(self, replica: Replica, seen: Sequence[Replica]) -> bool:
         """Whether too much of the pool is in use, as far as those who are seen can tell."""
         used = utilisation([replica, *[r for r in seen if r is not replica]])
-        most = self._policy.most_utilised()
+        try:
+            most = float(self._policy.most_utilised())
+        except Exception:  # a stranger's policy
+            most = -1.0
+        if not most >= 0.0:
+            self.metrics.policy_errors += 1
+            return True
         if used is None:
             # Who must be sure that the pool is idle does not take "unknown" for an answer.
             return most < self._rules.utilisation
@@ -299,13 +305,14 @@ class Hedger:
         """An attempt shows its first content (or its whole answer), and it is the first to."""
         if attempt.ahead < 0:
             return
-        ttfts = self._of(view.model, streamed, now)
-        took_s = now - attempt.began
-        speed = self._speed(replica, streamed)
-        line_s = ttfts.fit.predict(attempt.ahead)
-        ttfts.shown(attempt.ahead, took_s, speed.factor, now)
-        if not ttfts.is_cold:
-            speed.shown(took_s, line_s, now)
+        if attempt.is_timed:
+            ttfts = self._of(view.model, streamed, now)
+            took_s = now - attempt.began
+            speed = self._speed(replica, streamed)
+            line_s = ttfts.fit.predict(attempt.ahead)
+            ttfts.shown(attempt.ahead, took_s, speed.factor, now)
+            if not ttfts.is_cold:
+                speed.shown(took_s, line_s, now)
         if attempt.kind == Kind.HEDGE:
             self.metrics.won += 1
         elif attempt.copy_due:
@@ -418,6 +425,8 @@ class Hedger:
         self, ttfts: Ttfts, attempt: Attempt, replica: Replica, streamed: bool, now: float
     ) -> None:
         """Learn from an attempt that ended before it showed anything."""
+        if not attempt.is_timed:
+            return
         waited_s = now - attempt.began
         speed = self._speed(replica, streamed)
         line_s = ttfts.fit.predict(attempt.ahead)

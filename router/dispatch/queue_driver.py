@@ -24,6 +24,7 @@ whether its time is real.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Final, cast
 
@@ -46,9 +47,11 @@ from router.dispatch.queued_request import QueuedRequest
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.intake.flow import Flow
+from router.observe.events import log_event
 from router.observe.metrics import Metrics
 
 LEAST_S: Final = 0.001  # timers are no finer
+_AGAIN_S: Final = 1.0  # until the next tick after one that a defect broke off
 
 _Begun = list[tuple[QueuedRequest, object]]
 
@@ -126,6 +129,11 @@ class QueueDriver:
         ticket.excluded = excluded
         try:
             found = self.pools.offer(ticket, now)
+        except RouterError:
+            raise
+        except Exception:  # a defect: it may stand in the queue, and its end takes it out
+            x.ticket = ticket
+            raise
         finally:
             self._take_evicted(ticket.queue)
         x.ticket = ticket
@@ -184,9 +192,7 @@ class QueueDriver:
         evicted, self._evicted = self._evicted, []
         self._freeing = 0
         for gone in evicted:
-            request = gone.ticket.request
-            if request is not None:
-                cast(QueuedRequest, request).answer(gone.error)
+            _answer(gone)
 
     def commits(self, ticket: Ticket) -> bool:
         """Whether the client of a request may be sent an early 200: see the queue."""
@@ -272,13 +278,15 @@ class QueueDriver:
         """What has changed in this turn of the event loop is told to the queue."""
         now = self._scheduler.now()
         begun: _Begun = []
-        changed = self._changes.read(now)
-        if self.pools.is_woken:
-            self._send_woken(begun, now)  # first, else all of them go where one has just ended
-        for replica in changed:
-            self._begin(self.pools.freed(replica, now), begun, now)
-        self._go(begun)
-        self._arm()
+        try:
+            changed = self._changes.read(now)
+            if self.pools.is_woken:
+                self._send_woken(begun, now)  # first, else all of them go where one has just ended
+            for replica in changed:
+                self._begin(self.pools.freed(replica, now), begun, now)
+        finally:  # what was granted is sent, whatever a defect has stopped
+            self._go(begun)
+            self._arm()
 
     def wake(self) -> None:
         """Requests may be sent that their keys' limits blocked: at the end of this turn."""
@@ -304,16 +312,29 @@ class QueueDriver:
         """Take the leases of all of them; nothing else happens meanwhile."""
         for ticket in granted:
             x = cast(QueuedRequest, ticket.request)
-            x.end_wait(now)
-            self._metrics.waited(x.urgency.name, now - ticket.arrival)
-            begun.append((x, x.prepare(cast(Replica, ticket.place))))
+            prepared: object
+            try:
+                x.end_wait(now)
+                self._metrics.waited(x.urgency.name, now - ticket.arrival)
+                prepared = x.prepare(cast(Replica, ticket.place))
+            except Exception as err:  # ends this request, when the others have their leases
+                prepared = err
+            begun.append((x, prepared))
 
     def _go(self, begun: _Begun) -> None:
         for x, prepared in begun:
-            x.go(prepared)
+            if isinstance(prepared, Exception):
+                x.crashed(prepared)
+                continue
+            try:
+                x.go(prepared)
+            except Exception as err:
+                x.crashed(err)
 
     def _arm(self) -> None:
         """Set the timer to when time alone changes something."""
+        if self.pools.failures.texts:
+            self._tell_failures()
         self.wake()
         due = self.pools.next_at
         if due < self._due:  # else it rings early enough, and sets itself anew
@@ -325,25 +346,32 @@ class QueueDriver:
             self._due = INFINITY
             self._alarm.clear()
 
+    def _tell_failures(self) -> None:
+        for text in self.pools.failures.take():
+            log_event(logging.ERROR, "the order policy of the queue failed", error=text)
+
     def _tick(self) -> None:
         self._due = INFINITY
         self._alarm.clear()
         now = self._scheduler.now()
-        ticked = self.pools.tick(now)
+        try:
+            ticked = self.pools.tick(now)
+        except Exception:  # a defect must not stop the queue's time
+            self._due = now + _AGAIN_S
+            self._alarm.set(self._due)
+            raise
         begun: _Begun = []
         self._begin(ticked.granted, begun, now)
         self._go(begun)
         for expired in ticked.expired:
-            gone = expired.ticket.request
-            if gone is not None:
-                cast(QueuedRequest, gone).answer(expired.error)
+            _answer(expired)
         for victim in ticked.preempt:
             self.recall(victim, now)
+        self._arm()
         hurry = self.hurry
         if hurry is not None:
             for place in ticked.polls:
                 hurry(cast(Replica, place))
-        self._arm()
 
     def retry(
         self, x: QueuedRequest, others: Sequence[Replica], tried: Sequence[Replica]
@@ -409,10 +437,24 @@ class QueueDriver:
         if request is None or ticket.state != SENT or ticket.shown:
             return  # it has ended, or shown something, in this very turn
         x, place = cast(QueuedRequest, request), cast(Replica, ticket.place)
-        x.recall(now)
-        if self.pools.requeue(ticket, now):
-            x.begin_wait(now)
-            self.changed(place)  # there may be room for both
+        try:
+            x.recall(now)
+            if self.pools.requeue(ticket, now):
+                x.begin_wait(now)
+                self.changed(place)  # there may be room for both
+        except Exception as err:
+            x.crashed(err)
+
+
+def _answer(expired: Expired) -> None:
+    """Tell its client why it was not sent, if it is still there."""
+    request = expired.ticket.request
+    if request is not None:
+        x = cast(QueuedRequest, request)
+        try:
+            x.answer(expired.error)
+        except Exception as err:
+            x.crashed(err)
 
 
 def _waiting(queue: Queue) -> int:

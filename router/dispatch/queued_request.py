@@ -108,5 +108,10 @@ class QueuedRequest(ABC):
         """End it with an error of the router's own."""
 
     @abstractmethod
+    def crashed(self, err: Exception) -> None:
+        """Code that was run for it has raised, which is a defect: end it in whatever form is still
+        possible. The proxy logs the defect; the simulator raises it again."""
+
+    @abstractmethod
     def last_attempt(self) -> tuple[Replica, float] | None:
         """The replica of its last attempt, and when that began; None: there was none."""

@@ -54,6 +54,7 @@ class Reply:
         "continuation",
         "gap_s",
         "is_text",
+        "is_whole",
         "is_work",
         "keep_alive",
         "progress",
@@ -82,6 +83,7 @@ class Reply:
         self.status = 0  # sent to the client
         self.bytes_out = 0  # of the body
         self.keep_alive = False  # what the response's head promised
+        self.is_whole = False  # all of it was written
         self.is_work = False  # an engine's answer was relayed that took tokens
         self.is_text = False  # ... on a path that the router does not know, and it may be text
         self.progress = _NONE  # of the replica whose content this is
@@ -207,6 +209,7 @@ class Reply:
             self._client.write(b"%x\r\n%b\r\n0\r\n\r\n" % (size, body))
         else:
             self._client.write(b"0\r\n\r\n")
+        self.is_whole = True
 
     @property
     def has_broken(self) -> bool:
@@ -309,6 +312,7 @@ class Reply:
                 family=shapes.family_of(self._target),
             )
         )
+        self.is_whole = True
         return keep_alive
 
     def truncate(self, err: RouterError) -> bool:

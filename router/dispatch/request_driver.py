@@ -98,15 +98,18 @@ class RequestDriver:
         if route.inference and route.is_known and not route.light:
             # A retry may hang as the first attempt may. One copy is enough for a request.
             hedges_as = "" if attempt.index and self.state.was_hedged else request.hedges_as
-            due = self._context.hedger.dispatched(
-                request.view,
-                attempt,
-                attempt.at,
-                hedges_as,
-                hedges_as != "",
-                request.streamed,
-                attempt.began,
-            )
+            try:
+                due = self._context.hedger.dispatched(
+                    request.view,
+                    attempt,
+                    attempt.at,
+                    hedges_as,
+                    hedges_as != "",
+                    request.streamed,
+                    attempt.began,
+                )
+            except Exception as err:  # without a copy it can be answered all the same
+                self._context.crashed(err)
         # A stale connection would be found out by what cannot be sent again.
         request.open(attempt, fresh or not route.is_known)
         # `open` may have ended the attempt, and the request with it.
@@ -211,8 +214,16 @@ class RequestDriver:
         request, context, replica = self._request, self._context, attempt.at
         attempt.overdue_due = NEVER
         context.fleet.showed_content(
-            replica, now, attempt.began, ttft_s, attempt.tokens, attempt.is_alone
+            replica,
+            now,
+            attempt.began,
+            ttft_s,
+            attempt.tokens,
+            attempt.is_alone,
+            attempt.is_timed,
         )
+        if not attempt.is_timed:
+            ttft_s = None
         if request.route.is_known:
             context.chooser.shown(request.view, replica, attempt.held, ttft_s)
             context.hedger.shown(request.view, attempt, replica, request.streamed, now)
@@ -571,8 +582,9 @@ class RequestDriver:
 
     def excuse(self) -> None:
         """The client does not read, so nothing is read from the replicas: no first content is
-        awaited, and none is overdue."""
+        awaited, none is overdue, and what it takes teaches nothing."""
         for attempt in self.live:
+            attempt.is_timed = False
             attempt.first_due = NEVER
             attempt.overdue_due = NEVER
 
@@ -606,10 +618,14 @@ class RequestDriver:
         alarm.set(when)
 
     def _ring(self) -> None:
-        if self._retries:
-            self._retry_now()
-        else:
-            self._hedge()
+        request = self._request
+        try:
+            if self._retries:
+                self._retry_now()
+            else:
+                self._hedge()
+        except Exception as err:
+            request.crashed(err)
 
     def _quiet(self) -> None:
         """No hedge and no retry any more."""

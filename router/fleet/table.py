@@ -326,14 +326,18 @@ class Fleet:
         ttft_s: float | None,
         tokens: int,
         is_alone: bool = True,
+        is_timed: bool = True,
     ) -> None:
         """An attempt shows its first content; `ttft_s`: None where it is the whole answer.
 
-        `is_alone`: no other request waited at the replica when it was sent.
+        `is_alone`: no other request waited at the replica when it was sent. Not `is_timed`: the
+        content may have come before it was read.
         """
         progress = replica.progress
         progress.at = now
-        if ttft_s is not None:
+        if not is_timed:
+            pass
+        elif ttft_s is not None:
             replica.answered(ttft_s, tokens, is_alone)
         else:
             progress.whole_answer(now - dispatched)

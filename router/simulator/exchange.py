@@ -215,6 +215,9 @@ class SimulatedExchange(RoutedRequest):
         if not self.driver.tells_aside(err.reason):
             self._finish(err.reason, self.context.scheduler.now())
 
+    def crashed(self, err: Exception) -> None:
+        raise err
+
     # -- what its own driver asks of it -------------------------------------------------------
 
     def attach(self, attempt: Attempt) -> None:

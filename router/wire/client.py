@@ -61,6 +61,11 @@ class ClientExchange(ABC):
     @abstractmethod
     def client_resumed(self) -> None: ...
 
+    @abstractmethod
+    def crashed(self, err: Exception) -> None:
+        """A callback for this request has raised, a defect of the router: log it, and end the
+        request in whatever form is still possible. Must not raise."""
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Handler(ABC):
@@ -92,8 +97,8 @@ class Handler(ABC):
         """A request ended before it began: for the log and the counters. Returns its id."""
 
     @abstractmethod
-    def crashed(self, err: BaseException) -> None:
-        """A bug of ours ended a connection."""
+    def crashed(self, err: Exception) -> None:
+        """Log a defect of the router."""
 
 
 class Front:
@@ -280,8 +285,7 @@ class ClientConnection(Counted):
         try:
             self._pump(data)
         except Exception as err:
-            self._front.handler.crashed(err)
-            self.abort(Reason.INTERNAL)
+            self._crashed(err)
 
     def _end_turn(self) -> None:
         """Read on, what came early first, in the next turn of the loop.
@@ -381,6 +385,11 @@ class ClientConnection(Counted):
             and not (self.half_closed and not self._reader.early)
             and not self._closing
         )
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether no request is read any more: the connection is lost, or is about to end."""
+        return self._closing
 
     @property
     def is_draining(self) -> bool:
@@ -507,6 +516,19 @@ class ClientConnection(Counted):
             )
 
     # -- leaving ------------------------------------------------------------------------------
+
+    def _crashed(self, err: Exception) -> None:
+        """A defect of the router, while a request was read or begun."""
+        exchange = self.exchange
+        if exchange is not None:
+            exchange.crashed(err)
+            return
+        self._front.handler.crashed(err)
+        try:
+            self._refuse(RouterError(Reason.INTERNAL, "an error of the router"))
+        except Exception as again:
+            self._front.handler.crashed(again)
+            self.abort(Reason.INTERNAL)
 
     def _end_exchange(self, reason: Reason) -> None:
         exchange, self.exchange = self.exchange, None

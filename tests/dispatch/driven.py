@@ -290,6 +290,9 @@ class Driven(RoutedRequest):
         self.driver.cancel(err.reason)
         self._ends(f"answer {self.name}: {err.reason}", err.reason)
 
+    def crashed(self, err: Exception) -> None:
+        raise err
+
     # -- what its engines do ----------------------------------------------------------------------
 
     def shows(self, attempt: Attempt) -> None:

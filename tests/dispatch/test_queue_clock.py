@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from router.admission.clockwork import Ticked
+from router.admission.pools import Pools
 from router.config.model import LowClass, Queue, QueueClasses
+from router.core.build import is_compiled
 from router.core.errors import Reason
 from tests.dispatch.driven import World
 
@@ -30,3 +33,31 @@ def test_a_wait_ends_in_time_under_heavy_traffic(step_s: float) -> None:
         at_work = after
     assert patient.ended is Reason.QUEUE_TIMEOUT
     assert world.time.at - arrived <= WAIT_S + max(step_s, 0.005)
+
+
+@pytest.mark.skipif(is_compiled(), reason="compiled methods cannot be replaced")
+@pytest.mark.parametrize("where", ["tick", "hurry"])
+def test_a_wait_ends_after_a_defect_in_a_tick(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The alarm was not set again, so what waited never expired."""
+    classes = QueueClasses(low=LowClass(timeout_s=5.0))
+    world = World(1, most=1, queue=Queue(order="strict", aging=0.0, classes=classes))
+    assert world.queue is not None
+    world.arrives("first", "high")
+    patient = world.arrives("patient", "low")
+
+    def fails(*_: object) -> Ticked:
+        raise RuntimeError("a defect")
+
+    with monkeypatch.context() as patch:
+        if where == "tick":
+            patch.setattr(Pools, "tick", fails)
+        else:
+            ticked = Ticked()
+            ticked.polls = [world.replicas[0]]
+            patch.setattr(Pools, "tick", lambda *_: ticked)
+            world.queue.hurry = lambda _: fails() and None
+        with pytest.raises(RuntimeError):
+            world.time.passes(1.0)
+    world.queue.hurry = None
+    world.time.passes(6.0)
+    assert patient.ended is Reason.QUEUE_TIMEOUT

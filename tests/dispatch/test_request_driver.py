@@ -677,6 +677,29 @@ def test_no_first_token_is_overdue_while_the_client_reads_nothing() -> None:
     world.check_empty()
 
 
+def test_a_wait_with_a_pause_of_the_client_teaches_nothing() -> None:
+    """The content may have come long before it was read."""
+    world = World(hedging=HEDGED)
+    replica = world.replicas[0]
+    world.arrives("a", streamed=True, hedged=False)
+    world.of("a").driver.excuse()
+    world.time.passes(30.0)
+    world.of("a").driver.await_first(world.time.at + 1.0)
+    world.of("a").whole(*world.of("a").driver.live)
+    world.arrives("b", streamed=True, hedged=False)
+    world.of("b").driver.excuse()
+    world.time.passes(30.0)
+    world.of("b").leaves()
+    assert replica.ttft_s is None
+    ((_, _, ttfts),) = world.hedger.plans()
+    assert ttfts.fit.answers == 0 and ttfts._ratios._counts == [0] * len(ttfts._ratios._counts)
+    world.arrives("c", streamed=True, hedged=False)
+    world.time.passes(1.0)
+    world.of("c").whole(*world.of("c").driver.live)
+    assert replica.ttft_s == 1.0 and ttfts.fit.answers == 1
+    world.check_empty()
+
+
 def test_no_first_content_is_awaited_while_the_client_reads_nothing() -> None:
     world = World(timeouts=TIMES, hedging=HEDGED)
     play(world, "a arrives -> send a to r0")

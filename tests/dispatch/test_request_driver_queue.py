@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import pytest
 
+from policies.queueing.contract import (
+    QUEUEING,
+    Line,
+    OrderPolicy,
+    make_order,
+)
 from policies.queueing.ticket import ENDED
 from router.config.model import (
     CriticalClass,
@@ -17,6 +24,8 @@ from router.config.model import (
     QueueGates,
     Retry,
 )
+from router.config.model import Replica as ReplicaConfig
+from router.fleet.replica import Replica
 from router.intake.flow import Flow
 from tests.dispatch.driven import BODY, World
 from tests.dispatch.driver_tables import (
@@ -701,4 +710,36 @@ def test_requests_of_the_largest_flow_give_way_where_memory_is_short(
     assert world.said == gone
     for request in [*world.requests]:
         request.leaves()
+    world.check_empty()
+
+
+def test_a_pool_whose_order_cannot_be_made_goes_by_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A third party's constructor fails when the fleet grows by another model's replica."""
+    fails = False
+
+    @dataclass(slots=True)
+    class Moody(OrderPolicy):
+        def __post_init__(self) -> None:
+            if fails:
+                raise RuntimeError("not now")
+
+        def line(self, urgency: int) -> Line:
+            return make_order("fifo").line(urgency)
+
+    QUEUEING.names()
+    monkeypatch.setattr(QUEUEING, "classes", {**QUEUEING.classes, "moody": Moody})
+    world = World(replicas=1, queue=Queue(policy="moody"))
+    assert world.queue is not None
+    fails = True
+    config = ReplicaConfig(url="http://other:1", id="other", models=("n",), engine="vllm")
+    other = Replica(config, world.config.health, None)
+    world.fleet.add(other)
+    world.time.turn()
+    fails = False
+    pools = world.queue.pools
+    assert [pools.of(model).config.policy for model in ("m", "n")] == ["moody", "fifo"]
+    assert pools.failures.count == 1
+    world.queue.adopt(Queue(policy="moody", order="strict"))
+    assert [pools.of(model).config.policy for model in ("m", "n")] == ["moody", "moody"]
+    world.time.turn()
     world.check_empty()

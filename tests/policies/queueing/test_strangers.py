@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -65,6 +65,89 @@ def test_the_queue_drives_a_strangers_policy() -> None:
     world.run(20.0)
     assert world.order == tickets[:3] + tickets[:2:-1]
     world.assert_empty()
+
+
+class Fails:
+    """A line that raises, or answers nonsense, from one of its calls on."""
+
+    def __init__(self, inner: LatestFirst, what: str, after: int, nonsense: object) -> None:
+        self.inner = inner
+        self.what = what
+        self.after = after
+        self.nonsense = nonsense
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self.what:
+            self.after -= 1
+            if self.after < 0:
+                if self.nonsense is None:
+                    raise RuntimeError("a policy with a bug")
+                return lambda *_: self.nonsense
+        return getattr(self.inner, name)
+
+
+@pytest.mark.parametrize("after", [0, 1])
+@pytest.mark.parametrize(
+    ("what", "nonsense"),
+    [
+        ("push", None),
+        ("drop", None),
+        ("first", None),
+        ("rank", None),
+        ("band", None),
+        ("within", None),
+        ("take", None),
+        ("first", Ticket()),
+        ("first", "nobody"),
+        ("rank", ("a", "b")),
+        ("band", [Ticket()]),
+    ],
+)
+def test_a_strangers_line_fails(what: str, nonsense: object, after: int) -> None:
+    """Its tickets go by arrival from then on: each is sent, leaves, or is told that its time is
+    over."""
+
+    @order_policy("latest")
+    @dataclass(slots=True)
+    class Latest(OrderPolicy):
+        by_class: ClassVar[bool] = False
+
+        def line(self, urgency: int) -> Line:
+            return cast(Line, Fails(LatestFirst(), what, after, nonsense))
+
+    spots = [Spot("a"), Spot("b")]
+    held = {spots[1]: 3}
+    world = World(spots, config(policy="latest", gates={"prefill_tokens": 0}))
+    for number in range(40):
+        look = (lambda: held) if number % 3 else None
+        world.come(tokens=1000, output=10, number=float(number % 5), look=look, block_tokens=100.0)
+    for ticket in world.queue.tickets()[::4]:
+        world.leave(ticket)
+    world.run(60.0)
+    world.assert_empty()
+    assert world.queue._orders.failures.count > 0
+
+
+@pytest.mark.parametrize("what", ["line", "passed", "settled", "refunded", "sized"])
+def test_a_strangers_policy_fails(what: str) -> None:
+    def fails(*_: object) -> Any:
+        raise RuntimeError("a policy with a bug")
+
+    order = dataclass(slots=True)(
+        type("Latest", (OrderPolicy,), {"line": lambda *_: LatestFirst(), what: fails})
+    )
+    order_policy("latest")(order)
+    rules = config(
+        policy="latest",
+        gates={"prefill_tokens": 0},
+        preemption={"enabled": True, "after_s": 0.1, "budget": 1.0},
+    )
+    world = World([Spot("a", slots=2)], rules)
+    for number in range(20):
+        world.come(tokens=1000, output=100, number=4.0 - number % 5)
+    world.run(60.0)
+    world.assert_empty()
+    assert world.queue._orders.failures.count > 0
 
 
 def test_two_orders_of_one_name_are_refused() -> None:

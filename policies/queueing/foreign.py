@@ -1,0 +1,150 @@
+"""Lines of an order policy that is not built in, and what becomes of their tickets when they fail.
+
+A line that raises, or that names a ticket which does not wait in it, is given up: its tickets, and
+those that come later, go in the order of their arrival. Otherwise one defect of a third party would
+stop the queue, and no request that waits would be sent, or told that its time is over.
+
+Must never: let an exception through, or lose a ticket.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Final
+
+from policies.queueing.base import BaseLine, OrderPolicy
+from policies.queueing.keyed import KeyedLine
+from policies.queueing.line import Line
+from policies.queueing.ticket import Ticket
+
+_KEPT: Final = 16  # texts
+
+
+class Failures:
+    """How often order policies have failed, and how, until somebody tells of it."""
+
+    __slots__ = ("count", "texts")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.texts: list[str] = []  # the first few since they were taken
+
+    def add(self, what: str, err: Exception) -> None:
+        self.count += 1
+        if len(self.texts) < _KEPT:
+            self.texts.append(f"{what}: {err!r}")
+
+    def take(self) -> list[str]:
+        texts, self.texts = self.texts, []
+        return texts
+
+
+def line_of(order: OrderPolicy, urgency: int, failures: Failures) -> BaseLine:
+    """A new line of a policy."""
+    line: Line | None = None
+    try:
+        line = order.line(urgency)
+    except Exception as err:
+        failures.add("line", err)
+    if isinstance(line, BaseLine) and type(order).__module__.startswith("policies."):
+        return line
+    return ForeignLine(line, failures)
+
+
+class ForeignLine(BaseLine):
+    """A line of a policy that is not built in."""
+
+    __slots__ = ("_failures", "_instead", "_line", "_tickets")
+
+    def __init__(self, line: Line | None, failures: Failures) -> None:
+        """`line`: None if there is none, because the policy has failed."""
+        self._line = line
+        self._failures = failures
+        self._tickets: dict[Ticket, None] = {}
+        self._instead = KeyedLine(_arrival, inf)  # used from the failure on
+
+    def push(self, ticket: Ticket, now: float) -> None:
+        self._tickets[ticket] = None
+        line = self._line
+        if line is None:
+            self._instead.push(ticket, now)
+            return
+        try:
+            line.push(ticket, now)
+        except Exception as err:
+            self._give_up("push", err)
+
+    def drop(self, ticket: Ticket) -> None:
+        del self._tickets[ticket]
+        line = self._line
+        if line is None:
+            self._instead.drop(ticket)
+            return
+        try:
+            line.drop(ticket)
+        except Exception as err:
+            self._give_up("drop", err)
+
+    def first(self, now: float) -> Ticket | None:
+        line = self._line
+        if line is not None:
+            try:
+                found = line.first(now)
+                if found in self._tickets or (found is None and not self._tickets):
+                    return found
+                raise ValueError(f"{found!r} does not wait in the line")
+            except Exception as err:
+                self._give_up("first", err)
+        return self._instead.first(now)
+
+    def rank(self, now: float) -> tuple[float, ...]:
+        line = self._line
+        if line is not None:
+            try:
+                return tuple([float(number) for number in line.rank(now)])
+            except Exception as err:
+                self._give_up("rank", err)
+        return self._instead.rank(now)
+
+    def band(self, most: int, now: float) -> list[Ticket]:
+        line = self._line
+        if line is not None:
+            try:
+                found = list(line.band(most, now))
+                for ticket in found:
+                    if ticket not in self._tickets:
+                        raise ValueError(f"{ticket!r} does not wait in the line")
+                return found
+            except Exception as err:
+                self._give_up("band", err)
+        return self._instead.band(most, now)
+
+    def within(self, ticket: Ticket, now: float) -> bool:
+        line = self._line
+        if line is not None:
+            try:
+                return bool(line.within(ticket, now))
+            except Exception as err:
+                self._give_up("within", err)
+        return self._instead.within(ticket, now)
+
+    def take(self, ticket: Ticket, now: float) -> None:
+        del self._tickets[ticket]
+        line = self._line
+        if line is None:
+            self._instead.take(ticket, now)
+            return
+        try:
+            line.take(ticket, now)
+        except Exception as err:
+            self._give_up("take", err)
+
+    def _give_up(self, what: str, err: Exception) -> None:
+        self._failures.add(what, err)
+        self._line = None
+        for ticket in self._tickets:
+            self._instead.push(ticket, 0.0)
+
+
+def _arrival(ticket: Ticket) -> float:
+    return float(ticket.order)

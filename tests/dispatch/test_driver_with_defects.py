@@ -1,0 +1,121 @@
+"""The walks of `test_driver_under_fire`, in which the router's own code raises now and then.
+
+Whatever is raised, and wherever: the request ends, its client hears of it or is disconnected, no
+engine works on, and every lease, timer, ticket and connection is given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from policies.queueing.ticket import ENDED
+from router.admission.pools import Pools
+from router.core.build import is_compiled
+from router.dispatch.chooser import Chooser
+from router.dispatch.completion import Completion
+from router.dispatch.hedger import Hedger
+from router.dispatch.queue_driver import QueueDriver
+from router.dispatch.reply import Reply
+from router.fleet.table import Fleet
+from router.observe.metrics import Metrics
+from tests.dispatch.test_driver_under_fire import Fire
+
+pytestmark = pytest.mark.skipif(is_compiled(), reason="compiled methods cannot be replaced")
+
+# What is called for a request, and fails before it has done anything, or after it has.
+PLACES: list[tuple[type, str]] = [
+    *((Hedger, name) for name in ("dispatched", "backup", "sent", "shown", "outrun", "failed")),
+    *((Chooser, name) for name in ("choose", "dispatched", "withdrawn", "shown", "finished")),
+    *((Fleet, name) for name in ("failed", "showed_content", "busy", "succeeded", "eligible")),
+    *((Metrics, name) for name in ("finished", "attempt", "waited")),
+    *((Reply, name) for name in ("begin", "relay", "error", "late_error", "truncate", "comment")),
+    *((QueueDriver, name) for name in ("sent", "retry", "pauses", "commits")),
+    (Pools, "offer"),
+    (Completion, "close"),
+]
+
+
+class Defects(Fire):
+    """One request through the real dispatcher, and defects."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.armed: dict[str, bool] = {}  # place -> whether it fails after the call
+        self.patch = pytest.MonkeyPatch()
+        for owner, name in PLACES:
+            where = f"{owner.__name__}.{name}"
+            self.patch.setattr(owner, name, self.fragile(where, getattr(owner, name)))
+        logging.disable(logging.ERROR)
+
+    def fragile(self, where: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def fails(*args: Any, **named: Any) -> Any:
+            is_after = self.armed.pop(where, None)
+            if is_after is False:
+                raise RuntimeError(where)
+            found = call(*args, **named)
+            if is_after:
+                raise RuntimeError(f"behind {where}")
+            return found
+
+        return fails
+
+    @rule(
+        where=st.sampled_from([f"{owner.__name__}.{name}" for owner, name in PLACES]),
+        is_after=st.booleans(),
+    )
+    def defect(self, where: str, is_after: bool) -> None:
+        self.armed[where] = is_after
+
+    def teardown(self) -> None:
+        try:
+            self.armed.clear()
+            self.ends()
+        finally:
+            self.patch.undo()
+            logging.disable(logging.NOTSET)
+
+    def ends(self) -> None:
+        if not hasattr(self, "aio"):
+            return
+        if self.exchange in self.dispatcher.exchanges:
+            self.client_leaves()
+        assert not self.dispatcher.exchanges
+        assert self.loop.alarms == []
+        assert self.loop.working == [], "an engine works for nobody"
+        assert self.exchange.ticket is None
+        if self.ticket is not None:
+            assert self.ticket.state == ENDED
+        queue = self.dispatcher.queue
+        assert queue is None or queue.pools.waiting == 0
+        for lease in self.others:
+            lease.release()
+        for replica in self.fleet.replicas.values():
+            assert (replica.inflight, replica.waiting, replica.load) == (0, 0, 0)
+            assert replica.pending_tokens == 0
+        budget = self.dispatcher.context.budget
+        assert (budget.requests, budget.retries) == (0, 0)
+        if self.client.sent:
+            self._check_response()
+        self.sweeper.close()
+        for pool in self.pools:
+            pool.abort()
+        self.feed(lambda: None)
+        self.aio.close()
+        asyncio.set_event_loop(None)
+
+
+Defects.TestCase.settings = settings(
+    max_examples=250,
+    stateful_step_count=20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+TestDefects = Defects.TestCase
