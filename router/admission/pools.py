@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from policies.queueing.contract import OrderPolicy, make_order
+from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import INFINITY, SENT, Ticket
 from router.admission.clockwork import Ticked
 from router.admission.counts import QueueCounts
@@ -148,7 +149,7 @@ class Pools:
     def passed(
         self,
         place: ReplicaLoad,
-        flow: tuple[str, str],
+        flow: FlowIdentity,
         tokens: int,
         output: int,
         sent_at: float,
@@ -192,9 +193,12 @@ class Pools:
         queue: Queue = ticket.queue
         queue.shown(ticket)
 
-    def moved(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
-        queue: Queue = ticket.queue
-        queue.moved(ticket, place, now)
+    def sent_again(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
+        """Another attempt of one that was sent: at another place, or after it had failed."""
+        run = ticket.run
+        if run is not None and (run.is_away or run.place is not place):
+            queue: Queue = ticket.queue
+            queue.moved(ticket, place, now)
 
     def failed(self, ticket: Ticket) -> None:
         """It has failed at its place, and pauses before it is sent again."""

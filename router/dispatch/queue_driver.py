@@ -27,7 +27,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, cast
 
+from policies.facts import RequestView
 from policies.queueing.contract import OrderPolicy
+from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import INFINITY, NEW, SENT, Ticket
 from router.admission.clockwork import Expired
 from router.admission.pools import Pools
@@ -45,7 +47,6 @@ from router.dispatch.queue_outcomes import queue_outcome
 from router.dispatch.queued_request import QueuedRequest
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
-from router.intake.flow import Flow
 from router.observe.metrics import Metrics
 
 LEAST_S: Final = 0.001  # timers are no finer
@@ -135,17 +136,11 @@ class QueueDriver:
             return None
         return self._chooser.choose(x.view, cast(Sequence[Replica], found))
 
-    def relieve(self, flow: Flow, body_bytes: int) -> bool:
+    def relieve(self, flow: FlowIdentity, body_bytes: int) -> bool:
         """Let waiting requests of larger flows give way, because connections are short, or so many
         bytes of memory. Whether they free as much as is needed, in a moment."""
         now = self._scheduler.now()
-        newcomer = Ticket(
-            key=flow.account,
-            user=flow.member,
-            known_key=flow.is_known,
-            names_user=flow.user != "",
-            body_bytes=body_bytes,
-        )
+        newcomer = Ticket(None, RequestView(body_bytes=body_bytes), flow)
         queues = self.pools.queues
         if not body_bytes:
             queue = max(queues, key=_waiting)
@@ -160,7 +155,7 @@ class QueueDriver:
             if victim is None:
                 break
             victims.append((queue, victim))
-            missing -= victim.body_bytes
+            missing -= victim.view.body_bytes
         for queue, victim in reversed(victims):
             queue.put_back(victim)
         if missing > 0:
@@ -176,7 +171,7 @@ class QueueDriver:
             if not self._evicted:
                 self._scheduler.soon(self._answer_evicted)
             for gone in queue.evicted:
-                self._freeing += gone.ticket.body_bytes
+                self._freeing += gone.ticket.view.body_bytes
                 self._evicted.append(gone)
             queue.evicted = []
 
@@ -205,8 +200,8 @@ class QueueDriver:
             return
         if ticket.state == NEW:
             self.pools.sent(ticket, replica, now)
-        elif ticket.state == SENT and (ticket.away or ticket.place is not replica):
-            self.pools.moved(ticket, replica, now)
+        elif ticket.state == SENT:
+            self.pools.sent_again(ticket, replica, now)
         if not x.may_move():
             self.pools.stays(ticket)
 
@@ -246,7 +241,7 @@ class QueueDriver:
             last = x.last_attempt()
             if last is not None:
                 place, began = last
-                flow = x.flow_key()
+                flow = x.flow_identity()
                 prompt = x.view.prompt_tokens
                 self.pools.passed(
                     place if replica is None else replica, flow, prompt, output, began, now, end
@@ -259,7 +254,6 @@ class QueueDriver:
             self._arm()
             return
         self.pools.settle(ticket, tokens, output, now, end)
-        ticket.place = None  # the queue may keep the ticket for a while, but not a replica
 
     # -- what the fleet tells -----------------------------------------------------------------
 
@@ -306,7 +300,7 @@ class QueueDriver:
             x = cast(QueuedRequest, ticket.request)
             x.end_wait(now)
             self._metrics.waited(x.urgency.name, now - ticket.arrival)
-            begun.append((x, x.prepare(cast(Replica, ticket.place))))
+            begun.append((x, x.prepare(cast(Replica, ticket.place), now)))
 
     def _go(self, begun: _Begun) -> None:
         for x, prepared in begun:
@@ -394,7 +388,7 @@ class QueueDriver:
             except RouterError:
                 return False
             if other is not None:
-                x.go(x.prepare(other))
+                x.go(x.prepare(other, now))
             return True
         ticket.excluded = ()
         if not self.pools.requeue(ticket, now):
@@ -405,10 +399,10 @@ class QueueDriver:
 
     def recall(self, ticket: Ticket, now: float) -> None:
         """It gives way to somebody more urgent: its engine stops, and it waits again."""
-        request = ticket.request
-        if request is None or ticket.state != SENT or ticket.shown:
+        request, run = ticket.request, ticket.run
+        if request is None or ticket.state != SENT or run is None or run.has_shown:
             return  # it has ended, or shown something, in this very turn
-        x, place = cast(QueuedRequest, request), cast(Replica, ticket.place)
+        x, place = cast(QueuedRequest, request), cast(Replica, run.place)
         x.recall(now)
         if self.pools.requeue(ticket, now):
             x.begin_wait(now)
