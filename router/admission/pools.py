@@ -193,12 +193,9 @@ class Pools:
         queue: Queue = ticket.queue
         queue.shown(ticket)
 
-    def sent_again(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
-        """Another attempt of one that was sent: at another place, or after it had failed."""
-        run = ticket.run
-        if run is not None and (run.is_away or run.place is not place):
-            queue: Queue = ticket.queue
-            queue.moved(ticket, place, now)
+    def moved(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
+        queue: Queue = ticket.queue
+        queue.moved(ticket, place, now)
 
     def failed(self, ticket: Ticket) -> None:
         """It has failed at its place, and pauses before it is sent again."""

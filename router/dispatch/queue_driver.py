@@ -201,7 +201,9 @@ class QueueDriver:
         if ticket.state == NEW:
             self.pools.sent(ticket, replica, now)
         elif ticket.state == SENT:
-            self.pools.sent_again(ticket, replica, now)
+            run = ticket.run
+            if run is not None and (run.is_away or run.place is not replica):
+                self.pools.moved(ticket, replica, now)
         if not x.may_move():
             self.pools.stays(ticket)
 
