@@ -27,6 +27,8 @@ class RequestView:
         "chains",
         "kind",
         "model",
+        "output_limit",
+        "output_tokens",
         "prompt_bytes",
         "prompt_tokens",
         "session",
@@ -46,6 +48,8 @@ class RequestView:
         blocks: tuple[int, ...] = (),
         block_tokens: float = 128.0,
         session: str | None = None,
+        output_tokens: int = -1,
+        output_limit: int = -1,
     ) -> None:
         self.kind = kind  # the route: "chat", "completions", "embeddings", ... or "other"
         self.model = model  # None: the request names none
@@ -58,6 +62,10 @@ class RequestView:
         self.block_tokens = block_tokens  # estimated tokens of one block, > 0
         self.chains: object = None  # the caller's own: token ids, where they are known
         self.session = session  # the client's key of a conversation, None: it gave none
+        # Of a request that the queue was asked for: the predicted output tokens, below 0: not
+        # predicted yet; and the limit that the client has set, below 0: none.
+        self.output_tokens = output_tokens
+        self.output_limit = output_limit
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -1,10 +1,11 @@
 """Instructions the router executes for each part in `parts`, counted by callgrind.
 
 Runs the works of `works` (in memory: no sockets, no kernel) in one process under
-`valgrind --tool=callgrind`, which counts only between marks. The counted process has a clock of
-its own, which moves by `TICK_S` whenever it is read, and fixed hashes of strings. So the count does
-not depend on the machine's speed, its clock or its other processes. It does depend on the CPython
-build, the compiler and the libraries.
+`valgrind --tool=callgrind`, which counts only between marks. The event loop is uvloop, as in the
+shipped program. The counted process has a clock of its own, which moves whenever it is read
+(`marks.SHIM`), and fixed hashes of strings. So the count does not depend on the machine's speed,
+its clock or its other processes. It does depend on the CPython build, the compiler and the
+libraries.
 
 - A part with a goal in µs fails if its count is above the goal's (`INSTRUCTIONS_PER_US`), unless it
   was above it when `COUNTED` was taken: then the shortfall is printed.
@@ -19,7 +20,6 @@ prints a table; its exit status is 1 if a part fails. Must never: measure time.
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import json
 import os
@@ -28,21 +28,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import count as ticks
 from pathlib import Path
 from typing import Final
+
+import uvloop
 
 from bench.overhead.goals import excess
 from bench.overhead.marks import SHIM, Counter
 from bench.overhead.parts import PARTS, Part
+from bench.overhead.works import WORKS, with_sums
 from router.core.build import is_compiled
 
 WARM: Final = 500  # operations of each part before the count; all memos are warm by then
 COUNT: Final = 400  # operations that are counted
-TICK_S: Final = 2.0**-18  # 4 µs; a request reads the clock some six times
 TOLERANCE: Final = 1.03
 NOISE: Final = 1_000  # two runs differ by as much where a part is the difference of two requests
 
@@ -126,6 +126,7 @@ def count() -> dict[str, float]:
         command += ["-m", "bench.overhead.instructions", "--serve", folder]
         # Hashes of strings decide how dictionaries collide: fixed, or two runs differ by chance.
         environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONMALLOC": "pymalloc"}
+        environment["LD_PRELOAD"] = str(shim)  # for its clock
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"the counted process failed: {done.stderr[-2000:]}")
@@ -135,9 +136,6 @@ def count() -> dict[str, float]:
 
 async def serve(folder: Path) -> dict[str, float]:
     """Count every part; runs under callgrind."""
-    # Here, because modules take the clock's function when they are imported.
-    from bench.overhead.works import WORKS, with_sums
-
     counter = Counter(folder)
     costs: dict[str, float] = {}
     for name, prepare in WORKS.items():
@@ -153,8 +151,7 @@ async def serve(folder: Path) -> dict[str, float]:
 
 def main() -> int:
     if len(sys.argv) == 3 and sys.argv[1] == "--serve":
-        time.monotonic = ticks(1000.0, TICK_S).__next__
-        print(json.dumps(asyncio.run(serve(Path(sys.argv[2])))))
+        print(json.dumps(uvloop.run(serve(Path(sys.argv[2])))))
         return 0
     if not is_compiled():
         print("the router is not compiled; COUNTED is of compiled code", file=sys.stderr)

@@ -177,12 +177,12 @@ def _queue(depth: int) -> Work:
             places = queue.offer(ticket, now)
             if places:  # a place stayed free: what it offered was not worth its tokens
                 queue.sent(ticket, places[0], now)
-                running.append((ticket, Lease(places[0], ticket.tokens)))  # type: ignore[arg-type]
+                running.append((ticket, Lease(places[0], ticket.view.prompt_tokens)))  # type: ignore[arg-type]
             lease.release()
             granted = queue.freed(over.place, now)
-            queue.settle(over, over.tokens, over.output, now)
+            queue.settle(over, over.view.prompt_tokens, over.view.output_tokens, now)
             marks.end()
-            running.extend([(each, Lease(each.place, each.tokens)) for each in granted])
+            running.extend([(each, Lease(each.place, each.view.prompt_tokens)) for each in granted])
         return marks.take() / count
 
     return block

@@ -36,7 +36,7 @@ def dispatch_us(
             places = queue.offer(ticket, now)
             if places:
                 place = places[0]
-                running.append((ticket, Lease(place, ticket.tokens)))  # type: ignore[arg-type]
+                running.append((ticket, Lease(place, ticket.view.prompt_tokens)))  # type: ignore[arg-type]
                 queue.sent(ticket, place, now)
             spot = index % len(running)
             over, lease = running[spot]
@@ -45,14 +45,14 @@ def dispatch_us(
             lease.release()
             over_all.append(over)
             granted = queue.freed(over.place, now)
-            running.extend([(each, Lease(each.place, each.tokens)) for each in granted])
+            running.extend([(each, Lease(each.place, each.view.prompt_tokens)) for each in granted])
 
     others: list[tuple[Ticket, Lease]] = []
     spare = Replica(0)
 
     def bare() -> None:
         for ticket, index in zip(tickets, ends, strict=True):
-            others.append((ticket, Lease(spare, ticket.tokens)))
+            others.append((ticket, Lease(spare, ticket.view.prompt_tokens)))
             spot = index % len(others)
             over, lease = others[spot]
             others[spot] = others[-1]
@@ -62,7 +62,7 @@ def dispatch_us(
 
     def settled() -> None:
         for ticket in over_all:
-            queue.settle(ticket, ticket.tokens, ticket.output, traffic.now)
+            queue.settle(ticket, ticket.view.prompt_tokens, ticket.view.output_tokens, traffic.now)
 
     found, settles = [], []
     for _ in range(blocks):
@@ -120,20 +120,20 @@ def pass_us(blocks: int, *, replicas: int = 8) -> tuple[float, float]:
         for ticket in tickets:
             now = ticket.arrival
             place = queue.offer(ticket, now)[0]
-            lease = Lease(place, ticket.tokens)  # type: ignore[arg-type]
+            lease = Lease(place, ticket.view.prompt_tokens)  # type: ignore[arg-type]
             queue.sent(ticket, place, now)
             lease.begun()
             queue.shown(ticket)
             queue.freed(place, now)
             lease.release()
-            queue.settle(ticket, ticket.tokens, ticket.output, now)
+            queue.settle(ticket, ticket.view.prompt_tokens, ticket.view.output_tokens, now)
             queue.freed(place, now)
 
     spare = Replica(0)
 
     def bare() -> None:
         for ticket in tickets:
-            lease = Lease(spare, ticket.tokens)
+            lease = Lease(spare, ticket.view.prompt_tokens)
             lease.begun()
             lease.release()
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import inf
 from random import Random
+from typing import cast
 
 import msgspec
 
+from policies.facts import RequestView
+from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import Ticket
 from router.admission.pool import Pool
 from router.admission.queue import Queue
@@ -50,6 +53,9 @@ class Fleet(Pool):
     def serves(self, place: ReplicaLoad, lane: str) -> bool:
         return True
 
+    def held(self, view: RequestView) -> Mapping[ReplicaLoad, int]:
+        return cast(dict[ReplicaLoad, int], view.chains)
+
     def slots(self, place: ReplicaLoad) -> float | None:
         return 256
 
@@ -73,30 +79,28 @@ class Traffic:
         self.leases: dict[Ticket, Lease] = {}
         self._rng = Random(1)
         self._prefixes = prefixes
+        self._flows = [FlowIdentity(f"key-{n % 10}", f"user-{n}") for n in range(FLOWS)]
         for replica in self.fleet.replicas:
             self.queue.freed(replica, self.now)
 
     def ticket(self) -> Ticket:
         rng = self._rng
         flow = rng.randrange(FLOWS)
-        held: Mapping[object, int] = {}
+        held: dict[ReplicaLoad, int] = {}
         if self._prefixes:
             held = {rng.choice(self.fleet.replicas): rng.randrange(1, 20)}
-        return Ticket(
-            lane="model",
-            number=float(rng.choice((1, 2, 2, 2, 3))),
-            key=f"key-{flow % 10}",
-            user=f"user-{flow}",
-            tokens=rng.randrange(100, 4000),
-            prompt=4000,
-            output=rng.randrange(50, 500),
-            arrival=self.now,
-            look=(lambda: held) if self._prefixes else None,
-            block_tokens=128.0,
+        number = float(rng.choice((1, 2, 2, 2, 3)))
+        view = RequestView(
+            stream=True,
+            prompt_tokens=rng.randrange(100, 4000),
+            output_tokens=rng.randrange(50, 500),
+            blocks=(flow,) if self._prefixes else (),
         )
+        view.chains = held
+        return Ticket(None, view, self._flows[flow], lane="model", number=number, arrival=self.now)
 
     def lease(self, ticket: Ticket, place: Replica) -> None:
-        self.leases[ticket] = Lease(place, ticket.tokens)
+        self.leases[ticket] = Lease(place, ticket.view.prompt_tokens)
 
     def fill(self, depth: int) -> None:
         """Let so many wait, with every replica closed."""

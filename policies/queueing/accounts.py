@@ -78,11 +78,9 @@ class Node(Item):
 class Accounts:
     """Accounts that share one virtual time: all keys of a class, or all users of a key."""
 
-    __slots__ = ("_backlogged", "_idle", "_number", "by_name", "owner", "peak", "time")
+    __slots__ = ("_backlogged", "_idle", "_number", "by_name", "peak", "time")
 
-    def __init__(self, owner: Account | None = None) -> None:
-        """`owner`: the key, of the accounts of its users."""
-        self.owner = owner
+    def __init__(self) -> None:
         self.by_name: dict[str, Account] = {}
         self.time = 0.0  # virtual: no counter of anybody who begins to wait is below it
         self.peak = 0.0  # the highest counter
@@ -125,13 +123,15 @@ class Accounts:
         if len(self._idle) > IDLE_KEPT:
             self._prune()
 
-    def correct(self, account: Account, amount: float) -> None:
+    def correct(self, name: str, weight: float, amount: float) -> Account:
         """It was charged too little by `amount`, or too much; it may have been dropped since."""
-        if self.by_name.get(account.name) is not account:
-            account = self.of(account.name, account.weight)
+        account = self.by_name.get(name)
+        if account is None:
+            account = self.of(name, weight)
         account.add(amount)
         if not account.waiting:
             self.idles(account)
+        return account
 
     def reaches(self, time: float) -> None:
         """The least counter among those that wait is `time`."""

@@ -20,7 +20,7 @@ from typing import Final
 from policies.queueing.accounts import Account, Accounts, Node
 from policies.queueing.base import BaseLine
 from policies.queueing.ranked import FRONT, Ranked
-from policies.queueing.ticket import Ticket
+from policies.queueing.ticket import NOT_CHARGED, Ticket
 
 _EMPTY: Final = 32  # nodes that are kept though nobody waits in them, to save making them again
 _ROUNDING: Final = 1e-9  # of a counter: sums of shares of a turn
@@ -70,16 +70,14 @@ class Book:
 
     def user(self, ticket: Ticket) -> tuple[Account, Account]:
         """The accounts of its key and of its user."""
-        key = self.keys.of(ticket.key, ticket.weight)
-        users = key.users
-        if users is None:
-            users = key.users = Accounts(key)
-        return key, users.of(ticket.user, 1.0)
+        flow = ticket.flow
+        key = self.keys.of(flow.account, flow.weight)
+        return key, _users_of(key).of(flow.member, 1.0)
 
     def charge(self, ticket: Ticket, key: Account, user: Account) -> None:
-        cost = self.tariff.cost(ticket.tokens, ticket.output)
+        view = ticket.view
+        cost = self.tariff.cost(view.prompt_tokens, view.output_tokens)
         ticket.charged = cost
-        ticket.account = user
         user.add(cost)
         key.add(cost)
 
@@ -95,17 +93,22 @@ class Book:
 
     def correct(self, ticket: Ticket, cost: float) -> None:
         """It was charged on a guess; `cost` is the truth."""
-        user: Account | None = ticket.account
-        if user is None:
+        charged = ticket.charged
+        if charged < 0.0:
             return
-        ticket.account = None
-        key = user.within.owner
-        assert key is not None
-        amount = cost - ticket.charged
-        ticket.charged = 0.0
+        ticket.charged = NOT_CHARGED
+        amount = cost - charged
         if amount != 0.0:
-            user.within.correct(user, amount)
-            self.keys.correct(key, amount)
+            flow = ticket.flow
+            key = self.keys.correct(flow.account, flow.weight, amount)
+            _users_of(key).correct(flow.member, 1.0, amount)
+
+
+def _users_of(key: Account) -> Accounts:
+    users = key.users
+    if users is None:
+        users = key.users = Accounts()
+    return users
 
 
 class _UserNode(Node):
@@ -161,16 +164,17 @@ class FlowLine(BaseLine):
         key_account, account = book.user(ticket)
         book.keys.begins(key_account)
         account.within.begins(account)
-        above = self._by_name.get(ticket.key)
+        flow = ticket.flow
+        above = self._by_name.get(flow.account)
         if above is None:
-            above = self._by_name[ticket.key] = _KeyNode(key_account, self)
+            above = self._by_name[flow.account] = _KeyNode(key_account, self)
         if above.entry is None:
             above.account = key_account  # an empty one may be of an account that was dropped
             key_account.nodes.append(above)
             self.place(above)
-        node = above.by_name.get(ticket.user)
+        node = above.by_name.get(flow.member)
         if node is None:
-            node = above.by_name[ticket.user] = _UserNode(account, above)
+            node = above.by_name[flow.member] = _UserNode(account, above)
         if node.entry is None:
             node.account = account
             account.nodes.append(node)

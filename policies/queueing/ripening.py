@@ -29,12 +29,12 @@ class RipeningLine(BaseLine):
         self._unripe = Ranked()  # by level + rate * arrival
 
     def push(self, ticket: Ticket, now: float) -> None:
-        if ticket.level <= self._ceiling:
+        if ticket.number <= self._ceiling:
             ticket.node = self._ripe
-            self._ripe.add(ticket, ticket.level, ticket.order)
+            self._ripe.add(ticket, ticket.number, ticket.order)
         else:
             ticket.node = self._unripe
-            self._unripe.add(ticket, ticket.level + self._rate * ticket.arrival, ticket.order)
+            self._unripe.add(ticket, ticket.number + self._rate * ticket.arrival, ticket.order)
 
     def drop(self, ticket: Ticket) -> None:
         row: Ranked = ticket.node

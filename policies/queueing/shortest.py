@@ -31,4 +31,4 @@ class Shortest(OrderPolicy):
         return KeyedLine(self._cost, self.width)
 
     def _cost(self, ticket: Ticket) -> float:
-        return self.input * ticket.tokens + self.output * ticket.output
+        return self.input * ticket.view.prompt_tokens + self.output * ticket.view.output_tokens

@@ -65,7 +65,7 @@ class Slope:
         self.work_s = 0.0
 
     def prefill_s(self, ticket: Ticket) -> float:
-        return _LEAST_S + ticket.tokens / self.prefill_rate
+        return _LEAST_S + ticket.view.prompt_tokens / self.prefill_rate
 
     def deadline(self, ticket: Ticket) -> float:
         return due(ticket, self.slo_s)
@@ -132,7 +132,7 @@ class SlidingLine(BaseLine):
         until = now + slope.boundary_s(earliest_s)
         while normal.count and normal.first_key() < until:
             ticket = normal.first()
-            worth = slope.weights[ticket.urgency] * ticket.weight
+            worth = slope.weights[ticket.urgency] * ticket.flow.weight
             self._move(ticket, urgent, -worth / slope.prefill_s(ticket))
         # The work has become less: who would be served as urgent may have time again.
         while urgent.count:

@@ -11,7 +11,7 @@ from policies.queueing.ticket import Ticket
 
 
 def _level(ticket: Ticket) -> float:
-    return ticket.level
+    return ticket.number
 
 
 @order_policy("strict")

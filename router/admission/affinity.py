@@ -18,8 +18,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from policies.queueing.base import BaseLine
+from policies.queueing.prefix_match import PrefixMatch
 from policies.queueing.ranked import place_in
-from policies.queueing.ticket import INFINITY, Entry, Ticket
+from policies.queueing.ticket import Entry, Ticket
+from router.admission.pool import Pool
+from router.admission.rules import Rules
 
 REFRESH_S: Final = 0.2  # a sibling that was sent meanwhile shows by then
 NEW_ASKED: Final = 8  # at one place, of those of whom nothing was told yet ...
@@ -30,26 +33,16 @@ _TRIED: Final = 8  # of a list, that must not go or are not held there after all
 _MANY: Final = 16  # entries for each one listed: the others are of those that have gone
 
 
-def ask(ticket: Ticket, now: float) -> None:
-    """What is held of its prefix, and by whom."""
-    look = ticket.look
-    if look is not None:
-        ticket.known_at = now
-        known = look()
-        ticket.known = known if isinstance(known, dict) else dict(known)
-        most = 0
-        for blocks in ticket.known.values():
-            if blocks > most:
-                most = blocks
-        ticket.most = most * ticket.block_tokens
-
-
 def worth(ticket: Ticket, place: object) -> float:
     """Prompt tokens saved if it goes there, less those that are lost elsewhere."""
-    if ticket.most == 0.0:
-        return 0.0
-    here: float = ticket.known.get(place, 0) * ticket.block_tokens
-    return 2.0 * here - ticket.most
+    prefix = ticket.prefix
+    return 0.0 if prefix is None else prefix.worth_at(place)
+
+
+def most_tokens(ticket: Ticket) -> float:
+    """Tokens of its prompt at the replica that holds most of them."""
+    prefix = ticket.prefix
+    return 0.0 if prefix is None else prefix.most_tokens
 
 
 class Shortlist:
@@ -84,9 +77,9 @@ class Shortlist:
         listed[ticket] = None
         if len(listed) > self._most:
             self._most = len(listed)
-        if ticket.look is None:
+        if not ticket.view.blocks:
             return
-        if ticket.known_at == -INFINITY:
+        if ticket.prefix is None:
             self._new[ticket] = None
         elif ticket not in self._old:
             self._old[ticket] = None
@@ -95,7 +88,7 @@ class Shortlist:
     def left(self, ticket: Ticket) -> None:
         """It is one of them no longer, if it was."""
         self._listed.pop(ticket, None)
-        if ticket.known_at == -INFINITY:
+        if ticket.prefix is None:
             self._new.pop(ticket, None)
         else:
             self._old.pop(ticket, None)
@@ -115,33 +108,39 @@ class Shortlist:
 
     # -- what is known ------------------------------------------------------------------------
 
-    def _ask(self, known: dict[Ticket, None], most: int, now: float) -> None:
-        """A few, lest one place cost much."""
+    def _look_up(self, known: dict[Ticket, None], most: int, pool: Pool, now: float) -> None:
+        """Ask what is held of the prefixes of a few, so that one place does not cost much."""
         asked: list[Ticket] = []
         for ticket in known:
-            if len(asked) == most or now - ticket.known_at < REFRESH_S:
+            prefix = ticket.prefix
+            if len(asked) == most or (prefix is not None and now - prefix.looked_up_at < REFRESH_S):
                 break
             asked.append(ticket)
         for ticket in asked:
             del known[ticket]
-            ask(ticket, now)
+            view = ticket.view
+            prefix = ticket.prefix
+            if prefix is None:
+                prefix = ticket.prefix = PrefixMatch(view)
+            prefix.update(pool.held(view), now)
             self._old[ticket] = None
             self._settle(ticket)
 
     def _settle(self, ticket: Ticket) -> None:
         """Put it on the lists of those replicas at which it is worth something."""
-        most = ticket.most
-        if most == 0.0:
+        prefix = ticket.prefix
+        if prefix is None or prefix.most_tokens == 0.0:
             return
+        most = prefix.most_tokens
         homes: list[Any] = []
-        for place, blocks in ticket.known.items():
-            if 2.0 * (blocks * ticket.block_tokens) > most:
+        for place in prefix.blocks:
+            if 2.0 * prefix.tokens_at(place) > most:
                 homes.append(place)
                 if len(homes) > _FEW:
                     homes = [_ANYWHERE]
                     break
         for home in homes:
-            value = most if home is _ANYWHERE else worth(ticket, home)
+            value = most if home is _ANYWHERE else prefix.worth_at(home)
             entries = self._homes.get(home)
             if entries is None:
                 entries = self._homes[home] = []
@@ -152,12 +151,19 @@ class Shortlist:
     # -- who goes -----------------------------------------------------------------------------
 
     def best(
-        self, line: BaseLine, first: Ticket, place: object, size: int, skips: int, now: float
+        self,
+        line: BaseLine,
+        first: Ticket,
+        place: object,
+        pool: Pool,
+        rules: Rules,
+        now: float,
     ) -> Ticket:
-        """Who is worth most at a replica, of the first `size` of a line.
+        """The ticket that is worth most at a replica, of the first few of a line (`rules`).
 
-        `first`: the first of them, which may go there, and is passed over at most `skips` times.
+        `first`: the first of them, which may go there, and is passed over a few times at most.
         """
+        size, skips = rules.affinity, rules.skips
         if first.skips >= skips:
             return first
         self.size = size
@@ -166,9 +172,9 @@ class Shortlist:
             self._renew(line, now)
         elif first not in listed:
             self.join(first)
-        self._ask(self._old, OLD_ASKED, now)
+        self._look_up(self._old, OLD_ASKED, pool, now)
         if self._new:
-            self._ask(self._new, NEW_ASKED, now)
+            self._look_up(self._new, NEW_ASKED, pool, now)
         chosen = self._at_home(line, place, now)
         if chosen is None:
             chosen = self._least_lost(line, first, place, now)
@@ -195,7 +201,7 @@ class Shortlist:
         while index >= 0 and tried < _TRIED:
             entry = entries[index]
             ticket: Ticket = entry.item
-            value = worth(ticket, place) if home is not _ANYWHERE else ticket.most
+            value = worth(ticket, place) if home is not _ANYWHERE else most_tokens(ticket)
             if ticket not in listed or entry.key != value:
                 entries.pop(index)
             elif ticket.excluded and place in ticket.excluded:

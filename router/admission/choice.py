@@ -177,7 +177,7 @@ class Choice:
         if first.excluded and place in first.excluded:
             chosen = _allowed(row.line.band(_FEW, now), place)
         elif row.looking and rules.affinity:
-            chosen = row.short.best(row.line, first, place, rules.affinity, rules.skips, now)
+            chosen = row.short.best(row.line, first, place, self._pool, rules, now)
         else:
             return first
         if chosen is None or chosen is first or not self._reservations.enabled:
@@ -219,4 +219,5 @@ def _allowed(band: list[Ticket], place: ReplicaLoad) -> Ticket | None:
 
 def cost(ticket: Ticket) -> float:
     """Of a ticket, in the turns of its class; an output token weighs two of the prompt (VTC)."""
-    return 1.0 + ticket.tokens + 2.0 * max(ticket.output, 0)
+    view = ticket.view
+    return 1.0 + view.prompt_tokens + 2.0 * max(view.output_tokens, 0)

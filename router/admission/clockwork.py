@@ -40,7 +40,8 @@ _BLOCKED: Final = "the key had as many requests at replicas as it may until the 
 
 def _over(ticket: Ticket, timeout_s: float) -> float:
     """When a ticket has waited so long. The time that it ran, before it gave way, is no wait."""
-    return ticket.arrival + ticket.ran_s + timeout_s
+    run = ticket.run
+    return ticket.arrival + timeout_s if run is None else ticket.arrival + run.ran_s + timeout_s
 
 
 class Expired:

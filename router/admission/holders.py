@@ -132,18 +132,19 @@ class Holders:
 
     def join(self, ticket: Ticket) -> Party:
         """The member that a request belongs to; call `tidy` if the request does not wait."""
-        group = self._known if ticket.known_key else self._unknown
-        account = group.by_name.get(ticket.key)
+        flow = ticket.flow
+        group = self._known if flow.is_known else self._unknown
+        account = group.by_name.get(flow.account)
         if account is None:
-            account = group.by_name[ticket.key] = Party(ticket.key, group, None)
+            account = group.by_name[flow.account] = Party(flow.account, group, None)
             self._parties += 1
         members = account.members
         assert members is not None
-        member = members.by_name.get(ticket.user)
+        member = members.by_name.get(flow.member)
         if member is None:
-            member = members.by_name[ticket.user] = Party(ticket.user, members, account)
+            member = members.by_name[flow.member] = Party(flow.member, members, account)
             self._parties += 1
-        ticket.flow = member
+        ticket.party = member
         return member
 
     def tidy(self, member: Party) -> None:
@@ -168,8 +169,8 @@ class Holders:
 
     def waiting_of(self, ticket: Ticket) -> int:
         """How many requests wait of the flow that limits count: see `Flow.counted`."""
-        member: Party = ticket.flow
-        if ticket.known_key or ticket.names_user:
+        member: Party = ticket.party
+        if ticket.flow.is_member_counted:
             return member.waiting
         account = member.account
         assert account is not None
@@ -177,7 +178,7 @@ class Holders:
 
     def waiting_in(self, ticket: Ticket) -> int:
         """How many requests of the member and class of a request, which has joined, wait."""
-        member: Party = ticket.flow
+        member: Party = ticket.party
         return member.holder(ticket.urgency).total
 
     def by_flow(self) -> dict[tuple[str, str], int]:
@@ -195,7 +196,7 @@ class Holders:
 
     def enter(self, ticket: Ticket) -> None:
         """A request begins to wait. It has joined, unless it waited before."""
-        found: Party | None = ticket.flow
+        found: Party | None = ticket.party
         member = self.join(ticket) if found is None else found
         urgency = ticket.urgency
         newest = member.newest[urgency]
@@ -207,21 +208,21 @@ class Holders:
             newest.append(ticket)
         if ticket.committed:
             self._committed[urgency] += 1
-            self._committed_bytes += ticket.body_bytes
+            self._committed_bytes += ticket.view.body_bytes
         self._count(ticket, 1)
 
     def left(self, ticket: Ticket) -> None:
         """A request waits no longer."""
-        member: Party = ticket.flow
+        member: Party = ticket.party
         urgency = ticket.urgency
         if ticket.committed:
             self._committed[urgency] -= 1
-            self._committed_bytes -= ticket.body_bytes
+            self._committed_bytes -= ticket.view.body_bytes
         self._count(ticket, -1)
         newest = member.newest[urgency]
         if newest is not None and len(newest) > _DEAD + 2 * member.waiting:
             member.newest[urgency] = [t for t in newest if t.state == WAITING]
-        ticket.flow = None
+        ticket.party = None
         if not member.waiting:
             self.tidy(member)
 
@@ -237,13 +238,13 @@ class Holders:
         urgency = ticket.urgency
         if (
             2 * (self._committed[urgency] + 1) > depth
-            or 2 * (self._committed_bytes + ticket.body_bytes) > self._limit
+            or 2 * (self._committed_bytes + ticket.view.body_bytes) > self._limit
         ):
             return False
         ticket.committed = True
         self._committed[urgency] += 1
-        self._committed_bytes += ticket.body_bytes
-        member: Party = ticket.flow
+        self._committed_bytes += ticket.view.body_bytes
+        member: Party = ticket.party
         account = member.account
         assert account is not None
         for party in (account, member):
@@ -255,11 +256,11 @@ class Holders:
         return True
 
     def _count(self, ticket: Ticket, by: int) -> None:
-        member: Party = ticket.flow
+        member: Party = ticket.party
         account = member.account
         assert account is not None
         urgency = ticket.urgency
-        size = ticket.body_bytes if by > 0 else -ticket.body_bytes
+        size = ticket.view.body_bytes if by > 0 else -ticket.view.body_bytes
         fresh = 0 if ticket.committed else by
         group = account.group
         depth = group.depth
@@ -294,7 +295,7 @@ class Holders:
     def put_back(self, ticket: Ticket) -> None:
         """A request that was set aside waits as before."""
         ticket.state = WAITING
-        member: Party = ticket.flow
+        member: Party = ticket.party
         newest = member.newest[ticket.urgency]
         assert newest is not None
         if not newest or newest[-1] is not ticket:
@@ -304,7 +305,7 @@ class Holders:
     def victim(self, newcomer: Ticket, reason: Reason, depth: int) -> Ticket | None:
         """The waiting request that gives way to a newcomer, which has joined; None: the newcomer
         is refused. `depth`: the limit of its class."""
-        member: Party = newcomer.flow
+        member: Party = newcomer.party
         account = member.account
         assert account is not None
         if reason is Reason.QUEUE_FULL:
@@ -318,11 +319,11 @@ class Holders:
     ) -> Ticket | None:
         urgency = newcomer.urgency
         least = account.holder(urgency).total + 1  # with the newcomer
-        unknown = self._unknown.depth[urgency] + (0 if newcomer.known_key else 1)
+        unknown = self._unknown.depth[urgency] + (0 if newcomer.flow.is_known else 1)
         found = _largest(self._unknown.ranking(urgency))
-        if unknown * _UNKNOWN_PART <= depth or (found is None and newcomer.known_key):
+        if unknown * _UNKNOWN_PART <= depth or (found is None and newcomer.flow.is_known):
             found = _larger(found, _largest(self._known.ranking(urgency)))
-        elif newcomer.known_key:
+        elif newcomer.flow.is_known:
             least = 0
         if found is None or found.total <= least:
             # Its own account is the largest: is there a larger member in it?
@@ -332,13 +333,13 @@ class Holders:
         return _newest(found.party, urgency)
 
     def _of_bytes(self, newcomer: Ticket, member: Party, account: Party) -> Ticket | None:
-        size = newcomer.body_bytes
+        size = newcomer.view.body_bytes
         least = account.bytes.total + size
-        unknown = self._unknown.held + (0 if newcomer.known_key else size)
+        unknown = self._unknown.held + (0 if newcomer.flow.is_known else size)
         found = _largest(self._unknown.bytes)
-        if unknown * _UNKNOWN_PART <= self._limit or (found is None and newcomer.known_key):
+        if unknown * _UNKNOWN_PART <= self._limit or (found is None and newcomer.flow.is_known):
             found = _larger(found, _largest(self._known.bytes))
-        elif newcomer.known_key:
+        elif newcomer.flow.is_known:
             least = 0
         if found is None or found.total <= least:
             found = _largest(member.group.bytes)
@@ -352,7 +353,7 @@ class Holders:
 
     def frees_enough(self, victim: Ticket, missing: int, most: int) -> bool:
         """Whether `most` requests like those of the victim's account have so many bytes."""
-        member: Party = victim.flow
+        member: Party = victim.party
         account = member.account
         assert account is not None
         held = account.bytes.total

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from policies.queueing.flow_identity import FlowIdentity
+
 _SHARE: Final = 0.2  # of a new answer in the mean of its flow ...
 _SHARE_ALL: Final = 0.02  # ... and of all
 _FIRST: Final = 200.0
@@ -25,15 +27,15 @@ class Outputs:
         self._all = _FIRST
         self._means: dict[tuple[str, str], float] = {}  # the one longest unheard of first
 
-    def predict(self, key: str, user: str) -> int:
-        mean = self._means.get((key, user))
+    def predict(self, flow: FlowIdentity) -> int:
+        mean = self._means.get((flow.account, flow.member))
         return int(self._all if mean is None else mean)
 
-    def learn(self, key: str, user: str, output: int) -> None:
+    def learn(self, flow: FlowIdentity, output: int) -> None:
         means = self._means
-        flow = (key, user)
-        mean = means.pop(flow, self._all)
-        means[flow] = mean + (output - mean) * _SHARE
+        name = (flow.account, flow.member)
+        mean = means.pop(name, self._all)
+        means[name] = mean + (output - mean) * _SHARE
         self._all += (output - self._all) * _SHARE_ALL
         if len(means) > FLOWS_MAX:
             del means[next(iter(means))]

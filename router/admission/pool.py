@@ -7,10 +7,11 @@ fact is None, never 0.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mypy_extensions import mypyc_attr
 
+from policies.facts import RequestView
 from router.core.errors import RouterError
 from router.core.replica_load import ReplicaLoad
 
@@ -35,6 +36,11 @@ class Pool(ABC):
     @abstractmethod
     def serves(self, place: ReplicaLoad, lane: str) -> bool:
         """Whether the place is among them. Asked for every lane that waits: quick."""
+
+    @abstractmethod
+    def held(self, view: RequestView) -> Mapping[ReplicaLoad, int]:
+        """Leading blocks of a prompt by replica, as they are held now; absent: none. Costs
+        microseconds."""
 
     @abstractmethod
     def slots(self, place: ReplicaLoad) -> float | None:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from policies.queueing.contract import OrderPolicy, PolicyConfigError, make_order
+from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.foreign import Failures
 from policies.queueing.ticket import INFINITY, SENT, Ticket
 from router.admission.clockwork import Ticked
@@ -166,7 +167,7 @@ class Pools:
     def passed(
         self,
         place: ReplicaLoad,
-        flow: tuple[str, str],
+        flow: FlowIdentity,
         tokens: int,
         output: int,
         sent_at: float,

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from policies.queueing.run import Run
 from policies.queueing.ticket import CLASSES, SENT, Ticket
 from router.admission.pool import Pool
 from router.admission.rules import Rules
@@ -51,31 +52,32 @@ class Preemption:
             running.clear()
         if rules.preemption:
             for ticket in sent:
-                if not ticket.shown and not ticket.preempting and not ticket.away:
-                    self._list(ticket)
+                run = ticket.run
+                if run is not None and not (run.has_shown or run.is_preempting or run.is_away):
+                    self._list(ticket, run)
 
-    def sent(self, ticket: Ticket) -> None:
+    def sent(self, ticket: Ticket, run: Run) -> None:
         self._budget = min(_BURST, self._budget + self._rules.preempt_budget)
-        self._list(ticket)
+        self._list(ticket, run)
 
-    def _list(self, ticket: Ticket) -> None:
+    def _list(self, ticket: Ticket, run: Run) -> None:
         rules = self._rules
-        if ticket.urgency >= rules.preempt_gap and ticket.preempted < rules.preempt_most:
+        if ticket.urgency >= rules.preempt_gap and run.preemptions < rules.preempt_most:
             self._running[ticket.urgency][ticket] = None
 
     def shown(self, ticket: Ticket) -> None:
         """Its first content is here."""
         self._forget(ticket)
 
-    def moved(self, ticket: Ticket) -> None:
+    def moved(self, ticket: Ticket, run: Run) -> None:
         """It is at a replica again, after it was away."""
-        self._list(ticket)
+        self._list(ticket, run)
 
-    def ended(self, ticket: Ticket) -> None:
+    def ended(self, ticket: Ticket, run: Run) -> None:
         """It is over, or it is back in the queue, or it is away."""
         self._forget(ticket)
-        if ticket.preempting:
-            ticket.preempting = False
+        if run.is_preempting:
+            run.is_preempting = False
             self.asked -= 1
 
     def _forget(self, ticket: Ticket) -> None:
@@ -102,8 +104,11 @@ class Preemption:
                 looks -= 1
                 if looks < 0:
                     return None
-                place: ReplicaLoad = ticket.place
-                if not self._may(ticket, now) or not pool.serves(place, lane):
+                run = ticket.run
+                if run is None or not self._may(ticket, run, now):
+                    continue
+                place: ReplicaLoad = run.place
+                if not pool.serves(place, lane):
                     continue
                 last = self._last.get(place, now)
                 if last != now and now < last + _ROUND_S:
@@ -111,7 +116,7 @@ class Preemption:
                 self._last[place] = now
                 self._forget(ticket)
                 self._budget -= 1.0
-                ticket.preempting = True
+                run.is_preempting = True
                 self.asked += 1
                 return ticket
         return None
@@ -119,10 +124,10 @@ class Preemption:
     def _newest(self, urgency: int) -> Iterator[Ticket]:
         return reversed(self._running[urgency])
 
-    def _may(self, ticket: Ticket, now: float) -> bool:
-        if ticket.state != SENT or ticket.preempting:
+    def _may(self, ticket: Ticket, run: Run, now: float) -> bool:
+        if ticket.state != SENT or run.is_preempting:
             return False
-        return ticket.streamed or now - ticket.sent_at <= self._rules.preempt_whole_s
+        return ticket.view.stream or now - run.sent_at <= self._rules.preempt_whole_s
 
     def listed(self) -> int:
         """How many might give way: for tests of what stays bounded."""

@@ -10,6 +10,8 @@ from typing import Final, NoReturn
 
 from policies.queueing.base import OrderPolicy
 from policies.queueing.contract import make_order
+from policies.queueing.flow_identity import FlowIdentity
+from policies.queueing.run import Run
 from policies.queueing.ticket import CLASSES, ENDED, INFINITY, NEW, SENT, WAITING, Ticket
 from router.admission.choice import Choice, cost
 from router.admission.clockwork import EARLY_S, Clockwork, Expired, Ticked
@@ -190,13 +192,14 @@ class Queue:
 
     def _may_borrow(self, ticket: Ticket) -> bool:
         self._predict(ticket)
-        return self._reservations.allows(ticket.urgency, ticket.prompt + ticket.output)
+        return self._reservations.allows(ticket.urgency, ticket.reserved)
 
     def _predict(self, ticket: Ticket) -> None:
-        if ticket.output < 0:
-            output = self._outputs.predict(ticket.key, ticket.user)
-            most = ticket.most_output
-            ticket.output = min(output, most) if most >= 0 else output
+        view = ticket.view
+        if view.output_tokens < 0:
+            output = self._outputs.predict(ticket.flow)
+            limit = view.output_limit
+            view.output_tokens = min(output, limit) if limit >= 0 else output
 
     def _enter(self, ticket: Ticket, now: float) -> None:
         urgency = ticket.urgency
@@ -297,45 +300,45 @@ class Queue:
         if ticket.state != NEW:
             return
         self.counts.passed[ticket.urgency] += 1
-        if self._room.eligible:
+        is_charged = self._room.eligible > 0
+        if is_charged:
             self._predict(ticket)
             try:
                 self._order.passed(ticket, now)
             except Exception as err:
                 self._orders.failures.add("passed", err)
-            ticket.priced = True
             self._choice.turns.serves(ticket.urgency, cost(ticket), float(ticket.urgency))
             waits = self._room.eligible_of[ticket.urgency] > 0
             self._drain.served(ticket.urgency, now, waited=waits)
         door = self._doors.of(place)
-        self._begin(ticket, door, now)
+        self._begin(ticket, door, now, is_charged)
         self._doors.look(door)
 
-    def _begin(self, ticket: Ticket, door: Door, now: float) -> None:
+    def _begin(self, ticket: Ticket, door: Door, now: float, is_charged: bool) -> None:
         ticket.state = SENT
-        ticket.place = door.place
-        ticket.sent_at = now
-        ticket.shown = False
-        ticket.away = False
+        run = ticket.run
+        if run is None:
+            run = ticket.run = Run()
+        run.begin(door.place, now, is_charged)
         self._running[ticket] = None
         if ticket.concurrency is not None:
             ticket.concurrency.take(ticket.urgency == BATCH, now)
         rules = self._rules
         if rules.preemption:
-            self._preemption.sent(ticket)
+            self._preemption.sent(ticket, run)
         if rules.reservations:
             self._predict(ticket)
             self._reservations.sent(ticket.urgency, ticket.reserved, now)
             door.used += ticket.reserved
 
-    def _end(self, ticket: Ticket) -> None:
+    def _end(self, ticket: Ticket, run: Run) -> None:
         """It is at its place no longer."""
         del self._running[ticket]
-        if self._rules.preemption or ticket.preempting:
-            self._preemption.ended(ticket)
+        if self._rules.preemption or run.is_preempting:
+            self._preemption.ended(ticket, run)
         if self._rules.reservations and ticket.reserved:
             self._reservations.ended(ticket.urgency, ticket.reserved)
-            door = self._doors.by_place.get(ticket.place)
+            door = self._doors.by_place.get(run.place)
             if door is not None:
                 door.used -= ticket.reserved
             self._dirty = True
@@ -403,10 +406,9 @@ class Queue:
         if row.looking and row.line.first(now) is not ticket:
             self.counts.skipped += 1
         row.line.take(ticket, now)
-        ticket.priced = True
         self._drain.served(ticket.urgency, now, waited=True)
         self._room.left(ticket, SENT)
-        self._begin(ticket, door, now)
+        self._begin(ticket, door, now, True)
         self.counts.granted[ticket.urgency] += 1
         for urgency in range(ticket.urgency):
             if self._room.eligible_of[urgency]:
@@ -416,7 +418,7 @@ class Queue:
         door.poll_at = min(door.poll_at, now + EARLY_S)
         if self._room.eligible:  # or the next one would wait for a poll that was put off before
             self.next_at = min(self.next_at, door.poll_at)
-        self._doors.grant(door, self._uncached(ticket), ticket.streamed)
+        self._doors.grant(door, _uncached(ticket, door.place), ticket.view.stream)
 
     def woken(self, now: float) -> tuple[Ticket, Sequence[ReplicaLoad]] | None:
         """A ticket that its key's limit blocked until now, or that waits behind such a ticket, and
@@ -457,36 +459,32 @@ class Queue:
         """The driver chose `place` for a ticket of `woken`, and takes the lease next."""
         self._give(ticket, self._doors.of(place), now)
 
-    def _uncached(self, ticket: Ticket) -> int:
-        """Prompt tokens that its place does not hold."""
-        if ticket.look is None or ticket.most == 0.0:
-            return ticket.tokens
-        held: float = ticket.known.get(ticket.place, 0) * ticket.block_tokens
-        return max(0, ticket.prompt - int(held))
-
     def moved(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
         """One that was sent goes on at another replica (a retry); its lease there is taken."""
-        if ticket.state == SENT:
+        run = ticket.run
+        if ticket.state == SENT and run is not None:
             door = self._doors.of(place)
             if self._rules.reservations:
-                before = self._doors.by_place.get(ticket.place)
+                before = self._doors.by_place.get(run.place)
                 if before is not None:
                     before.used -= ticket.reserved
                 door.used += ticket.reserved
-            ticket.place = place
-            if ticket.away:
-                ticket.away = False
-                if self._rules.preemption and not ticket.shown:
-                    self._preemption.moved(ticket)
+            run.place = place
+            if run.is_away:
+                run.is_away = False
+                if self._rules.preemption and not run.has_shown:
+                    self._preemption.moved(ticket, run)
             self._doors.look(door)
 
     def failed(self, ticket: Ticket) -> None:
         """One that was sent has failed, and its lease is released. It pauses before it is sent
         again (`moved`), or comes back (`requeue`). Until then it holds nothing, so it does not give
         way."""
-        ticket.away = True
-        if self._rules.preemption or ticket.preempting:
-            self._preemption.ended(ticket)
+        run = ticket.run
+        assert run is not None
+        run.is_away = True
+        if self._rules.preemption or run.is_preempting:
+            self._preemption.ended(ticket, run)
 
     # -- what becomes of them -----------------------------------------------------------------
 
@@ -510,7 +508,10 @@ class Queue:
 
     def shown(self, ticket: Ticket) -> None:
         """Its first content is with the client: nobody takes it back."""
-        ticket.shown = True
+        run = ticket.run
+        if run is None:
+            return  # it was never sent
+        run.has_shown = True
         if self._rules.preemption:
             self._preemption.shown(ticket)
 
@@ -520,39 +521,41 @@ class Queue:
         `tokens`, `output`: uncached prompt tokens and output tokens that it really cost; below 0:
         as predicted. Counts once, and only for what was sent.
         """
-        if ticket.state != SENT:
+        run = ticket.run
+        if ticket.state != SENT or run is None:
             return
         ticket.state = ENDED
-        self._end(ticket)
+        self._end(ticket, run)
         if ticket.concurrency is not None:
             ticket.concurrency.give(ticket.urgency == BATCH, now)
         if end == DONE and output >= 0:
-            self._outputs.learn(ticket.key, ticket.user, output)
-        if ticket.priced:
-            ticket.priced = False
+            self._outputs.learn(ticket.flow, output)
+        view = ticket.view
+        if run.is_charged:
             try:
                 self._order.settled(
                     ticket,
-                    tokens if tokens >= 0 else ticket.tokens,
-                    output if output >= 0 else max(ticket.output, 0),
+                    tokens if tokens >= 0 else view.prompt_tokens,
+                    output if output >= 0 else max(view.output_tokens, 0),
                 )
             except Exception as err:
                 self._orders.failures.add("settled", err)
-        self._learn(ticket.place, ticket.tokens, output, ticket.sent_at, now, end)
+        self._learn(run.place, view.prompt_tokens, output, run.sent_at, now, end)
+        run.place = None  # somebody may keep the ticket for a while, but not a replica
 
     def passed(
         self,
         place: ReplicaLoad,
-        flow: tuple[str, str],
+        flow: FlowIdentity,
         tokens: int,
         output: int,
         sent_at: float,
         now: float,
         end: int,
     ) -> None:
-        """One that passed without a ticket is over; see `settle`. `flow`: its key and user."""
+        """One that passed without a ticket is over; see `settle`."""
         if end == DONE and output >= 0:
-            self._outputs.learn(flow[0], flow[1], output)
+            self._outputs.learn(flow, output)
         self._learn(place, tokens, output, sent_at, now, end)
 
     def _learn(
@@ -587,22 +590,21 @@ class Queue:
 
         `into`: the queue it waits in from now on, if that is another one.
         """
-        if ticket.state != SENT:
+        run = ticket.run
+        if ticket.state != SENT or run is None:
             return False
-        if ticket.preempting:
-            ticket.preempted += 1
+        if run.is_preempting:
+            run.preemptions += 1
             self.counts.preempted[ticket.urgency] += 1
         else:
             self.counts.queued[ticket.urgency] += 1
-        self._end(ticket)
-        if ticket.priced:
-            ticket.priced = False
+        self._end(ticket, run)
+        if run.is_charged:
             try:
                 self._order.refunded(ticket)
             except Exception as err:
                 self._orders.failures.add("refunded", err)
-        ticket.ran_s += now - ticket.sent_at
-        ticket.place = None
+        run.end(now)
         if into is None or into is self:
             self._wait(ticket, now)
         else:
@@ -790,6 +792,13 @@ _REFUSED: Final = {
     Reason.QUEUE_BYTES_FULL: "what waits takes as much memory as it may",
     Reason.QUEUE_TOO_LONG: "the queue is longer than this request can wait",
 }
+
+
+def _uncached(ticket: Ticket, place: ReplicaLoad) -> int:
+    """Tokens of its prompt that a replica does not hold, as far as somebody has looked."""
+    tokens = ticket.view.prompt_tokens
+    prefix = ticket.prefix
+    return tokens if prefix is None else max(0, tokens - int(prefix.tokens_at(place)))
 
 
 def _load(door: Door) -> int:

@@ -136,7 +136,7 @@ class Room(Blocker):
             return Reason.QUEUE_FLOW_FULL
         if holders.depth(ticket.urgency) >= rules.classes[ticket.urgency].depth:
             return Reason.QUEUE_FULL
-        if holders.held + ticket.body_bytes > rules.bytes:
+        if holders.held + ticket.view.body_bytes > rules.bytes:
             return Reason.QUEUE_BYTES_FULL
         return None
 
@@ -163,7 +163,7 @@ class Room(Blocker):
         rules, holders = self._rules, self.holders
         victim = holders.victim(ticket, reason, rules.classes[ticket.urgency].depth)
         if victim is not None and reason is Reason.QUEUE_BYTES_FULL:
-            missing = holders.held + ticket.body_bytes - rules.bytes
+            missing = holders.held + ticket.view.body_bytes - rules.bytes
             if not holders.frees_enough(victim, missing, most):
                 return None
         return victim

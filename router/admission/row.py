@@ -67,7 +67,7 @@ class Row:
     def enter(self, ticket: Ticket, now: float) -> None:
         ticket.row = self
         self.count += 1
-        if ticket.look is not None:
+        if ticket.view.blocks:
             self.looking += 1
         if self.count <= self.short.size:
             self.short.join(ticket)
@@ -82,7 +82,7 @@ class Row:
     def left(self, ticket: Ticket) -> None:
         """It waits no longer, and the line knows it."""
         self.count -= 1
-        if ticket.look is not None:
+        if ticket.view.blocks:
             self.looking -= 1
         if self.short.size:
             if self.count:

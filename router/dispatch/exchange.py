@@ -13,13 +13,13 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from functools import partial
 from math import inf
 from time import monotonic
 
 from mypy_extensions import trait
 
 from policies.contract import RequestView
+from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import Ticket
 from router.core.errors import STATUS, Reason, RouterError
 from router.core.urgency import Urgency
@@ -149,31 +149,22 @@ class Exchange(AttemptedRequest, ClientExchange):
 
     def make_ticket(self, model: str, lane: str | None) -> Ticket:
         view, asked = self.view, self.asked
-        flow, key = asked.flow, asked.key
+        view.output_tokens = asked.expected_output()
+        view.output_limit = asked.most_output()
         return Ticket(
             self,
+            view,
+            asked.flow,
             model=model,
             lane=lane,
             number=self.urgency.number,
-            key=flow.account,
-            user=flow.member,
-            known_key=flow.is_known,
-            names_user=flow.user != "",
-            weight=1.0 if key is None else key.weight,
-            tokens=view.prompt_tokens,
-            output=asked.expected_output(),
-            most_output=asked.most_output(),
             arrival=self.arrived,
             deadline=self.wanted_until,
-            body_bytes=asked.body_bytes,
-            streamed=self.streamed,
-            look=partial(self.context.fleet.knowledge.held, view) if view.blocks else None,
-            block_tokens=view.block_tokens,
             concurrency=self.concurrency,
         )
 
-    def flow_key(self) -> tuple[str, str]:
-        return self.asked.flow.account, self.asked.flow.member
+    def flow_identity(self) -> FlowIdentity:
+        return self.asked.flow
 
     def may_move(self) -> bool:
         return self.asked.body_bytes <= self.rules.retry_body and self.route.repeatable

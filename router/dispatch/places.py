@@ -9,8 +9,9 @@ Must never: wait, or filter by load; that is the gate's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, cast
 
+from policies.facts import RequestView
 from router.admission.pool import Pool
 from router.core.errors import RouterError
 from router.core.replica_load import ReplicaLoad
@@ -62,6 +63,9 @@ class Places(Pool):
                 self._sets.clear()
             known = self._sets[lane] = (found, frozenset(found))
         return place in known[1]
+
+    def held(self, view: RequestView) -> Mapping[ReplicaLoad, int]:
+        return cast(Mapping[ReplicaLoad, int], self._fleet.knowledge.held(view))
 
     def slots(self, place: ReplicaLoad) -> float | None:
         assert isinstance(place, Replica)

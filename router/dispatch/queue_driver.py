@@ -28,7 +28,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, cast
 
+from policies.facts import RequestView
 from policies.queueing.contract import OrderPolicy
+from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import INFINITY, NEW, SENT, Ticket
 from router.admission.clockwork import Expired
 from router.admission.pools import Pools
@@ -46,7 +48,6 @@ from router.dispatch.queue_outcomes import queue_outcome
 from router.dispatch.queued_request import QueuedRequest
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
-from router.intake.flow import Flow
 from router.observe.events import log_event
 from router.observe.metrics import Metrics
 
@@ -143,17 +144,11 @@ class QueueDriver:
             return None
         return self._chooser.choose(x.view, cast(Sequence[Replica], found))
 
-    def relieve(self, flow: Flow, body_bytes: int) -> bool:
+    def relieve(self, flow: FlowIdentity, body_bytes: int) -> bool:
         """Let waiting requests of larger flows give way, because connections are short, or so many
         bytes of memory. Whether they free as much as is needed, in a moment."""
         now = self._scheduler.now()
-        newcomer = Ticket(
-            key=flow.account,
-            user=flow.member,
-            known_key=flow.is_known,
-            names_user=flow.user != "",
-            body_bytes=body_bytes,
-        )
+        newcomer = Ticket(None, RequestView(body_bytes=body_bytes), flow)
         queues = self.pools.queues
         if not body_bytes:
             queue = max(queues, key=_waiting)
@@ -168,7 +163,7 @@ class QueueDriver:
             if victim is None:
                 break
             victims.append((queue, victim))
-            missing -= victim.body_bytes
+            missing -= victim.view.body_bytes
         for queue, victim in reversed(victims):
             queue.put_back(victim)
         if missing > 0:
@@ -184,7 +179,7 @@ class QueueDriver:
             if not self._evicted:
                 self._scheduler.soon(self._answer_evicted)
             for gone in queue.evicted:
-                self._freeing += gone.ticket.body_bytes
+                self._freeing += gone.ticket.view.body_bytes
                 self._evicted.append(gone)
             queue.evicted = []
 
@@ -211,8 +206,10 @@ class QueueDriver:
             return
         if ticket.state == NEW:
             self.pools.sent(ticket, replica, now)
-        elif ticket.state == SENT and (ticket.away or ticket.place is not replica):
-            self.pools.moved(ticket, replica, now)
+        elif ticket.state == SENT:
+            run = ticket.run
+            if run is not None and (run.is_away or run.place is not replica):
+                self.pools.moved(ticket, replica, now)
         if not x.may_move():
             self.pools.stays(ticket)
 
@@ -252,7 +249,7 @@ class QueueDriver:
             last = x.last_attempt()
             if last is not None:
                 place, began = last
-                flow = x.flow_key()
+                flow = x.flow_identity()
                 prompt = x.view.prompt_tokens
                 self.pools.passed(
                     place if replica is None else replica, flow, prompt, output, began, now, end
@@ -265,7 +262,6 @@ class QueueDriver:
             self._arm()
             return
         self.pools.settle(ticket, tokens, output, now, end)
-        ticket.place = None  # the queue may keep the ticket for a while, but not a replica
 
     # -- what the fleet tells -----------------------------------------------------------------
 
@@ -316,7 +312,7 @@ class QueueDriver:
             try:
                 x.end_wait(now)
                 self._metrics.waited(x.urgency.name, now - ticket.arrival)
-                prepared = x.prepare(cast(Replica, ticket.place))
+                prepared = x.prepare(cast(Replica, ticket.place), now)
             except Exception as err:  # ends this request, when the others have their leases
                 prepared = err
             begun.append((x, prepared))
@@ -422,7 +418,7 @@ class QueueDriver:
             except RouterError:
                 return False
             if other is not None:
-                x.go(x.prepare(other))
+                x.go(x.prepare(other, now))
             return True
         ticket.excluded = ()
         if not self.pools.requeue(ticket, now):
@@ -433,10 +429,10 @@ class QueueDriver:
 
     def recall(self, ticket: Ticket, now: float) -> None:
         """It gives way to somebody more urgent: its engine stops, and it waits again."""
-        request = ticket.request
-        if request is None or ticket.state != SENT or ticket.shown:
+        request, run = ticket.request, ticket.run
+        if request is None or ticket.state != SENT or run is None or run.has_shown:
             return  # it has ended, or shown something, in this very turn
-        x, place = cast(QueuedRequest, request), cast(Replica, ticket.place)
+        x, place = cast(QueuedRequest, request), cast(Replica, run.place)
         try:
             x.recall(now)
             if self.pools.requeue(ticket, now):

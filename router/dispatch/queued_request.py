@@ -14,6 +14,7 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from policies.facts import RequestView
+from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import Ticket
 from router.admission.concurrency import Concurrency
 from router.core.errors import RouterError
@@ -84,15 +85,15 @@ class QueuedRequest(ABC):
         """Its ticket, before it is offered. `lane`: see `Ticket`."""
 
     @abstractmethod
-    def flow_key(self) -> tuple[str, str]:
-        """The account and the member whose share of the fleet it uses."""
+    def flow_identity(self) -> FlowIdentity:
+        """Whose share of the fleet it uses."""
 
     @abstractmethod
     def may_move(self) -> bool:
         """Whether it can be sent to another replica after it was sent to one."""
 
     @abstractmethod
-    def prepare(self, replica: Replica) -> object:
+    def prepare(self, replica: Replica, now: float) -> object:
         """Take the lease of another attempt and do nothing else. The result is for `go`."""
 
     @abstractmethod

@@ -82,11 +82,11 @@ class RequestDriver:
 
     def begin(self, replica: Replica, *, fresh: bool = False) -> None:
         """Send the request to a replica (`fresh`: over a new connection)."""
-        self.go(self.prepare(replica), fresh=fresh)
+        self.go(self.prepare(replica, self._context.scheduler.now()), fresh=fresh)
 
-    def prepare(self, replica: Replica) -> Attempt:
+    def prepare(self, replica: Replica, now: float) -> Attempt:
         """The same in two steps, of which this one takes the lease and does nothing else."""
-        return self._enter(replica, self._context.scheduler.now(), False)
+        return self._enter(replica, now, False)
 
     def go(self, attempt: Attempt, *, fresh: bool = False) -> None:
         """Send what was prepared, if its request has not ended meanwhile."""

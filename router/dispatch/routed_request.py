@@ -44,8 +44,8 @@ class RoutedRequest(DrivenRequest):
 
     # -- what the queue driver asks of it ---------------------------------------------------------
 
-    def prepare(self, replica: Replica) -> Attempt:
-        return self.driver.prepare(replica)
+    def prepare(self, replica: Replica, now: float) -> Attempt:
+        return self.driver.prepare(replica, now)
 
     def go(self, prepared: object) -> None:
         self.driver.go(cast(Attempt, prepared))

@@ -27,6 +27,7 @@ from typing import Final
 
 import msgspec
 
+from policies.queueing.flow_identity import FlowIdentity
 from router.core.urgency import Urgency, stepped
 from router.intake.address import Addresses
 from router.intake.keys import Key, token_of
@@ -38,28 +39,41 @@ _MEMO: Final = 4096  # entries of each memo; a full memo is cleared
 CONFIRMED: Final = 16384  # confirmed credentials; the one confirmed longest ago is dropped first
 
 
-class Flow:
+class Flow(FlowIdentity):
     """What is known of the party behind a request. Shared by its requests, never changed."""
 
-    __slots__ = ("account", "counted", "is_known", "member", "tenant", "user", "within")
+    __slots__ = ("counted", "tenant", "user", "within")
 
     def __init__(
-        self, tenant: str, within: str, user: str, *, is_known: bool = False, name: str = ""
+        self,
+        tenant: str,
+        within: str,
+        user: str,
+        *,
+        is_known: bool = False,
+        name: str = "",
+        weight: float = 1.0,
     ) -> None:
         """All are names without secrets, "" for none. `tenant`: the key or credential. `within`:
         the client address whose share the request uses. `is_known`: the key is in the keys file,
-        under this `name`."""
+        under this `name` and with this `weight`."""
         self.tenant = tenant
         self.within = within
         self.user = user
-        self.is_known = is_known
-        self.account = name or within or tenant
+        account = name or within or tenant
         member = tenant if within else ""
         if user:
             member = f"{member}/{user}" if member else user
-        self.member = member
+        is_member_counted = is_known or user != ""
+        super().__init__(
+            account,
+            member,
+            is_known=is_known,
+            is_member_counted=is_member_counted,
+            weight=weight,
+        )
         # What limits and steps count by: an invented credential is no party of its own.
-        self.counted = (self.account, member if is_known or user else "")
+        self.counted = (account, member if is_member_counted else "")
 
     @property
     def party(self) -> str:
@@ -137,7 +151,8 @@ class Flows:
             flow = self._by_key.get(key.name)
             if flow is None:
                 tenant = self._hash(b"key\n" + key.name.encode())
-                flow = self._by_key[key.name] = Flow(tenant, "", "", is_known=True, name=key.name)
+                flow = Flow(tenant, "", "", is_known=True, name=key.name, weight=key.weight)
+                self._by_key[key.name] = flow
         else:
             address = self.addresses.of(peer, forwarded_for)
             line = api_key if authorization is None else authorization
@@ -154,7 +169,14 @@ class Flows:
             return flow
         name = self._hash(b"user\n" + user)
         known = flow.account if flow.is_known else ""
-        return Flow(flow.tenant, flow.within, name, is_known=flow.is_known, name=known)
+        return Flow(
+            flow.tenant,
+            flow.within,
+            name,
+            is_known=flow.is_known,
+            name=known,
+            weight=flow.weight,
+        )
 
     def confirm(self, flow: Flow) -> None:
         """An engine that checks keys has accepted the credential of this flow."""

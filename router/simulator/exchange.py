@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from functools import partial
 from math import inf
 from typing import Final, cast
 
 from mypy_extensions import mypyc_attr
 
 from policies.facts import RequestView
+from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import Ticket
 from router.core.errors import Reason, RouterError
 from router.core.urgency import Urgency
@@ -147,9 +147,7 @@ class SimulatedExchange(RoutedRequest):
         """`router`, `number`: which router's request it is, and which of its requests.
         `engine_priority`: the number that engines get."""
         route = _ROUTES[arrival.kind if arrival.kind in _ROUTES else "other"]
-        # What generates nothing shows nothing before it is whole.
-        streamed = arrival.stream and arrival.output_tokens > 0
-        super().__init__(context, view, urgency, arrival.at, route, streamed, b"")
+        super().__init__(context, view, urgency, arrival.at, route, view.stream, b"")
         if route.repeatable:
             self.hedges_as = arrival.priority
         self._port = port
@@ -187,26 +185,18 @@ class SimulatedExchange(RoutedRequest):
         self.outcome.queued_s = self.waited_s(now)
 
     def make_ticket(self, model: str, lane: str | None) -> Ticket:
-        view, arrival, flow = self.view, self.arrival, self.flow
         return Ticket(
             self,
+            self.view,
+            self.flow,
             model=model,
             lane=lane,
             number=self.urgency.number,
-            key=flow.account,
-            user=flow.member,
-            known_key=flow.is_known,
-            names_user=flow.user != "",
-            tokens=view.prompt_tokens,
-            arrival=arrival.at,
-            body_bytes=view.prompt_bytes,
-            streamed=self.streamed,
-            look=partial(self.context.fleet.knowledge.held, view) if view.blocks else None,
-            block_tokens=view.block_tokens,
+            arrival=self.arrival.at,
         )
 
-    def flow_key(self) -> tuple[str, str]:
-        return self.flow.account, self.flow.member
+    def flow_identity(self) -> FlowIdentity:
+        return self.flow
 
     def may_move(self) -> bool:
         return self.route.repeatable

@@ -152,8 +152,10 @@ class SimulatedRouter(RouterPort):
 
     def view(self, arrival: Arrival) -> RequestView:
         """What the intake would have made of its body."""
-        view = RequestView(arrival.kind, arrival.model, arrival.stream)
         prompt_bytes = int(arrival.prompt_tokens * TOKEN_BYTES)
+        # What generates nothing shows nothing before it is whole.
+        streamed = arrival.stream and arrival.output_tokens > 0
+        view = RequestView(arrival.kind, arrival.model, streamed, prompt_bytes)
         self.knowledge.measure(view, arrival.blocks[: self._most_blocks], prompt_bytes)
         view.session = arrival.session
         return view

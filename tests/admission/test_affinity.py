@@ -44,8 +44,7 @@ def test_a_replica_takes_the_one_whose_prefix_it_holds_best() -> None:
     world = closed(one, two)
     facts: list[Mapping[Spot, int]] = [{}, {one: 3}, {one: 10}, {two: 10}]
     tickets = [
-        world.come(tokens=1000, prompt=2000, output=10, look=holds(held), block_tokens=100.0)
-        for held in facts
+        world.come(tokens=2000, output=10, look=holds(held), block_tokens=100.0) for held in facts
     ]
     assert free_one(world, one) is tickets[2]
     assert free_one(world, one) is tickets[1]
@@ -58,7 +57,7 @@ def test_a_replica_takes_the_one_whose_prefix_it_holds_best() -> None:
 def test_what_is_known_goes_home_before_a_stranger() -> None:
     one, two = Spot("one"), Spot("two")
     world = closed(one, two)
-    home = world.come(tokens=10, prompt=1000, output=10, look=holds({two: 10}))
+    home = world.come(tokens=1000, output=10, look=holds({two: 10}))
     stranger = world.come(tokens=1000, output=10)
     assert free_one(world, one) is stranger
     assert free_one(world, two) is home
@@ -69,7 +68,7 @@ def test_nobody_is_passed_over_more_than_a_few_times() -> None:
     world = closed(spot, skips=4)
     first = world.come(tokens=1000, output=10)
     for _ in range(10):
-        world.come(tokens=10, prompt=1000, output=10, look=holds({spot: 5}))
+        world.come(tokens=1000, output=10, look=holds({spot: 5}))
     taken = [free_one(world, spot) for _ in range(5)]
     assert taken.index(first) == 4
 
@@ -77,9 +76,7 @@ def test_nobody_is_passed_over_more_than_a_few_times() -> None:
 def test_no_place_stays_empty_for_the_sake_of_a_better_one() -> None:
     one, two = Spot("one"), Spot("two")
     world = closed(one, two)
-    tickets = [
-        world.come(tokens=10, prompt=1000, output=10, look=holds({two: 10})) for _ in range(3)
-    ]
+    tickets = [world.come(tokens=1000, output=10, look=holds({two: 10})) for _ in range(3)]
     assert free_one(world, one) is tickets[0]
 
 
@@ -87,7 +84,7 @@ def test_only_the_first_few_are_looked_at() -> None:
     spot = Spot("one")
     world = closed(spot, affinity=64, policy="fifo")
     tickets = [world.come(tokens=1000, output=10) for _ in range(200)]
-    far = world.come(tokens=10, prompt=1000, output=10, look=holds({spot: 5}))
+    far = world.come(tokens=1000, output=10, look=holds({spot: 5}))
     assert free_one(world, spot) is tickets[0]
     for ticket in tickets[1:150]:
         world.leave(ticket)
@@ -98,14 +95,14 @@ def test_off_means_the_first() -> None:
     spot = Spot("one")
     world = closed(spot, affinity=0)
     first = world.come(tokens=1000, output=10)
-    world.come(tokens=10, prompt=1000, output=10, look=holds({spot: 5}))
+    world.come(tokens=1000, output=10, look=holds({spot: 5}))
     assert free_one(world, spot) is first
 
 
 def test_a_prefix_does_not_pass_a_more_urgent_class_nor_a_poorer_flow() -> None:
     spot = Spot("one")
     world = closed(spot, policy="fair", options={"width": 100.0})
-    known = {"tokens": 10, "prompt": 1000, "output": 5000, "look": holds({spot: 5})}
+    known = {"tokens": 1000, "output": 5000, "look": holds({spot: 5})}
     rich = [world.come(key="rich", **known) for _ in range(3)]
     poor = world.come(key="poor", tokens=1000, output=10)
     critical = world.come(number=0.0, tokens=1000, output=10)
@@ -140,13 +137,13 @@ def test_who_is_at_home_somewhere_else_by_now_goes_there() -> None:
     one, two = Spot("one"), Spot("two")
     world = closed(one, two)
     held: dict[Any, int] = {one: 5}
-    moves = world.come(tokens=10, prompt=1000, output=10, look=holds(held))
-    stays = [world.come(tokens=10, prompt=1000, output=10, look=holds({one: 9})) for _ in range(2)]
+    moves = world.come(tokens=1000, output=10, look=holds(held))
+    stays = [world.come(tokens=1000, output=10, look=holds({one: 9})) for _ in range(2)]
     assert free_one(world, one) is stays[0]
     held.clear()
     held[two] = 5
     assert free_one(world, two) is moves  # it has been passed once: nobody else is at home there
-    late = world.come(tokens=10, prompt=1000, output=10, look=holds(held))
+    late = world.come(tokens=1000, output=10, look=holds(held))
     world.run(REFRESH_S)
     held.clear()
     held[one] = 10
@@ -159,11 +156,10 @@ def test_what_everybody_holds_goes_anywhere_and_what_one_holds_goes_there() -> N
     world = closed(*spots)
     system = dict.fromkeys(spots[:11], 4)
     common = [
-        world.come(tokens=10, prompt=1000, output=10, look=holds(system), block_tokens=100.0)
-        for _ in range(3)
+        world.come(tokens=1000, output=10, look=holds(system), block_tokens=100.0) for _ in range(3)
     ]
     own = world.come(
-        tokens=10, prompt=1000, output=10, look=holds({**system, spots[5]: 9}), block_tokens=100.0
+        tokens=1000, output=10, look=holds({**system, spots[5]: 9}), block_tokens=100.0
     )
     stranger = world.come(tokens=1000, output=10)
     assert free_one(world, spots[5]) is own
@@ -180,11 +176,11 @@ def test_a_prefix_is_no_way_round_fairness() -> None:
     cost, width = 1000 + 2 * 10, 4000.0
     world = closed(spot, policy="fair", options={"width": width})
     for _ in range(200):
-        world.come(key="home", tokens=1000, prompt=1000, output=10, look=holds({spot: 900}))
-        world.come(key="away", tokens=1000, prompt=1000, output=10, look=holds({}))
+        world.come(key="home", tokens=1000, output=10, look=holds({spot: 900}))
+        world.come(key="away", tokens=1000, output=10, look=holds({}))
     served = {"home": 0, "away": 0}
     for _ in range(200):
-        served[free_one(world, spot).key] += cost
+        served[free_one(world, spot).flow.account] += cost
         assert abs(served["home"] - served["away"]) <= width + cost
     assert world.queue.counts.skipped > 0
 
@@ -193,7 +189,7 @@ def test_what_is_remembered_of_the_first_few_is_bounded() -> None:
     """Clients come and go while nothing is taken, or while one replica is never free."""
     one, two = Spot("one"), Spot("two")
     world = closed(one, two)
-    known = {"tokens": 10, "prompt": 1000, "output": 10, "look": holds({one: 3, two: 3})}
+    known = {"tokens": 1000, "output": 10, "look": holds({one: 3, two: 3})}
     few = [world.come(**known) for _ in range(20)]
     free_one(world, one)
     for _ in range(3000):
@@ -244,7 +240,6 @@ def test_late_binding_keeps_most_of_the_cache(name: str) -> None:
                 request=group,
                 key=f"k{rng.randrange(4)}",
                 tokens=2000,
-                prompt=2000,
                 output=20,
                 look=lambda group=group: {s: 10 for s in spots if group in held[s]},
                 block_tokens=200.0,

@@ -235,6 +235,6 @@ def test_the_shortest_first_knows_how_long_answers_of_a_flow_are() -> None:
         world.come(number=0.0, tokens=100, output=1)
     long_ = world.come(user="talks", tokens=100)
     short = world.come(user="nods", tokens=100)
-    assert long_.output > 500 > 100 > short.output
+    assert long_.view.output_tokens > 500 > 100 > short.view.output_tokens
     world.run(60.0)
     assert world.order.index(short) < world.order.index(long_)

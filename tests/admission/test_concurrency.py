@@ -17,6 +17,7 @@ from router.core.errors import Reason
 from router.core.urgency import BATCH
 from tests.admission.test_pools import Desk, Fleet
 from tests.admission.world import Spot, World, config, every_class
+from tests.tickets import make_ticket
 
 OPEN: dict[str, Any] = {"waiting": 64, "prefill_tokens": 0}  # a gate
 ONE: dict[str, Any] = {"waiting": 1, "prefill_tokens": 0}
@@ -225,7 +226,7 @@ def test_one_key_in_two_pools() -> None:
     desk = Desk(Fleet(a="m", b="n"))
     limit = Concurrency(1)
     first, second = (
-        Ticket(model=model, tokens=1, concurrency=limit, arrival=desk.now) for model in "mn"
+        make_ticket(model=model, tokens=1, concurrency=limit, arrival=desk.now) for model in "mn"
     )
     pools = desk.pools
     places = pools.offer(first, desk.now)

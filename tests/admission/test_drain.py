@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from policies.queueing.ticket import WAITING, Ticket
+from policies.queueing.ticket import WAITING
 from router.admission.drain import MOST_S, Drain
 from router.admission.queue import _HOPELESS
 from router.core.errors import Reason, RouterError
 from tests.admission.world import Spot, World, config, every_class
+from tests.tickets import make_ticket
 
 NORMAL, BATCH = 2, 4
 ONE_WAITS = {"waiting": 1, "prefill_tokens": 0}
@@ -99,7 +100,9 @@ def test_a_deadline_that_cannot_be_met_is_refused_at_once(policy: str) -> None:
     world = crowded(policy)
     waits = world.queue.waiting
     with pytest.raises(RouterError) as caught:
-        world.queue.offer(Ticket(tokens=1, arrival=world.now, deadline=world.now + 10.0), world.now)
+        world.queue.offer(
+            make_ticket(tokens=1, arrival=world.now, deadline=world.now + 10.0), world.now
+        )
     error = caught.value
     assert (error.reason, error.status) == (Reason.QUEUE_TOO_LONG, 429)
     rate = (1000 - waits) / 20.0
@@ -119,7 +122,7 @@ def test_a_deadline_that_may_be_met_waits() -> None:
 def test_a_class_with_a_timeout_refuses_what_it_could_not_serve() -> None:
     world = crowded(classes=every_class(timeout_s=1000.0, starvation_s=1000.0))
     world.queue.adopt(config(classes=every_class(timeout_s=10.0, starvation_s=10.0)))
-    ticket = Ticket(tokens=1, arrival=world.now)
+    ticket = make_ticket(tokens=1, arrival=world.now)
     with pytest.raises(RouterError) as caught:
         world.queue.offer(ticket, world.now)
     assert caught.value.reason is Reason.QUEUE_TOO_LONG

@@ -7,6 +7,7 @@ from random import Random
 from policies.queueing.ticket import ENDED, WAITING, Ticket
 from router.admission.holders import Holders
 from router.core.errors import Reason
+from tests.tickets import make_ticket
 
 DEPTH = 200
 LIMIT = 1 << 20
@@ -24,7 +25,7 @@ class World:
 
     def ticket(self, key: str, user: str = "", *, known: bool = False, size: int = 0) -> Ticket:
         self.orders += 1
-        ticket = Ticket(key=key, user=user, known_key=known, body_bytes=size)
+        ticket = make_ticket(key=key, user=user, is_known=known, body_bytes=size)
         ticket.order = self.orders
         return ticket
 
@@ -114,7 +115,7 @@ def test_what_was_told_something_does_not_give_way() -> None:
         world.leave(ticket)
     assert world.victim("a") is None, "it holds the most, though none of it gives way"
     other = world.victim("c")
-    assert other is not None and other.key == "b"
+    assert other is not None and other.flow.account == "b"
 
 
 def test_bytes_are_taken_from_whoever_holds_most_of_them() -> None:
@@ -134,7 +135,7 @@ def test_another_limit_is_adopted_with_what_waits() -> None:
     world.wait("b", size=6000)
     world.holders.adopt(10_000)
     victim = world.victim("c", size=1, reason=BYTES)
-    assert victim is not None and victim.key == "b"
+    assert victim is not None and victim.flow.account == "b"
 
 
 def test_the_books_are_those_of_a_search() -> None:
@@ -150,15 +151,19 @@ def test_the_books_are_those_of_a_search() -> None:
         sizes: dict[str, int] = {}
         fresh: dict[str, int] = {}
         for ticket in world.waiting:
-            sizes[ticket.key] = sizes.get(ticket.key, 0) + 1
-            fresh[ticket.key] = fresh.get(ticket.key, 0) + (not ticket.committed)
+            sizes[ticket.flow.account] = sizes.get(ticket.flow.account, 0) + 1
+            fresh[ticket.flow.account] = fresh.get(ticket.flow.account, 0) + (not ticket.committed)
         can = {key: n for key, n in sizes.items() if fresh[key]}
         victim = world.victim("newcomer")
         if not can or max(can.values()) <= 1:
             assert victim is None
             continue
-        assert victim is not None and can[victim.key] == max(can.values())
-        of_member = [t for t in world.waiting if (t.key, t.user) == (victim.key, victim.user)]
+        assert victim is not None and can[victim.flow.account] == max(can.values())
+        of_member = [
+            t
+            for t in world.waiting
+            if (t.flow.account, t.flow.member) == (victim.flow.account, victim.flow.member)
+        ]
         assert victim is max((t for t in of_member if not t.committed), key=lambda t: t.order)
     for ticket in list(world.waiting):
         world.leave(ticket)

@@ -17,6 +17,7 @@ from router.admission.queue import _REFUSED, REFUSED
 from router.core.errors import Reason, RouterError
 from router.core.urgency import HIGH, NORMAL
 from tests.admission.world import Spot, World, config, every_class
+from tests.tickets import make_ticket
 
 
 def full(**limits: object) -> World:
@@ -153,7 +154,7 @@ def test_a_client_that_leaves_is_gone_at_once() -> None:
 
 def test_leaving_before_being_sent_and_after() -> None:
     world = World([Spot("a")])
-    ticket = Ticket(arrival=world.now, tokens=10)
+    ticket = make_ticket(arrival=world.now, tokens=10)
     assert world.queue.offer(ticket, world.now)
     assert not world.queue.leave(ticket)  # it waited for nothing
     assert ticket.state == ENDED

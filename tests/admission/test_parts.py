@@ -7,13 +7,15 @@ from math import inf
 
 import pytest
 
-from policies.queueing.ticket import CLASSES, Ticket
+from policies.queueing.flow_identity import FlowIdentity
+from policies.queueing.ticket import CLASSES
 from router.admission.learned import FIRST, LEAST, MOST, LearnedLimit
 from router.admission.outputs import FLOWS_MAX, Outputs
 from router.admission.rules import Rules
 from router.admission.turns import Turns
 from router.config.model import Queue as Config
 from tests.admission.world import Spot, World, config
+from tests.tickets import make_ticket
 
 # Learned limits.
 
@@ -90,23 +92,24 @@ def test_odd_answers_break_nothing(work: float, took_s: float) -> None:
 
 def test_outputs_are_as_a_flows_last_ones_were() -> None:
     outputs = Outputs()
+    long, short = FlowIdentity("k", "long"), FlowIdentity("k", "short")
     for _ in range(30):
-        outputs.learn("k", "long", 1000)
-        outputs.learn("k", "short", 10)
-    assert outputs.predict("k", "long") == pytest.approx(1000, rel=0.05)
-    assert outputs.predict("k", "short") == pytest.approx(10, abs=5)
-    assert 10 < outputs.predict("k", "unknown") < 1000
-    outputs.learn("k", "short", 10_000)
-    assert outputs.predict("k", "short") < 2100  # one answer is not believed
+        outputs.learn(long, 1000)
+        outputs.learn(short, 10)
+    assert outputs.predict(long) == pytest.approx(1000, rel=0.05)
+    assert outputs.predict(short) == pytest.approx(10, abs=5)
+    assert 10 < outputs.predict(FlowIdentity("k", "unknown")) < 1000
+    outputs.learn(short, 10_000)
+    assert outputs.predict(short) < 2100  # one answer is not believed
 
 
 def test_names_cost_no_memory_without_end() -> None:
     outputs = Outputs()
     for number in range(3 * FLOWS_MAX):
-        outputs.learn("k", f"u{number}", 5)
-        outputs.learn("k", "steady", 700)
+        outputs.learn(FlowIdentity("k", f"u{number}"), 5)
+        outputs.learn(FlowIdentity("k", "steady"), 700)
     assert len(outputs) == FLOWS_MAX
-    assert outputs.predict("k", "steady") > 650
+    assert outputs.predict(FlowIdentity("k", "steady")) > 650
 
 
 # Turns and rules.
@@ -151,14 +154,14 @@ def test_who_starves_is_promoted_while_there_is_time_left() -> None:
     [(0.0, 0), (0.49, 0), (0.5, 1), (2.0, 2), (3.5, 4), (4.0, 4), (9.0, 4), (-3.0, 0)],
 )
 def test_a_class_is_the_nearest_number(number: float, urgency: int) -> None:
-    assert Ticket(number=number).urgency == urgency < CLASSES
+    assert make_ticket(number=number).urgency == urgency < CLASSES
 
 
 def test_a_ticket_keeps_what_it_was_told() -> None:
-    ticket = Ticket(model="m", tokens=100)
-    assert (ticket.lane, ticket.prompt, ticket.level) == ("m", 100, 2.0)
-    assert Ticket(model="m", lane="pinned").lane == "pinned"
-    assert Ticket().deadline == inf
+    ticket = make_ticket(model="m", tokens=100, output=10)
+    assert (ticket.lane, ticket.reserved, ticket.number) == ("m", 110, 2.0)
+    assert make_ticket(model="m", lane="pinned").lane == "pinned"
+    assert make_ticket().deadline == inf
 
 
 def test_no_answer_is_taken_to_be_longer_than_its_client_allows() -> None:
@@ -166,9 +169,9 @@ def test_no_answer_is_taken_to_be_longer_than_its_client_allows() -> None:
     for _ in range(4):
         world.come(tokens=10, output=10)
     world.run(0.0)
-    short = Ticket(tokens=10, most_output=3, arrival=world.now)
+    short = make_ticket(tokens=10, output_limit=3, arrival=world.now)
     assert not world.queue.offer(short, world.now)
-    assert short.output == 3
+    assert short.view.output_tokens == 3
     world.queue.leave(short)
     world.run(60.0)
     world.assert_empty()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.facts import RequestView
 from policies.queueing.ticket import ENDED, SENT, WAITING, Ticket
 from router.admission.counts import GONE, LEFT, QueueCounts
 from router.admission.pool import Pool
@@ -17,6 +18,7 @@ from router.core.errors import Reason, RouterError
 from router.core.lease import Lease
 from router.core.replica_load import ReplicaLoad
 from tests.admission.world import Spot, config
+from tests.tickets import make_ticket
 
 
 def groups(pools: dict[str, int]) -> set[frozenset[str]]:
@@ -83,6 +85,9 @@ class Fleet(Pool):
         models = self.served.get(place, set())
         return models is None or lane in models
 
+    def held(self, view: RequestView) -> Mapping[ReplicaLoad, int]:
+        return {}
+
     def slots(self, place: ReplicaLoad) -> float | None:
         return None
 
@@ -110,7 +115,7 @@ class Desk:
             self.free(spot)
 
     def come(self, model: str, key: str = "") -> Ticket:
-        ticket = Ticket(model=model, key=key, tokens=100, output=10, arrival=self.now)
+        ticket = make_ticket(model=model, key=key, tokens=100, output=10, arrival=self.now)
         places = self.pools.offer(ticket, self.now)
         if places:
             self._lease(ticket, places[0])
@@ -119,7 +124,7 @@ class Desk:
 
     def _lease(self, ticket: Ticket, place: ReplicaLoad) -> None:
         assert isinstance(place, Spot)
-        self.leases[ticket] = Lease(place, ticket.tokens)
+        self.leases[ticket] = Lease(place, ticket.view.prompt_tokens)
 
     def free(self, place: ReplicaLoad) -> None:
         for ticket in self.pools.freed(place, self.now):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from policies.queueing.ticket import SENT, WAITING
+from policies.queueing.ticket import SENT, WAITING, Ticket
 from tests.admission.world import Spot, World, config
 
 LOW = {"number": 3.0, "tokens": 20_000, "output": 50}
@@ -31,7 +31,7 @@ def test_the_newest_lowest_gives_way_and_is_put_back_at_its_old_place() -> None:
     assert world.queue.counts.preempted == [0, 0, 0, 1, 0]
     assert high in world.started
     assert low[2].state == WAITING and low[1].state == SENT
-    assert low[2].preempted == 1
+    assert preemptions(low[2]) == 1
     world.run(60.0)
     assert len(world.done) == 7
     # It went again before those that came after it.
@@ -54,7 +54,7 @@ def test_what_it_ran_before_it_gave_way_is_no_wait() -> None:
     assert all(ticket.state == SENT for ticket in low)
     world.come(**HIGH)
     world.run(0.25)
-    assert low[2].preempted == 1
+    assert preemptions(low[2]) == 1
     assert low[2].state in (WAITING, SENT), "it has not expired"
     world.run(60.0)  # then it has waited as long as it may
     assert low[2] not in world.done
@@ -131,7 +131,7 @@ def test_nobody_gives_way_again_and_again() -> None:
         world.come(**{**HIGH, "tokens": 1500})
         world.come(**{**HIGH, "tokens": 1500})
         world.run(0.2)
-    assert low.preempted <= 2
+    assert preemptions(low) <= 2
     world.run(60.0)
     assert low in world.done
     world.assert_empty()
@@ -163,3 +163,9 @@ def test_it_is_off_unless_asked_for() -> None:
     world.run(1.0)
     assert high not in world.started
     assert world.queue._preemption.listed() == 0
+
+
+def preemptions(ticket: Ticket) -> int:
+    """How often it gave way."""
+    assert ticket.run is not None
+    return ticket.run.preemptions

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from policies.facts import RequestView
 from policies.queueing.ticket import ENDED, NEW, WAITING, Ticket
 from router.admission.clockwork import Expired
 from router.admission.pool import Pool
@@ -27,6 +28,7 @@ from router.core.lease import Lease, poll_begins, poll_counted, poll_failed
 from router.core.replica_load import ReplicaLoad
 from router.emulator.gauges import Gauges, LaggingGauges
 from router.fleet.learned_capacity import LearnedCapacity
+from tests.tickets import looked_up, make_ticket
 
 
 def config(**fields: Any) -> Config:
@@ -118,6 +120,9 @@ class Stand(Pool):
 
     def serves(self, place: ReplicaLoad, lane: str) -> bool:
         return place in self.eligible(lane)
+
+    def held(self, view: RequestView) -> Mapping[ReplicaLoad, int]:
+        return looked_up(view)
 
     def slots(self, place: ReplicaLoad) -> float | None:
         assert isinstance(place, Spot)
@@ -232,7 +237,7 @@ class World:
 
     def come(self, **facts: Any) -> Ticket:
         """A request arrives now."""
-        ticket = Ticket(arrival=self.now, names_user=bool(facts.get("user")), **facts)
+        ticket = make_ticket(arrival=self.now, **facts)
         self.offer(ticket)
         return ticket
 
@@ -281,7 +286,7 @@ class World:
         self._after_event()
 
     def _lease(self, ticket: Ticket, spot: Spot) -> Job:
-        job = Job(ticket, spot, Lease(spot, ticket.tokens, ticket.streamed))
+        job = Job(ticket, spot, Lease(spot, ticket.view.prompt_tokens, ticket.view.stream))
         self.jobs[ticket] = job
         return job
 
@@ -323,7 +328,9 @@ class World:
         spot.prefills = not spot.together
         if spot.together:
             self._serve(spot)
-        self.after(0.001 + job.ticket.tokens / spot.prefill_rate, partial(self._prefilled, job))
+        self.after(
+            0.001 + job.ticket.view.prompt_tokens / spot.prefill_rate, partial(self._prefilled, job)
+        )
 
     def _prefilled(self, job: Job) -> None:
         spot, ticket = job.spot, job.ticket
@@ -331,9 +338,9 @@ class World:
         self._serve(spot)
         if job.gone:
             return
-        output = self.truth.get(ticket, max(ticket.output, 1))
+        output = self.truth.get(ticket, max(ticket.view.output_tokens, 1))
         self.after(output * spot.engine_tpot_s, partial(self._finished, job, output))
-        if ticket.streamed:
+        if ticket.view.stream:
             self.first.setdefault(ticket, self.now)
             job.lease.begun()
             self.queue.shown(ticket)
@@ -344,7 +351,7 @@ class World:
             return
         self.first.setdefault(job.ticket, self.now)
         self._stop(job)
-        self.queue.settle(job.ticket, job.ticket.tokens, output, self.now)
+        self.queue.settle(job.ticket, job.ticket.view.prompt_tokens, output, self.now)
         self._ended(job.ticket)
         self.done[job.ticket] = self.now
         self.free(job.spot)

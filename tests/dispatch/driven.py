@@ -17,6 +17,7 @@ import msgspec
 from policies.contract import Context as PolicyContext
 from policies.contract import Pick, RequestView, RoutingPolicy
 from policies.facts import C
+from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import Ticket
 from router.admission.concurrency import Concurrency
 from router.config.model import (
@@ -174,7 +175,7 @@ class Driven(RoutedRequest):
         self.name = name
         self.world = world
         self.continued = continued
-        self.key = key
+        self.flow = FlowIdentity(key)
         self.is_kept = True  # the body, for another attempt
         self.attached: set[Attempt] = set()  # with a lease, and not given back yet
         self.opened: set[Attempt] = set()  # of them, those that were sent
@@ -267,19 +268,17 @@ class Driven(RoutedRequest):
     def make_ticket(self, model: str, lane: str | None) -> Ticket:
         return Ticket(
             self,
+            self.view,
+            self.flow,
             model=model,
             lane=lane,
             number=self.urgency.number,
-            key=self.key,
-            tokens=self.view.prompt_tokens,
             arrival=self.arrived,
-            body_bytes=self.view.body_bytes,
-            streamed=self.streamed,
             concurrency=self.concurrency,
         )
 
-    def flow_key(self) -> tuple[str, str]:
-        return self.key, ""
+    def flow_identity(self) -> FlowIdentity:
+        return self.flow
 
     def may_move(self) -> bool:
         return self.is_kept and self.route.repeatable

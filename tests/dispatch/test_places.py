@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from policies.queueing.ticket import SENT, WAITING, Ticket
+from policies.queueing.ticket import SENT, WAITING
 from router.admission.pools import Pools
 from router.core.lease import Lease, poll_begins
 from router.dispatch.places import Places, pinned
@@ -10,6 +10,7 @@ from router.fleet.signals import Signals
 from tests.admission.world import config
 from tests.fleet.helpers import Table
 from tests.harness.running import scenario
+from tests.tickets import make_ticket
 
 
 @scenario
@@ -89,13 +90,13 @@ async def test_pools_are_driven_over_a_real_fleet() -> None:
         table.fleet.observed(replica, Signals(running=0, waiting=0), poll, 0.0)
         assert pools.freed(replica, 0.0) == []
     assert len(pools.queues) == 2
-    first = Ticket(model="m1", tokens=10)
+    first = make_ticket(model="m1", tokens=10)
     (place,) = pools.offer(first, 0.0)
     lease = Lease(a, 10)
     assert place is a
     pools.sent(first, place, 0.0)
-    second = Ticket(model="m1", tokens=10)
-    other = Ticket(model="m2", tokens=10)
+    second = make_ticket(model="m1", tokens=10)
+    other = make_ticket(model="m2", tokens=10)
     assert not pools.offer(second, 0.1)
     assert pools.offer(other, 0.1) == (b,)
     lease.begun()
@@ -103,7 +104,7 @@ async def test_pools_are_driven_over_a_real_fleet() -> None:
     assert pools.freed(a, 0.2) == [second]
     assert (second.state, second.place) == (SENT, a)
     c = table.add("c", ("m1", "m2"))
-    third = Ticket(model="m1", tokens=10)
+    third = make_ticket(model="m1", tokens=10)
     held = Lease(a, 10)
     assert not pools.offer(third, 0.3)
     assert third.state == WAITING

@@ -9,6 +9,7 @@ from typing import Any
 
 from policies.queueing.contract import Line, OrderPolicy
 from policies.queueing.ticket import Ticket
+from tests.tickets import make_ticket
 
 _orders = count(1)
 
@@ -16,7 +17,7 @@ _orders = count(1)
 def ticket(**facts: Any) -> Ticket:
     """The next to arrive."""
     facts.setdefault("output", 10)
-    made = Ticket(**facts)
+    made = make_ticket(**facts)
     made.order = next(_orders)
     return made
 
@@ -49,7 +50,7 @@ def served(
     found: list[Ticket] = []
     while len(found) < most and (first := line.first(now)) is not None:
         line.take(first, now)
-        policy.settled(first, first.tokens, first.output)
+        policy.settled(first, first.view.prompt_tokens, first.view.output_tokens)
         found.append(first)
         now += step_s
     return found

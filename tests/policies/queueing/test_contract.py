@@ -142,7 +142,7 @@ def test_what_is_asked_of_lines_of_one_policy_compares(name: str) -> None:
         first = line.first(5.0)
         assert first is not None
         line.take(first, 5.0)
-        taken.append(first.key)
+        taken.append(first.flow.account)
     assert len(taken) == 210
     assert taken[:200].count("b") >= 9  # nobody waits for the end
 
@@ -167,7 +167,7 @@ def test_the_state_stays_bounded_while_10_000_flows_come_and_go(name: str) -> No
                 first = line.first(now)
                 assert first is not None
                 line.take(first, now)
-                policy.settled(first, first.tokens, first.output)
+                policy.settled(first, first.view.prompt_tokens, first.view.output_tokens)
         if number % 1000 == 999:
             sizes.append(accounts(policy))
     assert max(sizes[5:]) <= max(sizes[:5]) + 200

@@ -27,7 +27,7 @@ def test_tokens_count_not_requests() -> None:
     line = policy.line(2)
     pushed(line, [ticket(key="long", tokens=9980, output=10) for _ in range(50)])
     pushed(line, [ticket(key="short", tokens=480, output=10) for _ in range(500)])
-    keys = [t.key for t in served(policy, line, most=105)]
+    keys = [t.flow.account for t in served(policy, line, most=105)]
     assert keys.count("short") == pytest.approx(100, abs=2)
 
 
@@ -37,7 +37,7 @@ def test_output_weighs_twice_and_weights_share() -> None:
     pushed(line, [ticket(key="reads", tokens=1000, output=0) for _ in range(100)])
     pushed(line, [ticket(key="writes", tokens=0, output=500) for _ in range(100)])
     pushed(line, [ticket(key="pays", weight=2.0, tokens=1000, output=0) for _ in range(100)])
-    keys = [t.key for t in served(policy, line, most=80)]
+    keys = [t.flow.account for t in served(policy, line, most=80)]
     assert (keys.count("reads"), keys.count("writes"), keys.count("pays")) == (20, 20, 40)
 
 
@@ -50,12 +50,12 @@ def test_prices_share_as_weights_do_whatever_the_money(unit: float) -> None:
     pushed(line, [ticket(key="reads", tokens=5000, output=0) for _ in range(50)])
     pushed(line, [ticket(key="writes", tokens=0, output=500) for _ in range(50)])
     taken = served(policy, line, most=30)
-    assert [t.key for t in taken].count("writes") == 20
-    assert {t.key for t in line.band(64, 0.0)} == {"reads", "writes"}
+    assert [t.flow.account for t in taken].count("writes") == 20
+    assert {t.flow.account for t in line.band(64, 0.0)} == {"reads", "writes"}
     first = line.first(0.0)
-    assert first is not None and first.key == "reads"
+    assert first is not None and first.flow.account == "reads"
     line.take(first, 0.0)
-    assert {t.key for t in line.band(64, 0.0)} == {"writes"}
+    assert {t.flow.account for t in line.band(64, 0.0)} == {"writes"}
 
 
 @pytest.mark.parametrize("width", [0.0, 5000.0])
@@ -83,9 +83,9 @@ def test_service_of_any_two_that_always_wait_differs_by_no_more_than_the_bound(
         band = line.band(64, 0.0)
         chosen = rng.choice(band)  # as prefixes would have it
         line.take(chosen, 0.0)
-        service[chosen.key] += chosen.tokens + 2 * chosen.output
-        policy.settled(chosen, chosen.tokens, chosen.output)
-        more(chosen.key)
+        service[chosen.flow.account] += chosen.view.prompt_tokens + 2 * chosen.view.output_tokens
+        policy.settled(chosen, chosen.view.prompt_tokens, chosen.view.output_tokens)
+        more(chosen.flow.account)
         assert max(service.values()) - min(service.values()) <= bound
 
 
@@ -95,10 +95,10 @@ def test_a_wrong_prediction_is_settled() -> None:
     for key in ("a", "b"):
         pushed(line, [ticket(key=key, tokens=100, output=50) for _ in range(50)])
     first = line.first(0.0)
-    assert first is not None and first.key == "a"
+    assert first is not None and first.flow.account == "a"
     line.take(first, 0.0)
     policy.settled(first, 100, 1050)  # it spoke for a thousand tokens more
-    keys = [t.key for t in served(policy, line, most=12)]
+    keys = [t.flow.account for t in served(policy, line, most=12)]
     assert keys[:11] == ["b"] * 11
 
 
@@ -112,7 +112,7 @@ def test_what_was_cancelled_is_given_back() -> None:
     line.take(first, 0.0)
     policy.settled(first, 0, 0)
     again = line.first(0.0)
-    assert again is not None and again.key == first.key
+    assert again is not None and again.flow.account == first.flow.account
     assert counters(policy) == {"a": 0.0, "b": 0.0}
 
 
@@ -124,7 +124,7 @@ def test_who_comes_back_has_saved_up_nothing() -> None:
     pushed(line, [ticket(key="busy", tokens=100) for _ in range(300)])
     served(policy, line, most=200)
     pushed(line, [ticket(key="idler", tokens=100) for _ in range(100)])
-    keys = [t.key for t in served(policy, line, most=20)]
+    keys = [t.flow.account for t in served(policy, line, most=20)]
     assert keys.count("busy") >= 9
 
 
@@ -135,7 +135,7 @@ def test_who_leaves_the_line_with_a_debt_finds_it_again() -> None:
     line.push(ticket(key="greedy", tokens=10_000), 0.0)
     served(policy, line, most=2)
     line.push(ticket(key="greedy", tokens=10), 0.0)
-    keys = [t.key for t in served(policy, line, most=60)]
+    keys = [t.flow.account for t in served(policy, line, most=60)]
     assert "greedy" not in keys
 
 
@@ -155,7 +155,7 @@ def test_a_debt_that_is_known_late_counts_too() -> None:
     assert "talker" not in counters(policy)
     policy.settled(taken, 1, 5000)
     line.push(ticket(key="talker", tokens=1), 0.0)
-    keys = [t.key for t in served(policy, line, most=60)]
+    keys = [t.flow.account for t in served(policy, line, most=60)]
     assert "talker" not in keys
 
 
@@ -163,7 +163,7 @@ def served_until(policy: OrderPolicy, line: Line, wanted: Ticket) -> Ticket:
     while (first := line.first(0.0)) is not wanted:
         assert first is not None
         line.take(first, 0.0)
-        policy.settled(first, first.tokens, first.output)
+        policy.settled(first, first.view.prompt_tokens, first.view.output_tokens)
     line.take(wanted, 0.0)
     return wanted
 
@@ -174,7 +174,7 @@ def test_when_nobody_waits_all_is_forgotten() -> None:
     line.push(ticket(key="greedy", tokens=100_000), 0.0)
     served(policy, line)
     pushed(line, [ticket(key="greedy", tokens=10), ticket(key="other", tokens=10)])
-    assert [t.key for t in served(policy, line)] == ["greedy", "other"]
+    assert [t.flow.account for t in served(policy, line)] == ["greedy", "other"]
 
 
 def test_debts_are_kept_for_a_bounded_number_of_the_idle() -> None:
@@ -186,7 +186,7 @@ def test_debts_are_kept_for_a_bounded_number_of_the_idle() -> None:
         first = line.first(0.0)
         assert first is not None
         line.take(first, 0.0)
-        policy.settled(first, first.tokens, first.output)
+        policy.settled(first, first.view.prompt_tokens, first.view.output_tokens)
     assert len(counters(policy)) <= IDLE_MAX + 2
 
 
@@ -207,10 +207,10 @@ def test_the_prefix_chooses_among_many_flows_not_among_many_of_one() -> None:
     for key in range(4):
         for user in range(8):
             pushed(line, [ticket(key=f"k{key}", user=f"u{user}", tokens=9000) for _ in range(9)])
-    flows = [(t.key, t.user) for t in line.band(64, 0.0)]
+    flows = [(t.flow.account, t.flow.member) for t in line.band(64, 0.0)]
     assert [flows.count(flow) for flow in sorted(set(flows))] == [2] * 32
     few = policy.line(2)
     pushed(few, [ticket(key="many", tokens=9000) for _ in range(90)])
     pushed(few, [ticket(key="few", tokens=9000) for _ in range(3)])
-    keys = [t.key for t in few.band(64, 0.0)]
+    keys = [t.flow.account for t in few.band(64, 0.0)]
     assert (keys.count("many"), keys.count("few")) == (61, 3)

@@ -90,7 +90,7 @@ def test_one_request_per_tenant_and_turn_whatever_it_costs() -> None:
     small = [ticket(key="small", tokens=1) for _ in range(4)]
     line = pushed(policy.line(2), big + small)
     taken = served(policy, line)
-    assert [t.key for t in taken] == ["big", "small"] * 4
+    assert [t.flow.account for t in taken] == ["big", "small"] * 4
 
 
 @pytest.mark.parametrize("ahead", [0.0, 2.0])
@@ -104,8 +104,8 @@ def test_turns_may_be_taken_early_for_the_prefix_and_only_so_many(ahead: float) 
         early += 1
     assert early == 1 + ahead
     first = line.first(0.0)
-    assert first is not None and first.key == "other"
-    assert {t.key for t in line.band(64, 0.0)} == {"other"}
+    assert first is not None and first.flow.account == "other"
+    assert {t.flow.account for t in line.band(64, 0.0)} == {"other"}
 
 
 def test_weights_are_requests_per_turn() -> None:
@@ -113,7 +113,7 @@ def test_weights_are_requests_per_turn() -> None:
     line = policy.line(2)
     pushed(line, [ticket(key="two", weight=2.0) for _ in range(40)])
     pushed(line, [ticket(key="one") for _ in range(40)])
-    keys = [t.key for t in served(policy, line, most=30)]
+    keys = [t.flow.account for t in served(policy, line, most=30)]
     assert keys.count("two") == 20
 
 
@@ -124,10 +124,10 @@ def test_a_user_takes_from_his_key_only() -> None:
         line = policy.line(2)
         pushed(line, [ticket(key="many", user=f"u{n}", tokens=4000) for n in range(1000)])
         pushed(line, [ticket(key="one", user="u", tokens=4000) for _ in range(1000)])
-        keys = [t.key for t in served(policy, line, most=200)]
+        keys = [t.flow.account for t in served(policy, line, most=200)]
         assert keys.count("one") == pytest.approx(100, abs=10), name
         # Within the key its users take turns.
-        users = [t.user for t in served(policy, line, most=200) if t.key == "many"]
+        users = [t.flow.member for t in served(policy, line, most=200) if t.flow.account == "many"]
         assert len(set(users)) == len(users), name
 
 
@@ -136,7 +136,7 @@ def test_deficits_are_of_tokens_and_one_key_goes_on_until_its_own_is_used_up() -
     line = policy.line(2)
     pushed(line, [ticket(key="short", tokens=99, output=5000) for _ in range(40)])
     pushed(line, [ticket(key="long", tokens=999, output=0) for _ in range(40)])
-    keys = [t.key for t in served(policy, line, most=22)]
+    keys = [t.flow.account for t in served(policy, line, most=22)]
     assert keys == [*["short"] * 10, "long"] * 2
 
 
@@ -145,7 +145,7 @@ def test_a_debt_of_many_quanta_is_paid_in_later_rounds() -> None:
     line = policy.line(2)
     pushed(line, [ticket(key="huge", tokens=10_000 - 1) for _ in range(2)])
     pushed(line, [ticket(key="small", tokens=999) for _ in range(30)])
-    keys = [t.key for t in served(policy, line, most=12)]
+    keys = [t.flow.account for t in served(policy, line, most=12)]
     assert keys == ["huge", *["small"] * 10, "huge"]
 
 
@@ -157,7 +157,7 @@ def test_within_a_round_dlpm_lets_the_prefix_choose_among_all_that_have_some_lef
     assert set(line.band(64, 0.0)) == set(tickets)
     for chosen in (tickets[2], tickets[5]):  # both of c: its quantum is used up
         line.take(chosen, 0.0)
-    assert {t.key for t in line.band(64, 0.0)} == {"a", "b"}
+    assert {t.flow.account for t in line.band(64, 0.0)} == {"a", "b"}
 
 
 def test_the_shortest_job_counts_its_output_too() -> None:

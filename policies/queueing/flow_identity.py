@@ -1,0 +1,33 @@
+"""Whose share of the fleet a request uses, as far as the queue and its order policies know it.
+
+The proxy derives it, with more that only the proxy reads (`router/intake/flow.py`). Requests of one
+party may share one object.
+
+Must never: change, or hold a secret or the name of a user.
+"""
+
+from __future__ import annotations
+
+
+class FlowIdentity:
+    """An account, which competes with all other accounts, and a member of it, which competes within
+    its account only."""
+
+    __slots__ = ("account", "is_known", "is_member_counted", "member", "weight")
+
+    def __init__(
+        self,
+        account: str = "",
+        member: str = "",
+        *,
+        is_known: bool = False,
+        is_member_counted: bool = False,
+        weight: float = 1.0,
+    ) -> None:
+        self.account = account
+        self.member = member
+        self.is_known = is_known  # its key is in the keys file
+        # Limits count its member alone. Otherwise they count its whole account, because a client
+        # can invent members.
+        self.is_member_counted = is_member_counted
+        self.weight = weight  # of the account's share, > 0

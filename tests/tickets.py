@@ -1,0 +1,60 @@
+"""Queue tickets for tests: the objects that a request would have, from a few facts.
+
+Must never: know a queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from policies.facts import RequestView
+from policies.queueing.flow_identity import FlowIdentity
+from policies.queueing.ticket import Ticket
+
+
+def make_ticket(
+    *,
+    request: object = None,
+    key: str = "",
+    user: str = "",
+    is_known: bool = False,
+    is_member_counted: bool | None = None,
+    weight: float = 1.0,
+    tokens: int = 0,
+    output: int = -1,
+    output_limit: int = -1,
+    body_bytes: int = 0,
+    streamed: bool = True,
+    look: Callable[[], Mapping[Any, int]] | None = None,
+    block_tokens: float = 1.0,
+    **facts: Any,
+) -> Ticket:
+    """`key`, `user`: its flow; a user is counted alone unless told otherwise. `look`: what the
+    test's pool says of its prefix (`looked_up`), None: no prefix is known. `facts`: of the ticket
+    itself."""
+    view = RequestView(
+        stream=streamed,
+        body_bytes=body_bytes,
+        prompt_tokens=tokens,
+        blocks=() if look is None else (1,),
+        block_tokens=block_tokens,
+        output_tokens=output,
+        output_limit=output_limit,
+    )
+    view.chains = look
+    flow = FlowIdentity(
+        key,
+        user,
+        is_known=is_known,
+        is_member_counted=bool(user) if is_member_counted is None else is_member_counted,
+        weight=weight,
+    )
+    return Ticket(request, view, flow, **facts)
+
+
+def looked_up(view: RequestView) -> Mapping[Any, int]:
+    """What a test's pool says of a request of `make_ticket`."""
+    look: Any = view.chains
+    found: Mapping[Any, int] = look()
+    return found
