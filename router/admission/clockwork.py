@@ -112,8 +112,7 @@ class Clockwork:
     def _age_lane(self, lane: Lane, ticked: Ticked, now: float) -> None:
         rules = self._rules
         places = self._pool.eligible(lane.name)
-        for place in places:
-            self._doors.of(place)
+        self._doors.of_all(places)
         refusal = None if places else self._pool.refusal(lane.name)
         absent_since = INFINITY if places else self._pool.absent_since(lane.name)
         for row in lane.all_rows():

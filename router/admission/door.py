@@ -73,7 +73,17 @@ class Opened:
 class Doors:
     """Of all replicas that the queue has heard of."""
 
-    __slots__ = ("_classes", "_closed", "_moves", "_opened", "_pool", "_shut", "by_place")
+    __slots__ = (
+        "_classes",
+        "_closed",
+        "_doors",
+        "_moves",
+        "_opened",
+        "_places",
+        "_pool",
+        "_shut",
+        "by_place",
+    )
 
     def __init__(self, pool: Pool, classes: list[ClassRules]) -> None:
         self._pool = pool
@@ -83,6 +93,8 @@ class Doors:
         self._closed = [0] * CLASSES  # by class: how many others are closed to it
         self._moves = 0  # of any door, open or shut
         self._opened = [Opened() for _ in range(CLASSES)]
+        self._places: Sequence[ReplicaLoad] = ()  # those of the last `of_all`, ...
+        self._doors: list[Door] = []  # ... and their doors
 
     def adopt(self, classes: list[ClassRules]) -> None:
         self._classes = classes
@@ -95,6 +107,12 @@ class Doors:
             door = self.by_place[place] = Door(place)
             self.look(door)
         return door
+
+    def of_all(self, places: Sequence[ReplicaLoad]) -> None:
+        """There is a door at each of them. `places` is not changed afterwards."""
+        if places is not self._places:
+            self._doors = [self.of(place) for place in places]
+            self._places = places
 
     def look(self, door: Door) -> None:
         """The facts have changed: all leases that were granted are taken."""
@@ -184,7 +202,11 @@ class Doors:
         if opened.places is not places or opened.moves != self._moves:
             opened.places = places
             opened.moves = self._moves
-            opened.found = tuple([place for place in places if self._is_open(place, urgency)])
+            if places is self._places:
+                bit = 1 << urgency
+                opened.found = tuple([door.place for door in self._doors if door.mask & bit])
+            else:
+                opened.found = tuple([place for place in places if self._is_open(place, urgency)])
         return opened.found
 
     def _is_open(self, place: ReplicaLoad, urgency: int) -> bool:
@@ -212,5 +234,7 @@ class Doors:
         """It has left the fleet."""
         door = self.by_place.pop(place, None)
         if door is not None:
+            self._places = ()
+            self._doors = []
             self._moves += 1
             self._count(door.mask, -1)

@@ -63,7 +63,7 @@ class Chooser:
         self._asked: tuple[int, ...] | None = None  # whose prefix was asked for last ...
         self._held: Mapping[Replica, int] = _NOBODY  # ... and who holds it
         self._crowd: Sequence[Replica] = ()  # the candidates of a large fleet, ...
-        self._fit: frozenset[Replica] = frozenset()  # ... to ask who is one
+        self._places: dict[Replica, int] = {}  # ... and the place of each among them
         self.adopt(policies, sample)
 
     def adopt(self, policies: Policies, sample: int) -> None:
@@ -114,10 +114,14 @@ class Chooser:
             window += candidates[: self._sample - len(window)]
         # A prefix that everybody holds tells them apart by nothing: the window is enough.
         if 0 < len(held) <= self._sample:
-            seen = set(window)
             if candidates is not self._crowd:  # one tuple for as long as the fleet is the same
-                self._crowd, self._fit = candidates, frozenset(candidates)
-            window += [c for c in held if c in self._fit and c not in seen]
+                self._crowd = candidates
+                self._places = {c: place for place, c in enumerate(candidates)}
+            places = self._places
+            for holder in held:
+                place = places.get(holder)
+                if place is not None and (place - start) % count >= self._sample:
+                    window.append(holder)
         return window
 
     # -- what happens to a choice -------------------------------------------------------------

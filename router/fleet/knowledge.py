@@ -17,7 +17,7 @@ from router.config.model import Prefix as Rules
 from router.fleet.kv_events.chains import TokenChains
 from router.fleet.kv_events.index import ExactIndex
 from router.fleet.listed import ANY
-from router.fleet.prefix import PrefixIndex, TokenRatio
+from router.fleet.prefix import SHARDS, PrefixIndex, TokenRatio
 from router.fleet.replica import Replica
 
 _NOBODY: Final[Mapping[Replica, int]] = {}
@@ -27,9 +27,10 @@ _WORTH: Final = 0.05  # a capacity that changes by less is left as it is
 class Knowledge:
     """What the router knows of its replicas' caches."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, shards: int = SHARDS) -> None:
+        """`shards`: of the prefix index."""
         self.rules = rules
-        self.prefixes: PrefixIndex[Replica] = PrefixIndex(rules.entries)
+        self.prefixes: PrefixIndex[Replica] = PrefixIndex(rules.entries, shards)
         self.ratio = TokenRatio()
         self.exact: ExactIndex | None = None  # fed by KV events, where they are asked for
         self._capacities: dict[Replica, int] = {}

@@ -38,9 +38,8 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 K = TypeVar("K")
 
-# By the highest of the 61 bits of a hash: dicts go by the lowest, which must differ within one.
-_SHIFT: Final = 55
-SHARDS: Final = 1 << 61 - _SHIFT
+_HASH_BITS: Final = 61
+SHARDS: Final = 64  # by the highest bits of a hash: dicts go by the lowest, which must differ
 FEW: Final = 8  # holders; more of them are remembered together ...
 ONE_BY_ONE: Final = 2  # holders; the bits of so few are looked up one by one
 REMEMBERED: Final = 32  # ... for so many masks and depths
@@ -68,7 +67,19 @@ class Stats(NamedTuple):
 class _Slot(Generic[K]):
     """One replica's place in the masks, and its ring."""
 
-    __slots__ = ("both", "capacity", "count", "head", "held", "key", "number", "own", "ring")
+    __slots__ = (
+        "both",
+        "capacity",
+        "count",
+        "head",
+        "held",
+        "key",
+        "last",
+        "last_held",
+        "number",
+        "own",
+        "ring",
+    )
 
     def __init__(self, key: K, number: int, own: int) -> None:
         self.key: K | None = key  # None: gone, and being swept
@@ -80,6 +91,10 @@ class _Slot(Generic[K]):
         self.ring = array("Q")  # hashes in order of arrival; withdrawn ones stay until passed
         self.head = 0  # the ring begins here
         self.count = 0  # blocks held
+        # The prompt that was inserted last, as long as nothing has gone since, and what `insert`
+        # was told of it: its blocks are all held.
+        self.last: tuple[Block, ...] | None = None
+        self.last_held = 0
 
     @property
     def excess(self) -> int:
@@ -92,9 +107,12 @@ class PrefixIndex(Generic[K]):
     `entries`: (block, replica) pairs in all, shared out evenly among the replicas.
     """
 
-    def __init__(self, entries: int) -> None:
+    def __init__(self, entries: int, shards: int = SHARDS) -> None:
+        """`shards`: a power of two. One is the fastest, where nobody waits while it grows: a dict
+        keeps what came together side by side in memory."""
         self._most = entries
-        self._shards: list[dict[Block, Mask]] = [{} for _ in range(SHARDS)]
+        self._shift = _HASH_BITS + 1 - shards.bit_length()
+        self._shards: list[dict[Block, Mask]] = [{} for _ in range(shards)]
         self._slots: dict[K, _Slot[K]] = {}
         self._keys: list[K | None] = []  # by slot number
         self._by_held: dict[Mask, K] = {}  # held bit -> key
@@ -186,6 +204,7 @@ class PrefixIndex(Generic[K]):
 
     def _limit(self, slot: _Slot[K]) -> None:
         slot.capacity = min(slot.own, self._most // len(self._slots))
+        slot.last = None
         if slot.excess > 0:
             self._work[slot] = None
         else:
@@ -203,11 +222,11 @@ class PrefixIndex(Generic[K]):
         if not blocks or not left:
             return found
         self._lookups += 1
-        shards = self._shards
+        shards, shift = self._shards, self._shift
         depth = 0
         last: object = None  # a mask's object: along a conversation it is mostly the same one
         for block in blocks:
-            mask = shards[hash(block) >> _SHIFT].get(block)
+            mask = shards[hash(block) >> shift].get(block)
             if mask is None:
                 break
             if mask is not last:
@@ -258,12 +277,12 @@ class PrefixIndex(Generic[K]):
         if slot is None:
             return
         bit = slot.held
-        shards = self._shards
+        shards, shift = self._shards, self._shift
         new: list[Block] = []
         last: Mask = None  # along a prompt the mask is mostly the same object, ...
         joined: Mask = None  # ... and so is what becomes of it; None: it has the bit
         for block in reversed(blocks[held : slot.capacity]):
-            masks = shards[hash(block) >> _SHIFT]
+            masks = shards[hash(block) >> shift]
             mask = masks.get(block)
             if mask is None:
                 masks[block] = bit
@@ -277,6 +296,8 @@ class PrefixIndex(Generic[K]):
                     continue
                 masks[block] = joined
             new.append(block)
+        slot.last = blocks
+        slot.last_held = held
         if new:
             self._arrived(slot, new)
 
@@ -291,14 +312,15 @@ class PrefixIndex(Generic[K]):
         if slot is None:
             return
         bit, both = slot.held, slot.both
-        shards = self._shards
+        shards, shift = self._shards, self._shift
         new: list[Block] = []
         used = len(blocks) if held is None else held
         last: Mask = None  # as in `insert`
         joined: Mask = None
-        for block in reversed(blocks[used : slot.capacity]):
-            # It was inserted, but a sibling may have withdrawn it, or eviction may have come by.
-            masks = shards[hash(block) >> _SHIFT]
+        # They were inserted, but a sibling may have withdrawn them, or eviction may have come by.
+        until = used if slot.last is blocks and slot.last_held == held else slot.capacity
+        for block in reversed(blocks[used:until]):
+            masks = shards[hash(block) >> shift]
             mask = masks.get(block)
             if mask is bit:
                 continue
@@ -315,7 +337,7 @@ class PrefixIndex(Generic[K]):
         last = None
         is_new = False
         for block in reversed(blocks[: min(used, slot.capacity)]):
-            masks = shards[hash(block) >> _SHIFT]
+            masks = shards[hash(block) >> shift]
             mask = masks.get(block)
             if mask is both:
                 continue
@@ -351,10 +373,11 @@ class PrefixIndex(Generic[K]):
         slot = self._slots.get(key)
         if slot is None:
             return
+        slot.last = None
         bit, both = slot.held, slot.both
-        shards = self._shards
+        shards, shift = self._shards, self._shift
         for block in blocks[held : slot.capacity]:
-            masks = shards[hash(block) >> _SHIFT]
+            masks = shards[hash(block) >> shift]
             mask = masks.get(block, 0)
             if mask & both == bit:
                 self._drop(slot, masks, block, mask)
@@ -362,7 +385,7 @@ class PrefixIndex(Generic[K]):
         ring = slot.ring
         while len(ring) > slot.head:
             block = ring[-1]
-            if shards[hash(block) >> _SHIFT].get(block, 0) & bit:
+            if shards[hash(block) >> shift].get(block, 0) & bit:
                 break
             ring.pop()
 
@@ -401,15 +424,15 @@ class PrefixIndex(Generic[K]):
         if not self._slots and not self._work:
             self._keys.clear()
             self._free.clear()
-            self._shards = [{} for _ in range(SHARDS)]  # an emptied dict keeps its places
+            self._shards = [{} for _ in self._shards]  # an emptied dict keeps its places
         return bool(self._work)
 
     def _sweep(self, slot: _Slot[K], most: int) -> None:
         """Drop up to `most` entries of a slot whose replica is gone."""
-        ring, bit, shards = slot.ring, slot.held, self._shards
+        ring, bit, shards, shift = slot.ring, slot.held, self._shards, self._shift
         for _ in range(min(most, len(ring) - slot.head)):
             block = ring.pop()
-            masks = shards[hash(block) >> _SHIFT]
+            masks = shards[hash(block) >> shift]
             mask = masks.get(block, 0)
             if mask & bit:
                 self._drop(slot, masks, block, mask)
@@ -423,8 +446,10 @@ class PrefixIndex(Generic[K]):
         The hand passes over blocks that were used since it last came by, but not for ever: after
         four of them for each that must go it takes what it finds.
         """
+        slot.last = None
         chances = 4 * excess + 64
-        ring, bit, both, shards = slot.ring, slot.held, slot.both, self._shards
+        ring, bit, both = slot.ring, slot.held, slot.both
+        shards, shift = self._shards, self._shift
         dropped = 0
         last: Mask = None  # as in `insert`; what becomes of it is computed when it is needed
         is_held = is_used = False
@@ -435,7 +460,7 @@ class PrefixIndex(Generic[K]):
             batch: Iterable[Block] = ring[at : at + excess]
             slot.head = at + excess
             for block in batch:
-                masks = shards[hash(block) >> _SHIFT]
+                masks = shards[hash(block) >> shift]
                 mask = masks.get(block, 0)
                 if mask is bit:  # by far the most of them, where prompts do not come again
                     del masks[block]

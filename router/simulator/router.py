@@ -75,7 +75,7 @@ class SimulatedRouter(RouterPort):
         )
         self._most_blocks = rules.blocks
         self.metrics = Metrics()
-        self.knowledge = Knowledge(rules)
+        self.knowledge = Knowledge(rules, shards=1)  # no event loop waits while it grows
         routing = Routing(
             policy=scenario.policy, options=dict(scenario.options), sample=scenario.sample
         )

@@ -409,6 +409,8 @@ def test_who_is_open_to_a_class_is_what_each_door_says() -> None:
         spot.limit = rng.choice((0, 10**9))  # 0: closed to all classes
         spot.waiting = rng.choice((0, 1, 3, 4))  # 1: to batch; 3: to all but critical
         world.free(spot)
+        if rng.random() < 0.5:
+            doors.of_all(places)
         for urgency in range(5):
             found = list(doors.open_of(places, urgency))
             assert found == [each for each in spots if doors.of(each).mask & (1 << urgency)]

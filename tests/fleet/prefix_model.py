@@ -34,7 +34,7 @@ def audit(index: PrefixIndex[Any]) -> None:
     held: Counter[int] = Counter()
     for number, shard in enumerate(index._shards):
         for block, mask in shard.items():
-            assert hash(block) >> 55 == number
+            assert hash(block) >> index._shift == number
             assert mask > 0
             assert mask is index._shared.get(mask, mask)  # one holder: no object of its own
             for slot in slots:

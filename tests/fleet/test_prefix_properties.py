@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from router.fleet.prefix import PrefixIndex
+from router.fleet.prefix import SHARDS, PrefixIndex
 from tests.fleet.prefix_model import Naive, audit, chain
 
 KEYS = [f"r{number}" for number in range(5)]
@@ -16,9 +16,11 @@ ENTRIES = 100
 
 
 class Holdings(RuleBasedStateMachine):
+    shards = SHARDS
+
     def __init__(self) -> None:
         super().__init__()
-        self.index: PrefixIndex[str] = PrefixIndex(ENTRIES)
+        self.index: PrefixIndex[str] = PrefixIndex(ENTRIES, self.shards)
         self.naive = Naive(ENTRIES)
         self.attempts: list[tuple[str, tuple[int, ...], int]] = []
 
@@ -80,5 +82,13 @@ class Holdings(RuleBasedStateMachine):
         assert self.index.stats.blocks == len(everything)
 
 
+class HoldingsInOneDict(Holdings):
+    """As a simulation keeps them."""
+
+    shards = 1
+
+
 TestHoldings = Holdings.TestCase
 TestHoldings.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestHoldingsInOneDict = HoldingsInOneDict.TestCase
+TestHoldingsInOneDict.settings = settings(max_examples=50, stateful_step_count=60, deadline=None)
