@@ -40,7 +40,9 @@ def test_a_wait_ends_in_time_under_heavy_traffic(step_s: float) -> None:
 def test_a_wait_ends_after_a_defect_in_a_tick(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The alarm was not set again, so what waited never expired."""
     classes = QueueClasses(low=LowClass(timeout_s=5.0))
-    world = World(1, most=1, queue=Queue(order="strict", aging=0.0, classes=classes))
+    world = World(
+        1, most=1, queue=Queue(order="strict", batch_becomes_normal_after_s=0.0, classes=classes)
+    )
     assert world.queue is not None
     world.arrives("first", "high")
     patient = world.arrives("patient", "low")

@@ -11,6 +11,7 @@ import pytest
 from policies.queueing.contract import QUEUEING, Line, OrderPolicy, make_order, order_policy
 from policies.queueing.ticket import Ticket
 from tests.admission.world import Spot, World, config
+from tests.tickets import make_ticket
 
 
 @pytest.fixture(autouse=True)
@@ -97,10 +98,10 @@ class Fails:
         ("band", None),
         ("within", None),
         ("take", None),
-        ("first", Ticket()),
+        ("first", make_ticket()),
         ("first", "nobody"),
         ("rank", ("a", "b")),
-        ("band", [Ticket()]),
+        ("band", [make_ticket()]),
     ],
 )
 def test_a_strangers_line_fails(what: str, nonsense: object, after: int) -> None:
