@@ -7,14 +7,14 @@ finished requests are the other way round: each series counts its own, and all t
 
 `/health` generates a token and takes a second or more; `/ready` (0.5.23) answers at once.
 
-Priorities: higher numbers first, any integer, 0 for the router's reading of a client; with
---schedule-low-priority-values-first lower ones (`low_first`). An absent number is the worst
-possible one, so each request gets one. A new request displaces a running one that is worse by more
-than 10 (the default of --priority-scheduling-preemption-threshold): each class displaces the next,
-and no request displaces another of its own class. Equal numbers are served in the order in which
-they came to the engine (0.5.23, `_sort_by_priority_and_fcfs`). With --enable-metrics each number
-becomes a Prometheus label and all of them are kept (0.5.23; sglang issue 20814), so such an engine
-gets the offset alone, which has few values. If it cannot be asked, the router assumes that.
+Priorities: higher numbers first, any integer; a client's 0 counts as normal. With
+--schedule-low-priority-values-first, lower ones are first (`low_first`). An absent number is the
+worst possible one, so each request gets one. A new request displaces a running one that is worse
+by more than 10 (the default of --priority-scheduling-preemption-threshold): each class displaces
+the next, and no request displaces another of its own class. Equal numbers are served in the order
+in which they came to the engine (0.5.23, `_sort_by_priority_and_fcfs`). With --enable-metrics each
+number becomes a Prometheus label and all of them are kept (0.5.23; sglang issue 20814), so such an
+engine gets the offset alone, which has few values. If it cannot be asked, the router assumes that.
 
 Abort: a request has a name (`rid`), and is stopped when that is posted to /abort_request. Versions
 0.5.14 to 0.5.19 need it: when a stream's connection closes they forget the name at once, and the
