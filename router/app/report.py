@@ -69,7 +69,7 @@ def replicas(parts: Parts) -> list[dict[str, Any]]:
             "breaker": r.health.breaker(now),
             "engine": r.engine,
             "priority": {
-                "dialect": dialect_of(r),
+                "dialect": dialect_of(r).name,
                 "honoured": is_honoured(r),
                 "last_told": r.priority_told.decode("ascii") or None,
             },

@@ -12,11 +12,12 @@ a reload cannot change.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
 from router.config.units import DURATION, SIZE
+from router.fleet.engines.common.registry import DIALECTS, ENGINES
 
 KiB = 1024
 MiB = 1024 * KiB
@@ -48,15 +49,17 @@ class Frozen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Base of every section. Subclasses repeat `frozen=True` because type checkers ask for it."""
 
 
-Engine = Literal["vllm", "sglang", "trtllm", "tgi", "llamacpp", "other"]
-
-
-# The dialect in which a replica is told a priority. sglang-low-first: SGLang that was started with
-# --schedule-low-priority-values-first.
-EnginePriority = Literal["vllm", "sglang", "sglang-low-first", "trtllm", "none"]
+if TYPE_CHECKING:
+    Engine = str
+    EnginePriority = str
+    Dialect = str
+else:  # the files of router/fleet/engines are the list
+    Engine = Literal[tuple(ENGINES)]
+    # The dialect in which a replica is told a priority.
+    EnginePriority = Literal[(*DIALECTS, "none")]
+    # What a number in a body means. engine: the dialect of the engines that serve the model.
+    Dialect = Literal[("engine", "hedgerow", *DIALECTS)]
 ClassName = Literal["critical", "high", "normal", "low", "batch"]  # the most urgent class first
-# What a number in a body means. engine: the dialect of the engines that serve the model.
-Dialect = Literal["engine", "hedgerow", "vllm", "sglang", "sglang-low-first", "trtllm"]
 
 
 class KvEvents(Frozen, frozen=True):

@@ -1,15 +1,13 @@
-"""Having an engine stop a request where closing its connection is not enough: SGLang.
+"""Having an engine stop a request where closing its connection is not enough (`Engine.abort`).
 
-SGLang takes a name for a request (`rid`) and stops it when that is posted to /abort_request. Its
-versions 0.5.14 to 0.5.19 need it: when a stream's connection closes they forget the name at once,
-so that their own abort two seconds later finds nothing, and the scheduler goes on to the last
-token. So does anybody's abort that comes after the closing. Hence the order here: nothing more is
-read, the abort is posted, and the connection closes when that is answered, or after a second. For
-the router the attempt is over before any of it.
+Such an engine takes a name for a request and stops it when that is posted. It may forget the name
+when the connection closes, so that an abort after the closing finds nothing. Hence the order here:
+nothing more is read, the abort is posted, and the connection closes when that is answered, or after
+a second. For the router the attempt is over before any of it.
 
-The scheduler aborts whatever *begins* with a name, also when a connection closes by itself. So
-names have one length, nobody can guess them (`ids.py`), and a client's own name never reaches the
-engine: it could be the beginning of somebody else's, or of all.
+An engine may abort whatever *begins* with a name, also when a connection closes by itself. So names
+have one length, nobody can guess them (`ids.py`), and a client's own name never reaches the engine:
+it could be the beginning of another request's, or of all.
 
 Must never: delay what is to be cancelled when too many are at once, or make a request fail.
 """
@@ -27,24 +25,23 @@ from router.core.errors import Reason
 from router.core.unreadable import NOT_JSON
 from router.dispatch.body_edit import append
 from router.fleet.ask import Asker, NoAnswer
+from router.fleet.engines.common.descriptor import Abort
+from router.fleet.engines.common.registry import ABORT_PATHS
 from router.fleet.replica import Replica
 from router.intake.fields import Fields, Parameters
 from router.intake.values import is_given, opening_of
 from router.observe.events import log_event
 from router.wire.replica import Owner, ReplicaConnection
 
-ENGINE: Final = "sglang"
-PATH: Final = "/abort_request"
-# Where a name is known to be taken. Of a list of prompts, or several choices, each gets another.
-PATHS: Final = frozenset({b"/v1/chat/completions", b"/v1/completions"})
 MOST: Final = 128  # under way at once, each over a connection of its own
 _DECODED: Final = 64 * 1024  # bytes of `parameters`; longer ones may have a name
 _decode: Final = msgspec.json.Decoder(Parameters).decode
 
 
 def is_nameable(path: bytes, fields: Fields) -> bool:
-    """Whether a request can be given a name: it is one generation."""
-    if path not in PATHS:
+    """Whether a request can be given a name: it is one generation, on a path where some engine
+    knows names."""
+    if path not in ABORT_PATHS:
         return False
     if fields.n is not None and fields.n != 1:
         return False
@@ -53,8 +50,8 @@ def is_nameable(path: bytes, fields: Fields) -> bool:
 
 
 def unnamed_parameters(raw: msgspec.Raw) -> bytes | None:
-    """A body's `parameters`, which SGLang's /vertex_generate takes for the request itself, as a
-    member in which the client's `rid` has no value. `None`: they have none, or are no object."""
+    """A body's `parameters`, which /vertex_generate takes for the request itself, as a member in
+    which the client's `rid` has no value. `None`: they have none, or are no object."""
     if len(raw) <= _DECODED and not _has_rid(raw):
         return None
     edited = append([bytes(raw)], b'"rid":null')
@@ -101,14 +98,20 @@ class Aborter:
 
     def aborts(self, replica: Replica) -> bool:
         """Whether attempts at this replica are to have names."""
-        return replica.engine == ENGINE and self.rules.enabled
+        return replica.descriptor.abort is not None and self.rules.enabled
 
     def abort(
-        self, replica: Replica, rid: bytes, conn: ReplicaConnection, authorization: bytes | None
+        self,
+        replica: Replica,
+        rule: Abort,
+        rid: bytes,
+        conn: ReplicaConnection,
+        authorization: bytes | None,
     ) -> None:
         """Stop the attempt of this name, and close its connection. Returns at once.
 
-        `authorization`: the line that the request was sent with, as far as it is its client's.
+        `rule`: the engine's when it was sent. `authorization`: the line that the request was sent
+        with, as far as it is its client's.
         """
         if len(self._tasks) >= MOST:
             self.skipped += 1
@@ -116,18 +119,27 @@ class Aborter:
             return
         conn.owner = _NOBODY
         task = asyncio.get_running_loop().create_task(
-            self._abort(replica, rid, conn, authorization)
+            self._abort(replica, rule, rid, conn, authorization)
         )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _abort(
-        self, replica: Replica, rid: bytes, conn: ReplicaConnection, authorization: bytes | None
+        self,
+        replica: Replica,
+        rule: Abort,
+        rid: bytes,
+        conn: ReplicaConnection,
+        authorization: bytes | None,
     ) -> None:
         problem = ""
         try:
             status = await self.asker.post(
-                replica, PATH, b'{"rid":"%b"}' % rid, self.rules.timeout_s, authorization
+                replica,
+                rule.path,
+                b"{%b}" % rule.member(rid),
+                self.rules.timeout_s,
+                authorization,
             )
             if status != 200:
                 problem = str(status)

@@ -23,7 +23,7 @@ from router.dispatch.reply import Reply
 from router.dispatch.retry import PASSING
 from router.dispatch.routed_request import RoutedRequest
 from router.dispatch.rules import Rules
-from router.fleet.replica import Replica
+from router.fleet.engines.common.descriptor import Abort
 from router.wire.heads import ResponseHead
 from router.wire.pool import Waiter
 from router.wire.replica import ReplicaConnection
@@ -52,7 +52,7 @@ class AttemptedRequest(RoutedRequest):
         """A replica has read most of what it was sent."""
 
     @abstractmethod
-    def abort(self, replica: Replica, rid: bytes, conn: ReplicaConnection) -> None:
+    def abort(self, attempt: Attempt, rule: Abort, conn: ReplicaConnection) -> None:
         """An attempt is given up that its engine may not give up by itself."""
 
     @abstractmethod
@@ -82,6 +82,7 @@ class AttemptIO(Waiter):
         "_scanner",
         "_seen_head",
         "_waiting",
+        "abort_rule",
         "asks_for_usage",
         "attempt",
         "conn",
@@ -101,6 +102,7 @@ class AttemptIO(Waiter):
         self._passes = False  # ... only until there is something of the body
         self._reply: Reply | None = None  # where the response goes, once it is committed to
         self.refusal = 0  # the status of an engine that does not know the priority it is told
+        self.abort_rule: Abort | None = None  # its engine knows it by `attempt.rid`
         self.asks_for_usage = False  # and its client did not: the answer to that is ours
         self.said: ResponseReader | None = None  # the error that was put aside
         self.is_encoded = False  # a compressed stream: its bytes say nothing to us
@@ -129,8 +131,9 @@ class AttemptIO(Waiter):
         conn, self.conn = self.conn, None
         if conn is None:
             return
-        if self.attempt.rid and conn.reader.state != COMPLETE:
-            self._request.abort(self.attempt.at, self.attempt.rid, conn)
+        rule = self.abort_rule
+        if rule is not None and conn.reader.state != COMPLETE:
+            self._request.abort(self.attempt, rule, conn)
         else:
             conn.cancel()
 

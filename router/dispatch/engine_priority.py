@@ -1,11 +1,7 @@
 """How an engine is told a request's urgency: in which field, and what happens to the client's own.
 
-The number is `engine_numbers`'. It is written
-
-- to vLLM and SGLang always. An absent number is 0 for vLLM, which is more urgent than every virtual
-  deadline, and the worst possible one for SGLang. vLLM does not report whether it schedules by
-  priority, and ignores the number if it does not; `replicas[].priority: none` leaves it out;
-- to TensorRT-LLM where it is not 0.5, because servers before 1.3 reject the field.
+The dialect of the engine (`fleet/engines`) says which paths have the field, writes the number, and
+says whether a normal number may be left out. `replicas[].priority: none` leaves out all of them.
 
 A client's own `priority` never passes: it is replaced where the dialect has the field, and removed
 elsewhere. The router appends members, which costs a few bytes. Only a body that contains
@@ -23,51 +19,18 @@ Pure: bytes in, bytes out.
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import msgspec
 
 from router.core.unreadable import NOT_JSON
 from router.core.urgency import NORMAL, Urgency
-from router.dispatch.engine_numbers import number_for
-from router.fleet.dialects import NONE, UNKNOWN, spoken
+from router.fleet.dialects import dialect_of_engine
+from router.fleet.engines.common.priority import SILENT, Dialect
+from router.fleet.engines.common.registry import DIALECTS, REFUSALS
 from router.fleet.replica import Replica
 from router.intake.body import EACH_UP_TO
 from router.intake.members import MemberScan, Place
-
-_CHAT: Final = (b"/v1/chat/completions", b"/v1/completions")
-# The paths whose bodies have the field.
-_PATHS_VLLM: Final = frozenset(
-    {
-        *_CHAT,
-        b"/v1/responses",
-        b"/v1/embeddings",
-        b"/pooling",
-        b"/classify",
-        b"/score",
-        b"/v1/score",
-        b"/rerank",
-        b"/v1/rerank",
-        b"/v2/rerank",
-        b"/inference/v1/generate",
-    }
-)
-_PATHS_SGLANG: Final = frozenset(
-    {*_CHAT, b"/v1/embeddings", b"/classify", b"/v1/classify", b"/generate", b"/encode"}
-)
-PATHS: Final[dict[str, frozenset[bytes]]] = {
-    "vllm": _PATHS_VLLM,
-    "sglang": _PATHS_SGLANG,
-    "sglang-low-first": _PATHS_SGLANG,
-    "trtllm": frozenset(_CHAT),
-    NONE: frozenset(),
-}
-# vLLM takes the number of a /v1/messages request from a header only (from about 0.27 on).
-HEADER: Final = b"x-vllm-priority"
-_HEADER_PATHS: Final = frozenset({b"/v1/messages"})
-
-_REFUSAL: Final = {"vllm": 400, "sglang": 503, "sglang-low-first": 503, "trtllm": 400}
 
 
 class Told:
@@ -89,33 +52,32 @@ NOTHING: Final = Told(b"", b"", False, 0)
 _DROPPED: Final = Told(b"", b"", True, 0)
 
 
-def dialect_of(replica: Replica) -> str:
-    """The dialect in which a replica is told a priority; NONE: it is told nothing."""
+def dialect_of(replica: Replica) -> Dialect:
+    """The dialect in which a replica is told a priority; SILENT: it is told nothing."""
     if replica.refuses_priority:
-        return NONE
+        return SILENT
     configured = replica.config.priority
     if configured is not None:
-        return configured
-    if replica.by_priority is False and replica.engine == "sglang":
-        return NONE
-    dialect = spoken(replica)
-    return NONE if dialect == UNKNOWN else dialect
+        return DIALECTS.get(configured, SILENT)
+    if replica.by_priority is False and replica.descriptor.tells_scheduling:
+        return SILENT
+    return dialect_of_engine(replica)
 
 
 def keeps_numbers(replica: Replica) -> bool:
-    """Whether an SGLang keeps every number that it is told. False: its metrics are off."""
+    """Whether an engine may keep every number that it is told. False: its metrics are off."""
     return replica.metrics_on is not False
 
 
 def is_honoured(replica: Replica) -> bool | None:
     """Whether its engine goes by what it is told; None: it does not tell."""
-    if dialect_of(replica) == NONE:
+    if dialect_of(replica) is SILENT:
         return False if replica.engine is not None or replica.config.priority else None
     return True if replica.config.priority is not None else replica.by_priority
 
 
 def tell(
-    dialect: str,
+    dialect: Dialect,
     is_bounded: bool,
     path: bytes,
     urgency: Urgency,
@@ -129,24 +91,23 @@ def tell(
     because the body may contain another number.
     """
     number = urgency.number
-    if path not in PATHS[dialect]:
-        if dialect == "vllm" and path in _HEADER_PATHS:
-            word = number_for(dialect, False, number, arrived, level_s)
-            return Told(b"", b"\r\n%b: %b" % (HEADER, word), False, 0, word)
+    if path not in dialect.paths:
+        if path in dialect.header_paths:
+            word = dialect.write(number, arrived, level_s, False)
+            return Told(b"", b"\r\n%b: %b" % (dialect.header, word), False, 0, word)
         return NOTHING if number == NORMAL else _DROPPED
-    if number == NORMAL and not must and dialect == "trtllm":
+    if number == NORMAL and not must and not dialect.tells_normal:
         return NOTHING
-    word = number_for(dialect, is_bounded, number, arrived, level_s)
-    return Told(b'"priority":' + word, b"", False, _REFUSAL[dialect], word)
-
-
-# What an engine takes for an absent `priority`: vLLM's field is an int, TensorRT-LLM's a float.
-_ABSENT: Final = {"vllm": b'"priority":0', "trtllm": b'"priority":0.5'}
+    word = dialect.write(number, arrived, level_s, is_bounded)
+    return Told(b'"priority":' + word, b"", False, dialect.refusal, word)
 
 
 def absent(replica: Replica) -> bytes:
     """A member that has the effect of an absent `priority` at the replica."""
-    return _ABSENT.get(spoken(replica), b'"priority":null')
+    configured = replica.config.priority
+    if configured is not None and configured in DIALECTS:
+        return DIALECTS[configured].absent
+    return dialect_of_engine(replica).absent
 
 
 _NAME: Final = "priority"
@@ -195,16 +156,9 @@ def _cut(body: bytes, places: list[Place]) -> list[bytes]:
     return kept
 
 
-# TensorRT-LLM before 1.3, vLLM's V0 and its first V1, SGLang --abort-on-priority-when-disabled.
-_REFUSALS: Final = re.compile(
-    rb"(?is)(?:extra inputs|extra_forbidden).{0,200}(?:\b|\\n)priority\b"
-    rb"|(?:\b|\\n)priority\b.{0,200}(?:extra inputs|extra_forbidden)"
-    rb"|priority scheduling is not enabled|does not support priority"
-    rb"|using priority is disabled"
-)
 _LOOK: Final = 16 * 1024  # bytes of an answer
 
 
 def refuses(answer: bytes) -> bool:
     """Whether what an engine answered, with its status for that, says that it knows no priority."""
-    return _REFUSALS.search(answer, 0, _LOOK) is not None
+    return REFUSALS.search(answer, 0, _LOOK) is not None

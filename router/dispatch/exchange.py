@@ -28,7 +28,7 @@ from router.dispatch.attempts import Attempt, Commit
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.context import Context
 from router.dispatch.continuation.outcome import Outcome
-from router.dispatch.continuation.request import ENGINES, KINDS
+from router.dispatch.continuation.request import KINDS
 from router.dispatch.continuation.stream import Continuation
 from router.dispatch.messages import MESSAGES
 from router.dispatch.reply import Reply
@@ -38,6 +38,7 @@ from router.dispatch.sending import send
 from router.dispatch.tenants import Entry, models_of
 from router.dispatch.usage import UsageTap
 from router.dispatch.usage_estimate import usage_at_end, usage_before_content
+from router.fleet.engines.common.descriptor import Abort
 from router.fleet.owners import response_id
 from router.fleet.replica import Replica
 from router.fleet.tokens.provider import Question
@@ -245,12 +246,12 @@ class Exchange(AttemptedRequest, ClientExchange):
         if self.body is None and not self._done and not self.is_sending():
             self._client.release_body()
 
-    def abort(self, replica: Replica, rid: bytes, conn: ReplicaConnection) -> None:
+    def abort(self, attempt: Attempt, rule: Abort, conn: ReplicaConnection) -> None:
         """An attempt is given up that its engine may not give up by itself."""
         asked = self.asked
         assert asked.aborter is not None, "nobody else gives names"
         authorization = asked.head.authorization if asked.forwards_key else None
-        asked.aborter.abort(replica, rid, conn, authorization)
+        asked.aborter.abort(attempt.at, rule, attempt.rid, conn, authorization)
 
     # -- from the replica to the client -------------------------------------------------------
 
@@ -316,12 +317,12 @@ class Exchange(AttemptedRequest, ClientExchange):
             and stream is None
             and self.body is not None
             and self.route.kind in KINDS
-            and replica.engine in ENGINES
+            and replica.descriptor.continues
         )
         tap = UsageTap(
             takes_out=io.asks_for_usage,
             whole=begins or stream is not None,
-            engine=replica.engine,
+            mark=replica.descriptor.counts_mark,
             quiet=io.quiet_events,
             meter=replica.cadence,
         )

@@ -19,7 +19,8 @@ from router.core.errors import RouterError
 from router.core.progress import Progress
 from router.dispatch.continuation.stream import Continuation
 from router.dispatch.response_head import interim_head, response_head, stream_head
-from router.dispatch.usage import NATIVE, UNKNOWN, BodyEnd, Usage, UsageTap, native_of, usage_of
+from router.dispatch.usage import UNKNOWN, BodyEnd, Usage, UsageTap, native_of, usage_of
+from router.fleet.engines.common.registry import COUNTS_NATIVELY
 from router.wire import answers
 from router.wire import error_shapes as shapes
 from router.wire.client import ClientConnection
@@ -29,7 +30,7 @@ from router.wire.response_reader import COMPLETE, ResponseReader
 
 _COMMENT: Final = b": waiting for the first token\n\n"
 _FRAME_BYTES: Final = 256  # of an answer, around its text
-_LINE_BYTES: Final = 400  # with one token; Ollama's have some 130
+_LINE_BYTES: Final = 400  # with one token; those of /api/chat have some 130
 _COLON: Final = 0x3A  # the first byte of a comment in a stream of events
 _NONE: Final = Progress()  # of responses that show no work of an engine
 
@@ -144,9 +145,9 @@ class Reply:
             if self._tap is not None:
                 self._tap.feed(body)
             elif counts_tokens:
-                self._whole = native_of(body) if self._target in NATIVE else usage_of(body)
+                self._whole = native_of(body) if self._target in COUNTS_NATIVELY else usage_of(body)
         elif counts_tokens and not head.is_sse:
-            self._end = BodyEnd(is_native=self._target in NATIVE)
+            self._end = BodyEnd(is_native=self._target in COUNTS_NATIVELY)
             self._look = self._end.feed
         self._client.write(lines)
         self.is_work = counts_tokens

@@ -22,7 +22,6 @@ from router.core.scheduling import Alarm
 from router.dispatch.attempts import Attempt, AttemptState, Commit, Step
 from router.dispatch.context import Context
 from router.dispatch.continuation.outcome import Outcome
-from router.dispatch.continuation.request import ENGINES
 from router.dispatch.driven_request import DrivenRequest
 from router.dispatch.queued_request import NOT_SINCE
 from router.dispatch.retry import PASSING, UNSENT
@@ -504,7 +503,7 @@ class RequestDriver:
             if not has_begun:
                 context.metrics.continuation(Outcome.FAILED)
             return False
-        others = [replica for replica in self._others() if replica.engine in ENGINES]
+        others = [replica for replica in self._others() if replica.descriptor.continues]
         rest = self._rest(bool(others))
         if isinstance(rest, Outcome):
             context.metrics.continuation(rest if has_begun else Outcome.FAILED)

@@ -9,7 +9,7 @@ Must never: be changed after it is made.
 from __future__ import annotations
 
 from router.config.model import ClassTimeouts, Config, Timeouts
-from router.dispatch.engine_numbers import level_s
+from router.fleet.engines.common.priority import level_s
 
 
 class Times:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 
-from router.dispatch.abort import ENGINE
 from router.dispatch.attempt_io import AttemptedRequest, AttemptIO
 from router.dispatch.body_edit import append, size_of, with_length
 from router.dispatch.client_request import ClientRequest
@@ -23,8 +22,8 @@ from router.dispatch.engine_priority import (
     without,
 )
 from router.dispatch.upstream_head import attempt_head
-from router.dispatch.usage_ask import MEMBERS, PATHS, member, replaced
-from router.fleet.dialects import NONE
+from router.dispatch.usage_ask import PATHS, member, replaced
+from router.fleet.engines.common.priority import SILENT, Dialect
 from router.fleet.replica import Replica
 from router.intake.body import DECODE_UP_TO, SCAN_ABOVE, places_of
 from router.observe.events import log_event
@@ -35,6 +34,7 @@ def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> N
     """Send an attempt over its connection."""
     attempt = io.attempt
     replica = attempt.at
+    engine = replica.descriptor
     asked = request.asked
     client_body = request.body or []
     common = asked.common
@@ -42,7 +42,7 @@ def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> N
     told = NOTHING
     if client_body and request.route.inference and request.route.is_known:
         untold = request.driver.untold is replica
-        told = _tell_priority(NONE if untold else dialect_of(replica), replica, request)
+        told = _tell_priority(SILENT if untold else dialect_of(replica), replica, request)
     members = told.member
     if asked.has_priority:
         if asked.body_bytes <= SCAN_ABOVE:
@@ -53,25 +53,29 @@ def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> N
     appends_question = b""  # ... or by a member behind it
     if _may_ask_for_usage(request, asked):
         options = asked.stream_options
+        ask = engine.usage_ask
         if options is None:
-            appends_question = MEMBERS.get(replica.engine or "", b"")
+            appends_question = b"" if ask is None else ask.member
         elif asked.body_bytes > DECODE_UP_TO:
-            appends_question = member(options, replica.engine)
+            appends_question = member(options, ask)
         else:
-            asking = replaced(edited or client_body, options, replica.engine)
+            asking = replaced(edited or client_body, options, ask)
             asks = asking is not None
             edited = asking or edited
         if appends_question:
             members = _also(members, appends_question)
     rid = b""
-    if asked.aborter is not None and asked.aborter.aborts(replica):
-        rid = b"%b-%02d" % (asked.name, attempt.index)
-        members = _also(members, b'"rid":"%b"' % rid)
-    elif asked.has_rid and replica.engine == ENGINE:
-        members = _also(members, b'"rid":null')
-    if asked.parameters is not None and replica.engine == ENGINE:
-        members = _also(members, asked.parameters)
-    if asked.names_response:  # vLLM and SGLang: `request_id` becomes the id of the response
+    abort = engine.abort
+    if abort is not None:
+        aborter = asked.aborter
+        if aborter is not None and aborter.aborts(replica) and asked.path in abort.paths:
+            rid = b"%b-%02d" % (asked.name, attempt.index)
+            members = _also(members, abort.member(rid))
+        elif asked.has_rid:
+            members = _also(members, abort.nameless)
+        if asked.parameters is not None:
+            members = _also(members, asked.parameters)
+    if asked.names_response:  # `request_id` becomes the id of the response
         own = b'"request_id":"resp_%b-%02d"' % (asked.name, attempt.index)
         members = _also(members, own)
     appended = None
@@ -95,6 +99,7 @@ def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> N
             if appended is not None:
                 attempt.sent_priority = told.number
             attempt.rid = rid
+            io.abort_rule = abort if rid else None
     if attempt.sent_priority:
         replica.priority_told = attempt.sent_priority
     common += told.header
@@ -122,7 +127,7 @@ def _without_priority(
     return without(client_body, places_of(asked.head.watch, asked.body_bytes))
 
 
-def _tell_priority(dialect: str, replica: Replica, request: AttemptedRequest) -> Told:
+def _tell_priority(dialect: Dialect, replica: Replica, request: AttemptedRequest) -> Told:
     """What the replica is told of the request's urgency."""
     asked = request.asked
     must = asked.body_bytes > SCAN_ABOVE  # not edited: it may say something itself

@@ -16,12 +16,12 @@ from typing import Final
 import msgspec
 
 from router.core.unreadable import NOT_JSON
-from router.fleet.engines.models import adapters
+from router.fleet.engines.common.models import adapters
 from router.fleet.kv_events.chains import TokenChains
 from router.fleet.table import Fleet
 from router.fleet.tokens.facts import Facts
 from router.fleet.tokens.provider import Question, TokenProvider
-from router.fleet.tokens.remote import ENGINES, Target
+from router.fleet.tokens.remote import Target
 from router.intake.fields import Fields
 from router.intake.stretch import Stretch
 from router.intake.values import bytes_of, is_given
@@ -87,14 +87,15 @@ class TokenIds:
 
     def _target(self, model: str | None) -> Target | None:
         """A fit replica that serves the model, each in turn: one that fails must not fail all."""
-        able = [r for r in self._fleet.serving(model) if r.engine in ENGINES]
+        able = [r for r in self._fleet.serving(model) if r.descriptor.tokenize]
         if not able:
             return None
         self._turn += 1
         replica = able[self._turn % len(able)]
         name = self._server_name if replica.address.is_tls else None
         address = replica.pool.address
-        return Target(replica.config.url, name, address.host, address.resolve)
+        url = replica.config.url.rstrip("/") + replica.descriptor.tokenize
+        return Target(url, name, address.host, address.resolve)
 
 
 def _bytes(raw: msgspec.Raw | Stretch | None) -> bytes | None:

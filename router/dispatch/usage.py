@@ -28,6 +28,7 @@ from router.dispatch.fingerprint import FINISH, Closing
 from router.dispatch.usage_numbers import Numbers
 from router.dispatch.usage_shapes import Details, Told
 from router.fleet.cadence import Cadence
+from router.fleet.engines.common.descriptor import COUNTS
 from router.wire.digits import number_at
 from router.wire.sse import ERROR_MARKS, ErrorWatch
 
@@ -81,11 +82,6 @@ def usage_of(data: bytes) -> Usage | None:
             return usual
     last = _last_object(end)
     return _counts(last) if last else native_of(data)
-
-
-# Routes whose answers tell their counts in words of their own, and may have a `usage` that the
-# model has written: Ollama writes a tool call's arguments as JSON, not as a string.
-NATIVE: Final = frozenset({b"/generate", b"/api/chat", b"/api/generate"})
 
 
 def native_of(data: bytes) -> Usage | None:
@@ -206,7 +202,7 @@ class BodyEnd:
     __slots__ = ("_end", "_is_native", "_numbers", "lines")
 
     def __init__(self, *, is_native: bool = False) -> None:
-        """`is_native`: its route is one of `NATIVE`."""
+        """`is_native`: its route tells counts in words of its own (`COUNTS_NATIVELY`)."""
         self._end = b""
         self._numbers = Numbers()
         self._is_native = is_native
@@ -230,11 +226,7 @@ class BodyEnd:
 
 _HELD: Final = 32 * 1024  # bytes of an unfinished event; no usage is as long
 _BLANK: Final = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")  # WHATWG HTML section 9.2.6
-# What stands in every event that tells counts, and in few others: SGLang writes `"usage":null` into
-# each. llama.cpp tells unasked, in other words.
-_NEEDLE: Final = b'_tokens"'
-_USAGE: Final = b'"usage"'
-NEEDLES: Final = {"llamacpp": b'"timings"'}
+_USAGE: Final = b'"usage"'  # some engines write `"usage":null` into each event
 
 
 class UsageTap:
@@ -255,8 +247,8 @@ class UsageTap:
         "_is_withheld",
         "_last",
         "_last_at",
+        "_mark",
         "_meter",
-        "_needle",
         "_numbers",
         "_quiet",
         "_takes_out",
@@ -269,11 +261,12 @@ class UsageTap:
         *,
         takes_out: bool = False,
         whole: bool = False,
-        engine: str | None = None,
+        mark: bytes = COUNTS,
         quiet: int = 0,
         meter: Cadence | None = None,
     ) -> None:
-        """`quiet`: events of this stream that are known to come before any content. `meter`: told
+        """`mark`: what stands in every event that tells counts, and in few others. `quiet`: events
+        of this stream that are known to come before any content. `meter`: told
         of every event."""
         self._meter = Cadence() if meter is None else meter
         self.errors = ErrorWatch()
@@ -281,7 +274,7 @@ class UsageTap:
         # A stream that may be continued has to see its end at once.
         self._closing = Closing() if takes_out and not whole else None
         self._whole = whole
-        self._needle = NEEDLES.get(engine or "", _NEEDLE)
+        self._mark = mark
         self._quiet = quiet
         self._events = 0  # ended so far
         self._is_aligned = True  # the last read ended where an event did
@@ -300,7 +293,7 @@ class UsageTap:
             and data.endswith(b"\n\n")
             and data.find(b"\n") == len(data) - 2  # one event of one line, as most reads are
             and not data.startswith(ERROR_MARKS)
-            and self._needle not in data
+            and self._mark not in data
         ):
             closing = self._closing
             if closing is None or not (closing.held or FINISH in data):
@@ -314,7 +307,7 @@ class UsageTap:
         """The stream has ended: what is left of it, an event without its end."""
         rest = bytes(self._event)
         self._event.clear()
-        if self._needle in rest:
+        if self._mark in rest:
             self._note(rest)
         out = self._without_usage(rest) if self._is_withheld else b""
         return self.let_go(out)
@@ -379,7 +372,7 @@ class UsageTap:
                 data.find(b"\n", line) == len(data) - 2  # a name and its data, as Anthropic's are
                 and not data.startswith(ERROR_MARKS)
                 and not data.startswith(ERROR_MARKS, line)
-                and self._needle not in data
+                and self._mark not in data
             ):
                 self._events += 1
                 self._meter.events += 1
@@ -405,7 +398,7 @@ class UsageTap:
         self._meter.events += count
         was_withheld = self._is_withheld
         out = whole if was_withheld else done
-        if self._needle in whole:
+        if self._mark in whole:
             self._note(whole)
             if self._takes_out:
                 out = self._without_usage(out)
@@ -467,7 +460,7 @@ class UsageTap:
         """Whole events, less those that only tell the usage."""
         kept: list[bytes] = []
         start = end = 0  # of what is still to be kept; of the last event that was looked at
-        at = events.find(self._needle) if _USAGE in events else -1
+        at = events.find(self._mark) if _USAGE in events else -1
         while at >= 0 and self._takes_out:
             begin = _behind_blank(events, end, at)
             blank = _BLANK.search(events, at)
@@ -483,7 +476,7 @@ class UsageTap:
                     start = end
                 elif body.get("choices"):
                     self._takes_out = False  # the engine tells it unasked
-            at = events.find(self._needle, end)
+            at = events.find(self._mark, end)
         kept.append(events[start:])
         return b"".join(kept)
 

@@ -12,39 +12,15 @@ Pure: bytes in, bytes out. Must never guess where in a body a field stands.
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from router.core.unreadable import NOT_JSON
 from router.dispatch.usage_shapes import Asked
+from router.fleet.engines.common.descriptor import UsageAsk
 
-
-class Dialect(NamedTuple):
-    """What an engine makes of `stream_options`."""
-
-    options: bytes  # that ask for one event of usage and change nothing else
-    asks_by_default: bool  # an object without `include_usage` asks for it
-    # `continuous_usage_stats` counts only together with `include_usage`.
-    continuous_needs_usage: bool
-
-
-# vLLM: StreamOptions (include_usage: True, continuous_usage_stats: False), should_include_usage.
-# SGLang: the same with False and False, and the two stand apart. TensorRT-LLM: True and True.
-# TGI puts its counts into the last content event, which cannot be taken out. llama.cpp would move
-# its `timings` from the last content event into the one that is taken out; those tell the counts
-# unasked (`NEEDLES`).
-DIALECTS: Final = {
-    "vllm": Dialect(b'{"include_usage":true}', True, True),
-    "sglang": Dialect(b'{"include_usage":true}', False, False),
-    "trtllm": Dialect(b'{"include_usage":true,"continuous_usage_stats":false}', True, True),
-}
 PATHS: Final = frozenset({b"/v1/chat/completions", b"/v1/completions"})
-
-# What asks an engine where the client's body has no `stream_options`.
-MEMBERS: Final = {
-    engine: b'"stream_options":' + dialect.options for engine, dialect in DIALECTS.items()
-}
 
 _NAME: Final = b'"stream_options"'
 _KEY: Final = re.compile(rb'"stream_options"[ \t\r\n]*:[ \t\r\n]*')
@@ -57,35 +33,34 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _body = msgspec.json.Decoder(Asked).decode
 
 
-def replaced(body: list[bytes], asked: bytes, engine: str | None) -> list[bytes] | None:
-    """The body of a streaming request in pieces, made to ask `engine` for its usage.
+def replaced(body: list[bytes], asked: bytes, ask: UsageAsk | None) -> list[bytes] | None:
+    """The body of a streaming request in pieces, made to ask an engine for its usage.
 
     `body` is a JSON object; `asked` is its `stream_options` as written. A body without the field
-    gets one of MEMBERS appended instead. None: the body stays as it is, because the engine is not
-    known to know the field, the client asks itself, or the engine must judge what it wrote.
+    gets `UsageAsk.member` appended instead. None: the body stays as it is, because the engine is
+    not known to know the field, the client asks itself, or the engine must judge what it wrote.
     """
-    options = _options(asked, engine) if body else None
+    options = _options(asked, ask) if body else None
     return None if options is None else _replace(b"".join(body), asked, options)
 
 
-def member(asked: bytes, engine: str | None) -> bytes:
-    """The member that makes a body with the `stream_options` `asked` ask `engine` for its usage, if
-    it is appended: of two members with one name, the last counts. For bodies that are too large to
-    be decoded, and so for `replaced`. b"": the body stays as it is, for the same reasons."""
-    options = _options(asked, engine)
+def member(asked: bytes, ask: UsageAsk | None) -> bytes:
+    """The member that makes a body with the `stream_options` `asked` ask an engine for its usage,
+    if it is appended: of two members with one name, the last counts. For bodies that are too large
+    to be decoded, and so for `replaced`. b"": the body stays as it is, for the same reasons."""
+    options = _options(asked, ask)
     return b"" if options is None else b'"stream_options":' + options
 
 
-def _options(asked: bytes, engine: str | None) -> bytes | None:
+def _options(asked: bytes, ask: UsageAsk | None) -> bytes | None:
     """What `stream_options` becomes for an engine; None: it stays as it is."""
-    dialect = DIALECTS.get(engine or "")
-    return None if dialect is None else _merge(asked, dialect)
+    return None if ask is None else _merge(asked, ask)
 
 
-def _merge(asked: bytes, dialect: Dialect) -> bytes | None:
+def _merge(asked: bytes, ask: UsageAsk) -> bytes | None:
     """The client's own options and the question; None if it asks already or is not understood."""
     if asked == b"null":
-        return dialect.options
+        return ask.options
     if len(asked) > _LONGEST:
         return None
     try:
@@ -94,16 +69,16 @@ def _merge(asked: bytes, dialect: Dialect) -> bytes | None:
         return None
     usage = options.get("include_usage")
     if usage is None:
-        if dialect.asks_by_default:
+        if ask.asks_by_default:
             return None
     elif bytes(usage) not in _NO:
         return None
     given = options.get("continuous_usage_stats")
     continuous = None if given is None else bytes(given)
-    if continuous not in _NO and not (continuous == b"true" and dialect.continuous_needs_usage):
+    if continuous not in _NO and not (continuous == b"true" and ask.continuous_needs_usage):
         return None  # every event tells the counts, or the engine will refuse it
     options["include_usage"] = msgspec.Raw(b"true")
-    if continuous == b"true" or (continuous is None and b"continuous" in dialect.options):
+    if continuous == b"true" or (continuous is None and b"continuous" in ask.options):
         options["continuous_usage_stats"] = msgspec.Raw(b"false")
     return msgspec.json.encode(options)
 

@@ -13,8 +13,9 @@ from typing import Final
 from router.dispatch.attempts import Attempt
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.reply import Reply
-from router.dispatch.usage import NATIVE, UNKNOWN, Usage
+from router.dispatch.usage import UNKNOWN, Usage
 from router.dispatch.work import Work
+from router.fleet.engines.common.registry import COUNTS_NATIVELY
 from router.intake.body import SCAN_ABOVE
 
 # Kinds of routes whose answers are text that the engine generates.
@@ -74,4 +75,4 @@ def _most_output(asked: ClientRequest) -> float:
     fields = asked.fields
     most = max(fields.max_tokens or 0, fields.max_completion_tokens or 0)
     most = max(most, fields.max_output_tokens or 0)
-    return 1e6 if most <= 0 or asked.path in NATIVE else float(min(most, 1_000_000))
+    return 1e6 if most <= 0 or asked.path in COUNTS_NATIVELY else float(min(most, 1_000_000))

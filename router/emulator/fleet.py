@@ -22,6 +22,7 @@ import uvloop
 from aiohttp import web
 
 from router.emulator.engine import Engine
+from router.emulator.personas import persona_class
 from router.emulator.server import KEEP_ALIVE_S, make_app
 from router.emulator.settings import EngineSettings
 
@@ -112,7 +113,9 @@ def _publisher(settings: EngineSettings, sock: socket.socket) -> KvPublisher:
     topic = settings.kv_events_topic.format(
         url=url, address=url.removeprefix("http://"), name=settings.name, model=settings.models[0]
     )
-    return KvPublisher(host, topic, settings.persona, settings.block_size)
+    payload = persona_class(settings.persona).kv_payload
+    assert payload is not None, "the settings have checked that"
+    return KvPublisher(host, topic, payload, settings.block_size)
 
 
 def _watch(loop: asyncio.AbstractEventLoop, fd: int, stop: asyncio.Event) -> None:

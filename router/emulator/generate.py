@@ -144,7 +144,7 @@ class Generation:
         return decode(raw, type)
 
     def rank(self, request: web.Request, body: Body) -> int:
-        header = request.headers.get("x-vllm-priority")
+        header = request.headers.get(self.persona.priority_header)
         self.engine.priorities.append(body.priority if header is None else header)
         return self.persona.rank(request.headers, body.priority)
 

@@ -14,27 +14,29 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import time
 
 import zmq
 
 from router.emulator.kv_events import KvEvent
-from router.emulator.kv_wire import sglang_payload, vllm_payload
 
 BUFFER_STEPS = 10_000  # batches kept for replay
 HIGH_WATER = 100_000
 _END = b"\xff" * 8
 
 
+Payload = Callable[[Sequence[KvEvent], float], bytes]
+
+
 class KvPublisher:
     """One engine's publisher, on two free ports of `host`. Raises OSError if there are none."""
 
-    def __init__(self, host: str, topic: str, persona: str, block_size: int) -> None:
+    def __init__(self, host: str, topic: str, payload: Payload, block_size: int) -> None:
         self.topic = topic
         self.block_size = block_size
         self._topic = topic.encode()
-        self._payload = sglang_payload if persona == "sglang" else vllm_payload
+        self._payload = payload
         self._loop = asyncio.get_running_loop()
         self._context = zmq.Context()
         self._kept: deque[tuple[bytes, bytes]] = deque(maxlen=BUFFER_STEPS)

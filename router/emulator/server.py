@@ -74,9 +74,8 @@ class _Plain:
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
         router.add_get("/v1/models", self.models)
-        for path in _TOKENIZE.get(self._persona.name, ()):
+        for path in self._persona.tokenize_paths:
             router.add_post(path, self.tokenize)
-        router.add_get("/kv_event_sources", self.kv_event_sources)
         router.add_get("/emulator/state", self.state)
         router.add_post("/emulator/restart", self.restart)
         router.add_get("/emulator/faults", self.faults)
@@ -99,12 +98,6 @@ class _Plain:
             for at in range(0, len(prompt), width)
         ]
         return json_value(self._persona.tokenized(text.token_ids(prompt), pieces))
-
-    async def kv_event_sources(self, _: web.Request) -> web.Response:
-        if self._persona.name != "vllm":
-            raise web.HTTPNotFound
-        listener = self._engine.kv_listener
-        return json_value({} if listener is None else listener.sources())
 
     async def state(self, _: web.Request) -> web.Response:
         """The core's own counters, for tests and benches. No real engine has this.
@@ -161,11 +154,3 @@ class _Plain:
     async def clear_faults(self, _: web.Request) -> web.Response:
         self._engine.set_faults(fault.NONE)
         return json_value(self._engine.faults.current)
-
-
-_TOKENIZE = {
-    "vllm": ("/tokenize",),
-    "sglang": ("/tokenize", "/v1/tokenize"),
-    "tgi": ("/tokenize",),
-    "llamacpp": ("/tokenize",),
-}

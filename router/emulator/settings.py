@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from router.emulator.core import CoreConfig
 from router.emulator.faults import NONE, Faults
 from router.emulator.timing import DEFAULT_PROFILE, PROFILES, Timing
+from router.fleet.engines.common.priority import SILENT
+from router.fleet.engines.common.registry import ENGINES
 
-PERSONAS = ("vllm", "sglang", "trtllm", "tgi", "llamacpp")
-# These let a request in only when all its KV is sure; the others preempt when blocks run out.
-_RESERVING = ("trtllm", "tgi", "llamacpp")
-# SGLang's --priority-scheduling-preemption-threshold.
-SGLANG_ADVANTAGE = 10
+# Engines that there is a persona of, in the file of the engine's name.
+PERSONAS = tuple(name for name, engine in ENGINES.items() if engine.is_recognised)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +19,7 @@ class EngineSettings:
     """Raises ValueError for sizes that do not fit together."""
 
     name: str = "emulated-0"
-    persona: str = "vllm"
+    persona: str = PERSONAS[0]
     engine_version: str | None = None  # what it says it is; None: the persona's newest
     models: tuple[str, ...] = ("emulated",)  # the first labels the metrics
     profile: str = DEFAULT_PROFILE
@@ -33,12 +32,12 @@ class EngineSettings:
     max_model_len: int = 65536
     max_queued_requests: int | None = None  # more are refused; None: the queue has no end
     scheduling_policy: str = "priority"  # or "fcfs", which is every engine's own default
-    low_priority_values_first: bool = False  # SGLang only: turns its order round
-    forgets_leavers: bool = False  # SGLang only: goes on with streams that nobody reads
+    low_priority_values_first: bool = False  # where the persona can turn its order round
+    forgets_leavers: bool = False  # where the persona may go on with streams that nobody reads
     prefix_caching: bool = True
-    wait_first_token: bool = False  # stream heads come with the first token, as SGLang's do
+    wait_first_token: bool = False  # stream heads come with the first token
     keep_alive_s: float | None = None  # silence before an SSE comment; None: as the persona does
-    gauge_lag_s: float = 0.0  # vLLM only: age of the gauges that /metrics shows
+    gauge_lag_s: float = 0.0  # age of the gauges that /metrics shows, where they can lag
     metrics: bool = True  # False: as an engine started without the flag for them
     kv_events: bool = False  # publish what the prefix cache holds over ZMQ
     kv_events_topic: str = ""  # {address}, {url}, {name} and {model} are filled in
@@ -58,13 +57,14 @@ class EngineSettings:
             raise ValueError("the keep-alive interval must be more than 0")
         if not 0 <= self.gauge_lag_s < float("inf"):
             raise ValueError("the lag of the gauges is 0 or more seconds")
-        if self.gauge_lag_s and self.persona != "vllm":
+        engine = ENGINES[self.persona]
+        if self.gauge_lag_s and not engine.gauges_lag:
             raise ValueError(f"the gauges of {self.persona} cannot lag")
         if self.scheduling_policy not in ("fcfs", "priority"):
             raise ValueError("the scheduling policy is fcfs or priority")
         if self.kv_events and not self.prefix_caching:
             raise ValueError("KV events need prefix caching")
-        if self.kv_events and self.persona not in ("vllm", "sglang"):
+        if self.kv_events and engine.publisher is None:
             raise ValueError(f"{self.persona} publishes no KV events over ZMQ")
         try:
             self.kv_events_topic.format(address="", url="", name="", model="")
@@ -81,10 +81,10 @@ class EngineSettings:
 
     @property
     def by_priority(self) -> bool:
-        return self.scheduling_policy == "priority" and self.persona not in ("tgi", "llamacpp")
+        return self.scheduling_policy == "priority" and ENGINES[self.persona].dialect is not SILENT
 
     def core_config(self) -> CoreConfig:
-        displaces = self.persona == "sglang" and self.by_priority
+        engine = ENGINES[self.persona]
         return CoreConfig(
             max_num_seqs=self.max_num_seqs,
             max_num_batched_tokens=self.max_num_batched_tokens,
@@ -92,8 +92,8 @@ class EngineSettings:
             block_size=self.block_size,
             priority_scheduling=self.by_priority,
             prefix_caching=self.prefix_caching,
-            reserve_output=self.persona in _RESERVING,
-            preempt_advantage=SGLANG_ADVANTAGE if displaces else None,
+            reserve_output=engine.reserves_output,
+            preempt_advantage=engine.displaces_by if self.by_priority else None,
             kv_events=self.kv_events,
         )
 

@@ -1,14 +1,14 @@
 """Which listed model stands for a name that no replica lists, so that an engine judges the name.
 
-Some engines take any name (llama.cpp with one model, TGI), others put more behind it (SGLang's
-`model:adapter`). Queues, routing and prefixes go by the model that stands for such a name; the body
-keeps its own. The rules, in this order:
+Some engines take any name, others put more behind it (`model:adapter`). Queues, routing and
+prefixes go by the model that stands for such a name; the body keeps its own. The rules, in this
+order:
 
 1. `model:adapter` goes where `model` goes, if all replicas of that model have such names.
 2. `ANY` stands for every name where a replica lists it: by its configuration (`models: ["*"]`,
    `unknown_models: forward`).
 3. Where all replicas of the fleet serve the same models, one of these stands for every name, unless
-   one of their engines is known to refuse names that it does not list (vLLM), or one was told to
+   one of their engines is known to refuse names that it does not list, or one was told to
    (`unknown_models: reject`).
 
 A name that nothing stands for is refused by the router.
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from router.fleet.engines.detect import ENGINES
 from router.fleet.listed import ANY
 from router.fleet.replica import Replica
 
@@ -29,14 +28,11 @@ _MORE: Final = ":"  # between a model and an adapter
 
 def _refuses(replica: Replica) -> bool:
     told = replica.config.unknown_models
-    engine = ENGINES.get(replica.engine or "")
-    return told == "reject" or (told is None and engine is not None and engine.refuses_models)
+    return told == "reject" or (told is None and replica.descriptor.refuses_models)
 
 
 def _has_adapters(replica: Replica) -> bool:
-    engine = ENGINES.get(replica.engine or "")
-    is_told = replica.config.unknown_models == "reject"
-    return engine is not None and engine.names_adapters and not is_told
+    return replica.descriptor.names_adapters and replica.config.unknown_models != "reject"
 
 
 class Aliases:

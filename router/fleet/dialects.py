@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from router.fleet.engines.common.priority import SILENT, Dialect
 from router.fleet.replica import Replica
 
-NONE: Final = "none"  # every engine of the pool is known, and none of them has priorities
+NONE: Final = SILENT.name  # every engine of the pool is known, and none of them has priorities
 MIXED: Final = "mixed"  # the pool's engines read numbers in different ways
 UNKNOWN: Final = "unknown"  # no engine of the pool has been detected yet
-
-# vLLM and SGLang ignore the field unless they schedule by it. TensorRT-LLM servers before 1.3
-# reject it; the router learns that from the answer.
-BY_ENGINE: Final[dict[str, str]] = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm"}
 
 
 def spoken(replica: Replica) -> str:
@@ -26,13 +23,16 @@ def spoken(replica: Replica) -> str:
     configured = replica.config.priority
     if configured is not None and configured != NONE:
         return configured
-    engine = replica.engine
-    if engine is None:
+    if replica.engine is None:
         return UNKNOWN
-    dialect = BY_ENGINE.get(engine, NONE)
-    if dialect == "sglang" and replica.low_first:
-        return "sglang-low-first"
-    return dialect
+    return dialect_of_engine(replica).name
+
+
+def dialect_of_engine(replica: Replica) -> Dialect:
+    """The dialect of a replica's engine, whatever is configured."""
+    engine = replica.descriptor
+    low_first = engine.low_first
+    return low_first if low_first is not None and replica.low_first else engine.dialect
 
 
 def common(dialects: Iterable[str]) -> str:

@@ -27,11 +27,13 @@ import msgspec
 from router.config.model import Config
 from router.core.lease import poll_begins
 from router.fleet.ask import Asker, NoAnswer, Problem, keep
-from router.fleet.engines.base import INVALID, NO_FACTS, Engine, Facts, Known, Source, TextSource
-from router.fleet.engines.base import decoded as decode
-from router.fleet.engines.detect import ENGINES, QUESTIONS, detect
-from router.fleet.engines.exposition import Reader
-from router.fleet.engines.models import owners
+from router.fleet.engines.common.base import INVALID, NO_FACTS, Facts, Known, Source, TextSource
+from router.fleet.engines.common.base import decoded as decode
+from router.fleet.engines.common.descriptor import Engine
+from router.fleet.engines.common.detect import QUESTIONS, detect
+from router.fleet.engines.common.exposition import Reader
+from router.fleet.engines.common.models import owners
+from router.fleet.engines.common.registry import engine_of
 from router.fleet.replica import Replica
 from router.fleet.signals import NO_SIGNALS, Signals
 
@@ -267,7 +269,7 @@ class Poller:
                 turn.engine_at = monotonic() + self._refresh_s
                 name = await self._find_out(turn)
             replica.engine = name
-        engine = ENGINES.get(name or "other", ENGINES["other"])
+        engine = engine_of(name)
         if engine is not turn.engine:
             turn.forget(engine)
         return engine

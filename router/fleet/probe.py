@@ -19,9 +19,11 @@ from typing import Final
 
 from router.config.model import Config
 from router.fleet.ask import Asker, NoAnswer, keep
-from router.fleet.engines.base import Check, Engine
-from router.fleet.engines.detect import ENGINES, detect
-from router.fleet.engines.models import CONTEXT, Entries, context_tokens, owners, read_models
+from router.fleet.engines.common.base import Check
+from router.fleet.engines.common.descriptor import Engine
+from router.fleet.engines.common.detect import detect
+from router.fleet.engines.common.models import CONTEXT, Entries, context_tokens, owners, read_models
+from router.fleet.engines.common.registry import engine_of
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 
@@ -199,4 +201,5 @@ class Prober:
 
 
 def _engine(replica: Replica) -> Engine:
-    return ENGINES[replica.config.engine or replica.engine or "other"]
+    configured = replica.config.engine
+    return replica.descriptor if configured is None else engine_of(configured)

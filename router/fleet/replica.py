@@ -1,8 +1,8 @@
 """One replica: what a policy sees of it, and everything else the router knows.
 
 The fleet table owns these objects and is the only one to change them, apart from what leases and
-polls count (`core/replica_load.py`) and from `engine`, which prober and poller find out. A replica
-removed from the fleet lives on until its last lease is released.
+polls count (`core/replica_load.py`) and from `descriptor`, which prober and poller find out. A
+replica removed from the fleet lives on until its last lease is released.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from router.config.model import Replica as Config
 from router.core.progress import SMOOTHING, Progress
 from router.core.replica_load import UNLIMITED, ReplicaLoad
 from router.fleet.cadence import Cadence
-from router.fleet.engines.detect import ENGINES
+from router.fleet.engines.common.descriptor import Engine
+from router.fleet.engines.common.registry import engine_of
 from router.fleet.health import Health
 from router.fleet.learned_capacity import LearnedCapacity
 from router.fleet.listed import served
@@ -42,7 +43,7 @@ class Replica(ReplicaLoad):
         "cadence",
         "checks_keys",
         "config",
-        "engine",
+        "descriptor",
         "expected_hits",
         "health",
         "hit_seen_at",
@@ -89,7 +90,7 @@ class Replica(ReplicaLoad):
         self.served = 0  # attempts that went well
         self.polls_awaited = 0  # so many may fail before its engine is one that tells nothing
         # What the engine said last, and when (monotonic seconds).
-        self.engine: str | None = config.engine  # None: not detected yet
+        self.descriptor: Engine = engine_of(config.engine)  # everything about its engine
         self.signals = NO_SIGNALS
         self.signals_at = 0.0
         self.asked_at = 0.0  # when the poll was asked that is under way, or was the last
@@ -98,7 +99,7 @@ class Replica(ReplicaLoad):
         # Of its engine's scheduling; None: it does not tell.
         self.by_priority: bool | None = None  # it goes by priorities, ...
         self.low_first: bool | None = None  # ... lower numbers first
-        self.metrics_on: bool | None = None  # it has Prometheus metrics (SGLang)
+        self.metrics_on: bool | None = None  # it has Prometheus metrics
         self.refuses_priority = False  # it has said that it knows none
         self.priority_told = b""  # the last number that it was told of a request
         self.told = NO_SIGNALS  # the same, kept when it is too old to be believed
@@ -131,6 +132,15 @@ class Replica(ReplicaLoad):
         self.engine = self.engine or other.engine
         self.health.up = other.health.up
         self.health.is_new = other.health.is_new
+
+    @property
+    def engine(self) -> str | None:
+        """The name of its engine; None: not detected yet. Requests read `descriptor` instead."""
+        return self.descriptor.name or None
+
+    @engine.setter
+    def engine(self, name: str | None) -> None:
+        self.descriptor = engine_of(name)
 
     @property
     def pool(self) -> Pool:
@@ -225,14 +235,12 @@ class Replica(ReplicaLoad):
         """Seconds without a sign of work after which a replica that has requests is suspect.
 
         Some work shows no sign until it is done: answers that are not streamed, and requests of
-        other clients, where the engine counts tokens only when a request ends (llama.cpp, TGI).
+        other clients, where the engine counts tokens only when a request ends.
         A replica that is full of such work is given the time that such an answer may take.
         """
         rules = self.health.rules
-        engine = ENGINES.get(self.engine or "")
-        counts_live = engine is not None and engine.counts_live
         if (
-            counts_live
+            self.descriptor.counts_live
             and self.signals.generated_tokens is not None
             and now - self.signals_at <= rules.suspect_min_s / 2
         ):

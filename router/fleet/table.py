@@ -32,8 +32,8 @@ from router.fleet.absences import Absences
 from router.fleet.aliases import Aliases
 from router.fleet.defaults import Defaults
 from router.fleet.dialects import Dialects
-from router.fleet.engines.models import MODELS_MOST, adapters
-from router.fleet.engines.vllm import read_load_header
+from router.fleet.engines.common.models import MODELS_MOST, adapters
+from router.fleet.engines.common.orca import read_load_header
 from router.fleet.health import BLAMED, RACES, SILENT
 from router.fleet.knowledge import Knowledge
 from router.fleet.listed import ANY, served, told

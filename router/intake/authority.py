@@ -1,12 +1,12 @@
 """Members of a body by which an engine takes more than the router has judged.
 
-- `lora_path` (SGLang) and `parameters.adapter_id` (TGI) choose an adapter, whatever `model` says.
-- `lora` (llama.cpp: numbers and scales; an empty list turns adapters off) and `lora_request`
-  (TensorRT-LLM: a path) choose adapters in a way that cannot be compared with names of models.
+- `lora_path` and `parameters.adapter_id` choose an adapter at some engines, whatever `model` says.
+- `lora` (numbers and scales; an empty list turns adapters off) and `lora_request` (a path) choose
+  adapters at some engines in a way that cannot be compared with names of models.
 - Where an engine does not read `model`, it serves its own model unless one of these chooses an
   adapter (`check_default`).
-- `parameters` (SGLang's /vertex_generate) is passed on as the request itself: its `lora_path` and
-  its `priority` count.
+- `parameters` (/vertex_generate) is passed on as the request itself: its `lora_path` and its
+  `priority` count.
 - `priority` on a path that the router does not know is neither replaced nor removed.
 
 A member is refused only where a limit applies to it: adapters for a key with a list of models,
@@ -23,23 +23,19 @@ import msgspec
 
 from router.core.errors import Reason, RouterError
 from router.core.unreadable import NOT_JSON
+from router.fleet.engines.common.descriptor import MODEL
+from router.fleet.engines.common.registry import ADAPTER_PATHS, engine_of
 from router.intake.fields import Fields, Parameters
 from router.intake.values import NULL, is_given, value_of
 
 _decode: Final = msgspec.json.Decoder(Parameters).decode
 
-# By what an engine chooses what it serves.
-_MODEL: Final = "model"
+# Members by which an engine chooses the adapter that it serves (`Adapters`).
 _PATH: Final = "lora_path"
 _NESTED_PATH: Final = "parameters.lora_path"
 _NESTED_ID: Final = "parameters.adapter_id"
+CHOOSERS: Final = frozenset({MODEL, _PATH, _NESTED_PATH, _NESTED_ID, ""})
 
-_VERTEX: Final = b"/vertex_generate"
-_GENERATE: Final = b"/generate"
-_EMBEDS: Final = frozenset({b"/encode", b"/classify"})
-_OF_TGI: Final = frozenset({_GENERATE, b"/generate_stream", b"/invocations"})
-# Paths of the engines above, for an engine that was not detected yet.
-_NATIVE: Final = _OF_TGI | _EMBEDS | {_VERTEX}
 _OBJECT: Final = b"{"
 _NO_NUMBERS: Final = (b"{", b"[")
 _VALUE_BYTES: Final = 256 * 1024  # of a value that is decoded: about 20 ms, if it is a list
@@ -75,7 +71,7 @@ def check_default(
         if not own.isdisjoint(models):
             continue
         chooser = _chooser(engine, path, fields.model, adapters, is_known)
-        if chooser == _MODEL or (chooser and _is_chosen(fields, chooser)):
+        if chooser == MODEL or (chooser and _is_chosen(fields, chooser)):
             continue
         words = (
             "here the replica's engine does not go by `model`, and this key may not ask for the "
@@ -89,24 +85,16 @@ def check_default(
 def _chooser(
     engine: str, path: bytes, model: str | None, adapters: frozenset[str], is_known: bool
 ) -> str:
-    """The member by which an engine chooses what it serves on a path; "": there is none.
-
-    SGLang knows an adapter as `model:adapter` only, so the adapter's plain name means its own
-    model there. `/encode` and `/classify` of SGLang have taken adapters only since 2025.
-    """
-    if engine == "sglang":
-        if path == _VERTEX:
-            return _NESTED_PATH
-        if path == _GENERATE:
-            return _PATH
-        if path in _EMBEDS or not is_known:
-            return ""
-        return _PATH if model is not None and model in adapters else _MODEL
-    if engine == "tgi":
-        return _NESTED_ID if path in _OF_TGI or not is_known else _MODEL
-    if engine == "vllm" or path not in _NATIVE:
-        return _MODEL
-    return ""
+    """The member by which an engine chooses what it serves on a path; "": there is none."""
+    rules = engine_of(engine).adapters
+    if rules is None:  # it may be an engine that has such a path
+        return "" if path in ADAPTER_PATHS else MODEL
+    chooser = rules.by_path.get(path)
+    if chooser is not None:
+        return chooser
+    if not is_known:
+        return rules.unknown
+    return rules.by_plain_name if model is not None and model in adapters else MODEL
 
 
 def _is_chosen(fields: Fields, chooser: str) -> bool:

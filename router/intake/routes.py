@@ -1,8 +1,8 @@
 """What a request target means: which kind of route, what its body is, whether it may pass at all.
 
 Every path is forwarded, so that an engine's new endpoint works the day it appears, with one
-exception: the endpoints that control an engine or show its insides (`CONTROL`). Those are 404 here
-unless the configuration allows them one by one.
+exception: the endpoints that control an engine or show its insides (`CONTROL`, of all engines).
+Those are 404 here unless the configuration allows them one by one.
 
 A path is judged in the form an engine would understand it in (percent-decoded, without a trailing
 slash), and a path that two servers could read in two ways (dot segments, doubled slashes,
@@ -16,6 +16,7 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from router.core.errors import Reason, RouterError
+from router.fleet.engines.common.registry import CONTROL, CONTROL_BELOW, NATIVE_PATHS
 
 JSON: Final = "json"
 MULTIPART: Final = "multipart"
@@ -87,46 +88,30 @@ def _inference(
     return dict.fromkeys(paths, route)
 
 
-# Methods whose bodies an engine may run as inference. SGLang serves PUT /generate like POST, so
-# every rule for POST holds for all of them.
+# Methods whose bodies an engine may run as inference. Some serve PUT like POST, so every rule for
+# POST holds for all of them.
 _BODY_METHODS: Final = frozenset({b"POST", b"PUT", b"PATCH"})
+
+
+def _native() -> dict[bytes, Route]:
+    """The paths of engines' own APIs. Engines that share a path agree about it."""
+    found: dict[bytes, Route] = {}
+    for path in NATIVE_PATHS:
+        found.update(_inference(path.kind, path.path, events=path.streams_events, light=path.light))
+    return found
+
 
 # POST to these, exactly as spelled, is inference; so are PUT and PATCH.
 POSTS: Final[dict[bytes, Route]] = {
-    **_inference("chat", b"/v1/chat/completions", b"/cohere/v2/chat", events=True),
-    **_inference("chat", b"/api/chat"),
-    **_inference(
-        "completions",
-        b"/v1/completions",
-        b"/completion",
-        b"/completions",
-        b"/infill",
-        events=True,
-    ),
+    **_native(),
+    **_inference("chat", b"/v1/chat/completions", events=True),
+    **_inference("completions", b"/v1/completions", events=True),
     # A stored response is a side effect: it is not made twice.
     b"/v1/responses": Route("responses", True, JSON, False, streams_events=True),
     **_inference("messages", b"/v1/messages", events=True),
-    **_inference("embeddings", b"/v1/embeddings", b"/embeddings", b"/embedding", b"/v2/embed"),
-    **_inference("rerank", b"/v1/rerank", b"/rerank", b"/v2/rerank", b"/reranking"),
-    **_inference("score", b"/v1/score", b"/score", b"/generative_scoring"),
-    **_inference("pooling", b"/pooling", b"/classify", b"/v1/classify", b"/encode"),
-    **_inference(
-        "tokenize",
-        b"/tokenize",
-        b"/v1/tokenize",
-        b"/detokenize",
-        b"/v1/detokenize",
-        b"/v1/messages/count_tokens",
-        light=True,
-    ),
-    **_inference(
-        "generate",
-        b"/generate",
-        b"/api/generate",
-        b"/inference/v1/generate",
-        b"/invocations",
-    ),
-    **_inference("generate", b"/generate_stream", events=True),
+    **_inference("embeddings", b"/v1/embeddings"),
+    **_inference("rerank", b"/v1/rerank"),
+    **_inference("tokenize", b"/v1/messages/count_tokens", light=True),
     **_inference("audio", b"/v1/audio/transcriptions", b"/v1/audio/translations", body=MULTIPART),
     **_inference("audio", b"/v1/audio/speech"),
 }
@@ -148,88 +133,6 @@ STORED_PREFIX: Final = b"/v1/responses/"
 MODELS_PATH: Final = b"/v1/models"
 _BATCH_PATHS: Final = frozenset({b"/v1/files", b"/v1/batches"})
 _BATCHES_BELOW: Final = (b"/v1/files/", b"/v1/batches/")
-
-# Endpoints of vLLM, SGLang, TensorRT-LLM, TGI and llama.cpp that stop, change or show an engine.
-CONTROL: Final = frozenset(
-    {
-        b"/abort_request",
-        b"/abort_requests",
-        b"/clear_hicache_storage_backend",
-        b"/close_session",
-        b"/collective_rpc",
-        b"/configure_logging",
-        b"/continue_generation",
-        b"/destroy_weights_update_group",
-        b"/dump_expert_distribution_record",
-        b"/finish_weight_update",
-        b"/flush_cache",
-        b"/freeze_gc",
-        b"/get_internal_state",
-        b"/get_load",
-        b"/get_server_info",
-        b"/get_weights_by_name",
-        b"/get_world_size",
-        b"/inference/v1/abort_requests",
-        b"/init_weight_transfer_engine",
-        b"/init_weights_send_group_for_remote_instance",
-        b"/init_weights_update_group",
-        b"/is_paused",
-        b"/is_scaling_elastic_ep",
-        b"/is_sleeping",
-        b"/kv_cache_events",
-        b"/kv_event_sources",
-        b"/load",
-        b"/load_lora_adapter",
-        b"/load_lora_adapter_from_tensors",
-        b"/lora-adapters",
-        b"/metrics",
-        b"/models/load",
-        b"/models/unload",
-        b"/open_session",
-        b"/pause",
-        b"/pause_generation",
-        b"/perf_metrics",
-        b"/prometheus/metrics",
-        b"/props",
-        b"/release_memory",
-        b"/release_memory_occupation",
-        b"/reset_encoder_cache",
-        b"/reset_mm_cache",
-        b"/reset_prefix_cache",
-        b"/resume",
-        b"/resume_memory",
-        b"/resume_memory_occupation",
-        b"/scale_elastic_ep",
-        b"/send_weights_to_remote_instance",
-        b"/server_info",
-        b"/set_internal_state",
-        b"/set_trace_level",
-        b"/sleep",
-        b"/slots",
-        b"/slow_down",
-        b"/start_expert_distribution_record",
-        b"/start_profile",
-        b"/start_weight_update",
-        b"/stop_expert_distribution_record",
-        b"/stop_profile",
-        b"/unload_lora_adapter",
-        b"/update_weight_version",
-        b"/update_weights",
-        b"/update_weights_from_disk",
-        b"/update_weights_from_distributed",
-        b"/update_weights_from_ipc",
-        b"/update_weights_from_tensor",
-        b"/v1/kv_cache_hints",
-        b"/v1/load_lora_adapter",
-        b"/v1/loads",
-        b"/v1/stream",
-        b"/v1/streams/lookup",
-        b"/v1/unload_lora_adapter",
-        b"/wake_up",
-    }
-)
-# …and everything below these.
-CONTROL_BELOW: Final = (b"/debug/", b"/fault_tolerance/", b"/slots/", b"/metrics/", b"/hicache/")
 
 # Paths whose answers are pictures, sound or vectors: their size is no measure of tokens.
 _DATA_BELOW: Final = (b"/v1/images/", b"/v1/videos", b"/v1/audio/", b"/api/embed")

@@ -15,17 +15,17 @@ key.
 Existing clients send numbers that they wrote for their engine, so by default a number in a body
 means what the engine of the pool makes of it. `priority.dialect` and `priority.dialects` set it.
 
-    dialect           normal    critical   high   low   batch    order and range
-    hedgerow          2         0          1      3     4        lower first, 0 to 4
-    vllm              0         < -30      -10    10    >= 30    lower first, any number
-    sglang            0         > 30       10     -10   <= -30   higher first, any number
-    sglang-low-first  0         < -30      -10    10    >= 30    lower first, any number
-    trtllm            0.5       1          0.75   0.25  0        higher first, 0 to 1
+    dialect                          normal   critical   high   low   batch    range
+    hedgerow: the router's           2        0          1      3     4        0 to 4
+    an engine's, lower first         0        < -30      -10    10    >= 30    any number
+    an engine's, higher first        0        > 30       10     -10   <= -30   any number
+    an engine's, a share             0.5      1          0.75   0.25  0        0 to 1
 
 Numbers between these belong to the nearest class and stand between the others of it. The number
-that an engine takes for granted (vLLM and SGLang 0, TensorRT-LLM 0.5) is always normal. A number is
-ignored, as if it were absent, in a pool of engines with different dialects, of engines without
-priorities, and before an engine is detected. Numbers ignored are counted in `ignored`.
+that an engine takes for granted is always normal. Which engine reads numbers in which way is said
+in its file (`Dialect.read`, `fleet/engines`). A number is ignored, as if it were absent, in a pool
+of engines with different dialects, of engines without priorities, and before an engine is detected.
+Numbers ignored are counted in `ignored`.
 
 The ceiling is the most urgent class that a request may have:
 
@@ -59,6 +59,7 @@ from router.core.urgency import (
     clamped,
     within,
 )
+from router.fleet.engines.common.registry import DIALECTS
 from router.intake.fields import Fields
 from router.intake.keys import Key
 from router.intake.values import NULL, value_of
@@ -79,44 +80,19 @@ SOURCES: Final = ("body", "header", "service_tier", "rule", "endpoint", "key", "
 
 # -- what a number of an existing client means ----------------------------------------------------
 
-# vLLM's and SGLang's numbers have no ends, and 0 is what a client gets that states nothing. 10 is
-# what examples use for "later", and SGLang's preemption threshold: one class. Beyond 30 a number
-# is in the last class.
-_HALFWAY: Final = 10.0
-
-
-def _as_ours(number: float) -> float:
-    return number
-
-
-def _lower_first(number: float) -> float:
-    far = abs(number)
-    return NORMAL + (2.0 * far / (far + _HALFWAY)) * (1.0 if number > 0.0 else -1.0)
-
-
-def _higher_first(number: float) -> float:
-    return _lower_first(-number)
-
-
-def _share_higher_first(number: float) -> float:
-    """TensorRT-LLM: 1 is the most urgent, 0 the least, 0.5 the default."""
-    return NORMAL + (0.5 - number) * 4.0
-
-
 BY_ENGINE: Final = "engine"  # in the configuration: the dialect of the pool's engine
+OURS: Final = "hedgerow"  # ... the router's own scale
 IGNORED: Final = -1.0  # instead of a number on the scale: nothing was stated
-DIALECTS: Final[dict[str, Callable[[float], float]]] = {
-    "hedgerow": _as_ours,
-    "vllm": _lower_first,
-    "sglang": _higher_first,
-    "sglang-low-first": _lower_first,
-    "trtllm": _share_higher_first,
-}
+
+
+def is_dialect(name: str) -> bool:
+    """Whether numbers have a meaning in it."""
+    return name == OURS or name in DIALECTS
 
 
 def number_in(dialect: str, number: float) -> float:
-    """A client's finite number in our scale; `dialect` is one of DIALECTS."""
-    return within(DIALECTS[dialect](number))
+    """A client's finite number in our scale; `is_dialect(dialect)` is true."""
+    return within(number if dialect == OURS else DIALECTS[dialect].read(number))
 
 
 UNSAID: Final = Urgency(float(NORMAL), "")  # of what is no inference: nobody asks
@@ -136,7 +112,7 @@ def door_of(target: bytes) -> tuple[int, bytes]:
 def read_field(field: msgspec.Raw, dialect: str) -> float:
     """The body's `priority`, which is there and not null. Raises RouterError (BAD_PRIORITY).
 
-    IGNORED: it is a number, and `dialect` is not one of DIALECTS.
+    IGNORED: it is a number, and has no meaning in `dialect`.
     """
     if len(field) <= _LONGEST:
         written = bytes(field)
@@ -151,7 +127,7 @@ def read_field(field: msgspec.Raw, dialect: str) -> float:
         elif isinstance(value, bool):
             pass
         elif isinstance(value, int) or (isinstance(value, float) and isfinite(value)):
-            return number_in(dialect, float(value)) if dialect in DIALECTS else IGNORED
+            return number_in(dialect, float(value)) if is_dialect(dialect) else IGNORED
     _refuse("`priority`", "priority")
 
 

@@ -20,8 +20,8 @@ from router.config.model import Replica as ReplicaConfig
 from router.core.urgency import NORMAL, NUMBERS, Urgency
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.context import Context
-from router.dispatch.engine_numbers import EPOCH, deadline_number
 from router.dispatch.hedger import Hedger
+from router.fleet.engines.common.priority import EPOCH, deadline_number
 from router.fleet.knowledge import Knowledge
 from router.fleet.prefix import TokenRatio
 from router.fleet.replica import Replica

@@ -22,7 +22,7 @@ from router.core.unreadable import NOT_JSON
 OPENAI: Final = 0  # and every path that is no other's
 RESPONSES: Final = 1  # OpenAI's, with events of its own
 ANTHROPIC: Final = 2
-OLLAMA: Final = 3  # its streams are lines of JSON
+LINES: Final = 3  # its streams are lines of JSON
 
 _READ_BYTES: Final = 64 * 1024  # of a replica's error body; a longer one is not decoded
 _MESSAGE: Final = 4096  # characters of what it says
@@ -70,7 +70,7 @@ def family_of(target: bytes) -> int:
         return ANTHROPIC
     if b"/v1/responses" in path:
         return RESPONSES
-    return OLLAMA if path.startswith(b"/api/") else OPENAI
+    return LINES if path.startswith(b"/api/") else OPENAI
 
 
 def of_router(err: RouterError) -> Told:
@@ -115,7 +115,7 @@ def _read(body: bytes) -> dict[str, Any]:
 
 def body_of(told: Told, family: int, request_id: str = "") -> bytes:
     """An error as a whole JSON body."""
-    if family == OLLAMA:
+    if family == LINES:
         return _encode({"error": told.message})
     if family == ANTHROPIC:
         return _encode(_anthropic(told, request_id))
@@ -127,7 +127,7 @@ def event_of(told: Told, family: int, request_id: str = "", number: int = 0) -> 
 
     `number`: how many events came before it.
     """
-    if family == OLLAMA:
+    if family == LINES:
         return _encode({"error": told.message, "status": told.status}) + b"\n"
     if family == ANTHROPIC:
         body = _anthropic(told, request_id)

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from router.fleet.engines.common.registry import PRIVATE_HEADERS
+
 # What to do with a field of a request. Zero means: pass it on as it came.
 PASS: Final = 0
 DROP: Final = 1
@@ -71,19 +73,14 @@ _REQUEST: Final[dict[bytes, int]] = {
     b"x-stainless-timeout": SDK_TIMEOUT,
     b"x-stainless-read-timeout": SDK_TIMEOUT,
     b"x-router-owner": OWNER,
-    # An engine would believe these. What it is told about a request is the router's to say.
-    b"x-vllm-priority": DROP,
-    b"x-override-priority": DROP,
-    b"x-override-rid": DROP,
-    b"x-override-routed-dp-rank": DROP,
+    # An engine would obey these. What it is told about a request is the router's to say.
+    **dict.fromkeys(PRIVATE_HEADERS, DROP),
     b"keep-alive": DROP,
     b"proxy-connection": DROP,
     b"proxy-authenticate": DROP,
     b"proxy-authorization": DROP,
     b"trailer": DROP,
     b"http2-settings": DROP,
-    # llama.cpp keeps generating for a client that has left when it sees this one.
-    b"x-conversation-id": DROP,
 }
 
 _RESPONSE: Final[dict[bytes, int]] = {

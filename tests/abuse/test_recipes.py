@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from router.config.keys import KeyLine, hash_of, line_of
-from router.fleet.engines.models import MODELS_MOST
+from router.fleet.engines.common.models import MODELS_MOST
 from router.intake.body import DECODE_UP_TO, EACH_UP_TO, SCAN_ABOVE
 from tests.abuse.hostile import Answer, Client
 from tests.abuse.victim import BAD, GOOD, MEMORY, PAIR, Victim, under_attack

@@ -14,6 +14,7 @@ from router.config.keys import KeyLine, hash_of, line_of
 from router.config.load import load, parse
 from router.config.model import Config, Emulator, Replica
 from router.core.errors import ConfigError
+from router.fleet.engines.common.registry import ENGINES
 
 DATA = Path(__file__).parent / "data"
 REPLICA = "replicas: [http://gpu-1:8000]\n"
@@ -274,7 +275,7 @@ def test_one_mistake_gives_one_line(text: str, problem: str) -> None:
         ("[{url: 'http://a', max_inflight: 0}]", "replicas[0].max_inflight: must be at least 1"),
         (
             "[{url: 'http://a', engine: vlm}]",
-            "replicas[0].engine: must be one of vllm, sglang, trtllm, tgi, llamacpp, other",
+            f"replicas[0].engine: must be one of {', '.join(ENGINES)}",
         ),
         (
             "[{url: 'http://a', kv_events: {endpoint: 'a:5557'}}]",

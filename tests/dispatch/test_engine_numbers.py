@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.core.urgency import CRITICAL, class_of, stepped
-from router.dispatch.engine_numbers import (
+from router.fleet.engines.common import registry
+from router.fleet.engines.common.priority import (
     CRITICAL_AHEAD_S,
     EPOCH,
     LEAST_LEVEL_S,
     MOST_LEVEL_S,
     level_s,
-    number_for,
 )
 
 DEADLINES = ("vllm", "sglang", "sglang-low-first")
@@ -26,6 +26,12 @@ ON_SCALE = st.floats(0, 4)
 NUMBERS = st.builds(stepped, ON_SCALE, st.integers(0, 10_000))
 ARRIVALS = st.floats(EPOCH, EPOCH + 10 * 365 * 86_400.0)
 LEVELS = st.floats(LEAST_LEVEL_S, MOST_LEVEL_S)
+
+
+def number_for(
+    dialect: str, is_bounded: bool, number: float, arrived: float, level: float
+) -> bytes:
+    return registry.DIALECTS[dialect].write(number, arrived, level, is_bounded)
 
 
 def there(
@@ -124,7 +130,6 @@ def test_the_first_steps_of_a_flow_can_be_told_apart(dialect: str, is_bounded: b
         ("sglang", True, ["280", "20", "0", "-20", "-40"]),
         ("sglang-low-first", True, ["-280", "-20", "0", "20", "40"]),
         ("trtllm", False, ["0.9000", "0.7000", "0.5000", "0.3000", "0.1000"]),
-        ("none", False, [""] * 5),
     ],
 )
 def test_the_classes_of_requests_that_come_together(

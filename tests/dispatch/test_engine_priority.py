@@ -14,9 +14,7 @@ from router.config.model import Health
 from router.config.model import Replica as ReplicaConfig
 from router.core.urgency import Urgency
 from router.dispatch.body_edit import append
-from router.dispatch.engine_numbers import EPOCH, number_for
 from router.dispatch.engine_priority import (
-    PATHS,
     Told,
     dialect_of,
     is_honoured,
@@ -25,6 +23,8 @@ from router.dispatch.engine_priority import (
     without,
 )
 from router.fleet.dialects import NONE
+from router.fleet.engines.common.priority import EPOCH, SILENT
+from router.fleet.engines.common.registry import DIALECTS
 from router.fleet.replica import Replica
 
 CHAT = b"/v1/chat/completions"
@@ -32,7 +32,9 @@ ARRIVED, LEVEL_S = EPOCH + 1e7, 300.0
 
 
 def told_to(dialect: str, path: bytes, number: float, must: bool = False) -> Told:
-    return tell(dialect, False, path, Urgency(number, "body"), ARRIVED, LEVEL_S, must)
+    return tell(
+        DIALECTS.get(dialect, SILENT), False, path, Urgency(number, "body"), ARRIVED, LEVEL_S, must
+    )
 
 
 def write(body: list[bytes], member: bytes, is_there: bool) -> list[bytes] | None:
@@ -44,13 +46,14 @@ def write(body: list[bytes], member: bytes, is_there: bool) -> list[bytes] | Non
 # What is told.
 
 
-@pytest.mark.parametrize("dialect", [*PATHS])
+@pytest.mark.parametrize("dialect", [*DIALECTS, NONE])
 @pytest.mark.parametrize("path", [CHAT, b"/v1/completions", b"/v1/embeddings", b"/v1/messages"])
 @pytest.mark.parametrize("rank", range(5))
 def test_a_replica_is_told_or_it_is_counted(dialect: str, path: bytes, rank: int) -> None:
     told = told_to(dialect, path, float(rank))
     is_told = bool(told.member or told.header)
-    if path in PATHS[dialect] and dialect != "trtllm":
+    spoken = DIALECTS.get(dialect, SILENT)
+    if path in spoken.paths and spoken.tells_normal:
         assert is_told, "an absent one is the worst there is, or the best"
     if rank == 2:
         assert not told.drops
@@ -61,7 +64,7 @@ def test_a_replica_is_told_or_it_is_counted(dialect: str, path: bytes, rank: int
 def test_vllm_takes_it_from_a_header_where_the_body_has_no_place() -> None:
     for number in (1.0, 2.0):
         told = told_to("vllm", b"/v1/messages", number)
-        word = number_for("vllm", False, number, ARRIVED, LEVEL_S)
+        word = DIALECTS["vllm"].write(number, ARRIVED, LEVEL_S, False)
         assert (told.member, told.drops) == (b"", False)
         assert told.header == b"\r\nx-vllm-priority: " + word
 
@@ -173,23 +176,23 @@ def test_a_replicas_dialect(
     engine: str | None, priority: str | None, dialect: str, honoured: bool | None
 ) -> None:
     replica = a_replica(engine, priority)
-    assert (dialect_of(replica), is_honoured(replica)) == (dialect, honoured)
+    assert (dialect_of(replica).name, is_honoured(replica)) == (dialect, honoured)
 
 
 def test_sglang_tells_how_it_schedules() -> None:
     replica = a_replica("sglang")
     replica.by_priority, replica.low_first = True, True
-    assert (dialect_of(replica), is_honoured(replica)) == ("sglang-low-first", True)
+    assert (dialect_of(replica).name, is_honoured(replica)) == ("sglang-low-first", True)
     replica.low_first = False
-    assert (dialect_of(replica), is_honoured(replica)) == ("sglang", True)
+    assert (dialect_of(replica).name, is_honoured(replica)) == ("sglang", True)
     replica.by_priority = False
-    assert (dialect_of(replica), is_honoured(replica)) == (NONE, False)
+    assert (dialect_of(replica).name, is_honoured(replica)) == (NONE, False)
 
 
 def test_who_has_refused_it_is_told_none() -> None:
     replica = a_replica("trtllm", "trtllm")
     replica.refuses_priority = True
-    assert (dialect_of(replica), is_honoured(replica)) == (NONE, False)
+    assert (dialect_of(replica).name, is_honoured(replica)) == (NONE, False)
     replica.adopt(replica.config, Health())
     assert replica.refuses_priority, "a reload that says nothing of it changes nothing"
     replica.adopt(ReplicaConfig(url="http://gpu:1", id="r"), Health())

@@ -28,7 +28,7 @@ from router.config.model import (
 from router.config.model import Preemption as PreemptionRules
 from router.core.errors import ConfigError, Reason
 from router.core.urgency import BATCH, NORMAL
-from router.dispatch.engine_numbers import EPOCH
+from router.fleet.engines.common.priority import EPOCH
 from tests.harness.behaviours import chat_either, in_turn, json_ok, until_closed
 from tests.harness.client import RawClient
 from tests.harness.emulated import emulated

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from router.config.model import Keys, Priority, PriorityRule, Queue
-from router.dispatch.engine_numbers import EPOCH
 from router.emulator.personas.trtllm import TrtLlm
+from router.fleet.engines.common.priority import EPOCH
 from router.intake.body import SCAN_ABOVE
 from tests.core.under import serving
 from tests.harness.behaviours import echo

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from router.dispatch.usage import UNKNOWN, BodyEnd, Usage, UsageTap, native_of, usage_of
 from router.dispatch.usage_numbers import Numbers
+from router.fleet.engines.common.registry import ENGINES
 from tests.core.splits import name_of, ways
 from tests.harness.messages import DONE, event, role, token
 from tests.harness.reading import read_response
@@ -450,7 +451,7 @@ def test_llamacpp_tells_by_its_timings() -> None:
     last = event({"choices": [{"delta": {}, "finish_reason": "stop"}], "timings": timings})
     stream = token("a") + token("b") + last + DONE
     for size in (1, 60, 100_000):
-        out, usage = tapped(cut(stream, [size]), engine="llamacpp")
+        out, usage = tapped(cut(stream, [size]), mark=ENGINES["llamacpp"].counts_mark)
         assert out == stream
         assert usage == Usage(40, 3, 30, True)
     del timings["cache_n"]

@@ -14,11 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.dispatch.body_edit import append
-from router.dispatch.usage_ask import DIALECTS, MEMBERS, member, replaced
+from router.dispatch.usage_ask import member, replaced
+from router.fleet.engines.common.registry import ENGINES as ALL
+from router.fleet.engines.common.registry import engine_of
 
-ENGINES = sorted(DIALECTS)
 ABSENT: Any = "nothing said"
+# Of an object without these members: whether the engine sends one event of usage, or one with each.
 DEFAULTS = {"vllm": (True, False), "sglang": (False, False), "trtllm": (True, True)}
+ENGINES = sorted(DEFAULTS)
 
 
 def body(options: Any = ABSENT, **more: Any) -> bytes:
@@ -44,10 +47,10 @@ def meaning(engine: str, options: Any) -> tuple[bool, bool]:
 
 def inject(pieces: list[bytes], asked: bytes | None, engine: str | None) -> list[bytes] | None:
     """The two ways of asking: a member more, or another value."""
+    ask = engine_of(engine).usage_ask
     if asked is not None:
-        return replaced(pieces, asked, engine)
-    added = MEMBERS.get(engine or "")
-    return None if added is None else append(pieces, added)
+        return replaced(pieces, asked, ask)
+    return None if ask is None else append(pieces, ask.member)
 
 
 def injected(options: Any, engine: str) -> dict[str, Any] | None:
@@ -55,13 +58,17 @@ def injected(options: Any, engine: str) -> dict[str, Any] | None:
     pieces = inject([body(options)], asked(options), engine)
     given = asked(options)
     if given is not None:  # a body too large to be decoded gets a member that counts as much
-        added = member(given, engine)
+        added = member(given, engine_of(engine).usage_ask)
         assert bool(added) == (pieces is not None)
         if pieces is not None:
             large = append([body(options)], added)
             assert large is not None
             assert json.loads(b"".join(large)) == json.loads(b"".join(pieces))
     return None if pieces is None else dict(json.loads(b"".join(pieces)))
+
+
+def test_each_engine_that_is_asked_is_written_down_here() -> None:
+    assert {name for name, engine in ALL.items() if engine.usage_ask is not None} == {*ENGINES}
 
 
 SILENT: list[Any] = [
@@ -146,7 +153,9 @@ def test_the_rest_of_the_body_is_not_encoded_anew(engine: str, size: int, before
     odd = before + b'{ "n":1.50,"stream" :true,\n"text":"\\u00e9\\/\xc3\xa9", "model":"m" } \n'
     pieces = inject([odd[at : at + size] for at in range(0, len(odd), size)], None, engine)
     assert pieces is not None
-    member = b',"stream_options":' + DIALECTS[engine].options
+    ask = engine_of(engine).usage_ask
+    assert ask is not None
+    member = b',"stream_options":' + ask.options
     assert b"".join(pieces) == odd.replace(b" } \n", member + b" } \n")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from router.emulator.settings import PERSONAS, EngineSettings
+from router.emulator.settings import EngineSettings
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_what_does_not_fit_is_said(chosen: dict[str, object], complaint: str) ->
         EngineSettings(**chosen)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("persona", PERSONAS)
+@pytest.mark.parametrize("persona", ["vllm", "sglang", "trtllm", "tgi", "llamacpp"])
 def test_who_preempts_who_promises_and_who_displaces(persona: str) -> None:
     core = EngineSettings(persona=persona).core_config()
     assert core.reserve_output == (persona in ("trtllm", "tgi", "llamacpp"))

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from router.core.urgency import NORMAL, stepped
-from router.dispatch.engine_numbers import CRITICAL_AHEAD_S, EPOCH
+from router.fleet.engines.common.priority import CRITICAL_AHEAD_S, EPOCH
 from tests.engine import bodies
 from tests.engine.cores import stopped
 from tests.engine.fleet import SLOTS, Engine, Hedgerow, configured

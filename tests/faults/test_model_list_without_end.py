@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from router.core.errors import Reason
-from router.fleet.engines.models import MODELS_MOST
+from router.fleet.engines.common.models import MODELS_MOST
 from tests.harness.behaviours import json_ok
 from tests.harness.control import Control
 from tests.harness.messages import chat, request

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from router.config.model import Engine
-from router.fleet.engines.detect import ENGINES
-from router.fleet.engines.models import context_tokens
+from router.fleet.engines.common.models import context_tokens
+from router.fleet.engines.common.registry import ENGINES
 from tests.fleet.engines.pages import read
 from tests.fleet.servers import OK, WELL, Answers, serving
 from tests.fleet.test_probe import first, probing

@@ -14,9 +14,10 @@ from router.config.keys import KeyLine, hash_of
 from router.config.model import Priority, PriorityRule
 from router.core.errors import Reason, RouterError
 from router.core.urgency import BATCH, CLASSES, HIGH, class_of
+from router.fleet.engines.common.registry import DIALECTS
 from router.intake.fields import Fields
 from router.intake.keys import Key
-from router.intake.urgency import DIALECTS, Judge, door_of, number_in, read_field, read_header
+from router.intake.urgency import OURS, Judge, door_of, number_in, read_field, read_header
 
 ABSENT: Any = object()
 SENSIBLE = st.floats(-1e9, 1e9)
@@ -224,7 +225,7 @@ def test_ceilings_that_held_are_counted_by_who_was_held() -> None:
     assert sum(map(sum, judge.clamped.values())) == 2
 
 
-@given(st.sampled_from(sorted(DIALECTS)), SENSIBLE, st.sampled_from(CLASSES))
+@given(st.sampled_from(sorted([OURS, *DIALECTS])), SENSIBLE, st.sampled_from(CLASSES))
 def test_nobody_gets_above_his_ceiling(dialect: str, number: float, ceiling: Any) -> None:
     found, name, _ = judged(number, dialect=dialect, ceiling=ceiling)
     assert CLASSES.index(name) >= CLASSES.index(ceiling)
@@ -258,7 +259,7 @@ def test_what_a_number_of_an_existing_client_means(dialect: str, number: float, 
     assert judged(number, dialect=dialect)[1] == name
 
 
-@pytest.mark.parametrize("dialect", sorted(DIALECTS))
+@pytest.mark.parametrize("dialect", sorted([OURS, *DIALECTS]))
 def test_a_name_means_the_same_in_every_dialect(dialect: str) -> None:
     assert [judged(name, dialect=dialect)[1] for name in CLASSES] == list(CLASSES)
     assert judged(header=b"1", dialect=dialect)[1] == "high", "the header is ours"

@@ -9,7 +9,7 @@ import pytest
 
 from router.core.errors import Reason, RouterError
 from router.wire import error_shapes as shapes
-from router.wire.error_shapes import ANTHROPIC, OLLAMA, OPENAI, RESPONSES, Told
+from router.wire.error_shapes import ANTHROPIC, LINES, OPENAI, RESPONSES, Told
 
 BUSY = RouterError(Reason.QUEUE_FULL, 'full: "x"\n', param="model")
 
@@ -24,7 +24,7 @@ BUSY = RouterError(Reason.QUEUE_FULL, 'full: "x"\n', param="model")
         (b"/batch/v1/responses", RESPONSES),
         (b"/v1/messages?beta=true", ANTHROPIC),
         (b"/v1/messages/count_tokens", ANTHROPIC),
-        (b"/api/chat", OLLAMA),
+        (b"/api/chat", LINES),
         (b"/v1/api/chat", OPENAI),
         (b"*", OPENAI),
         (b"", OPENAI),
@@ -48,7 +48,7 @@ def test_bodies() -> None:
     assert body(OPENAI) == body(RESPONSES) == {"error": openai}
     anthropic = {"type": "rate_limit_error", "message": BUSY.message, "code": "queue_full"}
     assert body(ANTHROPIC) == {"type": "error", "error": anthropic, "request_id": "r-1"}
-    assert body(OLLAMA) == {"error": BUSY.message}
+    assert body(LINES) == {"error": BUSY.message}
 
 
 def event(family: int) -> tuple[bytes, Any]:
@@ -72,7 +72,7 @@ def test_events_tell_the_status() -> None:
     assert before == b"event: error\ndata: "
     assert (told["type"], told["code"], told["sequence_number"]) == ("error", "queue_full", 7)
     assert (told["message"], told["param"], told["status"]) == (BUSY.message, "model", 429)
-    before, told = event(OLLAMA)
+    before, told = event(LINES)
     assert (before, told) == (b"", {"error": BUSY.message, "status": 429})
 
 

@@ -1,8 +1,8 @@
 """May a request's stream be continued, and what is the other replica asked?
 
 A completion is continued by its prompt with the text behind it. A chat is continued by its messages
-with one more of the assistant's, which the engine leaves open (`continue_final_message`: vLLM's
-and SGLang's); if the client itself has left one open, the text goes behind that one's.
+with one more of the assistant's, which the engine leaves open (`continue_final_message`, of engines
+with `Engine.continues`); if the client itself has left one open, the text goes behind that one's.
 
 What may be in such a request is a list, not what may not: a member that we do not know may change
 what is generated in a way that no text shows. The body's members stay as the client wrote them,
@@ -21,7 +21,6 @@ import msgspec
 from router.core.unreadable import NOT_JSON
 from router.dispatch.continuation.outcome import Outcome
 
-ENGINES: Final = frozenset({"vllm", "sglang"})  # that can go on where a text ends
 KINDS: Final = frozenset({"chat", "completions"})  # of routes
 
 # Whatever their value, the rest of the text can be made without knowing how its beginning was.
@@ -61,7 +60,7 @@ _NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
     "return_hidden_states": (False,),
     "chat_template_kwargs": ({}, {"enable_thinking": False}, {"thinking": False}),
 }
-# vLLM's and SGLang's `max_tokens` of a completion whose client gives none.
+# The `max_tokens` of a completion whose client gives none (OpenAI; vLLM 0.32, SGLang 0.5.23).
 _COMPLETION_TOKENS: Final = 16
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

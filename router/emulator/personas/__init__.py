@@ -8,17 +8,18 @@ the core's, set up by `settings` as the persona's engine would be.
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from router.emulator.engine import Engine
 from router.emulator.personas.base import Persona
-from router.emulator.personas.llamacpp import LlamaCpp
-from router.emulator.personas.sglang import Sglang
-from router.emulator.personas.tgi import Tgi
-from router.emulator.personas.trtllm import TrtLlm
-from router.emulator.personas.vllm import Vllm
 
-_ALL: tuple[type[Persona], ...] = (Vllm, Sglang, TrtLlm, Tgi, LlamaCpp)
+
+def persona_class(name: str) -> type[Persona]:
+    """The class PERSONA of the file of that name."""
+    found: type[Persona] = import_module(f"{__name__}.{name}").PERSONA
+    return found
 
 
 def persona_of(engine: Engine) -> Persona:
     """The one its settings name."""
-    return next(one for one in _ALL if one.name == engine.settings.persona)(engine)
+    return persona_class(engine.settings.persona)(engine)

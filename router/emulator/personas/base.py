@@ -6,7 +6,7 @@ under way get the `Delivery`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from secrets import token_hex
 from time import time
@@ -18,6 +18,7 @@ from aiohttp import web
 from router.emulator.bodies import Body, Refusal
 from router.emulator.engine import Engine
 from router.emulator.job import Job
+from router.emulator.kv_events import KvEvent
 from router.emulator.replies import json_response, json_value, text_response
 from router.emulator.shapes.base import Shape, Usage, nested_error
 
@@ -50,6 +51,9 @@ class Persona:
     version = ""
     owned_by = ""
     routes: frozenset[str] = frozenset()  # of those that all personas share
+    tokenize_paths: tuple[str, ...] = ()
+    priority_header = ""  # a request header that states a priority
+    kv_payload: Callable[[Sequence[KvEvent], float], bytes] | None = None  # of a batch, over ZMQ
     head_with_first_token = False  # of streams; False: at once, before prefill
     stream_headers: Mapping[str, str] = {}
     comment = b": keep-alive\n\n"

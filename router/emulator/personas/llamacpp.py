@@ -48,6 +48,7 @@ class LlamaCpp(Persona):
     name = "llamacpp"
     version = "b7100-emulated"
     owned_by = "llamacpp"
+    tokenize_paths = ("/tokenize",)
     routes = frozenset({"chat", "completions", "messages", "responses", "embeddings", "rerank"})
     head_with_first_token = True
     comment = b":\n\n"
@@ -194,3 +195,6 @@ class LlamaCpp(Persona):
         out.gauge("requests_processing", core.running, "Number of requests processing.")
         out.gauge("requests_deferred", core.waiting, "Number of requests deferred.")
         return out.text()
+
+
+PERSONA = LlamaCpp

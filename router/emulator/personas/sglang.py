@@ -20,6 +20,7 @@ from router.core.unreadable import NOT_JSON
 from router.emulator.bodies import Body, Refusal
 from router.emulator.engine import Engine
 from router.emulator.job import Job
+from router.emulator.kv_wire import sglang_payload
 from router.emulator.personas.base import (
     Killer,
     Leaving,
@@ -61,6 +62,8 @@ class Sglang(FlatPersona):
     name = "sglang"
     version = "0.5.23"
     owned_by = "sglang"
+    tokenize_paths = ("/tokenize", "/v1/tokenize")
+    kv_payload = staticmethod(sglang_payload)
     routes = frozenset(
         {"chat", "completions", "messages", "responses", "embeddings", "score", "rerank"}
     )
@@ -218,3 +221,6 @@ class Sglang(FlatPersona):
 
     async def _flush(self, _: web.Request) -> web.Response:
         return web.Response(status=200 if self.engine.reset_cache() else 400)
+
+
+PERSONA = Sglang

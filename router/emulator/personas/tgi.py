@@ -45,6 +45,7 @@ class Tgi(Persona):
     name = "tgi"
     version = "3.3.6"
     owned_by = "tgi"
+    tokenize_paths = ("/tokenize",)
     routes = frozenset({"chat", "completions"})
     refuses_in_streams = True
     stream_headers: Mapping[str, str] = {"x-accel-buffering": "no", "cache-control": "no-cache"}
@@ -182,3 +183,6 @@ class Tgi(Persona):
             "Mean time per token per request",
         )
         return out.text()
+
+
+PERSONA = Tgi

@@ -261,3 +261,6 @@ def _unknown_options(raw: msgspec.Raw) -> list[tuple[str, msgspec.Raw]]:
         for name, value in (options or {}).items()
         if name not in known
     ]
+
+
+PERSONA = TrtLlm

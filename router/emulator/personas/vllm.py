@@ -14,6 +14,7 @@ from aiohttp import web
 from router.core.unreadable import NOT_JSON
 from router.emulator.bodies import Body, Refusal
 from router.emulator.job import Job
+from router.emulator.kv_wire import vllm_payload
 from router.emulator.personas.base import Killer, Persona, whole_number
 from router.emulator.personas.vllm_metrics import render
 from router.emulator.replies import json_value
@@ -32,6 +33,9 @@ class Vllm(Persona):
     name = "vllm"
     version = "0.32.0+emulated"
     owned_by = "vllm"
+    priority_header = "x-vllm-priority"
+    tokenize_paths = ("/tokenize",)
+    kv_payload = staticmethod(vllm_payload)
     routes = frozenset(
         {"chat", "completions", "messages", "responses", "embeddings", "pooling", "score", "rerank"}
     )
@@ -42,6 +46,7 @@ class Vllm(Persona):
         router.add_post("/ping", self.answer_health)
         router.add_get("/version", self.answer_version)
         router.add_get("/load", self._load)
+        router.add_get("/kv_event_sources", self._kv_event_sources)
         if self.settings.metrics:
             router.add_get("/metrics", self.answer_metrics)
         router.add_post("/reset_prefix_cache", self._reset_cache)
@@ -69,7 +74,7 @@ class Vllm(Persona):
     def rank(self, headers: Mapping[str, str], priority: Any) -> int:
         """Lower is sooner. The header goes before the field; one that is no number is ignored."""
         try:
-            return int(headers["x-vllm-priority"])
+            return int(headers[self.priority_header])
         except (KeyError, ValueError):
             return 0 if priority is None else whole_number(priority)
 
@@ -106,6 +111,10 @@ class Vllm(Persona):
             return {"endpoint-load-metrics": f"TEXT {inside}"}
         return {}
 
+    async def _kv_event_sources(self, _: web.Request) -> web.Response:
+        listener = self.engine.kv_listener
+        return json_value({} if listener is None else listener.sources())
+
     async def _load(self, _: web.Request) -> web.Response:
         return json_value({"server_load": 0})  # real only with a flag that hardly anybody sets
 
@@ -123,3 +132,6 @@ class Vllm(Persona):
 
     async def _is_sleeping(self, _: web.Request) -> web.Response:
         return json_value({"is_sleeping": self.engine.sleep_level > 0})
+
+
+PERSONA = Vllm

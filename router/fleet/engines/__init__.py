@@ -1,8 +1,6 @@
-"""The engines Hedgerow can read: one file each, all of it data and pure functions."""
+"""The engines that Hedgerow knows: one file each, which makes the one value ENGINE.
 
-from __future__ import annotations
-
-from router.fleet.engines.base import Abort, Check, Engine, Facts, Known
-from router.fleet.engines.detect import ENGINES, detect
-
-__all__ = ["ENGINES", "Abort", "Check", "Engine", "Facts", "Known", "detect"]
+Everything that the router does differently for one engine is said in that file. What engines share
+is in `common`; `common/registry.py` finds the files by listing this package. ARCHITECTURE.md says
+how to add an engine.
+"""

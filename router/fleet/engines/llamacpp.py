@@ -2,18 +2,20 @@
 
 It has a fixed number of slots and no KV usage: slots in use over slots. Every answer waits for the
 decode step under way, so it may take seconds. Averages are `nan` before the first token.
+
+It has no priorities. It is not asked for the counts of a stream: it would move its `timings`, which
+tell them unasked, from the last content event into one that is taken out. With the request header
+`X-Conversation-Id` it goes on when a client has left.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from router.fleet.engines.base import (
+from router.fleet.engines.common.base import (
     NO_FACTS,
     NOTHING_KNOWN,
     START_TIME,
-    Abort,
-    Engine,
     Facts,
     FactsSource,
     JsonSource,
@@ -26,7 +28,8 @@ from router.fleet.engines.base import (
     text,
     times,
 )
-from router.fleet.engines.exposition import Samples
+from router.fleet.engines.common.descriptor import Engine, native
+from router.fleet.engines.common.exposition import Samples
 from router.fleet.signals import Signals
 
 PROCESSING = "llamacpp:requests_processing"
@@ -95,13 +98,35 @@ def _is_props(document: Any) -> bool:
     return mapping(document).keys() >= {"total_slots", "default_generation_settings"}
 
 
-LLAMACPP = Engine(
-    name="llamacpp",
+ENGINE: Final = Engine(
+    "llamacpp",
+    order=5,
     marks=Marks(owned_by="llamacpp", metrics=(b"llamacpp:",), answers={"/props": _is_props}),
     sources=(
         TextSource("/metrics", NAMES, read, timeout_s=PATIENCE_S),
         JsonSource("/slots", read_slots, timeout_s=PATIENCE_S),
     ),
     facts=FactsSource("/props", read_props),
-    abort=Abort("DELETE", "/v1/stream", "conv_id"),
+    native=[
+        *native("completions", "/completion", "/completions", "/infill", events=True),
+        *native("embeddings", "/embeddings", "/embedding"),
+        *native("rerank", "/rerank", "/reranking"),
+        *native("tokenize", "/tokenize", "/detokenize", light=True),
+    ],
+    control=frozenset(
+        {
+            "/lora-adapters",
+            "/metrics",
+            "/models/load",
+            "/models/unload",
+            "/props",
+            "/slots",
+            "/v1/stream",
+            "/v1/streams/lookup",
+        }
+    ),
+    control_below=("/slots/",),
+    private_headers=frozenset({"x-conversation-id"}),
+    counts_mark=b'"timings"',
+    reserves_output=True,
 )

@@ -1,8 +1,17 @@
-"""An engine nobody recognised: it may speak vLLM's names, as many do, or it tells nothing."""
+"""An engine that was not recognised: it may speak vLLM's names, as many do, or it tells nothing."""
 
 from __future__ import annotations
 
-from router.fleet.engines.base import Engine, Marks, TextSource
+from typing import Final
+
+from router.fleet.engines.common.base import TextSource
+from router.fleet.engines.common.descriptor import Engine
 from router.fleet.engines.vllm import NAMES, read
 
-OTHER = Engine(name="other", marks=Marks(), sources=(TextSource("/metrics", NAMES, read),))
+ENGINE: Final = Engine(
+    "other",
+    order=1000,
+    sources=(TextSource("/metrics", NAMES, read),),
+    control_below=("/debug/", "/metrics/"),
+    is_recognised=False,
+)

@@ -6,21 +6,35 @@ So: only totals, of the lowest rank of each data-parallel rank, summed over thos
 finished requests are the other way round: each series counts its own, and all together are the sum.
 
 `/health` generates a token and takes a second or more; `/ready` (0.5.23) answers at once.
+
+Priorities: higher numbers first, any integer; a client's 0 counts as normal. With
+--schedule-low-priority-values-first, lower ones are first (`low_first`). An absent number is the
+worst possible one, so each request gets one. A new request displaces a running one that is worse
+by more than 10 (the default of --priority-scheduling-preemption-threshold): each class displaces
+the next, and no request displaces another of its own class. Equal numbers are served in the order
+in which they came to the engine (0.5.23, `_sort_by_priority_and_fcfs`). With --enable-metrics each
+number becomes a Prometheus label and all of them are kept (0.5.23; sglang issue 20814), so such an
+engine gets the offset alone, which has few values. If it cannot be asked, the router assumes that.
+
+Abort: a request has a name (`rid`), and is stopped when that is posted to /abort_request. Versions
+0.5.14 to 0.5.19 need it: when a stream's connection closes they forget the name at once, and the
+scheduler goes on to the last token. The scheduler aborts whatever *begins* with a name.
+
+KV events: `kv_events` of /server_info, one port for each data-parallel rank.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
-from router.fleet.engines.base import (
+from router.core.urgency import CRITICAL, NORMAL, class_of
+from router.fleet.engines.common.base import (
     INVALID,
     NO_FACTS,
     NOTHING_KNOWN,
     START_TIME,
-    Abort,
     Check,
-    Engine,
     Facts,
     FactsSource,
     JsonSource,
@@ -35,7 +49,24 @@ from router.fleet.engines.base import (
     times,
     whole,
 )
-from router.fleet.engines.exposition import Sample, Samples
+from router.fleet.engines.common.descriptor import Abort, Adapters, Engine, UsageAsk, native
+from router.fleet.engines.common.exposition import Sample, Samples
+from router.fleet.engines.common.priority import (
+    CRITICAL_AHEAD_S,
+    EPOCH,
+    LEAST_LEVEL_S,
+    Dialect,
+    lower_first,
+)
+from router.fleet.engines.common.publishers import (
+    MOST_RANKS,
+    WILDCARDS,
+    Publisher,
+    Source,
+    decoded_object,
+    of_rank,
+    topic_of,
+)
 from router.fleet.signals import Signals
 
 RUNNING = "num_running_reqs"
@@ -224,8 +255,85 @@ def _is_server_info(document: Any) -> bool:
     return bool(keys & {"mem_fraction_static", "disable_radix_cache", "schedule_conservativeness"})
 
 
-SGLANG = Engine(
-    name="sglang",
+# -- priorities ------------------------------------------------------------------------------------
+
+_UNIT_S: Final = 15.0
+_CLASS: Final = 20.0  # units; the ends of two classes stay 12 apart
+_WITHIN: Final = 8.0  # units from one end of a class to the other; the threshold is 10
+_DISPLACES_BY: Final = 10
+
+
+def number(urgency: float, arrived: float, level: float) -> int:
+    """The number, lower first. With `arrived` at EPOCH it is the offset alone."""
+    rank = class_of(urgency)
+    gap = max(_CLASS, level / _UNIT_S)
+    units = (arrived - EPOCH) / _UNIT_S
+    units += (rank - NORMAL) * gap + (urgency - rank) * _WITHIN
+    if rank == CRITICAL:
+        units -= CRITICAL_AHEAD_S / _UNIT_S
+    return round(units)
+
+
+class _HighFirst(Dialect):
+    def read(self, number: float) -> float:
+        return lower_first(-number)
+
+    def write(self, urgency: float, arrived: float, level: float, is_bounded: bool) -> bytes:
+        if is_bounded:
+            arrived, level = EPOCH, LEAST_LEVEL_S
+        return b"%d" % -number(urgency, arrived, level)
+
+
+class _LowFirst(Dialect):
+    def read(self, number: float) -> float:
+        return lower_first(number)
+
+    def write(self, urgency: float, arrived: float, level: float, is_bounded: bool) -> bytes:
+        if is_bounded:
+            arrived, level = EPOCH, LEAST_LEVEL_S
+        return b"%d" % number(urgency, arrived, level)
+
+
+_PRIORITY_PATHS: Final = frozenset(
+    {
+        b"/v1/chat/completions",
+        b"/v1/completions",
+        b"/v1/embeddings",
+        b"/classify",
+        b"/v1/classify",
+        b"/generate",
+        b"/encode",
+    }
+)
+_REFUSALS: Final = (rb"using priority is disabled",)  # --abort-on-priority-when-disabled
+HIGH_FIRST: Final = _HighFirst("sglang", _PRIORITY_PATHS, refusal=503, refusals=_REFUSALS)
+LOW_FIRST: Final = _LowFirst("sglang-low-first", _PRIORITY_PATHS, refusal=503, refusals=_REFUSALS)
+
+# -- KV events -------------------------------------------------------------------------------------
+
+
+def read_kv_events(raw: bytes, host: str) -> list[Source]:
+    """The answer of `GET /server_info` (SGLang): its `kv_events`, one port for each rank."""
+    entry = decoded_object(raw).get("kv_events")
+    if not isinstance(entry, dict) or entry.get("publisher") != "zmq":
+        return []
+    named, ranks = entry.get("endpoint_host"), entry.get("dp_size")
+    if named is not None and not isinstance(named, str):
+        return []
+    if not named or named in WILDCARDS:
+        named = host
+    found = []
+    for rank in range(min(ranks, MOST_RANKS) if type(ranks) is int and ranks > 0 else 1):
+        endpoint = of_rank(named, entry.get("endpoint_port_base"), rank)
+        if endpoint is not None:
+            replay = of_rank(named, entry.get("replay_endpoint_port_base"), rank)
+            found.append(Source(endpoint, replay, topic_of(entry), rank))
+    return found
+
+
+ENGINE: Final = Engine(
+    "sglang",
+    order=2,
     marks=Marks(
         owned_by="sglang",
         metrics=(b"sglang:", b"sglang_"),
@@ -240,6 +348,88 @@ SGLANG = Engine(
         Check("/health", timeout_s=5.0),
     ),
     facts=FactsSource("/server_info", read_server_info),
-    abort=Abort("POST", "/abort_request", "rid", is_prefix=True),
+    native=[
+        *native("chat", "/api/chat"),  # Ollama's API: streams are lines of JSON
+        *native("score", "/v1/score"),
+        *native("pooling", "/classify", "/v1/classify", "/encode"),
+        *native("tokenize", "/tokenize", "/v1/tokenize", light=True),
+        *native("tokenize", "/detokenize", "/v1/detokenize", light=True),
+        *native("generate", "/generate", "/api/generate", "/invocations"),
+    ],
+    control=frozenset(
+        {
+            "/abort_request",
+            "/clear_hicache_storage_backend",
+            "/close_session",
+            "/configure_logging",
+            "/continue_generation",
+            "/destroy_weights_update_group",
+            "/dump_expert_distribution_record",
+            "/flush_cache",
+            "/freeze_gc",
+            "/get_internal_state",
+            "/get_load",
+            "/get_server_info",
+            "/get_weights_by_name",
+            "/init_weights_send_group_for_remote_instance",
+            "/init_weights_update_group",
+            "/load_lora_adapter",
+            "/load_lora_adapter_from_tensors",
+            "/metrics",
+            "/open_session",
+            "/pause_generation",
+            "/release_memory_occupation",
+            "/resume_memory_occupation",
+            "/send_weights_to_remote_instance",
+            "/server_info",
+            "/set_internal_state",
+            "/set_trace_level",
+            "/slow_down",
+            "/start_expert_distribution_record",
+            "/start_profile",
+            "/stop_expert_distribution_record",
+            "/stop_profile",
+            "/unload_lora_adapter",
+            "/update_weight_version",
+            "/update_weights_from_disk",
+            "/update_weights_from_distributed",
+            "/update_weights_from_ipc",
+            "/update_weights_from_tensor",
+            "/v1/loads",
+        }
+    ),
+    control_below=("/hicache/",),
+    # Obeyed where SGLANG_ENABLE_REQUEST_HEADER_OVERRIDES is set.
+    private_headers=frozenset(
+        {"x-override-priority", "x-override-rid", "x-override-routed-dp-rank"}
+    ),
     names_adapters=True,
+    # `model:adapter` only: an adapter's plain name in `model` means the replica's own model.
+    # /encode and /classify have taken adapters only since 2025.
+    adapters=Adapters(
+        {
+            b"/vertex_generate": "parameters.lora_path",
+            b"/generate": "lora_path",
+            b"/encode": "",
+            b"/classify": "",
+        },
+        unknown="",
+        by_plain_name="lora_path",
+    ),
+    dialect=HIGH_FIRST,
+    low_first=LOW_FIRST,
+    tells_scheduling=True,
+    # Of a list of prompts, or several choices, each gets another name.
+    abort=Abort("/abort_request", "rid", frozenset({b"/v1/chat/completions", b"/v1/completions"})),
+    # StreamOptions (include_usage: False, continuous_usage_stats: False); the two stand apart.
+    usage_ask=UsageAsk(
+        b'{"include_usage":true}', asks_by_default=False, continuous_needs_usage=False
+    ),
+    # In a tool call's arguments, which are JSON and not a string in Ollama's API, a model may have
+    # written a `usage`.
+    counts_natively=frozenset({"/generate", "/api/chat", "/api/generate"}),
+    continues=True,
+    tokenize="/tokenize",
+    publisher=Publisher("/server_info", read_kv_events),
+    displaces_by=_DISPLACES_BY,
 )

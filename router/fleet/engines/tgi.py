@@ -2,17 +2,19 @@
 
 A gauge that was never set is not on the page, and means 0; so 0 it is, where anything of TGI's is.
 There is no KV usage: the tokens that the running batch may come to, over the most there can be.
+
+It has no priorities. It is not asked for the counts of a stream, because it puts them into the last
+content event, which cannot be taken out.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from router.fleet.engines.base import (
+from router.fleet.engines.common.base import (
     NO_FACTS,
     NOTHING_KNOWN,
     START_TIME,
-    Engine,
     Facts,
     FactsSource,
     Known,
@@ -23,7 +25,8 @@ from router.fleet.engines.base import (
     mapping,
     text,
 )
-from router.fleet.engines.exposition import Samples
+from router.fleet.engines.common.descriptor import Adapters, Engine, native
+from router.fleet.engines.common.exposition import Samples
 from router.fleet.signals import NO_SIGNALS, Signals
 
 RUNNING = "tgi_batch_current_size"
@@ -80,9 +83,25 @@ def _is_info(document: Any) -> bool:
     return mapping(document).keys() >= {"model_id", "max_concurrent_requests", "max_total_tokens"}
 
 
-TGI = Engine(
-    name="tgi",
+_ADAPTER: Final = "parameters.adapter_id"
+
+ENGINE: Final = Engine(
+    "tgi",
+    order=4,
     marks=Marks(metrics=(b"tgi_",), answers={"/info": _is_info}),
     sources=(TextSource("/metrics", NAMES, read),),
     facts=FactsSource("/info", read_info),
+    native=[
+        *native("tokenize", "/tokenize", light=True),
+        *native("generate", "/generate", "/invocations"),
+        *native("generate", "/generate_stream", events=True),
+    ],
+    control=frozenset({"/metrics"}),
+    # It does not read `model`.
+    adapters=Adapters(
+        {b"/generate": _ADAPTER, b"/generate_stream": _ADAPTER, b"/invocations": _ADAPTER},
+        unknown=_ADAPTER,
+    ),
+    counts_natively=frozenset({"/generate"}),
+    reserves_output=True,
 )

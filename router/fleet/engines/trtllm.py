@@ -11,18 +11,22 @@ ends. So a page on which no request has ended since the page before says nothing
 waits now: believed, a queue of before would keep everything from a server on which nothing is left
 that could end. Servers up to 1.1 name no gauges at all there. A server that keeps a task per pooled
 connection leaks until it dies (fixed late), so it is asked on a new connection each time.
+
+Priorities: a number from 0 to 1, higher first, 0.5 by default. Servers before 1.3 reject the field,
+so a normal request is told none; the router learns the rest from the answer. The number is bounded
+and states class and step only.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from router.fleet.engines.base import (
+from router.core.urgency import NORMAL
+from router.fleet.engines.common.base import (
     NOTHING_KNOWN,
     START_TIME,
-    Engine,
     JsonSource,
     Known,
     Marks,
@@ -34,7 +38,9 @@ from router.fleet.engines.base import (
     share,
     times,
 )
-from router.fleet.engines.exposition import Samples
+from router.fleet.engines.common.descriptor import Engine, UsageAsk
+from router.fleet.engines.common.exposition import Samples
+from router.fleet.engines.common.priority import Dialect
 from router.fleet.signals import NO_SIGNALS, Signals
 
 RUNNING = "trtllm_num_requests_running"
@@ -112,8 +118,42 @@ def _is_iterations(document: Any) -> bool:
     return isinstance(document, list)
 
 
-TRTLLM = Engine(
-    name="trtllm",
+# -- priorities ------------------------------------------------------------------------------------
+
+_CLASS: Final = 0.2
+
+
+def number(urgency: float) -> float:
+    """The number; normal is 0.5."""
+    return min(1.0, max(0.0, 0.5 + (NORMAL - urgency) * _CLASS))
+
+
+class _Share(Dialect):
+    def read(self, number: float) -> float:
+        """1 is the most urgent, 0 the least."""
+        return NORMAL + (0.5 - number) * 4.0
+
+    def write(self, urgency: float, arrived: float, level: float, is_bounded: bool) -> bytes:
+        return b"%.4f" % number(urgency)
+
+
+DIALECT: Final = _Share(
+    "trtllm",
+    frozenset({b"/v1/chat/completions", b"/v1/completions"}),
+    refusal=400,
+    # Before 1.3, in pydantic's words.
+    refusals=(
+        rb"(?:extra inputs|extra_forbidden).{0,200}(?:\b|\\n)priority\b"
+        rb"|(?:\b|\\n)priority\b.{0,200}(?:extra inputs|extra_forbidden)",
+    ),
+    absent=b"0.5",
+    tells_normal=False,
+)
+
+
+ENGINE: Final = Engine(
+    "trtllm",
+    order=3,
     marks=Marks(
         owned_by="tensorrt_llm",
         metrics=(b"trtllm_",),
@@ -124,4 +164,25 @@ TRTLLM = Engine(
         TextSource("/prometheus/metrics", NAMES, read),
     ),
     keeps_alive=False,
+    control=frozenset(
+        {
+            "/kv_cache_events",
+            "/metrics",
+            "/perf_metrics",
+            "/prometheus/metrics",
+            "/release_memory",
+            "/resume_memory",
+            "/server_info",
+            "/update_weights",
+            "/v1/kv_cache_hints",
+        }
+    ),
+    dialect=DIALECT,
+    # StreamOptions (include_usage: True, continuous_usage_stats: True).
+    usage_ask=UsageAsk(
+        b'{"include_usage":true,"continuous_usage_stats":false}',
+        asks_by_default=True,
+        continuous_needs_usage=True,
+    ),
+    reserves_output=True,
 )

@@ -1,29 +1,41 @@
-"""vLLM: metric names of every generation from V0 (0.9) to 0.32, and the load it tells in a header.
+"""vLLM: metric names of every generation from V0 (0.9) to 0.32, and everything else about it.
 
 The `engine` label is a data-parallel rank: requests and blocks are summed, the KV usage is the
 largest (safe for admission). Counts of what waits leave out what waits for something other than a
 slot, where the engine tells them apart (0.21 and later).
+
+Priorities: lower numbers first, any integer, 0 by default. An absent number is more urgent than
+every virtual deadline, so each request gets one. vLLM does not report whether it schedules by
+priority, and ignores the number if it does not; `replicas[].priority: none` leaves it out. Numbers
+are tenths of a second; they stay below 2**31 until 2032, and vLLM takes 64 bits.
+
+KV events: `/kv_event_sources` (0.30 and later) names the publishers by data-parallel rank.
 """
 
 from __future__ import annotations
 
-from router.fleet.engines.base import (
+from typing import Any, Final
+
+from router.fleet.engines.common.base import (
     NOTHING_KNOWN,
     START_TIME,
-    Abort,
-    Engine,
     Known,
     Marks,
-    Odd,
     TextSource,
-    count,
-    decoded,
-    mapping,
-    share,
     whole,
 )
-from router.fleet.engines.exposition import Sample, Samples
-from router.fleet.signals import NO_SIGNALS, Signals
+from router.fleet.engines.common.descriptor import Adapters, Engine, UsageAsk, native
+from router.fleet.engines.common.exposition import Sample, Samples
+from router.fleet.engines.common.priority import Deadlines
+from router.fleet.engines.common.publishers import (
+    MOST_RANKS,
+    Publisher,
+    Source,
+    bound,
+    decoded_object,
+    topic_of,
+)
+from router.fleet.signals import Signals
 
 RUNNING = "vllm:num_requests_running"
 WAITING = "vllm:num_requests_waiting"
@@ -123,48 +135,116 @@ def _adapters(samples: Samples) -> frozenset[str]:
     return frozenset(name.strip() for name in names if name.strip())
 
 
-def read_load_header(value: bytes, odd: Odd | None = None) -> Signals:
-    """The response header `endpoint-load-metrics` (ORCA), as TEXT or JSON, 0.13 and later.
+# -- priorities ------------------------------------------------------------------------------------
 
-    It tells what waits and the KV usage, nothing else. Under data parallelism TEXT names them once
-    per engine, JSON keeps only the last.
-    """
-    doubts: Odd = set() if odd is None else odd
-    waiting: list[int | None] = []
-    usage: list[float | None] = []
+DIALECT: Final = Deadlines(
+    "vllm",
+    frozenset(
+        {
+            b"/v1/chat/completions",
+            b"/v1/completions",
+            b"/v1/responses",
+            b"/v1/embeddings",
+            b"/pooling",
+            b"/classify",
+            b"/score",
+            b"/v1/score",
+            b"/rerank",
+            b"/v1/rerank",
+            b"/v2/rerank",
+            b"/inference/v1/generate",
+        }
+    ),
+    # The number of a /v1/messages request comes from a header only (from about 0.27 on).
+    header=b"x-vllm-priority",
+    header_paths=frozenset({b"/v1/messages"}),
+    refusal=400,
+    # V0 and the first V1.
+    refusals=(rb"priority scheduling is not enabled|does not support priority",),
+    absent=b"0",
+)
 
-    def take(name: str, figure: object) -> None:
-        if name == "num_requests_waiting":
-            waiting.append(count(figure, "header:" + name, doubts))
-        elif name == "kv_cache_usage_perc":
-            usage.append(share(figure, "header:" + name, doubts))
-
-    form, _, rest = value.strip().partition(b" ")
-    if form == b"JSON":
-        for name, figure in mapping(mapping(decoded(rest)).get("named_metrics")).items():
-            take(name, figure)
-    elif form == b"TEXT":
-        for part in rest.decode("latin-1").split(","):
-            name, _, figure = part.strip().partition("=")
-            try:
-                take(name.removeprefix("named_metrics."), float(figure))
-            except ValueError:
-                take(name.removeprefix("named_metrics."), figure)
-    else:
-        return NO_SIGNALS
-    counts = [number for number in waiting if number is not None]
-    shares = [number for number in usage if number is not None]
-    return Signals(
-        waiting=sum(counts) if counts and len(counts) == len(waiting) else None,
-        kv_usage=max(shares) if shares and len(shares) == len(usage) else None,
-    )
+# -- KV events -------------------------------------------------------------------------------------
 
 
-VLLM = Engine(
-    name="vllm",
+def read_event_sources(raw: bytes, host: str) -> list[Source]:
+    """The answer of `GET /kv_event_sources` (vLLM 0.30+): publishers by data-parallel rank."""
+    answer = decoded_object(raw)
+    entries: dict[int, dict[str, Any]] = {}
+    for name, value in answer.items():
+        if isinstance(value, dict) and name.isascii() and name.isdecimal() and len(name) < 6:
+            entries[int(name)] = value
+    found = []
+    # Rank r publishes on port + r. Entries that all name the same port leave that to the reader.
+    shared = len({str(entry.get("endpoint")) for entry in entries.values()}) == 1
+    for rank, entry in sorted(entries.items())[:MOST_RANKS]:
+        if entry.get("enable_kv_cache_events") is False or entry.get("publisher") != "zmq":
+            continue
+        shift = rank if shared else 0
+        endpoint = bound(entry.get("endpoint"), host, shift)
+        if endpoint is not None:
+            replay = bound(entry.get("replay_endpoint"), host, shift)
+            found.append(Source(endpoint, replay, topic_of(entry), rank))
+    return found
+
+
+ENGINE: Final = Engine(
+    "vllm",
+    order=1,
     marks=Marks(owned_by="vllm", metrics=(b"vllm:",)),
     sources=(TextSource("/metrics", NAMES, read),),
-    abort=Abort("POST", "/abort_requests", "request_ids", is_list=True, is_optional=True),
     counts_live=True,
+    native=[
+        *native("chat", "/cohere/v2/chat", events=True),
+        *native("embeddings", "/v2/embed"),
+        *native("rerank", "/rerank", "/v2/rerank"),
+        *native("score", "/v1/score", "/score", "/generative_scoring"),
+        *native("pooling", "/pooling", "/classify"),
+        *native("tokenize", "/tokenize", "/detokenize", light=True),
+        *native("generate", "/inference/v1/generate", "/invocations"),
+    ],
+    control=frozenset(
+        {
+            "/abort_requests",
+            "/collective_rpc",
+            "/finish_weight_update",
+            "/get_world_size",
+            "/inference/v1/abort_requests",
+            "/init_weight_transfer_engine",
+            "/is_paused",
+            "/is_scaling_elastic_ep",
+            "/is_sleeping",
+            "/kv_event_sources",
+            "/load",
+            "/metrics",
+            "/pause",
+            "/reset_encoder_cache",
+            "/reset_mm_cache",
+            "/reset_prefix_cache",
+            "/resume",
+            "/scale_elastic_ep",
+            "/server_info",
+            "/sleep",
+            "/start_profile",
+            "/start_weight_update",
+            "/stop_profile",
+            "/update_weights",
+            "/v1/load_lora_adapter",
+            "/v1/unload_lora_adapter",
+            "/wake_up",
+        }
+    ),
+    control_below=("/fault_tolerance/",),
+    private_headers=frozenset({"x-vllm-priority"}),
     refuses_models=True,
+    adapters=Adapters({}),  # it goes by `model` on every path
+    dialect=DIALECT,
+    # StreamOptions (include_usage: True, continuous_usage_stats: False), should_include_usage.
+    usage_ask=UsageAsk(
+        b'{"include_usage":true}', asks_by_default=True, continuous_needs_usage=True
+    ),
+    continues=True,
+    tokenize="/tokenize",
+    publisher=Publisher("/kv_event_sources", read_event_sources),
+    gauges_lag=True,
 )

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 import msgspec
 
 from router.config.address import join_host_port
-from router.fleet.kv_events.sources import Source
+from router.fleet.engines.common.publishers import Source
 from router.fleet.resolve import Resolve, Resolver
 from router.wire.pool import Address
 

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
+from router.fleet.engines.common.publishers import Source
 from router.fleet.kv_events.decode import (
     BlockStored,
     Event,
@@ -30,7 +31,6 @@ from router.fleet.kv_events.decode import (
     split,
 )
 from router.fleet.kv_events.index import ExactIndex
-from router.fleet.kv_events.sources import Source
 from router.fleet.kv_events.stream import Apply, Ask, Begin, Counters, Step, Stream
 
 SLICE_S: Final = 0.0005  # work per turn of the event loop

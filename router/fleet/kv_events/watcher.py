@@ -14,11 +14,13 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from router.config.model import Config
+from router.fleet.engines.common.publishers import Source
+from router.fleet.engines.common.registry import publishers_of
 from router.fleet.kv_events.addresses import Addresses
 from router.fleet.kv_events.extra import load
 from router.fleet.kv_events.index import ExactIndex
 from router.fleet.kv_events.reader import Pump, Subscriber
-from router.fleet.kv_events.sources import Source, configured, from_sglang, from_vllm
+from router.fleet.kv_events.sources import configured
 from router.fleet.kv_events.stream import Counters
 from router.fleet.replica import Replica
 from router.fleet.resolve import Resolve, remember
@@ -26,17 +28,9 @@ from router.fleet.resolve import Resolve, remember
 if TYPE_CHECKING:
     import aiohttp
 
-_ANSWER_BYTES: Final = 4 * 1024 * 1024  # SGLang's /server_info lists every setting
+_ANSWER_BYTES: Final = 4 * 1024 * 1024  # some engines list every setting there
 _SETTLED_S: Final = 30.0  # between two questions once something answered
 _UNSETTLED_S: Final = 5.0  # ... while a replica does not answer, or is not connected
-
-_READERS: Final = {"/kv_event_sources": from_vllm, "/server_info": from_sglang}
-_PATHS: Final = {
-    "vllm": ("/kv_event_sources",),
-    "sglang": ("/server_info",),
-    None: ("/kv_event_sources", "/server_info"),
-    "other": ("/kv_event_sources", "/server_info"),
-}
 
 
 class KvWatcher:
@@ -173,11 +167,11 @@ class KvWatcher:
         if replica.config.kv_events is not None:
             return configured(replica.config.kv_events, host)
         answered = False
-        for path in _PATHS.get(replica.engine, ()):
-            raw = await self._get(replica, path)
+        for publisher in publishers_of(replica.descriptor):
+            raw = await self._get(replica, publisher.path)
             if raw is not None:
                 answered = True
-                sources = _READERS[path](raw, host)
+                sources = publisher.read(raw, host)
                 if sources:
                     return sources
         return [] if answered else None

@@ -186,7 +186,7 @@ class TokenProvider:
         unless the returned question is done already or is cancelled.
 
         `lora`: the adapter's name, where the model asked for is one. `target`: a replica that may
-        be asked (of `remote.ENGINES`).
+        be asked (of engines with `Engine.tokenize`).
         """
         question = Question(lora, salt, self._prefix.blocks, done)
         try:

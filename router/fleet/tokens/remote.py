@@ -1,4 +1,4 @@
-"""Token ids from a replica's own /tokenize (vLLM, SGLang): exact for every template and tool.
+"""Token ids from a replica's own /tokenize: exact for every template and tool.
 
 Over connections of its own. Costs a round trip and some of the engine's CPU, so it is what is
 asked where no local tokenizer is at hand.
@@ -18,7 +18,6 @@ from router.fleet.tokens.facts import Facts, may_hold_more_than_text, text_of
 if TYPE_CHECKING:
     import aiohttp
 
-ENGINES: Final = frozenset({"vllm", "sglang"})  # whose /tokenize takes messages
 _ANSWER_BYTES: Final = 16 * 1024 * 1024
 _CONNECTIONS: Final = 16  # at once, to all replicas together
 
@@ -26,7 +25,7 @@ _CONNECTIONS: Final = 16  # at once, to all replicas together
 class Target(msgspec.Struct, frozen=True):
     """A replica to ask."""
 
-    url: str
+    url: str  # with the path that tells token ids
     server_name: str | None = None  # TLS SNI
     host: str = ""  # of the URL ...
     resolve: Resolve | None = None  # ... and the data plane's resolver of it
@@ -99,7 +98,7 @@ class RemoteTokenizer:
         remember(self._names, target.host, target.resolve)
         try:
             async with self._session.post(
-                target.url.rstrip("/") + "/tokenize",
+                target.url,
                 data=body,
                 headers=self._headers,
                 timeout=aiohttp.ClientTimeout(total=self._timeout_s),

@@ -30,7 +30,7 @@ def store(**rules: int) -> Store:
 
 
 def open_stream(kind: str = "chat", kept: Store | None = None, **tap: Any) -> Continuation:
-    return Continuation(kind, kept or store(), UsageTap(whole=True, engine="vllm", **tap))
+    return Continuation(kind, kept or store(), UsageTap(whole=True, **tap))
 
 
 def body_of(kind: str) -> list[bytes]:
@@ -69,7 +69,7 @@ def test_one_unbroken_stream(kind: str, breaks: list[int], sizes: list[int], ask
     takes_out = asked_by == "router"
     continuous = asked_by.endswith("continuously")
     kept = store()
-    tap = UsageTap(whole=True, takes_out=takes_out, engine="vllm")
+    tap = UsageTap(whole=True, takes_out=takes_out)
     one = Continuation(kind, kept, tap)
     seen = b""
     after = 0
@@ -86,7 +86,7 @@ def test_one_unbroken_stream(kind: str, breaks: list[int], sizes: list[int], ask
             return
         assert text_in(kind, asked) == read(seen).text
         after = made_of(read(seen).text)
-        one.resume(UsageTap(whole=True, takes_out=takes_out, engine="vllm"))
+        one.resume(UsageTap(whole=True, takes_out=takes_out))
     for piece in pieces(b"".join(stream(kind, "last", after, continuous=continuous)), sizes):
         seen += one.feed(piece)
     seen += one.flush()
@@ -147,7 +147,7 @@ def test_a_recorded_stream_goes_on_in_another() -> None:
     seen = one.feed(first)
     assert one.usage(False).output_tokens == 4
     assert isinstance(one.rest(body_of("chat")), list)
-    one.resume(UsageTap(whole=True, engine="vllm"))
+    one.resume(UsageTap(whole=True))
     seen += one.feed(bytes(found.body)) + one.flush()
     told = read(seen)
     assert told.text == "The fox met" + read(bytes(found.body)).text
@@ -195,7 +195,7 @@ def test_an_error_of_the_second_stream_is_told_as_it_is_if_nobody_goes_on() -> N
     one = open_stream()
     one.feed(role() + token("a"))
     assert isinstance(one.rest(body_of("chat")), list)
-    one.resume(UsageTap(whole=True, engine="vllm"))
+    one.resume(UsageTap(whole=True))
     error = event({"error": {"message": "boom", "code": 500}})
     assert one.feed(role() + error + DONE) == b""
     assert one.is_broken

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from router.emulator.settings import PERSONAS
-from router.fleet.engines import ENGINES, detect
-from router.fleet.engines.base import Source
-from router.fleet.engines.detect import QUESTIONS
+from router.fleet.engines.common.base import Source
+from router.fleet.engines.common.detect import QUESTIONS, detect
+from router.fleet.engines.common.registry import ENGINES
 from tests.emulator.conftest import Fleet, checked, started
 from tests.emulator.test_server import LONG, raw_post
 

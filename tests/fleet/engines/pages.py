@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from router.fleet.engines.base import NO_FACTS, Facts, JsonSource, Known, Source, TextSource
-from router.fleet.engines.detect import ENGINES
+from router.fleet.engines.common.base import NO_FACTS, Facts, JsonSource, Known, Source, TextSource
+from router.fleet.engines.common.registry import ENGINES
 from router.fleet.signals import Signals
 
 FOLDER = Path(__file__).parent.parent.parent / "data" / "metrics"

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.fleet.engines.detect import ENGINES, QUESTIONS, detect
+from router.fleet.engines.common.detect import QUESTIONS, detect
+from router.fleet.engines.common.registry import ENGINES
 from tests.fleet.engines.pages import Page, pages, read
 
 TEXTS = [page for page in pages() if page.name.endswith(".txt")]

@@ -7,9 +7,10 @@ import pytest
 
 from router.config.model import Engine as EngineName
 from router.fleet.engines import llamacpp, sglang, tgi, trtllm, vllm
-from router.fleet.engines.base import ABSENT, Facts, Known
-from router.fleet.engines.detect import ENGINES
-from router.fleet.engines.exposition import Wanted, read
+from router.fleet.engines.common.base import ABSENT, Facts, Known
+from router.fleet.engines.common.exposition import Wanted, read
+from router.fleet.engines.common.orca import read_load_header
+from router.fleet.engines.common.registry import ENGINES
 from router.fleet.signals import NO_SIGNALS, Signals
 from tests.fleet.engines.pages import page
 from tests.fleet.engines.pages import read as page_bytes
@@ -124,7 +125,7 @@ def test_only_an_engine_that_says_so_sleeps(awake: str, asleep: bool) -> None:
     ],
 )  # fmt: skip
 def test_the_load_header(header: bytes, waiting: int | None, usage: float | None) -> None:
-    assert vllm.read_load_header(header) == Signals(waiting=waiting, kv_usage=usage)
+    assert read_load_header(header) == Signals(waiting=waiting, kv_usage=usage)
 
 
 # -- SGLang -----------------------------------------------------------------------------------

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from router.fleet.engines.exposition import KEPT_BYTES, LINE_BYTES, Reader, Samples, Wanted, read
+from router.fleet.engines.common.exposition import (
+    KEPT_BYTES,
+    LINE_BYTES,
+    Reader,
+    Samples,
+    Wanted,
+    read,
+)
 
 WANTED = Wanted("queue", "queue_long", "ns:running")
 

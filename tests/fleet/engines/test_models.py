@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.fleet.engines.models import (
+from router.fleet.engines.common.models import (
     MODELS_MOST,
     adapters,
     context_tokens,

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.fleet.engines.base import Facts, JsonSource, Known, Source
-from router.fleet.engines.detect import ENGINES
+from router.fleet.engines.common.base import Facts, JsonSource, Known, Source
+from router.fleet.engines.common.registry import ENGINES
 from router.fleet.signals import Signals
 from tests.fleet.engines.pages import Page, page, pages, read
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from router.fleet.engines.base import Facts, TextSource
-from router.fleet.engines.detect import ENGINES
-from router.fleet.engines.exposition import Reader
+from router.fleet.engines.common.base import Facts, TextSource
+from router.fleet.engines.common.exposition import Reader
+from router.fleet.engines.common.registry import ENGINES
 from tests.fleet.engines.pages import FOLDER, Page, pages, read
 
 FACTS = {

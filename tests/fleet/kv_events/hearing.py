@@ -9,10 +9,10 @@ from typing import Any
 
 import zmq
 
+from router.fleet.engines.common.publishers import Source
 from router.fleet.kv_events.chains import TokenChains, pack
 from router.fleet.kv_events.index import ExactIndex
 from router.fleet.kv_events.reader import Pump, Subscriber
-from router.fleet.kv_events.sources import Source
 from router.fleet.kv_events.stream import Counters
 from tests.fleet.kv_events.publisher import Publisher
 

@@ -8,8 +8,8 @@ import socket
 
 import pytest
 
+from router.fleet.engines.common.publishers import Source
 from router.fleet.kv_events.addresses import Addresses
-from router.fleet.kv_events.sources import Source
 from router.wire.pool import Address
 
 HOST = "replica.test"  # RFC 6761: no name server knows it

@@ -8,10 +8,10 @@ from itertools import pairwise
 import pytest
 import zmq
 
+from router.fleet.engines.common.publishers import Source
 from router.fleet.kv_events import reader
 from router.fleet.kv_events.index import ExactIndex
 from router.fleet.kv_events.reader import Pump, Subscriber
-from router.fleet.kv_events.sources import Source
 from router.fleet.kv_events.stream import Counters
 from tests.fleet.kv_events.hearing import PATIENCE_S, Hearing, hearing, until
 from tests.fleet.kv_events.publisher import CLEARED, Publisher, removed, stored

@@ -10,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.config.model import KvEvents
-from router.fleet.kv_events.sources import Source, configured, from_sglang, from_vllm
+from router.fleet.engines.common.publishers import Source
+from router.fleet.engines.sglang import read_kv_events as from_sglang
+from router.fleet.engines.vllm import read_event_sources as from_vllm
+from router.fleet.kv_events.sources import configured
 
 HOST = "gpu-1"
 

@@ -38,7 +38,7 @@ class Asker:
         self.errors: list[BaseException] = []
 
     def ask(self, facts: Facts, *, remote: bool = True, **more: Any) -> Question:
-        target = Target(self.server.url) if remote else None
+        target = Target(self.server.url + "/tokenize") if remote else None
         return self.provider.ask(facts, self.told.append, target=target, **more)
 
     async def answer(self, facts: Facts, **more: Any) -> TokenChains | None:

@@ -43,7 +43,13 @@ async def test_a_recorded_answer() -> None:
     async with asking(answer(RECORDED.read_bytes())) as (remote, server):
         body = request_body(FACTS)
         assert body is not None
-        assert ids(await remote.tokens(body, Target(server.url))) == [71, 68, 75, 75, 78]
+        assert ids(await remote.tokens(body, Target(server.url + "/tokenize"))) == [
+            71,
+            68,
+            75,
+            75,
+            78,
+        ]
         (request,) = await server.wait_for_requests(1)
         assert (request.method, request.target) == ("POST", "/tokenize")
         assert json.loads(bytes(request.body)) == {"model": "tiny", "prompt": "Hello"}
@@ -100,7 +106,7 @@ def test_no_answer_is_none(behave: Behaviour) -> None:
     @scenario
     async def run() -> None:
         async with asking(behave) as (remote, server):
-            assert await remote.tokens(b"{}", Target(server.url)) is None
+            assert await remote.tokens(b"{}", Target(server.url + "/tokenize")) is None
 
     run()
 
@@ -108,4 +114,4 @@ def test_no_answer_is_none(behave: Behaviour) -> None:
 @scenario
 async def test_nobody_there() -> None:
     async with asking(hang) as (remote, _):
-        assert await remote.tokens(b"{}", Target(dead_url())) is None
+        assert await remote.tokens(b"{}", Target(dead_url() + "/tokenize")) is None

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from router.core.unreadable import NOT_JSON
-from router.fleet.engines.base import decoded
+from router.fleet.engines.common.base import decoded
 
 CONTEXT = "max_model_len"  # as vLLM and SGLang call it
 

@@ -1,8 +1,7 @@
-"""What the router must know of an engine to read it: data, and pure functions over bytes.
+"""How answers of an engine are read: its marks, its metrics, its health and its facts.
 
-An `Engine` says how it is recognised, what to GET for its signals and how to read the answers,
-which path tells its health, and which control it has. Nothing here or in the engines' own files
-does I/O: the poller and the prober ask, and hand over what came.
+Data, and pure functions over bytes. Nothing here or in the engines' own files does I/O: the poller
+and the prober ask, and hand over what came.
 
 Reading never raises: what is missing or cannot be is `None` in the `Signals` and named in `odd`.
 """
@@ -11,11 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
-from router.fleet.engines.exposition import Samples, Wanted, read
+from router.fleet.engines.common.exposition import Samples, Wanted, read
 from router.fleet.signals import NO_SIGNALS, Signals
 
 START_TIME: Final = "process_start_time_seconds"  # of the process that answers, where it tells
@@ -31,9 +30,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     block_tokens: int | None = None
     context_tokens: int | None = None  # the longest prompt and answer together
     version: str | None = None
-    by_priority: bool | None = None  # SGLang: it goes by priorities, ...
+    by_priority: bool | None = None  # it goes by priorities, ...
     low_first: bool | None = None  # ... the lower number first
-    metrics_on: bool | None = None  # SGLang: --enable-metrics
+    metrics_on: bool | None = None  # it has Prometheus metrics
 
 
 NO_FACTS = Facts()
@@ -147,40 +146,12 @@ ABSENT: Final = frozenset({404, 405, 501})  # statuses of a path that a server d
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Abort:
-    """How an engine is told to stop a request whose connection it may not watch."""
-
-    method: Literal["POST", "DELETE"]
-    path: str
-    key: str  # the name of the request's id, in the JSON body (POST) or the query (DELETE)
-    is_list: bool = False  # the body holds a list of ids
-    is_prefix: bool = False  # it stops every request whose id begins so: ids of one length only
-    is_optional: bool = False  # there only where an operator switched it on
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Marks:
     """How an engine is recognised by what it answers."""
 
     owned_by: str | None = None  # of the entries of its /v1/models
     metrics: tuple[bytes, ...] = ()  # how its metric names begin
     answers: Mapping[str, Callable[[Any], bool]] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Engine:
-    """An engine, as far as the fleet needs to know it."""
-
-    name: str
-    marks: Marks
-    sources: tuple[Source, ...]  # the better one first; the next where it is absent or says nothing
-    health: tuple[Check, ...] = (Check("/health"),)
-    facts: FactsSource | None = None
-    abort: Abort | None = None
-    keeps_alive: bool = True  # connections may be used for more than one question
-    counts_live: bool = False  # its total of generated tokens grows while requests are under way
-    refuses_models: bool = False  # 404 for the name of a model that it does not list
-    names_adapters: bool = False  # `model:adapter` names one of a model's adapters
 
 
 INVALID: Final = object()

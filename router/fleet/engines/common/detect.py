@@ -1,7 +1,7 @@
 """Which engine is it? From what it answered, surest first: metric names, `/v1/models`, the rest.
 
-Must never: ask anything itself, or raise. What a version number alone says is not used: vLLM's and
-TensorRT-LLM's `/version` look the same.
+Must never: ask anything itself, or raise. What a version number alone says is not used: the
+answers of `/version` of two engines look the same.
 """
 
 from __future__ import annotations
@@ -10,17 +10,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from router.fleet.engines.base import Engine
-from router.fleet.engines.llamacpp import LLAMACPP
-from router.fleet.engines.other import OTHER
-from router.fleet.engines.sglang import SGLANG
-from router.fleet.engines.tgi import TGI
-from router.fleet.engines.trtllm import TRTLLM
-from router.fleet.engines.vllm import VLLM
+from router.fleet.engines.common.registry import ENGINES
 
-ENGINES: Mapping[str, Engine] = {
-    engine.name: engine for engine in (VLLM, SGLANG, TRTLLM, TGI, LLAMACPP, OTHER)
-}
 # What to ask of a replica that says nothing by its metrics and models, in this order.
 QUESTIONS = tuple(
     dict.fromkeys(

@@ -1,0 +1,46 @@
+"""The load that an engine tells in a response header (ORCA, Open Request Cost Aggregation).
+
+Pure. Must never: raise, whatever the header says.
+"""
+
+from __future__ import annotations
+
+from router.fleet.engines.common.base import Odd, count, decoded, mapping, share
+from router.fleet.signals import NO_SIGNALS, Signals
+
+
+def read_load_header(value: bytes, odd: Odd | None = None) -> Signals:
+    """The value of `endpoint-load-metrics`, as TEXT or JSON (vLLM 0.13 and later).
+
+    It tells what waits and the KV usage, nothing else. Under data parallelism TEXT names them once
+    per engine, JSON keeps only the last.
+    """
+    doubts: Odd = set() if odd is None else odd
+    waiting: list[int | None] = []
+    usage: list[float | None] = []
+
+    def take(name: str, figure: object) -> None:
+        if name == "num_requests_waiting":
+            waiting.append(count(figure, "header:" + name, doubts))
+        elif name == "kv_cache_usage_perc":
+            usage.append(share(figure, "header:" + name, doubts))
+
+    form, _, rest = value.strip().partition(b" ")
+    if form == b"JSON":
+        for name, figure in mapping(mapping(decoded(rest)).get("named_metrics")).items():
+            take(name, figure)
+    elif form == b"TEXT":
+        for part in rest.decode("latin-1").split(","):
+            name, _, figure = part.strip().partition("=")
+            try:
+                take(name.removeprefix("named_metrics."), float(figure))
+            except ValueError:
+                take(name.removeprefix("named_metrics."), figure)
+    else:
+        return NO_SIGNALS
+    counts = [number for number in waiting if number is not None]
+    shares = [number for number in usage if number is not None]
+    return Signals(
+        waiting=sum(counts) if counts and len(counts) == len(waiting) else None,
+        kv_usage=max(shares) if shares and len(shares) == len(usage) else None,
+    )

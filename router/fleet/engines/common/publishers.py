@@ -1,0 +1,88 @@
+"""Where an engine publishes its KV events: sources, and the helpers that read them from answers.
+
+Pure. Endpoints with a wildcard host are the publisher's own point of view, and become the
+replica's host. One whose publisher connects instead of binding (see `kv_events`) is no source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from router.config.address import join_host_port, split_host_port
+
+WILDCARDS: Final = ("*", "0.0.0.0", "::", "[::]", "[*]")
+MOST_RANKS: Final = 256  # publishers of one replica; more is nonsense
+
+
+class Source(msgspec.Struct, frozen=True):
+    """One publisher."""
+
+    endpoint: str  # tcp://host:port or ipc://path to connect to
+    replay: str | None = None
+    topic: str = ""
+    rank: int = 0  # data-parallel rank
+
+
+class Publisher(msgspec.Struct, frozen=True):
+    """How an engine tells where it publishes."""
+
+    path: str  # to GET
+    read: Callable[[bytes, str], list[Source]]  # the answer, and the replica's host
+
+
+def connectable(endpoint: str, host: str, shift: int) -> str | None:
+    """An endpoint to connect to: wildcards replaced, the port raised by `shift`; None: unusable."""
+    scheme, separator, address = endpoint.partition("://")
+    if not separator or not address:
+        return None
+    if scheme == "ipc":
+        return endpoint if not shift else f"{endpoint}_dp{shift}"
+    if scheme != "tcp":
+        return None
+    named, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal() or not _is_port(int(port) + shift):
+        return None
+    if named in WILDCARDS:
+        named = host
+    try:
+        named, number = split_host_port(f"{_bracketed(named)}:{int(port) + shift}")
+    except ValueError:
+        return None
+    return f"tcp://{join_host_port(named, number)}"
+
+
+def bound(endpoint: Any, host: str, shift: int) -> str | None:
+    """`connectable`, for the publisher's own setting: only what it binds."""
+    if not isinstance(endpoint, str):
+        return None
+    if not any(mark in endpoint for mark in ("*", "::", "ipc://")):
+        return None  # it connects somewhere itself (vLLM: distributed/kv_events.py)
+    return connectable(endpoint, host, shift)
+
+
+def of_rank(host: str, base: Any, rank: int) -> str | None:
+    return connectable(f"tcp://{_bracketed(host)}:{base}", host, rank)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def topic_of(entry: dict[str, Any]) -> str:
+    topic = entry.get("topic")
+    return topic if isinstance(topic, str) else ""
+
+
+def _is_port(number: Any) -> bool:
+    return type(number) is int and 0 < number < 65536
+
+
+def decoded_object(raw: bytes) -> dict[str, Any]:
+    try:
+        answer = msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return {}
+    return answer if isinstance(answer, dict) else {}
