@@ -59,6 +59,23 @@ def test_a_known_key_is_an_account_wherever_it_comes_from() -> None:
     assert here.is_known and here.within == ""
 
 
+def test_a_flow_has_the_weight_of_its_key_until_the_keys_are_read_again() -> None:
+    flows = Flows(HASHED)
+    assert flow(flows, ANN).weight == 1.0
+    for weight in (2.0, 3.0):
+        key = a_key(weight=weight, names_users=True)
+        assert flow(flows, ANN, key=key).weight == weight
+        assert flow(flows, ANN, key=key, user=b"u").weight == weight
+        flows.adopt(HASHED, ())
+
+
+def test_limits_count_a_member_alone_where_its_client_cannot_invent_it() -> None:
+    flows = Flows(HASHED)
+    assert flow(flows, ANN, key=a_key()).is_member_counted
+    assert flow(flows, ANN, user=b"u").is_member_counted  # a trusted client has named the user
+    assert not flow(flows, ANN).is_member_counted
+
+
 def test_users_are_members_of_their_key() -> None:
     flows = Flows(HASHED)
     ann, bob = (flow(flows, key=a_key(), user=user) for user in (b"ann", b"bob"))
