@@ -21,7 +21,7 @@ from router.config.model import Replica as ReplicaConfig
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.hedger import Hedger
-from router.fleet.knowledge import Knowledge
+from router.fleet.prefix_lookup import PrefixLookup
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.observe.access_log import AccessLog
@@ -136,7 +136,7 @@ class Router:
         self._asked: deque[asyncio.Protocol] = deque()  # upstreams that owe an answer
         self._answered = 0  # the client that was written to last
         sweeper = Sweeper(loop, self._failed)
-        knowledge = Knowledge(config.prefix)
+        knowledge = PrefixLookup(config.prefix)
         fleet = Fleet(
             config.health,
             sweeper,

@@ -21,7 +21,7 @@ from router.config.model import Replica as ReplicaConfig
 from router.core.kv_estimate import report_kv
 from router.core.lease import Lease
 from router.dispatch.chooser import Chooser, Policies
-from router.fleet.knowledge import Knowledge
+from router.fleet.prefix_lookup import PrefixLookup
 from router.fleet.replica import Replica
 from router.observe.metrics import Metrics
 from router.wire.pool import Address, Pool
@@ -49,7 +49,7 @@ class Fleet:
             )
         )
         self.rng = rng
-        self.knowledge = Knowledge(self.config.prefix)
+        self.knowledge = PrefixLookup(self.config.prefix)
         # Nothing is sent, so that no pool is asked for a connection, and no event loop runs.
         loop = asyncio.new_event_loop()
         loop.close()

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from policies.queueing.aging_line import AgingLine
 from policies.queueing.contract import Line, OrderPolicy, PolicyConfigError, order_policy
-from policies.queueing.ripening import RipeningLine
 
 
 @order_policy("aging")
@@ -34,4 +34,4 @@ class Aging(OrderPolicy):
             raise PolicyConfigError("width is a part of a level, 0 to 1", "width")
 
     def line(self, urgency: int) -> Line:
-        return RipeningLine(self.rate, self.ceiling, self.width)
+        return AgingLine(self.rate, self.ceiling, self.width)

@@ -18,16 +18,16 @@ from typing import Final
 
 from policies.queueing.base import OrderPolicy
 from policies.queueing.ticket import CLASSES, INFINITY, Ticket
-from router.admission.door import Door
+from router.admission.class_queue import ClassQueue, Lane
+from router.admission.gate_cache import CachedGate
 from router.admission.pool import Pool
 from router.admission.reservations import Reservations
-from router.admission.row import Lane, Row
 from router.admission.rules import STRICT, TOGETHER, Rules
-from router.admission.turns import Turns
+from router.admission.stride import Stride
 from router.core.replica_load import ReplicaLoad
 from router.core.urgency import CRITICAL, HIGH, NORMAL
 
-NOBODY: Final[list[Row]] = []
+NOBODY: Final[list[ClassQueue]] = []
 _FEW: Final = 64  # that are looked at where the first must not go
 
 
@@ -45,7 +45,7 @@ class Choice:
         "_starving",
         "_turn",
         "_was_starving",
-        "turns",
+        "stride",
     )
 
     def __init__(
@@ -53,10 +53,12 @@ class Choice:
     ) -> None:
         self._pool = pool
         self._reservations = reservations
-        self.turns = Turns(rules.classes)
-        self._rows: list[Row | None] = [None] * CLASSES  # of each class the line that goes first
+        self.stride = Stride(rules.classes)
+        self._rows: list[ClassQueue | None] = [
+            None
+        ] * CLASSES  # of each class the line that goes first
         self._levels = [0.0] * CLASSES  # ... and the class as its eldest has aged it
-        self._starving: Row | None = None  # whose eldest starves, the one whose turn it is
+        self._starving: ClassQueue | None = None  # whose eldest starves, the one whose turn it is
         self._turn = 0  # places given to those who starve ...
         self._starved_turns = [0] * CLASSES  # ... and the last of them each class had
         self._was_starving = False  # the last place went to a starving class
@@ -65,13 +67,13 @@ class Choice:
     def adopt(self, rules: Rules, order: OrderPolicy) -> None:
         self._rules = rules
         self._order = order
-        self.turns.adopt(rules.classes)
+        self.stride.adopt(rules.classes)
 
-    def gate(self, row: Row, ticket: Ticket, now: float) -> int:
+    def gate(self, row: ClassQueue, ticket: Ticket, now: float) -> int:
         """The class whose gate a ticket goes through; the eldest's is where its row may go."""
         return _gate(self._rules.aged(float(row.urgency), now - ticket.arrival), ticket.starved)
 
-    def next_for(self, door: Door, lanes: dict[str, Lane], now: float) -> Ticket | None:
+    def next_for(self, door: CachedGate, lanes: dict[str, Lane], now: float) -> Ticket | None:
         """Who takes a place there, of all that wait; None: nobody may, or wants to."""
         refused = NOBODY
         while True:
@@ -90,11 +92,13 @@ class Choice:
             # None of the first few may go to this replica: whoever waits behind others may.
             refused = [*refused, row]
 
-    def _look(self, door: Door, lanes: dict[str, Lane], refused: list[Row], now: float) -> None:
-        rows: list[Row | None] = [None, None, None, None, None]
+    def _look(
+        self, door: CachedGate, lanes: dict[str, Lane], refused: list[ClassQueue], now: float
+    ) -> None:
+        rows: list[ClassQueue | None] = [None, None, None, None, None]
         self._rows = rows
         levels = self._levels
-        starving: Row | None = None
+        starving: ClassQueue | None = None
         since = INFINITY
         mask = door.mask
         rules, reservations = self._rules, self._reservations
@@ -135,7 +139,7 @@ class Choice:
                         starving = row
         self._starving = starving
 
-    def _row(self, now: float) -> Row | None:
+    def _row(self, now: float) -> ClassQueue | None:
         rows = self._rows
         mode = self._rules.mode
         if mode != TOGETHER and rows[CRITICAL] is not None:
@@ -147,14 +151,14 @@ class Choice:
             self._turn += 1
             self._starved_turns[starving.urgency] = self._turn
             return starving
-        found: Row | None = None
+        found: ClassQueue | None = None
         if mode == TOGETHER:
             for row in rows:
                 if row is not None and (found is None or row.line.rank(now) < found.line.rank(now)):
                     found = row
         else:
             least = INFINITY
-            measure = self._levels if mode == STRICT else self.turns.passes
+            measure = self._levels if mode == STRICT else self.stride.passes
             for urgency in range(HIGH, CLASSES):
                 row = rows[urgency]
                 if row is not None and measure[urgency] < least:
@@ -165,7 +169,9 @@ class Choice:
         self._starving = None
         return found
 
-    def _ticket(self, row: Row, is_starving: bool, place: ReplicaLoad, now: float) -> Ticket | None:
+    def _ticket(
+        self, row: ClassQueue, is_starving: bool, place: ReplicaLoad, now: float
+    ) -> Ticket | None:
         rules = self._rules
         if is_starving and self._order.starves:
             starved = row.starved_for(place, max(rules.affinity, 1))
@@ -187,7 +193,9 @@ class Choice:
             return chosen
         return None if first.excluded and place in first.excluded else first
 
-    def _let_in(self, row: Row, ticket: Ticket, door: Door, now: float) -> Ticket | None:
+    def _let_in(
+        self, row: ClassQueue, ticket: Ticket, door: CachedGate, now: float
+    ) -> Ticket | None:
         """The ticket, if it is old enough itself, or the eldest, who is."""
         if door.mask & (1 << self.gate(row, ticket, now)):
             return ticket
@@ -199,9 +207,9 @@ class Choice:
             return None
         return eldest
 
-    def _serve(self, row: Row, ticket: Ticket) -> None:
+    def _serve(self, row: ClassQueue, ticket: Ticket) -> None:
         level = self._levels[row.urgency]
-        self.turns.serves(row.urgency, cost(ticket), level)
+        self.stride.serves(row.urgency, cost(ticket), level)
 
 
 def _gate(level: float, starved: bool) -> int:

@@ -27,7 +27,7 @@ UNLIMITED: Final = 1 << 60
 
 
 @trait
-class LimitedRow:
+class LimitedQueue:
     """Where tickets of one key with a limit wait."""
 
     __slots__ = ()
@@ -47,7 +47,7 @@ class Concurrency:
         self.own = 0  # requests at replicas that are not batch
         self.batch = 0  # batch requests at replicas
         self.entered = 0  # batch requests between their arrival and their end
-        self.rows: dict[LimitedRow, None] = {}  # where tickets of the key wait
+        self.rows: dict[LimitedQueue, None] = {}  # where tickets of the key wait
 
     def adopt(self, limit: int | None, now: float) -> None:
         """Use another limit from now on. Requests at replicas stay there."""

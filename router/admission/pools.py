@@ -18,11 +18,11 @@ from policies.queueing.contract import OrderPolicy, PolicyConfigError, make_orde
 from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.foreign import Failures
 from policies.queueing.ticket import INFINITY, SENT, Ticket
-from router.admission.clockwork import Ticked
 from router.admission.counts import QueueCounts
 from router.admission.pool import Pool
 from router.admission.queue import DONE, Queue
-from router.admission.room import Orders
+from router.admission.timers import Ticked
+from router.admission.wait_lists import Orders
 from router.config.model import Queue as Config
 from router.core.replica_load import ReplicaLoad
 

@@ -14,17 +14,17 @@ from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.run import Run
 from policies.queueing.ticket import CLASSES, ENDED, INFINITY, NEW, SENT, WAITING, Ticket
 from router.admission.choice import Choice, cost
-from router.admission.clockwork import EARLY_S, Clockwork, Expired, Ticked
+from router.admission.class_queue import ClassQueue
 from router.admission.counts import EVICTED, LEFT, QueueCounts
-from router.admission.door import Door, Doors
-from router.admission.drain import Drain
-from router.admission.outputs import Outputs
+from router.admission.gate_cache import CachedGate, GateCache
+from router.admission.output_lengths import OutputPredictor
 from router.admission.pool import Pool
 from router.admission.preemption import Preemption
 from router.admission.reservations import Reservations
-from router.admission.room import Orders, Room
-from router.admission.row import Row
 from router.admission.rules import Rules
+from router.admission.service_rate import ServiceRate
+from router.admission.timers import EARLY_S, Expired, QueueTimers, Ticked
+from router.admission.wait_lists import Orders, WaitLists
 from router.config.model import Queue as Config
 from router.core.errors import Reason, RouterError
 from router.core.replica_load import ReplicaLoad
@@ -45,10 +45,8 @@ class Queue:
 
     __slots__ = (
         "_choice",
-        "_clockwork",
         "_dirty",
-        "_doors",
-        "_drain",
+        "_gates",
         "_known",
         "_order",
         "_orders",
@@ -56,9 +54,11 @@ class Queue:
         "_pool",
         "_preemption",
         "_reservations",
-        "_room",
         "_rules",
         "_running",
+        "_service_rate",
+        "_timers",
+        "_wait_lists",
         "_weighed_at",
         "config",
         "counts",
@@ -80,30 +80,30 @@ class Queue:
         self._dirty = False  # what a class may have has changed: a place may be free anywhere
         # What was sent and has not ended, in this order: a reload may want it counted.
         self._running: dict[Ticket, None] = {}
-        self._outputs = Outputs()
-        self._drain = Drain()
+        self._outputs = OutputPredictor()
+        self._service_rate = ServiceRate()
         self._order: OrderPolicy = make_order(config.policy, config.options)
         self._rules = Rules(config, by_class=self._order.by_class)
         classes = self._rules.classes
-        self._doors = Doors(pool, classes)
+        self._gates = GateCache(pool, classes)
         self._reservations = Reservations(
             classes, self._rules.reservations, self._rules.reserved_strictly
         )
         self._preemption = Preemption(self._rules)
         self._choice = Choice(self._rules, self._order, pool, self._reservations)
-        self._room = Room(
+        self._wait_lists = WaitLists(
             self._rules,
             self._order,
-            self._choice.turns,
+            self._choice.stride,
             self._reservations,
-            self._drain,
+            self._service_rate,
             self._orders,
         )
-        self._clockwork = Clockwork(
+        self._timers = QueueTimers(
             self._rules,
             pool,
-            self._room,
-            self._doors,
+            self._wait_lists,
+            self._gates,
             self._preemption,
             self.counts,
         )
@@ -120,22 +120,22 @@ class Queue:
     @property
     def waiting(self) -> int:
         """How many wait."""
-        return self._room.count
+        return self._wait_lists.count
 
     @property
     def depth(self) -> list[int]:
         """How many wait, by class."""
-        return [self._room.holders.depth(urgency) for urgency in range(CLASSES)]
+        return [self._wait_lists.holders.depth(urgency) for urgency in range(CLASSES)]
 
     @property
     def eligible(self) -> list[int]:
         """How many wait that their key's limit does not block, by class."""
-        return list(self._room.eligible_of)
+        return list(self._wait_lists.eligible_of)
 
     @property
     def body_bytes(self) -> int:
         """Held by those that wait."""
-        return self._room.holders.held
+        return self._wait_lists.holders.held
 
     # -- arrivals -----------------------------------------------------------------------------
 
@@ -151,12 +151,12 @@ class Queue:
             ticket.order = self._orders.next()
         ticket.queue = self
         concurrency = ticket.concurrency
-        if concurrency is not None and self._room.short:
-            self._room.refill(now)
-        if not self._room.has(ticket.lane, urgency) and (
+        if concurrency is not None and self._wait_lists.short:
+            self._wait_lists.refill(now)
+        if not self._wait_lists.has(ticket.lane, urgency) and (
             concurrency is None or concurrency.free(urgency == BATCH) > 0
         ):
-            places = self._doors.open_of(self._pool.eligible(ticket.lane), urgency)
+            places = self._gates.open_of(self._pool.eligible(ticket.lane), urgency)
             if ticket.excluded:
                 places = [place for place in places if place not in ticket.excluded]
             if places and (not rules.reservations or self._may_borrow(ticket)):
@@ -170,7 +170,7 @@ class Queue:
 
         To be asked only while `is_passable`. False says nothing: offer a ticket.
         """
-        if not self._doors.admits(place, urgency):
+        if not self._gates.admits(place, urgency):
             return False
         self.counts.passed[urgency] += 1
         return True
@@ -180,15 +180,15 @@ class Queue:
     ) -> Sequence[ReplicaLoad]:
         """Of `places`, those to which a request may be sent again at once, because they are open to
         its class and nobody of the class waits there."""
-        if self._room.has(lane, urgency):
+        if self._wait_lists.has(lane, urgency):
             return _NOBODY
-        return self._doors.open_of(places, urgency)
+        return self._gates.open_of(places, urgency)
 
     @property
     def is_passable(self) -> bool:
         """Whether `passes` may be asked."""
         rules = self._rules
-        return not (self._room.eligible or rules.reservations or rules.preemption)
+        return not (self._wait_lists.eligible or rules.reservations or rules.preemption)
 
     def _may_borrow(self, ticket: Ticket) -> bool:
         self._predict(ticket)
@@ -203,7 +203,7 @@ class Queue:
 
     def _enter(self, ticket: Ticket, now: float) -> None:
         urgency = ticket.urgency
-        room = self._room
+        room = self._wait_lists
         member = room.holders.join(ticket)
         if self._is_hopeless(ticket, now):
             ahead = room.ahead_at_least(ticket)
@@ -223,9 +223,9 @@ class Queue:
     def _is_hopeless(self, ticket: Ticket, now: float) -> bool:
         """Whether a newcomer cannot be served before its time is over, at the known rate."""
         until = min(ticket.deadline, ticket.arrival + self._rules.classes[ticket.urgency].timeout_s)
-        if until == INFINITY or not self._room.eligible:
+        if until == INFINITY or not self._wait_lists.eligible:
             return False
-        least_s = self._drain.least_wait_s(self._room.ahead_at_least(ticket), now)
+        least_s = self._service_rate.least_wait_s(self._wait_lists.ahead_at_least(ticket), now)
         return least_s > _HOPELESS * max(0.0, until - now)
 
     def _refuse(self, ticket: Ticket, reason: Reason, ahead: int, now: float) -> NoReturn:
@@ -236,7 +236,7 @@ class Queue:
         raise RouterError(
             reason,
             f"{_REFUSED[reason]} (class {NAMES[urgency]})",
-            retry_after_s=self._room.retry_after_s(urgency, ahead, now),
+            retry_after_s=self._wait_lists.retry_after_s(urgency, ahead, now),
         )
 
     def relieve(self, newcomer: Ticket, now: float) -> bool:
@@ -256,15 +256,15 @@ class Queue:
         do that, the last one first, before anything else; then say which to `evict`."""
         victim = self._victim(newcomer, Reason.QUEUE_BYTES_FULL, 0)
         if victim is not None:
-            self._room.holders.set_aside(victim)
+            self._wait_lists.holders.set_aside(victim)
         return victim
 
     def put_back(self, ticket: Ticket) -> None:
         """One that was set aside waits as before."""
-        self._room.holders.put_back(ticket)
+        self._wait_lists.holders.put_back(ticket)
 
     def _victim(self, newcomer: Ticket, reason: Reason, depth: int) -> Ticket | None:
-        holders = self._room.holders
+        holders = self._wait_lists.holders
         member = holders.join(newcomer)
         victim = holders.victim(newcomer, reason, depth)
         holders.tidy(member)
@@ -273,8 +273,10 @@ class Queue:
     def evict(self, ticket: Ticket, now: float) -> None:
         """One that waits gives way to a newcomer."""
         urgency = ticket.urgency
-        retry_after_s = self._room.retry_after_s(urgency, self._room.holders.depth(urgency), now)
-        self._room.drop(ticket, ENDED)
+        retry_after_s = self._wait_lists.retry_after_s(
+            urgency, self._wait_lists.holders.depth(urgency), now
+        )
+        self._wait_lists.drop(ticket, ENDED)
         self.counts.dropped[EVICTED][urgency] += 1
         self._dirty = True
         error = RouterError(
@@ -289,9 +291,9 @@ class Queue:
         if ticket.excluded:
             self._ease(ticket)
         # The first that waits may be waiting for a poll; the tick says what comes after.
-        soon_s = _SOON_S if self._room.count else _FIRST_S
+        soon_s = _SOON_S if self._wait_lists.count else _FIRST_S
         self.next_at = min(self.next_at, min(now + soon_s, max(now, ticket.deadline)))
-        self._room.enter(ticket, now)
+        self._wait_lists.enter(ticket, now)
 
     # -- dispatches ---------------------------------------------------------------------------
 
@@ -300,21 +302,21 @@ class Queue:
         if ticket.state != NEW:
             return
         self.counts.passed[ticket.urgency] += 1
-        is_charged = self._room.eligible > 0
+        is_charged = self._wait_lists.eligible > 0
         if is_charged:
             self._predict(ticket)
             try:
                 self._order.passed(ticket, now)
             except Exception as err:
                 self._orders.failures.add("passed", err)
-            self._choice.turns.serves(ticket.urgency, cost(ticket), float(ticket.urgency))
-            waits = self._room.eligible_of[ticket.urgency] > 0
-            self._drain.served(ticket.urgency, now, waited=waits)
-        door = self._doors.of(place)
+            self._choice.stride.serves(ticket.urgency, cost(ticket), float(ticket.urgency))
+            waits = self._wait_lists.eligible_of[ticket.urgency] > 0
+            self._service_rate.served(ticket.urgency, now, waited=waits)
+        door = self._gates.of(place)
         self._begin(ticket, door, now, is_charged)
-        self._doors.look(door)
+        self._gates.look(door)
 
-    def _begin(self, ticket: Ticket, door: Door, now: float, is_charged: bool) -> None:
+    def _begin(self, ticket: Ticket, door: CachedGate, now: float, is_charged: bool) -> None:
         ticket.state = SENT
         run = ticket.run
         if run is None:
@@ -338,7 +340,7 @@ class Queue:
             self._preemption.ended(ticket, run)
         if self._rules.reservations and ticket.reserved:
             self._reservations.ended(ticket.urgency, ticket.reserved)
-            door = self._doors.by_place.get(run.place)
+            door = self._gates.by_place.get(run.place)
             if door is not None:
                 door.used -= ticket.reserved
             self._dirty = True
@@ -350,14 +352,14 @@ class Queue:
         Returns the tickets that are to be sent now, each to its `place`. Take the leases of all of
         them before anything else is said to the queue.
         """
-        doors = self._doors
+        doors = self._gates
         door = doors.of(place)
         doors.look(door)
         if self._rules.reservations and now >= self._weighed_at + _LOOK_S:
             self._weigh(now)
-        if self._room.short:
-            self._room.refill(now)
-        if not self._room.eligible:
+        if self._wait_lists.short:
+            self._wait_lists.refill(now)
+        if not self._wait_lists.eligible:
             return _NONE
         if self._dirty and self._rules.reservations:
             self._dirty = False
@@ -365,7 +367,7 @@ class Queue:
         if not door.mask:
             return _NONE
         granted: list[Ticket] = []
-        while self._room.eligible and door.mask:
+        while self._wait_lists.eligible and door.mask:
             ticket = self._grant(door, now)
             if ticket is None:
                 break
@@ -376,15 +378,15 @@ class Queue:
         """What the pool can bear, and which demand is still new enough to be held for."""
         self._weighed_at = now
         self._reservations.tick(now)
-        self._reservations.capacity = self._doors.capacity()
+        self._reservations.capacity = self._gates.capacity()
 
     def _fill_all(self, now: float) -> list[Ticket]:
         """A place each in turn, the emptiest replica first."""
         granted: list[Ticket] = []
-        doors = [door for door in self._doors.by_place.values() if door.mask]
+        doors = [door for door in self._gates.by_place.values() if door.mask]
         doors.sort(key=_load)
-        while doors and self._room.eligible:
-            still: list[Door] = []
+        while doors and self._wait_lists.eligible:
+            still: list[CachedGate] = []
             for door in doors:
                 ticket = self._grant(door, now) if door.mask else None
                 if ticket is not None:
@@ -393,38 +395,40 @@ class Queue:
             doors = still
         return granted
 
-    def _grant(self, door: Door, now: float) -> Ticket | None:
-        if not self._room.eligible:
+    def _grant(self, door: CachedGate, now: float) -> Ticket | None:
+        if not self._wait_lists.eligible:
             return None
-        ticket = self._choice.next_for(door, self._room.active, now)
+        ticket = self._choice.next_for(door, self._wait_lists.active, now)
         if ticket is not None:
             self._give(ticket, door, now)
         return ticket
 
-    def _give(self, ticket: Ticket, door: Door, now: float) -> None:
-        row: Row = ticket.row
+    def _give(self, ticket: Ticket, door: CachedGate, now: float) -> None:
+        row: ClassQueue = ticket.row
         if row.looking and row.line.first(now) is not ticket:
             self.counts.skipped += 1
         row.line.take(ticket, now)
-        self._drain.served(ticket.urgency, now, waited=True)
-        self._room.left(ticket, SENT)
+        self._service_rate.served(ticket.urgency, now, waited=True)
+        self._wait_lists.left(ticket, SENT)
         self._begin(ticket, door, now, True)
         self.counts.granted[ticket.urgency] += 1
         for urgency in range(ticket.urgency):
-            if self._room.eligible_of[urgency]:
+            if self._wait_lists.eligible_of[urgency]:
                 self.counts.inverted[ticket.urgency] += 1
                 break
         door.poll_s = 0.0  # something came of it
         door.poll_at = min(door.poll_at, now + EARLY_S)
-        if self._room.eligible:  # or the next one would wait for a poll that was put off before
+        if (
+            self._wait_lists.eligible
+        ):  # or the next one would wait for a poll that was put off before
             self.next_at = min(self.next_at, door.poll_at)
-        self._doors.grant(door, _uncached(ticket, door.place), ticket.view.stream)
+        self._gates.grant(door, _uncached(ticket, door.place), ticket.view.stream)
 
     def woken(self, now: float) -> tuple[Ticket, Sequence[ReplicaLoad]] | None:
         """A ticket that its key's limit blocked until now, or that waits behind such a ticket, and
         the replicas it may go to at once: choose one, say `grant`, take its lease, and ask again.
         None: there is no other."""
-        room = self._room
+        room = self._wait_lists
         if room.short:
             room.refill(now)
         while room.woken:
@@ -437,19 +441,21 @@ class Queue:
             del room.woken[row]
         return None
 
-    def _next_woken(self, row: Row, now: float) -> tuple[Ticket, Sequence[ReplicaLoad]] | None:
+    def _next_woken(
+        self, row: ClassQueue, now: float
+    ) -> tuple[Ticket, Sequence[ReplicaLoad]] | None:
         """The next ticket for one of the replicas that are open to a row, and all it may go to."""
         first, eldest = row.line.first(now), row.eldest()
         if first is None or eldest is None:
             return None
         gate = self._choice.gate(row, eldest, now)
-        for place in self._doors.open_of(self._pool.eligible(first.lane), gate):
+        for place in self._gates.open_of(self._pool.eligible(first.lane), gate):
             if place in first.excluded:
                 continue
-            ticket = self._choice.next_for(self._doors.of(place), self._room.active, now)
+            ticket = self._choice.next_for(self._gates.of(place), self._wait_lists.active, now)
             if ticket is None:
                 return None
-            places = self._doors.open_of(self._pool.eligible(ticket.lane), ticket.urgency)
+            places = self._gates.open_of(self._pool.eligible(ticket.lane), ticket.urgency)
             if ticket.excluded:
                 places = [other for other in places if other not in ticket.excluded]
             return ticket, places or (place,)
@@ -457,15 +463,15 @@ class Queue:
 
     def grant(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
         """The driver chose `place` for a ticket of `woken`, and takes the lease next."""
-        self._give(ticket, self._doors.of(place), now)
+        self._give(ticket, self._gates.of(place), now)
 
     def moved(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
         """One that was sent goes on at another replica (a retry); its lease there is taken."""
         run = ticket.run
         if ticket.state == SENT and run is not None:
-            door = self._doors.of(place)
+            door = self._gates.of(place)
             if self._rules.reservations:
-                before = self._doors.by_place.get(run.place)
+                before = self._gates.by_place.get(run.place)
                 if before is not None:
                     before.used -= ticket.reserved
                 door.used += ticket.reserved
@@ -474,7 +480,7 @@ class Queue:
                 run.is_away = False
                 if self._rules.preemption and not run.has_shown:
                     self._preemption.moved(ticket, run)
-            self._doors.look(door)
+            self._gates.look(door)
 
     def failed(self, ticket: Ticket) -> None:
         """One that was sent has failed, and its lease is released. It pauses before it is sent
@@ -500,7 +506,7 @@ class Queue:
         )
         if ticket.state == WAITING:
             has_place = bool(self._pool.eligible(ticket.lane))
-            return has_place and not is_limited and self._room.commits(ticket)
+            return has_place and not is_limited and self._wait_lists.commits(ticket)
         if is_limited:
             self.shown(ticket)  # it does not give way: it must not wait under its limit again
         ticket.committed = True  # should it be put back
@@ -562,7 +568,7 @@ class Queue:
         self, place: ReplicaLoad, tokens: int, output: int, sent_at: float, now: float, end: int
     ) -> None:
         """Of a replica that tells nothing: how many it bears."""
-        door = self._doors.by_place.get(place)
+        door = self._gates.by_place.get(place)
         if door is None or door.learned is None:
             return
         if end == REFUSED:
@@ -576,7 +582,7 @@ class Queue:
         """Its client is gone. True: it waited, and is forgotten. False: it had ended, or it was
         sent and has to be settled."""
         if ticket.state == WAITING:
-            self._room.drop(ticket, ENDED)
+            self._wait_lists.drop(ticket, ENDED)
             self.counts.dropped[LEFT][ticket.urgency] += 1
             self._dirty = True
             return True
@@ -617,20 +623,20 @@ class Queue:
     def unreached(self, place: ReplicaLoad, now: float) -> None:
         """A replica that is fit could not be connected to. Nothing is sent there for a moment, so
         that a queue is not emptied into a port that refuses."""
-        door = self._doors.of(place)
-        self._doors.shut(door, now)
+        door = self._gates.of(place)
+        self._gates.shut(door, now)
         self.next_at = min(self.next_at, door.shut_until)
 
     # -- time ---------------------------------------------------------------------------------
 
     def rebuilt(self, now: float) -> None:
         """Which replicas are fit has changed: those that wait may have none. `tick` comes next."""
-        if self._room.count:
+        if self._wait_lists.count:
             self.next_at = min(self.next_at, now)
-        for ticket in list(self._room.picky):
+        for ticket in list(self._wait_lists.picky):
             self._ease(ticket)
             if not ticket.excluded:
-                del self._room.picky[ticket]
+                del self._wait_lists.picky[ticket]
 
     def _ease(self, ticket: Ticket) -> None:
         """Where it may go nowhere else it may go to a replica that it has tried."""
@@ -643,7 +649,7 @@ class Queue:
         earlier."""
         ticked = Ticked()
         self.next_at = INFINITY
-        room, clockwork = self._room, self._clockwork
+        room, clockwork = self._wait_lists, self._timers
         if not room.count:
             return ticked
         if self._rules.reservations:
@@ -651,14 +657,14 @@ class Queue:
         clockwork.age(ticked, now)
         if room.short:
             room.refill(now)
-        for door in self._doors.by_place.values():
+        for door in self._gates.by_place.values():
             if door.is_shut:
                 door.is_shut = now < door.shut_until
                 if door.is_shut:
                     ticked.next_at = min(ticked.next_at, door.shut_until)
-            self._doors.look(door)
-        if len(self._doors.by_place) != self._known:
-            self._known = len(self._doors.by_place)
+            self._gates.look(door)
+        if len(self._gates.by_place) != self._known:
+            self._known = len(self._gates.by_place)
             try:
                 self._order.sized(self._known)
             except Exception as err:
@@ -676,25 +682,25 @@ class Queue:
 
     def gone(self, place: ReplicaLoad) -> None:
         """It has left the fleet; what was sent there is settled as usual."""
-        self._doors.forget(place)
+        self._gates.forget(place)
         self._dirty = True
 
     def places(self) -> list[ReplicaLoad]:
         """The replicas it has heard of."""
-        return list(self._doors.by_place)
+        return list(self._gates.by_place)
 
     def waiting_of(self, models: Container[str]) -> int:
         """How many wait for these models."""
-        return sum(1 for ticket in self._room.tickets() if ticket.model in models)
+        return sum(1 for ticket in self._wait_lists.tickets() if ticket.model in models)
 
     def parted(self, queues: Mapping[str, Queue], default: Queue) -> list[Ticket]:
         """Those that wait for models that have another queue now; they wait here no longer.
 
         `default`: the queue of models that no replica serves.
         """
-        found = [t for t in self._room.tickets() if queues.get(t.model, default) is not self]
+        found = [t for t in self._wait_lists.tickets() if queues.get(t.model, default) is not self]
         for ticket in found:
-            self._room.drop(ticket, NEW)
+            self._wait_lists.drop(ticket, NEW)
         return found
 
     def receive(self, ticket: Ticket, now: float) -> None:
@@ -717,35 +723,35 @@ class Queue:
         self.config = config
         self._order = order
         self._rules = rules = Rules(config, by_class=order.by_class)
-        self._doors.adopt(rules.classes)
+        self._gates.adopt(rules.classes)
         self._reservations.adopt(rules.classes, rules.reservations, rules.reserved_strictly)
         if rules.reservations != was_reserved:
             self._recount()
         self._preemption.adopt(rules, self._running)
         self._choice.adopt(rules, order)
-        self._room.adopt(rules, order)
-        self._clockwork.adopt(rules)
+        self._wait_lists.adopt(rules, order)
+        self._timers.adopt(rules)
         if is_other:
             self._known = 0
-            self._room.reline()
+            self._wait_lists.reline()
 
     def _recount(self) -> None:
         """Reservations were switched on, or off: what runs and waits is counted, or no longer."""
         is_on = self._rules.reservations
         used, waiting = [0] * CLASSES, [0] * CLASSES
-        for door in self._doors.by_place.values():
+        for door in self._gates.by_place.values():
             door.used = 0
         for ticket in self._running if is_on else ():
             self._predict(ticket)
             used[ticket.urgency] += ticket.reserved
-            at = self._doors.by_place.get(ticket.place)
+            at = self._gates.by_place.get(ticket.place)
             if at is not None:
                 at.used += ticket.reserved
-        for ticket in self._room.tickets() if is_on else ():
+        for ticket in self._wait_lists.tickets() if is_on else ():
             if ticket.blocked_in is None:
                 waiting[ticket.urgency] += ticket.reserved
         self._reservations.recount(used, waiting)
-        self._reservations.capacity = self._doors.capacity()
+        self._reservations.capacity = self._gates.capacity()
         self._weighed_at = -INFINITY
         self._dirty = True
 
@@ -753,15 +759,15 @@ class Queue:
 
     def flows(self) -> dict[tuple[str, str], int]:
         """How many wait, by key and user."""
-        return self._room.waiting_by_flow()
+        return self._wait_lists.waiting_by_flow()
 
     def ages_s(self, now: float) -> list[float]:
         """How long the eldest of each class has waited; 0: nobody waits."""
-        return self._room.ages_s(now)
+        return self._wait_lists.ages_s(now)
 
     def tickets(self) -> list[Ticket]:
         """All that wait, in no order that means anything."""
-        return self._room.tickets()
+        return self._wait_lists.tickets()
 
     def held_tokens(self, urgency: int) -> float:
         """Tokens that are kept for the class now, beyond those it uses."""
@@ -772,12 +778,12 @@ class Queue:
 
     def is_open(self, place: ReplicaLoad, urgency: int) -> bool:
         """Whether one more of the class may go there."""
-        return bool(self._doors.of(place).mask & (1 << urgency))
+        return bool(self._gates.of(place).mask & (1 << urgency))
 
     def why_closed(self, place: ReplicaLoad, urgency: int) -> str:
-        """Why no more of the class may go there; "": it may. For `connect` see `Doors.shut`, for
-        the others `gate.OBSTACLES`."""
-        return self._doors.why_closed(place, urgency)
+        """Why no more of the class may go there; "": it may. See `GateCache.shut` for `connect`,
+        and `gate.OBSTACLES` for the others."""
+        return self._gates.why_closed(place, urgency)
 
 
 _SOON_S: Final = 0.1
@@ -801,5 +807,5 @@ def _uncached(ticket: Ticket, place: ReplicaLoad) -> int:
     return tokens if prefix is None else max(0, tokens - int(prefix.tokens_at(place)))
 
 
-def _load(door: Door) -> int:
+def _load(door: CachedGate) -> int:
     return door.place.load

@@ -4,7 +4,7 @@
 `serve` use it: it starts, reloads, drains and stops; `serve` is the process around it.
 """
 
-from router.app.life import App
+from router.app.lifecycle import App
 from router.app.process import serve
 
 __all__ = ["App", "serve"]

@@ -30,9 +30,9 @@ from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.hedger import Hedger
 from router.dispatch.token_ids import TokenIds
 from router.fleet.ask import Asker
-from router.fleet.knowledge import Knowledge
 from router.fleet.kv_events.watcher import KvWatcher
 from router.fleet.poller import Poller
+from router.fleet.prefix_lookup import PrefixLookup
 from router.fleet.probe import Prober
 from router.fleet.replica import Replica
 from router.fleet.resolve import Resolver
@@ -48,7 +48,7 @@ from router.wire.pool import Address, Pool
 from router.wire.sweep import Sweeper
 
 if TYPE_CHECKING:
-    from router.batches.door import Door
+    from router.batches.server import BatchServer
 
 
 class Upstream:
@@ -81,7 +81,7 @@ class Parts:
         self.upstream = Upstream(config)
         self.log = open_log(config)
         self.old_logs: list[AccessLog] = []
-        self.knowledge = Knowledge(config.prefix)
+        self.knowledge = PrefixLookup(config.prefix)
         self.fleet = Fleet(
             config.health,
             self.sweeper,
@@ -109,9 +109,9 @@ class Parts:
             self.loop,
             rng,
         )
-        self.door: Door | None = None
+        self.door: BatchServer | None = None
         if config.batches.enabled:
-            from router.batches.door import Door  # SQLite, for those who want it
+            from router.batches.server import BatchServer  # SQLite, for those who want it
 
             rules = config.batches
             # Lines come through the data port: most of its places are for other clients.
@@ -119,7 +119,9 @@ class Parts:
             rules = msgspec.structs.replace(rules, concurrency=most)
             queue = self.dispatcher.queue
             waiting = None if queue is None else partial(batch_lines_waiting, queue)
-            self.door = self.dispatcher.door = Door(rules, self.dispatcher.tenants.token, waiting)
+            self.door = self.dispatcher.door = BatchServer(
+                rules, self.dispatcher.tenants.token, waiting
+            )
         self.front = Front(
             self.dispatcher,
             self.sweeper,

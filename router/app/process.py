@@ -7,7 +7,7 @@ import gc
 import signal
 from collections.abc import Callable
 
-from router.app.life import App
+from router.app.lifecycle import App
 from router.config.model import Config
 from router.core.errors import ConfigError
 from router.core.memory import keep_large_blocks

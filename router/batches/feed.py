@@ -6,16 +6,16 @@ and the books say which lines to pass over. Called in the worker only.
 
 from __future__ import annotations
 
+from router.batches.blob_store import BlobStore
 from router.batches.lines import Cutter, Line, parse
 from router.batches.rows import Batch
-from router.batches.shelf import Shelf
 from router.batches.store import Store
 
 
 class Feed:
     """One batch's lines, in order, each given once."""
 
-    def __init__(self, batch: Batch, store: Store, shelf: Shelf, longest: int) -> None:
+    def __init__(self, batch: Batch, store: Store, shelf: BlobStore, longest: int) -> None:
         self._batch = batch
         self._store = store
         self._file = shelf.reading(batch.input_file)

@@ -13,11 +13,11 @@ from aiohttp import hdrs, web
 from router.batches import asked
 from router.batches.answers import json_answer, owner_of
 from router.batches.asked import Refused
+from router.batches.blob_store import BlobStore
 from router.batches.form import SLACK, Form
 from router.batches.ids import is_id
 from router.batches.rows import File
 from router.batches.shapes import file_object, page
-from router.batches.shelf import Shelf
 from router.batches.store import Store
 from router.batches.uploads import PIECE, Upload, described, receive, too_large
 from router.batches.worker import Worker
@@ -29,7 +29,7 @@ PAGE: Final = (100, 1000)  # entries of a list: usual and most
 class FileApi:
     """The handlers over one store."""
 
-    def __init__(self, store: Store, shelf: Shelf, worker: Worker, rules: Batches) -> None:
+    def __init__(self, store: Store, shelf: BlobStore, worker: Worker, rules: Batches) -> None:
         self._store = store
         self._shelf = shelf
         self._worker = worker

@@ -12,7 +12,7 @@ import sqlite3
 from collections import deque
 from typing import Final
 
-from router.batches.shelf import Shelf
+from router.batches.blob_store import BlobStore
 from router.batches.store import Result, Store
 from router.batches.worker import Worker
 from router.observe.events import log_event
@@ -23,7 +23,7 @@ MOST: Final = 256  # results in one transaction
 class Recorder:
     """`record` returns when the result is on disk."""
 
-    def __init__(self, store: Store, shelf: Shelf, worker: Worker, pause_s: float) -> None:
+    def __init__(self, store: Store, shelf: BlobStore, worker: Worker, pause_s: float) -> None:
         self._store = store
         self._shelf = shelf
         self._worker = worker

@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Final
 
+from router.batches.blob_store import BlobStore, Draft
 from router.batches.ids import request_id
 from router.batches.lines import PIECE, Cutter, parse
 from router.batches.rows import CANCELLED, EXPIRED, Batch
 from router.batches.shapes import CANCELLED as WAS_CANCELLED
 from router.batches.shapes import EXPIRED as HAS_EXPIRED
 from router.batches.shapes import unanswered
-from router.batches.shelf import Draft, Shelf
 from router.batches.store import Store
 
 _WHY: Final = {CANCELLED: WAS_CANCELLED, EXPIRED: HAS_EXPIRED}
 
 
 def write_results(
-    batch: Batch, store: Store, shelf: Shelf, longest: int
+    batch: Batch, store: Store, shelf: BlobStore, longest: int
 ) -> Generator[None, None, tuple[int, int]]:
     """Write the output and the error file; the bytes of each, 0 where there is none.
 
@@ -63,7 +63,7 @@ def _copy(draft: Draft, store: Store, number: int, is_good: bool) -> Generator[N
 
 
 def _add_unanswered(
-    draft: Draft, batch: Batch, store: Store, shelf: Shelf, longest: int
+    draft: Draft, batch: Batch, store: Store, shelf: BlobStore, longest: int
 ) -> Generator[None, None, None]:
     """Say of every line without a result that it was not executed."""
     code, message = _WHY[batch.ending]

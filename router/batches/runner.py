@@ -14,6 +14,7 @@ from random import Random
 from time import time
 from typing import Final, TypeVar
 
+from router.batches.blob_store import BlobStore
 from router.batches.feed import Feed
 from router.batches.job import Job
 from router.batches.lines import LineError, Validated, validate
@@ -32,7 +33,6 @@ from router.batches.secrets import Secret, Secrets
 from router.batches.sender import Sender
 from router.batches.sending import Sending, Waiting
 from router.batches.shapes import errors_column
-from router.batches.shelf import Shelf
 from router.batches.store import Store
 from router.batches.worker import Worker
 from router.config.model import Batches
@@ -49,7 +49,7 @@ class Runner:
     def __init__(
         self,
         store: Store,
-        shelf: Shelf,
+        shelf: BlobStore,
         worker: Worker,
         rules: Batches,
         sender: Sender,

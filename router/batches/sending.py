@@ -20,18 +20,18 @@ from random import Random
 from time import monotonic
 from typing import Final
 
+from router.batches.blob_store import BlobStore
+from router.batches.concurrency_window import FIRST, ConcurrencyWindow
 from router.batches.ids import request_id
 from router.batches.job import NEVER, Job
+from router.batches.line_scheduler import LineScheduler
 from router.batches.lines import Line
 from router.batches.outcome import outcome_of
-from router.batches.pace import FIRST, Pace
 from router.batches.recorder import Recorder
 from router.batches.rows import COMPLETED
 from router.batches.secrets import Secret, Secrets
 from router.batches.sender import Answer, Sender
-from router.batches.shelf import Shelf
 from router.batches.store import Result, Store
-from router.batches.turns import Turns
 from router.batches.verdict import Verdict, backoff_s
 from router.batches.worker import Worker
 from router.config.model import Batches
@@ -60,7 +60,7 @@ class Sending:
     def __init__(
         self,
         store: Store,
-        shelf: Shelf,
+        shelf: BlobStore,
         worker: Worker,
         rules: Batches,
         sender: Sender,
@@ -81,8 +81,8 @@ class Sending:
         self._rng = Random() if rng is None else rng
         self._recorder = Recorder(store, shelf, worker, trouble_s)
         self._jobs: set[Job] = set()
-        self._turns: Turns[Job] = Turns()
-        self._paces: dict[tuple[str, str], Pace] = {}  # by owner and model
+        self._turns: LineScheduler[Job] = LineScheduler()
+        self._paces: dict[tuple[str, str], ConcurrencyWindow] = {}  # by owner and model
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._resting = False
@@ -179,14 +179,14 @@ class Sending:
         self._crowded = True
         return False
 
-    def _pace_of(self, owner: str, model: str) -> Pace:
+    def _pace_of(self, owner: str, model: str) -> ConcurrencyWindow:
         pace = self._paces.get((owner, model))
         if pace is None:
             if len(self._paces) >= PACES_MOST:
                 self._paces = {name: p for name, p in self._paces.items() if p.under_way}
             most = self._rules.concurrency
             # Where a queue tells what waits, there is no need to feel the way.
-            pace = Pace(most, FIRST if self._waiting is None else most)
+            pace = ConcurrencyWindow(most, FIRST if self._waiting is None else most)
             self._paces[owner, model] = pace
         return pace
 
@@ -239,7 +239,13 @@ class Sending:
             self._wake.set()
 
     async def _send(
-        self, job: Job, line: Line, name: str, pace: Pace, secret: Secret | None, now: float
+        self,
+        job: Job,
+        line: Line,
+        name: str,
+        pace: ConcurrencyWindow,
+        secret: Secret | None,
+        now: float,
     ) -> None:
         batch = job.batch
         tries = job.tries.get(line.number, 0) + 1

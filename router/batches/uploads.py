@@ -15,11 +15,11 @@ from aiohttp import StreamReader
 
 from router.batches import asked
 from router.batches.asked import Refused
+from router.batches.blob_store import BlobStore
 from router.batches.form import SLACK, Form
 from router.batches.ids import new_file_id
 from router.batches.quota import check_quota
 from router.batches.rows import File
-from router.batches.shelf import Shelf
 from router.batches.store import Store
 from router.batches.worker import Worker
 from router.config.model import Batches
@@ -34,7 +34,7 @@ class Upload:
     `begin` first, `close` in the end; both raise Refused or OSError, and so does `take`.
     """
 
-    def __init__(self, store: Store, shelf: Shelf, rules: Batches, owner: str) -> None:
+    def __init__(self, store: Store, shelf: BlobStore, rules: Batches, owner: str) -> None:
         self.file_id = new_file_id()
         self.bytes = 0
         self._store = store

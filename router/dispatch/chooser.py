@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from policies.contract import Context, RequestView, RoutingPolicy, make_policy
 from router.config.model import Routing
-from router.fleet.knowledge import Knowledge
+from router.fleet.prefix_lookup import PrefixLookup
 from router.fleet.replica import Replica
 from router.observe.events import log_event
 from router.observe.metrics import Metrics
@@ -50,7 +50,7 @@ class Chooser:
         self,
         policies: Policies,
         sample: int,
-        knowledge: Knowledge,
+        knowledge: PrefixLookup,
         metrics: Metrics,
         rng: Random,
         clock: Callable[[], float] = monotonic,

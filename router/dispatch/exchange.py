@@ -39,8 +39,8 @@ from router.dispatch.tenants import Entry, models_of
 from router.dispatch.usage import UsageTap
 from router.dispatch.usage_estimate import usage_at_end, usage_before_content
 from router.fleet.engines.common.descriptor import Abort
-from router.fleet.owners import response_id
 from router.fleet.replica import Replica
+from router.fleet.response_affinity import response_id
 from router.fleet.tokens.provider import Question
 from router.intake.routes import has_judged_body, may_answer_in_text
 from router.observe.events import log_event

@@ -32,10 +32,10 @@ from policies.facts import RequestView
 from policies.queueing.contract import OrderPolicy
 from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import INFINITY, NEW, SENT, Ticket
-from router.admission.clockwork import Expired
 from router.admission.pools import Pools
 from router.admission.queue import Queue
-from router.admission.room import GIVE_WAY
+from router.admission.timers import Expired
+from router.admission.wait_lists import GIVE_WAY
 from router.config.model import Queue as Config
 from router.core.errors import Reason, RouterError
 from router.core.scheduling import Scheduler

@@ -35,15 +35,15 @@ from router.fleet.dialects import Dialects
 from router.fleet.engines.common.models import MODELS_MOST, adapters
 from router.fleet.engines.common.orca import read_load_header
 from router.fleet.health import BLAMED, RACES, SILENT
-from router.fleet.knowledge import Knowledge
 from router.fleet.listed import ANY, served, told
 from router.fleet.model_list import ModelList
 from router.fleet.model_pools import ModelPools
-from router.fleet.owners import Owners
+from router.fleet.prefix_lookup import PrefixLookup
 from router.fleet.replica import Replica
+from router.fleet.response_affinity import ResponseAffinity
+from router.fleet.same_engine import SameEngine
 from router.fleet.signal_changes import has_worked, restarted
 from router.fleet.signals import NO_SIGNALS, Signals
-from router.fleet.twins import Twins
 from router.wire.retry_after import seconds_of
 from router.wire.sweep import NEVER, Register
 
@@ -67,7 +67,7 @@ class Fleet:
         rng: Random,
         on_change: Callable[[frozenset[str]], None],
         on_event: Callable[[str, Replica], None],
-        knowledge: Knowledge,
+        knowledge: PrefixLookup,
         stale_s: float = 10.0,
         clock: Callable[[], float] = monotonic,
     ) -> None:
@@ -81,8 +81,8 @@ class Fleet:
         self.aliases = Aliases(self.replicas)  # for names that nobody lists
         self.defaults = Defaults(self.replicas)  # for engines that do not read a body's `model`
         self.leaving: set[Replica] = set()  # removed, with leases still out
-        self.owners = Owners()
-        self._twins = Twins()
+        self.owners = ResponseAffinity()
+        self._twins = SameEngine()
         self.ready: tuple[Replica, ...] = ()  # tuples: a policy sees these very objects
         self.ready_ids: dict[str, Replica] = {}
         self._pools = ModelPools()

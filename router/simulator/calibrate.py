@@ -17,8 +17,8 @@ from typing import Final
 
 from router.emulator.timing import PROFILES, Timing
 from router.simulator.audit.reading import Progress, Reading
+from router.simulator.audit.residency import Stay, stay_of
 from router.simulator.audit.rows import Row
-from router.simulator.audit.stays import Stay, stay_of
 from router.simulator.audit.sweep import sweep
 from router.simulator.calibration.fit import Fit, MissingExtra
 from router.simulator.calibration.parts import (

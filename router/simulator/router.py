@@ -22,8 +22,8 @@ from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.context import Context
 from router.dispatch.hedger import Hedger
 from router.fleet.engines.common.priority import EPOCH, deadline_number
-from router.fleet.knowledge import Knowledge
 from router.fleet.prefix import TokenRatio
+from router.fleet.prefix_lookup import PrefixLookup
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.intake.flow import Flow, Pending, with_steps
@@ -75,7 +75,7 @@ class SimulatedRouter(RouterPort):
         )
         self._most_blocks = rules.blocks
         self.metrics = Metrics()
-        self.knowledge = Knowledge(rules, shards=1)  # no event loop waits while it grows
+        self.knowledge = PrefixLookup(rules, shards=1)  # no event loop waits while it grows
         routing = Routing(
             policy=scenario.policy, options=dict(scenario.options), sample=scenario.sample
         )

@@ -23,7 +23,7 @@ import httptools
 from router.config.model import Limits
 from router.core.errors import Reason, RouterError
 from router.wire import headers as h
-from router.wire import patience
+from router.wire import timeout_headers
 from router.wire.heads import RequestHead, RoutingHeaders
 from router.wire.plans import Known, Plans
 
@@ -355,15 +355,15 @@ class RequestReader:
                 routing.hedge = value.lower()
             elif action == h.TIMEOUT:
                 # What is left of it changes on the way, so it ends here.
-                routing.patience_s = min(routing.patience_s, patience.of_client(value))
+                routing.patience_s = min(routing.patience_s, timeout_headers.of_client(value))
             elif action == h.SDK_TIMEOUT:
-                routing.sdk_patience_s = min(routing.sdk_patience_s, patience.seconds(value))
+                routing.sdk_patience_s = min(routing.sdk_patience_s, timeout_headers.seconds(value))
                 keep.append(line)
             elif action == h.ENVOY_TIMEOUT:
-                routing.patience_s = min(routing.patience_s, patience.of_envoy(value))
+                routing.patience_s = min(routing.patience_s, timeout_headers.of_envoy(value))
                 keep.append(line)
             elif action == h.GRPC_TIMEOUT:
-                routing.patience_s = min(routing.patience_s, patience.of_grpc(value))
+                routing.patience_s = min(routing.patience_s, timeout_headers.of_grpc(value))
                 keep.append(line)
             elif action == h.OWNER:
                 head.owner = value

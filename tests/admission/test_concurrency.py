@@ -246,7 +246,7 @@ def test_one_key_in_two_pools() -> None:
 
 
 def check(world: World, limits: Sequence[Concurrency]) -> None:
-    queue, room = world.queue, world.queue._room
+    queue, room = world.queue, world.queue._wait_lists
     for limit in limits:
         running = [t for t in world.jobs if t.concurrency is limit]
         assert limit.own == sum(t.urgency != BATCH for t in running)

@@ -14,7 +14,7 @@ def test_those_that_are_gone_are_forgotten(way: str) -> None:
     for _ in range(3):
         world.come(tokens=10, output=1)
     tickets = [world.come(tokens=10, output=1, deadline=world.now + 50.0) for _ in range(1000)]
-    room = world.queue._room
+    room = world.queue._wait_lists
     assert len(room._deadlines) == 1000
     if way == "leave":
         for ticket in tickets:

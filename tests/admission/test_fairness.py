@@ -149,7 +149,7 @@ def test_ten_thousand_flows_leave_nothing_behind() -> None:
     world.run(200.0)
     world.assert_empty()
     assert len(world.queue._outputs) <= 4096
-    assert len(world.queue._room._deadlines) == 0
+    assert len(world.queue._wait_lists._deadlines) == 0
     order = world.queue._order
     assert sum(len(book.keys) for book in getattr(order, "books", [])) <= IDLE_KEPT
 

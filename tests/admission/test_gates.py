@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from policies.queueing.contract import order_names
 from policies.queueing.ticket import WAITING
-from router.admission.clockwork import EARLY_S
+from router.admission.timers import EARLY_S
 from router.core.kv_estimate import report_kv
 from tests.admission.world import Spot, World, config
 
@@ -373,7 +373,7 @@ def test_signals_that_are_lost_stop_nothing() -> None:
 def test_who_is_open_is_remembered_only_as_long_as_no_door_moves() -> None:
     one, two, three = Spot("one"), Spot("two"), Spot("three")
     world = World([one, two, three], config(gates=NARROW))
-    doors = world.queue._doors
+    doors = world.queue._gates
     everybody = (one, two, three)
     assert doors.open_of(everybody, 2) is everybody
     one.waiting = 3
@@ -399,7 +399,7 @@ def test_who_is_open_to_a_class_is_what_each_door_says() -> None:
     rng = Random(5)
     spots = [Spot(f"spot {number}") for number in range(6)]
     world = World(spots, config(gates=NARROW))
-    doors = world.queue._doors
+    doors = world.queue._gates
     places = tuple(spots)
     sizes = set()
     for _ in range(3000):

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from policies.queueing.contract import order_names
 from policies.queueing.ticket import ENDED, SENT, Ticket
-from router.admission.clockwork import _OVER
 from router.admission.counts import EVICTED, EXPIRIES, LEFT, REFUSALS
 from router.admission.queue import _REFUSED, REFUSED
+from router.admission.timers import _OVER
 from router.core.errors import Reason, RouterError
 from router.core.urgency import HIGH, NORMAL
 from tests.admission.world import Spot, World, config, every_class
@@ -212,7 +212,7 @@ def test_a_replica_that_is_lost_takes_nothing_and_a_new_one_does() -> None:
     world.queue.gone(old)
     world.free(new)
     assert all(world.jobs[ticket].spot is new for ticket in tickets)
-    assert old not in world.queue._doors.by_place
+    assert old not in world.queue._gates.by_place
     world.run(30.0)
     assert len(world.done) == 6
 
@@ -304,7 +304,7 @@ def test_a_refusal_of_a_replica_teaches_its_limit() -> None:
         world._stop(world.jobs[ticket])
         world.queue.settle(ticket, -1, -1, world.now, REFUSED)
         world._ended(ticket)
-    learned = world.queue._doors.of(spot).learned
+    learned = world.queue._gates.of(spot).learned
     assert learned is not None
     assert 4 <= learned.allowed() < 64
     world.free(spot)

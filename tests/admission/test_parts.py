@@ -9,10 +9,10 @@ import pytest
 
 from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import CLASSES
-from router.admission.learned import FIRST, LEAST, MOST, LearnedLimit
-from router.admission.outputs import FLOWS_MAX, Outputs
+from router.admission.aimd_limit import FIRST, LEAST, MOST, AimdLimit
+from router.admission.output_lengths import FLOWS_MAX, OutputPredictor
 from router.admission.rules import Rules
-from router.admission.turns import Turns
+from router.admission.stride import Stride
 from router.config.model import Queue as Config
 from tests.admission.world import Spot, World, config
 from tests.tickets import make_ticket
@@ -21,7 +21,7 @@ from tests.tickets import make_ticket
 
 
 def test_a_limit_that_is_used_up_doubles_a_round_until_the_first_cut() -> None:
-    limit = LearnedLimit()
+    limit = AimdLimit()
     first = limit.allowed()
     for _ in range(first):
         limit.answered(0.0, 1.0, 1.0, 10**6)
@@ -29,7 +29,7 @@ def test_a_limit_that_is_used_up_doubles_a_round_until_the_first_cut() -> None:
 
 
 def test_a_limit_that_is_used_up_grows_by_one_a_round_after_it() -> None:
-    limit = LearnedLimit()
+    limit = AimdLimit()
     limit.failed(-2.0, -1.0)
     before = limit.allowed()
     now = 0.0
@@ -43,14 +43,14 @@ def test_a_limit_that_is_used_up_grows_by_one_a_round_after_it() -> None:
 
 
 def test_a_limit_that_is_not_used_up_does_not_grow() -> None:
-    limit = LearnedLimit()
+    limit = AimdLimit()
     for number in range(1000):
         limit.answered(float(number), number + 1.0, 1.0, 2)
-    assert limit.limit == LearnedLimit().limit
+    assert limit.limit == AimdLimit().limit
 
 
 def test_late_answers_cut_it_once_a_round_and_never_to_nothing() -> None:
-    limit = LearnedLimit()
+    limit = AimdLimit()
     limit.answered(0.0, 1.0, 1.0, 0)
     for _ in range(10):  # sent before the first cut: they say nothing new
         limit.answered(0.5, 20.0, 1.0, 16)
@@ -61,17 +61,17 @@ def test_late_answers_cut_it_once_a_round_and_never_to_nothing() -> None:
 
 
 def test_a_moment_more_is_not_late() -> None:
-    limit = LearnedLimit()
+    limit = AimdLimit()
     for number in range(1000):
         limit.answered(float(number), number + 0.001 * (1 + number % 100), 1.0, 2)
     assert limit.allowed() >= FIRST
 
 
 def test_the_pace_is_per_unit_of_work_and_the_best_is_forgotten() -> None:
-    limit = LearnedLimit()
+    limit = AimdLimit()
     limit.answered(0.0, 1.0, 100.0, 0)
     limit.answered(1.0, 11.0, 1000.0, 0)  # ten times as long, ten times the work
-    assert limit.limit == LearnedLimit().limit
+    assert limit.limit == AimdLimit().limit
     limit.answered(200.0, 201.0, 10.0, 0)  # two windows later: ten times as slow is usual now
     limit.answered(300.0, 301.0, 10.0, 0)
     limit.answered(400.0, 401.0, 10.0, 0)
@@ -81,7 +81,7 @@ def test_the_pace_is_per_unit_of_work_and_the_best_is_forgotten() -> None:
 @pytest.mark.parametrize("work", [0.0, -5.0, 1e300])
 @pytest.mark.parametrize("took_s", [0.0, -1.0, 1e9])
 def test_odd_answers_break_nothing(work: float, took_s: float) -> None:
-    limit = LearnedLimit()
+    limit = AimdLimit()
     for _ in range(50):
         limit.answered(10.0, 10.0 + took_s, work, 10**9)
     assert LEAST <= limit.allowed() <= MOST
@@ -91,7 +91,7 @@ def test_odd_answers_break_nothing(work: float, took_s: float) -> None:
 
 
 def test_outputs_are_as_a_flows_last_ones_were() -> None:
-    outputs = Outputs()
+    outputs = OutputPredictor()
     long, short = FlowIdentity("k", "long"), FlowIdentity("k", "short")
     for _ in range(30):
         outputs.learn(long, 1000)
@@ -104,7 +104,7 @@ def test_outputs_are_as_a_flows_last_ones_were() -> None:
 
 
 def test_names_cost_no_memory_without_end() -> None:
-    outputs = Outputs()
+    outputs = OutputPredictor()
     for number in range(3 * FLOWS_MAX):
         outputs.learn(FlowIdentity("k", f"u{number}"), 5)
         outputs.learn(FlowIdentity("k", "steady"), 700)
@@ -112,11 +112,11 @@ def test_names_cost_no_memory_without_end() -> None:
     assert outputs.predict(FlowIdentity("k", "steady")) > 650
 
 
-# Turns and rules.
+# Stride and rules.
 
 
 def test_a_class_that_comes_back_has_saved_up_nothing() -> None:
-    turns = Turns(Rules(config()).classes)
+    turns = Stride(Rules(config()).classes)
     turns.begins(2)
     for _ in range(100):
         turns.serves(2, 1000.0, 2.0)
@@ -129,7 +129,7 @@ def test_a_class_that_comes_back_has_saved_up_nothing() -> None:
 
 
 def test_weights_between_classes_are_mixed_and_end_at_high() -> None:
-    turns = Turns(Rules(config()).classes)
+    turns = Stride(Rules(config()).classes)
     assert [turns.weight(float(level)) for level in (1, 2, 3, 4)] == [8.0, 4.0, 2.0, 1.0]
     assert turns.weight(2.5) == 3.0
     assert turns.weight(0.3) == turns.weight(1.0)

@@ -9,6 +9,7 @@ from time import time
 import msgspec
 import pytest
 
+from router.batches.blob_store import BlobStore
 from router.batches.ids import new_batch_id, new_file_id
 from router.batches.rows import (
     CANCELLING,
@@ -21,7 +22,6 @@ from router.batches.rows import (
     File,
 )
 from router.batches.shapes import answered
-from router.batches.shelf import Shelf
 from router.batches.store import Result, Store
 from router.core.errors import ConfigError
 from tests.batches.helpers import numbered, open_door, results, sdk, until
@@ -35,7 +35,7 @@ OWNER = sha256(b"Bearer key-1").hexdigest()
 
 def left_behind(folder: Path, status: str, ending: str, window_s: int = 3600) -> Batch:
     """A folder as a router leaves it that dies with a batch in this state."""
-    shelf = Shelf(folder, 0)
+    shelf = BlobStore(folder, 0)
     store = Store(folder / "batches.sqlite")
     try:
         now = int(time())

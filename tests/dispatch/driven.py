@@ -42,7 +42,7 @@ from router.dispatch.continuation.outcome import Outcome
 from router.dispatch.hedger import Hedger
 from router.dispatch.request_end import end_request
 from router.dispatch.routed_request import RoutedRequest
-from router.fleet.knowledge import Knowledge
+from router.fleet.prefix_lookup import PrefixLookup
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.intake.routes import JSON, Route
@@ -433,7 +433,7 @@ class World:
         self._most = most
         rng = Random(seed)
         self.metrics = Metrics()
-        knowledge = Knowledge(Prefix())
+        knowledge = PrefixLookup(Prefix())
         self.fleet = Fleet(
             config.health,
             cast(Any, self.time),

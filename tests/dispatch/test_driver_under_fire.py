@@ -34,7 +34,7 @@ from router.dispatch.attempts import Phase
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.hedger import Hedger
-from router.fleet.knowledge import Knowledge
+from router.fleet.prefix_lookup import PrefixLookup
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.observe.access_log import AccessLog
@@ -174,7 +174,7 @@ class Fire(RuleBasedStateMachine):
         rng = Random(seed)
         self.sweeper = sweeper = Sweeper(aio, self._raise)
         self.metrics = metrics = Metrics()
-        knowledge = Knowledge(config.prefix)
+        knowledge = PrefixLookup(config.prefix)
         self.fleet = fleet = Fleet(
             config.health, sweeper, rng, lambda _: None, lambda *_: None, knowledge=knowledge
         )

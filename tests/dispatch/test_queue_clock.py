@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from router.admission.clockwork import Ticked
 from router.admission.pools import Pools
+from router.admission.timers import Ticked
 from router.config.model import LowClass, Queue, QueueClasses
 from router.core.build import is_compiled
 from router.core.errors import Reason

@@ -10,7 +10,7 @@ from policies.contract import Context, Pick, RequestView, RoutingPolicy
 from router.config.model import Health, Prefix
 from router.config.model import Replica as Config
 from router.dispatch.chooser import Chooser, Policies
-from router.fleet.knowledge import Knowledge
+from router.fleet.prefix_lookup import PrefixLookup
 from router.fleet.replica import Replica
 from router.observe.metrics import Metrics
 
@@ -34,7 +34,7 @@ def test_holders_are_seen_once_and_only_where_they_are_candidates() -> None:
         Replica(Config(url=f"http://r{number}", id=f"r{number}"), Health(), None)
         for number in range(20)
     ]
-    knowledge = Knowledge(Prefix())
+    knowledge = PrefixLookup(Prefix())
     knowledge.add_all(replicas)
     policy = Noting()
     chooser = Chooser(Policies(policy, {}), SAMPLE, knowledge, Metrics(), rng)

@@ -152,7 +152,7 @@ async def test_a_deadline_behind_a_long_queue_is_refused_when_it_comes() -> None
         clients += [await send(router, str(n)) for n in range(60)]
         line = router.app.parts.dispatcher.queue
         assert line is not None
-        drain = line.pools.queues[0]._drain
+        drain = line.pools.queues[0]._service_rate
         for rate in drain._rates:  # it has waited for longer than a test may
             rate.waited_s += 60.0
         turnstile.open(31)

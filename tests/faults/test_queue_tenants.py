@@ -11,7 +11,7 @@ import pytest
 
 from policies.queueing.accounts import IDLE_MAX, Account
 from policies.queueing.shared import SharedByFlow
-from router.admission.outputs import FLOWS_MAX
+from router.admission.output_lengths import FLOWS_MAX
 from router.config.keys import KeyLine, hash_of, line_of
 from router.config.model import Keys, Queue
 from router.core.urgency import LOW
@@ -191,8 +191,8 @@ def held(router: Router) -> dict[str, int]:
     assert isinstance(order, SharedByFlow)
     keys = [key for book in order.books for key in book.keys.by_name.values()]
     return {
-        "flows": only._room.holders._parties,
-        "deadlines": len(only._room._deadlines),
+        "flows": only._wait_lists.holders._parties,
+        "deadlines": len(only._wait_lists._deadlines),
         "outputs": len(only._outputs),
         "pending": len(dispatcher.tenants.pending),
         "accounts": sum(1 + len(key.users or ()) for key in keys),

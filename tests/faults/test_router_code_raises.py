@@ -21,7 +21,7 @@ from router.dispatch.exchange import Exchange
 from router.dispatch.hedger import Hedger
 from router.dispatch.reply import Reply
 from router.dispatch.request_driver import RequestDriver
-from router.fleet.knowledge import Knowledge
+from router.fleet.prefix_lookup import PrefixLookup
 from router.observe.metrics import Metrics
 from tests.harness.behaviours import fin_after_request, json_ok
 from tests.harness.messages import (
@@ -193,7 +193,7 @@ async def test_before_the_request_is_known(monkeypatch: pytest.MonkeyPatch) -> N
 @scenario
 async def test_while_it_is_placed(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(json_ok) as router:
-        monkeypatch.setattr(Knowledge, "measure", fails)
+        monkeypatch.setattr(PrefixLookup, "measure", fails)
         monkeypatch.setattr("router.dispatch.fast_path.fast_path", fails)
         monkeypatch.setattr("router.dispatch.queue_driver.fast_path", fails)
         await ended_as_internal(router, chat())

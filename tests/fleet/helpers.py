@@ -9,7 +9,7 @@ from typing import Any
 from router.config.model import Health, Limits, Prefix, Timeouts
 from router.config.model import Replica as ReplicaConfig
 from router.core.lease import Lease
-from router.fleet.knowledge import Knowledge
+from router.fleet.prefix_lookup import PrefixLookup
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.wire.pool import Address, Pool
@@ -31,7 +31,7 @@ class Table:
             Random(1),
             self.changes.append,
             lambda what, replica: self.events.append((what, replica.id)),
-            knowledge=Knowledge(Prefix()),
+            knowledge=PrefixLookup(Prefix()),
         )
 
     def add(

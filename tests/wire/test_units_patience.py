@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.core.errors import Reason, RouterError
-from router.wire import patience
+from router.wire import timeout_headers
 from router.wire.heads import RequestHead
 from tests.wire.test_units_request_reader import get, one, refused
 
@@ -53,7 +53,7 @@ def test_our_own_field_is_milliseconds(value: bytes, seconds: float) -> None:
 def test_our_own_field_must_be_readable(value: bytes) -> None:
     assert refused(get(b"x-request-timeout-ms: " + value)) is Reason.BAD_HEADER
     with pytest.raises(RouterError, match="x-request-timeout-ms must be milliseconds"):
-        patience.of_client(value)
+        timeout_headers.of_client(value)
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def test_the_shortest_counts_and_ours_ends_here() -> None:
 
 @given(st.binary(max_size=40))
 def test_any_bytes_are_a_time_or_nothing(value: bytes) -> None:
-    for read in (patience.of_envoy, patience.of_grpc, patience.seconds):
+    for read in (timeout_headers.of_envoy, timeout_headers.of_grpc, timeout_headers.seconds):
         assert read(value) > 0.0
     try:
-        assert abs(patience.of_client(value)) < 1e18
+        assert abs(timeout_headers.of_client(value)) < 1e18
     except RouterError as err:
         assert err.status == 400

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from router.simulator.audit.stays import Stay
+from router.simulator.audit.residency import Stay
 from router.simulator.audit.sweep import END, FIRST, PREFILL, START
 
 _ROUNDING_S = 1e-9  # of running sums

@@ -41,7 +41,7 @@ def main(args: argparse.Namespace) -> int:
     import msgspec
 
     from router.simulator.audit.examine import examine
-    from router.simulator.audit.letter import letter
+    from router.simulator.audit.report_section import letter
     from router.simulator.traffic import TraceError
 
     progress = _Bar() if sys.stderr.isatty() else None

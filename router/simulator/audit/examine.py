@@ -17,9 +17,9 @@ from router.simulator.audit.company import Company
 from router.simulator.audit.findings import Findings
 from router.simulator.audit.parties import HEAD_ROWS, By, Party, namer, told_by
 from router.simulator.audit.reading import Progress, Reading
+from router.simulator.audit.residency import Stay, stay_of
 from router.simulator.audit.roster import Roster
 from router.simulator.audit.rows import Row, rows
-from router.simulator.audit.stays import Stay, stay_of
 from router.simulator.audit.survey import Survey
 from router.simulator.audit.sweep import END, START, sweep
 from router.simulator.audit.tally import Tally

@@ -11,8 +11,8 @@ from contextlib import ExitStack
 from heapq import merge
 from typing import Final
 
+from router.simulator.audit.residency import InOrder, Stay
 from router.simulator.audit.rows import CUT, Row, rows
-from router.simulator.audit.stays import InOrder, Stay
 from router.simulator.traces.lines import Lines
 from router.simulator.traffic import TraceError
 

@@ -18,8 +18,8 @@ from router.intake.prompt import GENERATES
 from router.simulator.audit.alone import Alone
 from router.simulator.audit.heavy import Heavy
 from router.simulator.audit.parties import Party
+from router.simulator.audit.residency import Stay, stay_of
 from router.simulator.audit.rows import Row
-from router.simulator.audit.stays import Stay, stay_of
 from router.simulator.audit.sweep import END, FIRST, START
 
 PARTIES_MAX: Final = 1024  # watched in the first pass

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from typing import Final
 
-from router.simulator.audit.stays import Stay
+from router.simulator.audit.residency import Stay
 
 START: Final = 0
 PREFILL: Final = 1

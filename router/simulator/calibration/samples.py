@@ -19,7 +19,7 @@ from random import Random
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from router.core.sketch import Sketch
-from router.simulator.audit.stays import Stay
+from router.simulator.audit.residency import Stay
 from router.simulator.audit.sweep import END, FIRST, PREFILL, START
 
 T = TypeVar("T")

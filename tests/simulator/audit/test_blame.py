@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.simulator.audit.blame import Blame, Wait
+from router.simulator.audit.residency import Stay, stay_of
 from router.simulator.audit.rows import Row
-from router.simulator.audit.stays import Stay, stay_of
 from router.simulator.audit.sweep import sweep
 
 A, B, C = 0, 1, 2

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.simulator.audit.residency import Stay, stay_of
 from router.simulator.audit.rows import Row
-from router.simulator.audit.stays import Stay, stay_of
 from router.simulator.audit.sweep import END, FIRST, PREFILL, START, sweep
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from router.fleet.owners import Owners, response_id
+from router.fleet.response_affinity import ResponseAffinity, response_id
 from tests.harness.reading import read_response
 
 RECORDING = Path(__file__).parent.parent / "data" / "vllm-0.32" / "responses_stream.http"
@@ -38,7 +38,7 @@ def test_the_id_in_a_recorded_stream() -> None:
 
 
 def test_the_least_recently_used_is_forgotten() -> None:
-    owners = Owners(3)
+    owners = ResponseAffinity(3)
     for n in range(3):
         owners.learn(f"resp_{n}", f"r{n}")
     assert owners.find("resp_0") == "r0"
@@ -51,13 +51,13 @@ def test_the_least_recently_used_is_forgotten() -> None:
 
 
 def test_looking_for_the_unknown_learns_nothing() -> None:
-    owners = Owners(3)
+    owners = ResponseAffinity(3)
     assert owners.find("resp_x") is None
     assert len(owners) == 0
 
 
 def test_an_id_stays_its_partys() -> None:
-    owners = Owners(2)
+    owners = ResponseAffinity(2)
     assert owners.learn("resp_1", "a", "acme")
     for party in ("", "umbrella"):
         assert not owners.learn("resp_1", "b", party)

@@ -18,7 +18,7 @@ _FIRST: Final = 200.0
 FLOWS_MAX: Final = 4096
 
 
-class Outputs:
+class OutputPredictor:
     """Means of output tokens, by flow."""
 
     __slots__ = ("_all", "_means")

@@ -24,7 +24,7 @@ _NOBODY: Final[Mapping[Replica, int]] = {}
 _WORTH: Final = 0.05  # a capacity that changes by less is left as it is
 
 
-class Knowledge:
+class PrefixLookup:
     """What the router knows of its replicas' caches."""
 
     def __init__(self, rules: Rules, shards: int = SHARDS) -> None:

@@ -55,7 +55,7 @@ class Rate:
         self.mark = now
 
 
-class Drain:
+class ServiceRate:
     """Rates of one queue. Urgencies count from 0; all classes together are one more."""
 
     __slots__ = ("_rates",)

@@ -22,7 +22,7 @@ def response_id(data: bytes) -> str | None:
     return match.group(1).decode("ascii") if match else None
 
 
-class Owners:
+class ResponseAffinity:
     """An LRU map from response id to replica id and party ("": whoever knows the id)."""
 
     __slots__ = ("_capacity", "_owners")

@@ -15,10 +15,10 @@ from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Final
 
+from router.batches.blob_store import BlobStore
 from router.batches.runner import Runner
 from router.batches.sender import Accept, Sender
 from router.batches.sending import Waiting
-from router.batches.shelf import Shelf
 from router.batches.store import Store
 from router.batches.worker import Worker
 from router.config.model import Batches
@@ -34,7 +34,7 @@ HOUSE_S: Final = 600.0  # between two looks for what is outdated
 CLOSE_TIMEOUT_S: Final = 1.0  # for requests under way when it stops
 
 
-class Door:
+class BatchServer:
     """`open`, `run` once the data port listens, `rest` when draining, `stop`."""
 
     def __init__(self, rules: Batches, token: str, waiting: Waiting | None) -> None:
@@ -43,7 +43,7 @@ class Door:
         self._token = token
         self._waiting = waiting
         self._worker = Worker()
-        self._shelf: Shelf | None = None
+        self._shelf: BlobStore | None = None
         self._store: Store | None = None
         self._sender: Sender | None = None
         self._web: web.AppRunner | None = None
@@ -84,9 +84,9 @@ class Door:
         )
         await self._web.setup()
 
-    def _take_folder(self) -> tuple[Shelf, Store]:
+    def _take_folder(self) -> tuple[BlobStore, Store]:
         folder = Path(self._rules.folder)
-        self._shelf = shelf = Shelf(folder, self._rules.disk_free)
+        self._shelf = shelf = BlobStore(folder, self._rules.disk_free)
         self._store = store = Store(folder / "batches.sqlite")
         shelf.sweep(store.names())
         return shelf, store

@@ -15,7 +15,7 @@ PAUSE_S = 1.0  # after a refusal that names no time
 PAUSE_MAX_S = 60.0  # nobody is believed beyond this: a poll a minute costs nothing
 
 
-class Pace:
+class ConcurrencyWindow:
     """The window of one owner's lines for one model."""
 
     __slots__ = ("_cut_at", "_most", "_slow", "resumes_at", "under_way", "window")

@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import Final
 
 from policies.queueing.ticket import CLASSES, ENDED, INFINITY, Ticket
+from router.admission.class_queue import ClassQueue, Lane
 from router.admission.counts import GONE, QueueCounts
-from router.admission.door import Doors
+from router.admission.gate_cache import GateCache
 from router.admission.pool import Pool
 from router.admission.preemption import Preemption
-from router.admission.room import Room
-from router.admission.row import Lane, Row
 from router.admission.rules import Rules
+from router.admission.wait_lists import WaitLists
 from router.core.errors import Reason, RouterError
 from router.core.replica_load import ReplicaLoad
 from router.core.urgency import CLASSES as NAMES
@@ -67,24 +67,24 @@ class Ticked:
         self.next_at = INFINITY  # when the next tick is due; infinity: nothing waits
 
 
-class Clockwork:
+class QueueTimers:
     """Of one queue."""
 
-    __slots__ = ("_counts", "_doors", "_pool", "_preemption", "_room", "_rules")
+    __slots__ = ("_counts", "_gates", "_pool", "_preemption", "_rules", "_wait_lists")
 
     def __init__(
         self,
         rules: Rules,
         pool: Pool,
-        room: Room,
-        doors: Doors,
+        room: WaitLists,
+        doors: GateCache,
         preemption: Preemption,
         counts: QueueCounts,
     ) -> None:
         self._rules = rules
         self._pool = pool
-        self._room = room
-        self._doors = doors
+        self._wait_lists = room
+        self._gates = doors
         self._preemption = preemption
         self._counts = counts
 
@@ -94,12 +94,12 @@ class Clockwork:
     def age(self, ticked: Ticked, now: float) -> None:
         """Who has waited too long, or for a removed model, expires; who has waited long is
         promoted."""
-        for lane in list(self._room.active.values()):
+        for lane in list(self._wait_lists.active.values()):
             self._age_lane(lane, ticked, now)
-        ticket = self._room.next_deadline()
+        ticket = self._wait_lists.next_deadline()
         while ticket is not None and ticket.deadline <= now:
             self._expire(ticket, Reason.DEADLINE_PASSED, ticked, now)
-            ticket = self._room.next_deadline()
+            ticket = self._wait_lists.next_deadline()
         if ticket is not None:
             ticked.next_at = min(ticked.next_at, ticket.deadline)
 
@@ -112,7 +112,7 @@ class Clockwork:
     def _age_lane(self, lane: Lane, ticked: Ticked, now: float) -> None:
         rules = self._rules
         places = self._pool.eligible(lane.name)
-        self._doors.of_all(places)
+        self._gates.of_all(places)
         refusal = None if places else self._pool.refusal(lane.name)
         absent_since = INFINITY if places else self._pool.absent_since(lane.name)
         for row in lane.all_rows():
@@ -143,7 +143,7 @@ class Clockwork:
             due = now if not many or promoted == _AT_ONCE else self._due(row, eldest, now)
             ticked.next_at = min(ticked.next_at, due, gone_at)
 
-    def _due(self, row: Row, eldest: Ticket, now: float) -> float:
+    def _due(self, row: ClassQueue, eldest: Ticket, now: float) -> float:
         """When time alone changes something for a row."""
         rules = self._rules
         own = rules.classes[row.urgency]
@@ -166,12 +166,12 @@ class Clockwork:
         over = _OVER[reason]
         retry_after_s = _BACK_S
         if reason is not Reason.NO_REPLICA:
-            retry_after_s = self._room.retry_after_s(
-                urgency, self._room.holders.depth(urgency), now
+            retry_after_s = self._wait_lists.retry_after_s(
+                urgency, self._wait_lists.holders.depth(urgency), now
             )
             if ticket.blocked_in is not None:
                 over = _BLOCKED
-        self._room.drop(ticket, ENDED)
+        self._wait_lists.drop(ticket, ENDED)
         self._counts.dropped[reason][urgency] += 1
         error = RouterError(
             reason,
@@ -182,7 +182,7 @@ class Clockwork:
 
     def _refuse(self, ticket: Ticket, error: RouterError, ticked: Ticked) -> None:
         """Its model was removed from the fleet, so no wait would help."""
-        self._room.drop(ticket, ENDED)
+        self._wait_lists.drop(ticket, ENDED)
         self._counts.dropped[GONE][ticket.urgency] += 1
         ticked.expired.append(Expired(ticket, error))
 
@@ -191,7 +191,7 @@ class Clockwork:
         preemption = self._preemption
         after_s = self._rules.preempt_after_s
         wanted = preemption.asked
-        for lane in self._room.active.values():
+        for lane in self._wait_lists.active.values():
             for row in lane.rows:
                 if row is None or not row.count or not preemption.wants(row.urgency):
                     continue
@@ -215,7 +215,7 @@ class Clockwork:
     def _poll_early(self, ticked: Ticked, now: float) -> None:
         """A replica that is closed by what only a poll can take away is polled at once."""
         wanting = self._wanting()
-        for door in self._doors.by_place.values():
+        for door in self._gates.by_place.values():
             place = door.place
             if not wanting & ~door.mask:
                 continue
@@ -233,6 +233,6 @@ class Clockwork:
         """The classes in which a ticket waits that is not blocked, as bits."""
         found = 0
         for urgency in range(CLASSES):
-            if self._room.eligible_of[urgency]:
+            if self._wait_lists.eligible_of[urgency]:
                 found |= 1 << urgency
         return found

@@ -17,7 +17,7 @@ from router.admission.rules import ClassRules
 from router.core.urgency import HIGH
 
 
-class Turns:
+class Stride:
     """Passes of all classes of one queue."""
 
     __slots__ = ("_time", "_weights", "passes", "waiting")

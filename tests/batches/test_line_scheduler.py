@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.batches.turns import Turns
+from router.batches.line_scheduler import LineScheduler
 
 
 def anyone(member: str) -> bool:
@@ -15,7 +15,7 @@ def anyone(member: str) -> bool:
 
 
 def test_owners_share_whatever_they_bring() -> None:
-    turns: Turns[str] = Turns()
+    turns: LineScheduler[str] = LineScheduler()
     for member in ("a1", "a2", "a3", "b1"):
         turns.add(member[0], member)
     given = [turns.next(anyone) for _ in range(12)]
@@ -24,7 +24,7 @@ def test_owners_share_whatever_they_bring() -> None:
 
 
 def test_who_is_blocked_keeps_its_place() -> None:
-    turns: Turns[str] = Turns()
+    turns: LineScheduler[str] = LineScheduler()
     for member in ("a", "b", "c"):
         turns.add(member, member)
     assert [turns.next(lambda m: m != "a") for _ in range(3)] == ["b", "c", "b"]
@@ -33,7 +33,7 @@ def test_who_is_blocked_keeps_its_place() -> None:
 
 
 def test_the_gone_are_forgotten() -> None:
-    turns: Turns[str] = Turns()
+    turns: LineScheduler[str] = LineScheduler()
     turns.add("a", "a1")
     turns.discard("a", "a1")
     turns.discard("a", "a1")
@@ -44,7 +44,7 @@ def test_the_gone_are_forgotten() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=1, unique=True))
 def test_nobody_waits_longer_than_a_round(members: list[tuple[int, int]]) -> None:
-    turns: Turns[tuple[int, int]] = Turns()
+    turns: LineScheduler[tuple[int, int]] = LineScheduler()
     for member in members:
         turns.add(str(member[0]), member)
     owners = {member[0] for member in members}

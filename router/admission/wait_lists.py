@@ -11,13 +11,13 @@ from typing import Any, Final
 from policies.queueing.base import BaseLine, OrderPolicy
 from policies.queueing.foreign import Failures, line_of
 from policies.queueing.ticket import CLASSES, INFINITY, WAITING, Ticket
+from router.admission.class_queue import Blocker, ClassQueue, KeyQueue, Lane
 from router.admission.concurrency import Concurrency
-from router.admission.drain import UNKNOWN_S, Drain
 from router.admission.holders import Holders
 from router.admission.reservations import Reservations
-from router.admission.row import Blocker, KeyRow, Lane, Row
 from router.admission.rules import Rules
-from router.admission.turns import Turns
+from router.admission.service_rate import UNKNOWN_S, ServiceRate
+from router.admission.stride import Stride
 from router.core.errors import Reason
 from router.core.urgency import BATCH
 
@@ -41,17 +41,17 @@ class Orders:
         return self.last
 
 
-class Room(Blocker):
+class WaitLists(Blocker):
     """Of one queue."""
 
     __slots__ = (
         "_deadlines",
-        "_drain",
         "_lanes",
         "_order",
         "_orders",
         "_reservations",
         "_rules",
+        "_service_rate",
         "_turns",
         "active",
         "count",
@@ -67,19 +67,19 @@ class Room(Blocker):
         self,
         rules: Rules,
         order: OrderPolicy,
-        turns: Turns,
+        turns: Stride,
         reservations: Reservations,
-        drain: Drain,
+        drain: ServiceRate,
         orders: Orders,
     ) -> None:
         self.count = 0  # that wait
         self.eligible = 0  # of them: those that their key's limit does not block ...
         self.eligible_of = turns.waiting  # ... by class
         # Rows with tickets that were unblocked and not offered to a replica since, ...
-        self.woken: dict[Row, None] = {}
+        self.woken: dict[ClassQueue, None] = {}
         # ... and keys of which a ticket was dropped, so that another one may stand in its line.
-        self.short: dict[KeyRow, None] = {}
-        self._drain = drain
+        self.short: dict[KeyQueue, None] = {}
+        self._service_rate = drain
         self._orders = orders
         self.active: dict[str, Lane] = {}  # with somebody that waits
         self._lanes: dict[str, Lane] = {}  # ... or that did a moment ago
@@ -107,7 +107,7 @@ class Room(Blocker):
                 for key_row in row.keys.values():
                     self._reline(key_row)
 
-    def _reline(self, row: Row) -> None:
+    def _reline(self, row: ClassQueue) -> None:
         tickets = sorted(row.tickets(), key=_order)
         for ticket in tickets:
             row.line.drop(ticket)
@@ -182,7 +182,7 @@ class Room(Blocker):
             lane = self._lanes[ticket.lane] = Lane(ticket.lane)
         row = lane.rows[urgency]
         if row is None:
-            row = lane.rows[urgency] = Row(lane, urgency, self._line(urgency))
+            row = lane.rows[urgency] = ClassQueue(lane, urgency, self._line(urgency))
         if not lane.count:
             self.active[ticket.lane] = lane
         lane.count += 1
@@ -196,7 +196,7 @@ class Room(Blocker):
         if concurrency is not None:
             key_row = row.keys.get(concurrency)
             if key_row is None:
-                key_row = KeyRow(self, row, concurrency, self._line(urgency))
+                key_row = KeyQueue(self, row, concurrency, self._line(urgency))
                 row.keys[concurrency] = key_row
                 concurrency.rows[key_row] = None
             if key_row.count or len(key_row.standing) >= concurrency.free(urgency == BATCH):
@@ -205,18 +205,18 @@ class Room(Blocker):
             key_row.standing[ticket] = None
         self._stand(ticket, row, now)
 
-    def _stand(self, ticket: Ticket, row: Row, now: float) -> None:
+    def _stand(self, ticket: Ticket, row: ClassQueue, now: float) -> None:
         """It may be sent: it stands in its row's line."""
         urgency = row.urgency
         if not self.eligible_of[urgency]:
-            self._drain.began(urgency, now, is_first=not self.eligible)
+            self._service_rate.began(urgency, now, is_first=not self.eligible)
         self.eligible += 1
         self._turns.begins(urgency)
         if self._rules.reservations:
             self._reservations.waits(urgency, ticket.reserved, now)
         row.enter(ticket, now)
 
-    def _step_out(self, ticket: Ticket, row: Row) -> None:
+    def _step_out(self, ticket: Ticket, row: ClassQueue) -> None:
         """It stands in its row's line no longer, and the line knows it."""
         urgency = row.urgency
         self.eligible -= 1
@@ -227,7 +227,7 @@ class Room(Blocker):
 
     # -- limits of keys -----------------------------------------------------------------------
 
-    def block(self, key_row: KeyRow, now: float) -> None:
+    def block(self, key_row: KeyQueue, now: float) -> None:
         """Its key has fewer free places: the last that came to stand in the line leaves it."""
         ticket, _ = key_row.standing.popitem()
         row = key_row.row
@@ -236,7 +236,7 @@ class Room(Blocker):
         self._step_out(ticket, row)
         key_row.enter(ticket, now)
 
-    def unblock(self, key_row: KeyRow, now: float) -> None:
+    def unblock(self, key_row: KeyQueue, now: float) -> None:
         """Its key has a free place: the next of its tickets may be sent."""
         ticket = key_row.line.first(now)
         eldest = key_row.eldest()
@@ -264,10 +264,10 @@ class Room(Blocker):
         ticket.state = state
         if ticket.excluded:
             self.picky.pop(ticket, None)
-        row: Row = ticket.row
+        row: ClassQueue = ticket.row
         ticket.row = None
-        key_row: KeyRow | None = None
-        if isinstance(row, KeyRow):
+        key_row: KeyQueue | None = None
+        if isinstance(row, KeyQueue):
             key_row = row
             row = key_row.row
             key_row.left(ticket)
@@ -293,7 +293,7 @@ class Room(Blocker):
 
     def drop(self, ticket: Ticket, state: int) -> None:
         """It waits no longer, and was not served. It becomes `state`."""
-        row: Row = ticket.row
+        row: ClassQueue = ticket.row
         row.line.drop(ticket)
         if not row.is_blocked and ticket.concurrency is not None:
             key_row = row.keys[ticket.concurrency]
@@ -326,7 +326,7 @@ class Room(Blocker):
         if not self.eligible:
             return UNKNOWN_S
         known = urgency if self.eligible_of[urgency] else None
-        return self._drain.retry_after_s(known, ahead, now)
+        return self._service_rate.retry_after_s(known, ahead, now)
 
     def ahead_at_least(self, ticket: Ticket) -> int:
         """How many will be sent before one that comes now, as far as the order policy is known to

@@ -20,7 +20,7 @@ from router.fleet.signals import Signals
 MOST: Final = 32  # replicas of one moment that are compared with another
 
 
-class Twins:
+class SameEngine:
     """The replicas of one fleet by the moment at which they say they were started."""
 
     __slots__ = ("_begun",)

@@ -19,13 +19,13 @@ from mypy_extensions import trait
 from policies.queueing.base import BaseLine
 from policies.queueing.ticket import Ticket
 from router.admission.affinity import Shortlist
-from router.admission.concurrency import Concurrency, LimitedRow
+from router.admission.concurrency import Concurrency, LimitedQueue
 from router.core.urgency import BATCH
 
 _GONE: Final = 64  # entries of tickets that have left, kept before those that wait
 
 
-class Row:
+class ClassQueue:
     """One class of one lane."""
 
     __slots__ = (
@@ -47,12 +47,12 @@ class Row:
         self.lane = lane
         self.urgency = urgency
         self.line = line
-        self.is_blocked = False  # its tickets may not be sent: see `KeyRow`
+        self.is_blocked = False  # its tickets may not be sent: see `KeyQueue`
         self.count = 0
         self.looking = 0  # those of whose prefix something is known
         self.short = Shortlist()  # the first few, where it matters which of them goes
-        # Of each key with a limit that has tickets here: see `KeyRow`.
-        self.keys: dict[Concurrency, KeyRow] = {}
+        # Of each key with a limit that has tickets here: see `KeyQueue`.
+        self.keys: dict[Concurrency, KeyQueue] = {}
         # By arrival, the first to be promoted first: from `_first` on, those before it have gone.
         self._young: list[Ticket] = []
         self._first = 0
@@ -178,15 +178,15 @@ class Blocker:
     __slots__ = ()
 
     @abstractmethod
-    def block(self, key_row: KeyRow, now: float) -> None:
+    def block(self, key_row: KeyQueue, now: float) -> None:
         """One more of the key stands no longer in the row's line."""
 
     @abstractmethod
-    def unblock(self, key_row: KeyRow, now: float) -> None:
+    def unblock(self, key_row: KeyQueue, now: float) -> None:
         """One more of the key stands in the row's line."""
 
 
-class KeyRow(Row, LimitedRow):
+class KeyQueue(ClassQueue, LimitedQueue):
     """The tickets of one key with a limit that wait in one row.
 
     As many as the key has free places stand in the row's line (`standing`). The others are blocked:
@@ -196,7 +196,9 @@ class KeyRow(Row, LimitedRow):
 
     __slots__ = ("concurrency", "room", "row", "standing")
 
-    def __init__(self, room: Blocker, row: Row, concurrency: Concurrency, line: BaseLine) -> None:
+    def __init__(
+        self, room: Blocker, row: ClassQueue, concurrency: Concurrency, line: BaseLine
+    ) -> None:
         super().__init__(row.lane, row.urgency, line)
         self.is_blocked = True
         self.room = room
@@ -221,11 +223,11 @@ class Lane:
     def __init__(self, name: str) -> None:
         self.name = name
         self.count = 0
-        self.rows: list[Row | None] = [None, None, None, None, None]
+        self.rows: list[ClassQueue | None] = [None, None, None, None, None]
 
-    def all_rows(self) -> list[Row]:
-        """The rows, and the key rows of each (`KeyRow`)."""
-        found: list[Row] = []
+    def all_rows(self) -> list[ClassQueue]:
+        """The rows, and the key rows of each (`KeyQueue`)."""
+        found: list[ClassQueue] = []
         for row in self.rows:
             if row is not None:
                 found.append(row)

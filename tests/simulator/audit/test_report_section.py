@@ -11,8 +11,8 @@ from router.simulator.audit.findings import (
     QueueFinding,
     ReplicaFinding,
 )
-from router.simulator.audit.letter import letter
 from router.simulator.audit.parties import OTHERS
+from router.simulator.audit.report_section import letter
 from router.simulator.audit.tally import Parts
 
 EPOCH = 1_772_366_400.0

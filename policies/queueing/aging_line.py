@@ -14,7 +14,7 @@ from policies.queueing.ranked import Ranked
 from policies.queueing.ticket import Ticket
 
 
-class RipeningLine(BaseLine):
+class AgingLine(BaseLine):
     """The lowest of max(ceiling, number - rate * age) first, ties by arrival."""
 
     __slots__ = ("_ceiling", "_rate", "_ripe", "_unripe", "_width")

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Turns(Generic[T]):
+class LineScheduler(Generic[T]):
     """Who takes part, in the order of their next turn."""
 
     __slots__ = ("_owners",)

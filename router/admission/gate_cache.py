@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from policies.queueing.ticket import CLASSES, INFINITY
+from router.admission.aimd_limit import AimdLimit
 from router.admission.gate import OBSTACLES, UNLIMITED, Facts, obstacle, open_to
-from router.admission.learned import LearnedLimit
 from router.admission.pool import Pool
 from router.admission.rules import ClassRules
 from router.core.replica_load import ReplicaLoad
@@ -26,7 +26,7 @@ _SHUT_MOST_S: Final = 2.0  # ... at most, ...
 _SHUT_FORGOTTEN_S: Final = 10.0  # ... until so long after the last one
 
 
-class Door:
+class CachedGate:
     """Of one replica."""
 
     __slots__ = (
@@ -52,14 +52,14 @@ class Door:
         self.is_shut = False  # it could not be connected to: nothing goes there ...
         self.shut_until = -INFINITY  # ... until then, ...
         self.shut_s = 0.0  # ... for so long, doubled each time
-        self.learned: LearnedLimit | None = None  # of a replica that tells nothing
+        self.learned: AimdLimit | None = None  # of a replica that tells nothing
         self.poll_at = -INFINITY  # not before then another early poll is asked for, ...
         self.poll_s = 0.0  # ... which was so long after the one before; 0: there was none
         self.used = 0  # tokens of what was sent there and has not ended, as far as it is counted
         self.peak = 0  # the most there were when it took no more
 
 
-class Opened:
+class OpenGates:
     """Of some replicas those that were open to a class, as long as no door has moved."""
 
     __slots__ = ("found", "moves", "places")
@@ -70,13 +70,13 @@ class Opened:
         self.found: Sequence[ReplicaLoad] = ()
 
 
-class Doors:
+class GateCache:
     """Of all replicas that the queue has heard of."""
 
     __slots__ = (
         "_classes",
         "_closed",
-        "_doors",
+        "_gates",
         "_moves",
         "_opened",
         "_places",
@@ -88,33 +88,33 @@ class Doors:
     def __init__(self, pool: Pool, classes: list[ClassRules]) -> None:
         self._pool = pool
         self._classes = classes
-        self.by_place: dict[ReplicaLoad, Door] = {}
+        self.by_place: dict[ReplicaLoad, CachedGate] = {}
         self._shut = 0  # replicas that are closed to all classes
         self._closed = [0] * CLASSES  # by class: how many others are closed to it
         self._moves = 0  # of any door, open or shut
-        self._opened = [Opened() for _ in range(CLASSES)]
+        self._opened = [OpenGates() for _ in range(CLASSES)]
         self._places: Sequence[ReplicaLoad] = ()  # those of the last `of_all`, ...
-        self._doors: list[Door] = []  # ... and their doors
+        self._gates: list[CachedGate] = []  # ... and their doors
 
     def adopt(self, classes: list[ClassRules]) -> None:
         self._classes = classes
         for door in self.by_place.values():
             self.look(door)
 
-    def of(self, place: ReplicaLoad) -> Door:
+    def of(self, place: ReplicaLoad) -> CachedGate:
         door = self.by_place.get(place)
         if door is None:
-            door = self.by_place[place] = Door(place)
+            door = self.by_place[place] = CachedGate(place)
             self.look(door)
         return door
 
     def of_all(self, places: Sequence[ReplicaLoad]) -> None:
         """There is a door at each of them. `places` is not changed afterwards."""
         if places is not self._places:
-            self._doors = [self.of(place) for place in places]
+            self._gates = [self.of(place) for place in places]
             self._places = places
 
-    def look(self, door: Door) -> None:
+    def look(self, door: CachedGate) -> None:
         """The facts have changed: all leases that were granted are taken."""
         self._read(door)
         self._judge(door)
@@ -137,7 +137,7 @@ class Doors:
         found = obstacle(door.facts, self._classes[urgency], limit)
         return "connect" if door.is_shut else OBSTACLES[found]
 
-    def shut(self, door: Door, now: float) -> None:
+    def shut(self, door: CachedGate, now: float) -> None:
         """The replica could not be connected to: nothing goes there for a moment, which doubles as
         long as that goes on."""
         if door.is_shut:
@@ -148,7 +148,7 @@ class Doors:
         door.is_shut = True
         self.look(door)
 
-    def _read(self, door: Door) -> None:
+    def _read(self, door: CachedGate) -> None:
         place = door.place
         facts = door.facts
         facts.read(place)
@@ -157,7 +157,7 @@ class Doors:
             if not self._pool.is_blind(place):
                 door.learned = None
             elif door.learned is None:
-                door.learned = LearnedLimit()
+                door.learned = AimdLimit()
             slots = self._pool.slots(place)
             facts.is_guess = slots is None and door.learned is None
             if slots is not None:
@@ -165,12 +165,12 @@ class Doors:
             else:
                 facts.slots = self._pool.guess(place) if facts.is_guess else UNLIMITED
 
-    def grant(self, door: Door, tokens: int, streamed: bool) -> None:
+    def grant(self, door: CachedGate, tokens: int, streamed: bool) -> None:
         """One more was granted, and has no lease yet."""
         door.facts.granted(door.place, tokens, streamed)
         self._judge(door)
 
-    def _judge(self, door: Door) -> None:
+    def _judge(self, door: CachedGate) -> None:
         """Which classes it is open to."""
         learned = door.learned
         limit = 0 if learned is None else learned.allowed()
@@ -204,7 +204,7 @@ class Doors:
             opened.moves = self._moves
             if places is self._places:
                 bit = 1 << urgency
-                opened.found = tuple([door.place for door in self._doors if door.mask & bit])
+                opened.found = tuple([door.place for door in self._gates if door.mask & bit])
             else:
                 opened.found = tuple([place for place in places if self._is_open(place, urgency)])
         return opened.found
@@ -235,6 +235,6 @@ class Doors:
         door = self.by_place.pop(place, None)
         if door is not None:
             self._places = ()
-            self._doors = []
+            self._gates = []
             self._moves += 1
             self._count(door.mask, -1)

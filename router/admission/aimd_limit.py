@@ -23,7 +23,7 @@ _CUT: Final = 0.9
 _WINDOW_S: Final = 60.0
 
 
-class LearnedLimit:
+class AimdLimit:
     """Of one replica."""
 
     __slots__ = ("_best_s", "_cut_at", "_last_best_s", "_window_at", "limit")

@@ -17,7 +17,7 @@ PART: Final = ".part"
 SYNC_EVERY: Final = 16 * 1024 * 1024  # bytes: the last sync of a large file must not take seconds
 
 
-class Shelf:
+class BlobStore:
     """One folder, of which this process is the only user. Raises OSError if another one is."""
 
     def __init__(self, folder: Path, least_free: int) -> None:
@@ -90,7 +90,7 @@ class Reading:
 class Draft:
     """A file that is being written: `open` first, `keep` or `drop` in the end."""
 
-    def __init__(self, shelf: Shelf, name: str) -> None:
+    def __init__(self, shelf: BlobStore, name: str) -> None:
         self._shelf = shelf
         self._path = shelf.path(name + PART)
         self._place = shelf.path(name)

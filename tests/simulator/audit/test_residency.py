@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.simulator.audit.residency import SLACK_S, InOrder, Stay, stay_of
 from router.simulator.audit.rows import Row
-from router.simulator.audit.stays import SLACK_S, InOrder, Stay, stay_of
 
 
 def row(**fields: object) -> Row:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from policies.queueing.ticket import WAITING
-from router.admission.drain import MOST_S, Drain
 from router.admission.queue import _HOPELESS
+from router.admission.service_rate import MOST_S, ServiceRate
 from router.core.errors import Reason, RouterError
 from tests.admission.world import Spot, World, config, every_class
 from tests.tickets import make_ticket
@@ -16,7 +16,7 @@ ONE_WAITS = {"waiting": 1, "prefill_tokens": 0}
 
 
 def served(
-    drain: Drain, per_s: float, seconds: float, *, of: int = NORMAL, at: float = 0.0
+    drain: ServiceRate, per_s: float, seconds: float, *, of: int = NORMAL, at: float = 0.0
 ) -> None:
     """So many a second of a class that waits all the time."""
     drain.began(of, at, is_first=True)
@@ -25,7 +25,7 @@ def served(
 
 
 def test_retry_after_follows_the_rate_of_the_class() -> None:
-    drain = Drain()
+    drain = ServiceRate()
     served(drain, 10.0, 30.0)
     assert drain.retry_after_s(NORMAL, 100, 30.0) == pytest.approx(10, abs=1)
     assert drain.retry_after_s(NORMAL, 1, 30.0) == 1
@@ -33,7 +33,7 @@ def test_retry_after_follows_the_rate_of_the_class() -> None:
 
 
 def test_a_class_that_is_not_served_is_not_told_to_come_back_soon() -> None:
-    drain = Drain()
+    drain = ServiceRate()
     drain.began(BATCH, 0.0, is_first=True)
     served(drain, 10.0, 100.0)  # more urgent requests take every place
     assert drain.retry_after_s(BATCH, 1, 100.0) >= 60
@@ -42,7 +42,7 @@ def test_a_class_that_is_not_served_is_not_told_to_come_back_soon() -> None:
 
 
 def test_a_rate_that_is_not_known_promises_little_and_refuses_nothing() -> None:
-    drain = Drain()
+    drain = ServiceRate()
     assert 1 <= drain.retry_after_s(NORMAL, 10**9, 0.0) <= MOST_S
     drain.began(NORMAL, 0.0, is_first=True)
     assert drain.retry_after_s(NORMAL, 1000, 0.1) == 5
@@ -57,11 +57,11 @@ def test_what_found_room_at_once_says_nothing_of_how_many_could_be_served() -> N
     for _ in range(120):
         world.come(tokens=1, output=1)
         world.run(1.0)
-    assert world.queue._drain.least_wait_s(10**6, world.now) == 0.0
+    assert world.queue._service_rate.least_wait_s(10**6, world.now) == 0.0
 
 
 def test_an_old_rate_is_forgotten() -> None:
-    drain = Drain()
+    drain = ServiceRate()
     served(drain, 10.0, 60.0)
     drain.began(NORMAL, 1000.0, is_first=True)
     assert drain.retry_after_s(NORMAL, 100, 1001.0) == 5
@@ -72,7 +72,7 @@ def test_an_old_rate_is_forgotten() -> None:
 def test_requests_that_end_in_step_do_not_make_a_wait_hopeless(service_s: float) -> None:
     """Sixty-four at once, and then nothing until all of them end: what is in fact served in the
     time a request has is never called hopeless."""
-    drain = Drain()
+    drain = ServiceRate()
     drain.began(NORMAL, 0.0, is_first=True)
     now = 0.0
     for _ in range(20):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from router.batches.pace import FIRST, LEAST, PAUSE_MAX_S, PAUSE_S, Pace
+from router.batches.concurrency_window import FIRST, LEAST, PAUSE_MAX_S, PAUSE_S, ConcurrencyWindow
 
 
-def fill(pace: Pace, now: float) -> int:
+def fill(pace: ConcurrencyWindow, now: float) -> int:
     """Send as much as may be sent; how much that was."""
     count = 0
     while pace.admits(now):
@@ -15,7 +15,7 @@ def fill(pace: Pace, now: float) -> int:
 
 
 def test_it_begins_low_and_doubles_with_every_round() -> None:
-    pace = Pace(64)
+    pace = ConcurrencyWindow(64)
     sizes = []
     for now in range(6):
         size = fill(pace, float(now))
@@ -30,7 +30,7 @@ def test_it_begins_low_and_doubles_with_every_round() -> None:
 
 
 def test_it_never_passes_its_bound() -> None:
-    pace = Pace(8)
+    pace = ConcurrencyWindow(8)
     for now in range(20):
         assert fill(pace, float(now)) <= 8
         while pace.under_way:
@@ -39,7 +39,7 @@ def test_it_never_passes_its_bound() -> None:
 
 
 def test_it_does_not_grow_while_it_is_not_used() -> None:
-    pace = Pace(64)
+    pace = ConcurrencyWindow(64)
     for _ in range(100):
         pace.left()
         pace.answered()
@@ -47,7 +47,7 @@ def test_it_does_not_grow_while_it_is_not_used() -> None:
 
 
 def test_a_round_of_refusals_is_one_cut() -> None:
-    pace = Pace(64)
+    pace = ConcurrencyWindow(64)
     pace.window = 32.0
     assert fill(pace, 1.0) == 32
     for _ in range(32):
@@ -61,7 +61,7 @@ def test_a_round_of_refusals_is_one_cut() -> None:
 
 
 def test_it_waits_as_long_as_it_is_told_and_no_longer_than_is_sensible() -> None:
-    pace = Pace(64)
+    pace = ConcurrencyWindow(64)
     pace.left()
     assert pace.refused(0.0, 10.0, 5.0) == 15.0
     assert not pace.admits(14.9)
@@ -73,7 +73,7 @@ def test_it_waits_as_long_as_it_is_told_and_no_longer_than_is_sensible() -> None
 
 
 def test_one_at_a_time_is_the_least() -> None:
-    pace = Pace(64)
+    pace = ConcurrencyWindow(64)
     for now in range(0, 200, 2):
         pace.left()
         pace.refused(now + 1000.0, now + 1001.0, 0.0)
@@ -82,7 +82,7 @@ def test_one_at_a_time_is_the_least() -> None:
 
 
 def test_after_a_refusal_it_grows_by_one_per_round() -> None:
-    pace = Pace(64)
+    pace = ConcurrencyWindow(64)
     pace.left()
     pace.refused(0.0, 1.0, 0.0)
     pace.window = 16.0
