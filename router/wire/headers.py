@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from router.fleet.engines.common.registry import PRIVATE_HEADERS
+from router.wire.routing_headers import DECLARED
 
 # What to do with a field of a request. Zero means: pass it on as it came.
 PASS: Final = 0
@@ -30,20 +31,12 @@ AUTHORIZATION: Final = 12
 CONTENT_TYPE: Final = 13
 CONTENT_ENCODING: Final = 14
 UPGRADE: Final = 15
-MODEL: Final = 16
 DATE: Final = 17
-SESSION: Final = 18
 LOAD: Final = 19
-PRIORITY: Final = 20
-HEDGE: Final = 21
 API_KEY: Final = 22
 RETRY_AFTER: Final = 23
-# How long a client waits (`patience`); the first is ours, the others pass on as they came.
-TIMEOUT: Final = 24
-ENVOY_TIMEOUT: Final = 25
-GRPC_TIMEOUT: Final = 26
-SDK_TIMEOUT: Final = 27
 OWNER: Final = 28
+ROUTING: Final = 32  # plus the place in `routing_headers.DECLARED`
 
 _REQUEST: Final[dict[bytes, int]] = {
     b"host": HOST,
@@ -62,17 +55,9 @@ _REQUEST: Final[dict[bytes, int]] = {
     b"content-type": CONTENT_TYPE,
     b"content-encoding": CONTENT_ENCODING,
     b"upgrade": UPGRADE,
-    b"x-router-model": MODEL,
-    b"x-session-id": SESSION,
-    b"x-priority": PRIORITY,
-    b"x-hedge": HEDGE,
     b"x-api-key": API_KEY,
-    b"x-request-timeout-ms": TIMEOUT,
-    b"x-envoy-expected-rq-timeout-ms": ENVOY_TIMEOUT,
-    b"grpc-timeout": GRPC_TIMEOUT,
-    b"x-stainless-timeout": SDK_TIMEOUT,
-    b"x-stainless-read-timeout": SDK_TIMEOUT,
     b"x-router-owner": OWNER,
+    **{header.name: ROUTING + place for place, header in enumerate(DECLARED)},
     # An engine would obey these. What it is told about a request is the router's to say.
     **dict.fromkeys(PRIVATE_HEADERS, DROP),
     b"keep-alive": DROP,
@@ -125,12 +110,9 @@ _NOT_REMEMBERED: Final = frozenset(
         FORWARDED_FOR,
         FORWARDED_OTHER,
         VIA,
-        MODEL,
-        SESSION,
         LOAD,
-        TIMEOUT,
-        GRPC_TIMEOUT,
         OWNER,
+        *[ROUTING + place for place, header in enumerate(DECLARED) if not header.is_memoized],
     }
 )
 _MEMO_LINES: Final = 4096

@@ -6,25 +6,9 @@ remembered (`wire/plans.py`) are shared: whoever changes a field copies the head
 
 from __future__ import annotations
 
-from math import inf
 from typing import Any, Final
 
-
-class RoutingHeaders:
-    """The header fields that tell the router how to treat a request. They do not change once the
-    head is sorted, so copies of the head share them."""
-
-    __slots__ = ("hedge", "model", "patience_s", "priority", "sdk_patience_s", "session")
-
-    def __init__(self) -> None:
-        self.model: bytes | None = None  # x-router-model: routes a body we do not read
-        self.session: bytes | None = None  # x-session-id: the key of a conversation
-        self.priority: bytes | None = None  # x-priority: how urgent its client says it is
-        self.hedge: bytes | None = None  # x-hedge: whether its client wants a second copy
-        # Seconds for which its client says that it waits (`patience`) ...
-        self.patience_s = inf
-        self.sdk_patience_s = inf  # ... for the first byte of an answer, as its SDK says unasked
-
+from router.wire.routing_headers import RoutingHeaders
 
 _NOTHING_SAID: Final = RoutingHeaders()
 

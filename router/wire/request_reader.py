@@ -23,9 +23,9 @@ import httptools
 from router.config.model import Limits
 from router.core.errors import Reason, RouterError
 from router.wire import headers as h
-from router.wire import timeout_headers
-from router.wire.heads import RequestHead, RoutingHeaders
+from router.wire.heads import RequestHead
 from router.wire.plans import Known, Plans
+from router.wire.routing_headers import DECLARED, RoutingHeaders
 
 HEAD: Final = 0  # waiting for a head, or inside one
 SIZED: Final = 1  # inside a body with a Content-Length
@@ -344,27 +344,11 @@ class RequestReader:
             elif action == h.CONTENT_ENCODING:
                 head.content_encoding = value.lower()
                 keep.append(line)
-            elif action == h.MODEL:
-                routing.model = value
-            elif action == h.SESSION:
-                routing.session = value
-                keep.append(line)
-            elif action == h.PRIORITY:
-                routing.priority = value  # a router behind us would take it as it came
-            elif action == h.HEDGE:
-                routing.hedge = value.lower()
-            elif action == h.TIMEOUT:
-                # What is left of it changes on the way, so it ends here.
-                routing.patience_s = min(routing.patience_s, timeout_headers.of_client(value))
-            elif action == h.SDK_TIMEOUT:
-                routing.sdk_patience_s = min(routing.sdk_patience_s, timeout_headers.seconds(value))
-                keep.append(line)
-            elif action == h.ENVOY_TIMEOUT:
-                routing.patience_s = min(routing.patience_s, timeout_headers.of_envoy(value))
-                keep.append(line)
-            elif action == h.GRPC_TIMEOUT:
-                routing.patience_s = min(routing.patience_s, timeout_headers.of_grpc(value))
-                keep.append(line)
+            elif action >= h.ROUTING:
+                declared = DECLARED[action - h.ROUTING]
+                declared.read(value, routing)
+                if declared.passes:
+                    keep.append(line)
             elif action == h.OWNER:
                 head.owner = value
         if head.http_1_0:

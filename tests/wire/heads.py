@@ -5,7 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from router.wire.heads import RequestHead, ResponseHead, RoutingHeaders
+from router.wire.heads import RequestHead, ResponseHead
+from router.wire.routing_headers import RoutingHeaders
 
 
 def told(head: RequestHead | ResponseHead | RoutingHeaders | None) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from router.wire import headers as h
+from router.wire.routing_headers import DECLARED, RoutingHeader, RoutingHeaders
 
 
 def fresh() -> h.Sorter:
@@ -20,7 +21,7 @@ def fresh() -> h.Sorter:
         (b"Keep-Alive: x", h.DROP, b"x"),
         (b"X_Anything: x", h.DROP, b"x"),
         (b"X-Router-Foo: x", h.DROP, b"x"),
-        (b"X-Router-Model: m", h.MODEL, b"m"),
+        (b"X-Router-Model: m", h.ROUTING, b"m"),
         (b"X-Api-Key: k", h.API_KEY, b"k"),
         (b"X-Trace-Id: k", h.PASS, b""),
         (b"Cookie: a=b", h.PASS, b""),
@@ -69,3 +70,17 @@ def test_members_of_connection() -> None:
 def test_lines_are_left_out_by_name() -> None:
     lines = [b"A: 1", b"X-a: 2", b"a:3", b"B:"]
     assert h.without(lines, {b"a"}) == [b"X-a: 2", b"B:"]
+
+
+@pytest.mark.parametrize("declared", DECLARED, ids=lambda header: header.name.decode())
+def test_a_declared_header_is_sorted_read_and_protected(declared: RoutingHeader) -> None:
+    """Whatever its value says, if it is usable."""
+    sorter, line = fresh(), declared.name.title() + b": 30"
+    action, value = sorter.sort(line)
+    assert DECLARED[action - h.ROUTING] is declared
+    assert (line in sorter.memo) == declared.is_memoized
+    assert declared.name in h.PROTECTED
+    before, after = RoutingHeaders(), RoutingHeaders()
+    declared.read(value + b"S" if declared.name == b"grpc-timeout" else value, after)
+    names = [name for name in dir(after) if not name.startswith("_")]
+    assert [getattr(after, n) for n in names] != [getattr(before, n) for n in names]

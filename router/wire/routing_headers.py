@@ -1,0 +1,99 @@
+"""The request headers that change what the router does with a request, each declared once.
+
+To add one: a field in `RoutingHeaders`, a subclass of `RoutingHeader` that fills it, an instance in
+`DECLARED`; then use the field. `headers` and `request_reader` go by the declarations.
+
+Must never: read a clock or a body.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Final
+
+from router.wire import timeout_headers
+
+
+class RoutingHeaders:
+    """What the declared headers of one request say. It does not change once the head is sorted, so
+    copies of the head share it."""
+
+    __slots__ = ("hedge", "model", "patience_s", "priority", "sdk_patience_s", "session")
+
+    def __init__(self) -> None:
+        self.model: bytes | None = None  # the model of a body that the router does not read
+        self.session: bytes | None = None  # the key of a conversation
+        self.priority: bytes | None = None  # how urgent the client says the request is
+        self.hedge: bytes | None = None  # whether the client wants a second copy, in lower case
+        self.patience_s = inf  # seconds for which the client says that it waits
+        self.sdk_patience_s = inf  # seconds to the first byte, as its SDK states by default
+
+
+class RoutingHeader:
+    """One header. `read` is called with each of its fields, in the order in which they come."""
+
+    __slots__ = ("is_memoized", "name", "passes")
+
+    def __init__(self, name: bytes, *, passes: bool = False, is_memoized: bool = True) -> None:
+        self.name = name  # in lower case
+        self.passes = passes  # the field is forwarded to the replica as it came
+        # Its lines repeat from request to request, so the sorter keeps them (`headers.Sorter`).
+        self.is_memoized = is_memoized
+
+    def read(self, value: bytes, into: RoutingHeaders) -> None:
+        """Take a field's value. Raises RouterError for a value that must not be ignored."""
+        raise NotImplementedError
+
+
+class _Model(RoutingHeader):
+    def read(self, value: bytes, into: RoutingHeaders) -> None:
+        into.model = value
+
+
+class _Session(RoutingHeader):
+    def read(self, value: bytes, into: RoutingHeaders) -> None:
+        into.session = value
+
+
+class _Priority(RoutingHeader):
+    def read(self, value: bytes, into: RoutingHeaders) -> None:
+        into.priority = value
+
+
+class _Hedge(RoutingHeader):
+    def read(self, value: bytes, into: RoutingHeaders) -> None:
+        into.hedge = value.lower()
+
+
+class _Timeout(RoutingHeader):
+    def read(self, value: bytes, into: RoutingHeaders) -> None:
+        into.patience_s = min(into.patience_s, timeout_headers.of_client(value))
+
+
+class _EnvoyTimeout(RoutingHeader):
+    def read(self, value: bytes, into: RoutingHeaders) -> None:
+        into.patience_s = min(into.patience_s, timeout_headers.of_envoy(value))
+
+
+class _GrpcTimeout(RoutingHeader):
+    def read(self, value: bytes, into: RoutingHeaders) -> None:
+        into.patience_s = min(into.patience_s, timeout_headers.of_grpc(value))
+
+
+class _SdkTimeout(RoutingHeader):
+    def read(self, value: bytes, into: RoutingHeaders) -> None:
+        into.sdk_patience_s = min(into.sdk_patience_s, timeout_headers.seconds(value))
+
+
+DECLARED: Final[tuple[RoutingHeader, ...]] = (
+    _Model(b"x-router-model", is_memoized=False),
+    _Session(b"x-session-id", passes=True, is_memoized=False),
+    _Priority(b"x-priority"),  # a router behind this one would obey it
+    _Hedge(b"x-hedge"),
+    # What is left of this time shrinks on the way, so the field ends here.
+    _Timeout(b"x-request-timeout-ms", is_memoized=False),
+    _EnvoyTimeout(b"x-envoy-expected-rq-timeout-ms", passes=True),
+    _GrpcTimeout(b"grpc-timeout", passes=True, is_memoized=False),
+    _SdkTimeout(b"x-stainless-timeout", passes=True),
+    _SdkTimeout(b"x-stainless-read-timeout", passes=True),
+)
