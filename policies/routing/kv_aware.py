@@ -63,7 +63,7 @@ class KvAware(RoutingPolicy):
     crowding: float = 20.0
     # The batch that an idle replica is taken to have: the more, the less small batches differ.
     batch: float = 2.0
-    kv_full: float = 0.95  # share of the KV cache; vLLM preempts at 1
+    kv_full: float = 0.95  # KV cache usage from which a replica counts as full; vLLM preempts at 1
     queue_depth: int = 64  # requests without a first token, per unit of weight
     relative: float = 1.25  # a part of the recent requests that is too much: above this many times
     absolute: float = 8.0  # ... the usual number, and above it by so many

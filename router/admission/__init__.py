@@ -51,32 +51,34 @@ What holds at all times
 
 The parts, from what decides least to what decides most
 -------------------------------------------------------
-    limits         what a tenant may have at all, before any queue
-    concurrency    how many requests a key has at replicas, and may have
-    place          what the queue sees of a replica and of the fleet
-    rules          the configuration as plain numbers
-    gate, door     may a replica take one more, and whose? (backpressure)
-    learned        how many at once, of a replica that tells nothing
-    row            those of one class and lane: the order policy's line, and who is eldest
-    turns          whose turn is it among classes (weights, aging)
-    reservations   may this class have more of the pool?
-    affinity       of the first few, whose prefix does this replica hold?
-    choice         all of these: who gets this place
-    preemption     who gives way to somebody more urgent
-    holders        who holds how much of it, and who gives way when it is full
-    room           who waits, where, and how many may
-    clockwork      what time alone changes
-    drain          when will there be room (Retry-After)
-    outputs        how long will the answer be
-    queue          the calls above
-    pools          which queue
+    limits          what a tenant may have at all, before any queue
+    concurrency     how many requests a key has at replicas, and may have
+    pool            what the queue sees of a replica and of the fleet
+    rules           the configuration as plain numbers
+    gate            may a replica take one more request, and of which class? (backpressure)
+    gate_cache      the gates' last answers, kept until a replica's facts change
+    aimd_limit      the concurrency limit of a replica that reports no metrics
+    class_queue     the waiting tickets of one class and lane, in the order policy's order
+    stride          which class has the next turn (weights, aging)
+    reservations    may this class have more of the pool?
+    affinity        which of the first few tickets has its prefix cached on this replica?
+    choice          all of these: which ticket gets this place
+    preemption      which running request gives way to a more urgent one
+    holders         how much of the queue each flow holds, and which ticket leaves a full queue
+    wait_lists      all class queues of a queue, deadlines, and how many tickets may wait
+    timers          what time alone changes: aging, expiry, early polls
+    service_rate    how fast the queue is served, for Retry-After
+    output_lengths  predicts the length of an answer
+    counts          the queue's counters
+    queue           the calls above
+    pools           which queue serves which model
 
 The order within a class is a policy of its own (`policies/queueing`).
 
 What a number means: 0 critical, 1 high, 2 normal, 3 low, 4 batch, fractions between; a class is the
 nearest whole number. Age makes a level smaller, at most to high. The *class* decides limits,
-reservations and turns; the *aged* class of a row's eldest decides its gate, and the aged level of a
-ticket (`told`) is what its engine is told.
+reservations and turns. The *aged* class of a class queue's oldest ticket decides its gate. The aged
+level of a ticket becomes the number that its engine is sent.
 
 What it costs to be driven wrongly: a lease that was taken or released without `freed` leaves a door
 as it was until the next tick, which looks at all of them.

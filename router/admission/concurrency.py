@@ -5,10 +5,11 @@ the queue without a ticket) until it is over or waits again. Retries, second cop
 continuations belong to their request and are not counted again. A request that waits is not
 counted.
 
-The queue uses it like this. Tickets of a key with a limit that wait in one row are split in two
-(`row.KeyRow`): at most as many as the key has free places stand in the row's line, the others are
-blocked. Each change of the number of free places moves tickets between the two at once, so the line
-never holds a ticket that may not be sent, and whoever chooses from it need not know of limits.
+The queue uses it like this. Tickets of a key with a limit that wait in one class queue are split in
+two (`class_queue.KeyQueue`): at most as many as the key has free places stand in the class queue's
+line, the others are blocked. Each change of the number of free places moves tickets between the two
+at once. So the line never holds a ticket that may not be sent, and the code that chooses from it
+need not know of limits.
 
 Requests of class batch get what the others leave: they are blocked while both together use the
 limit; the others are blocked only by requests that are not batch.

@@ -23,7 +23,7 @@ Rules:
    The KV cache usage is the replica's estimate (`core/kv_estimate.py`), not the polled figure: a
    poll's figure, believed until the next one, would leave an emptied engine idle.
 6. Of an engine that tells nothing, attempts that show nothing until they are whole cannot be told
-   from those that wait: they count against a learned limit instead (`learned.py`). A stream that
+   from those that wait: they count against a learned limit instead (`aimd_limit.py`). A stream that
    has shown something does not count.
 7. An unknown fact closes nothing.
 

@@ -69,7 +69,7 @@ class Group:
 
 
 class Party:
-    """An account, or a member of one, while something of it waits."""
+    """An account, or one user of it, that has at least one waiting request."""
 
     __slots__ = ("_by_class", "account", "bytes", "group", "members", "name", "newest", "waiting")
 

@@ -75,7 +75,8 @@ class WaitLists(Blocker):
         self.count = 0  # that wait
         self.eligible = 0  # of them: those that their key's limit does not block ...
         self.eligible_of = turns.waiting  # ... by class
-        # Rows with tickets that were unblocked and not offered to a replica since, ...
+        # Class queues with tickets whose key's limit no longer blocks them and that no replica was
+        # offered yet, ...
         self.woken: dict[ClassQueue, None] = {}
         # ... and keys of which a ticket was dropped, so that another one may stand in its line.
         self.short: dict[KeyQueue, None] = {}

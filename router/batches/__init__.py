@@ -1,4 +1,4 @@
-"""The batch door: OpenAI's `/v1/files` and `/v1/batches`, beside the data plane in one process.
+"""The batch server: OpenAI's `/v1/files` and `/v1/batches`, beside the data plane in one process.
 
 Clients upload JSONL, get their lines worked through as the fleet has room, and download the
 results. What is promised is on disk before it is answered: SQLite for the books, plain files beside
@@ -7,14 +7,14 @@ router's own data plane, so that routing, queueing and metrics see nothing speci
 
 From the outside in
 -------------------
-    door        opens the folder, answers, works, rests, stops: what the app knows of all this
+    server      opens the folder, answers, works, rests, stops: what the app knows of all this
     api         the endpoints (file_api, uploads; batch_api), and what holds for every answer
     asked       what clients ask for, judged; quota: how much they may keep; shapes: what they see
     runner      a task per batch: judge its file (lines), send its lines, write the results
-    sending     whose line is next (turns, job, feed) and when: by answers (pace) and the queue
+    sending     which line is next (line_scheduler, job, feed) and when (concurrency_window)
     sender      one line as a request (inside, secrets); outcome, verdict: what its answer means
     recorder    results on their way into the books
-    store       the books (rows, database); shelf: the files; worker: the one thread for both
+    store       the books (rows, database); blob_store: the files; worker: the thread for both
 
 Must never: do file or database work on the event loop, know how the data plane works inside, or
 write a client's secret down.

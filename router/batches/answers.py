@@ -1,6 +1,6 @@
 """What every endpoint's handler uses: who asks, and answers as JSON.
 
-Import only through `door.py`: this module pulls in aiohttp.
+Import only through `server.py`: this module pulls in aiohttp.
 """
 
 from __future__ import annotations

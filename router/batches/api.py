@@ -1,7 +1,7 @@
 """The application behind the door: the endpoints, and around them what holds for every answer.
 
 OpenAI's shapes, errors too. Nothing is held whole but small JSON bodies. Import only through
-`door.py`: this module pulls in aiohttp.
+`server.py`: this module pulls in aiohttp.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The endpoints of /v1/batches: create, list, show, cancel.
 
-Whatever belongs to somebody else does not exist: 404. Import only through `door.py`: this module
+Whatever belongs to somebody else does not exist: 404. Import only through `server.py`: this module
 pulls in aiohttp.
 """
 

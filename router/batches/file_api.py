@@ -1,7 +1,7 @@
 """The endpoints of /v1/files: upload, list, show, delete, download.
 
 Whatever belongs to somebody else does not exist: 404. Files go to disk and come from it in pieces,
-through the worker. Import only through `door.py`: this module pulls in aiohttp.
+through the worker. Import only through `server.py`: this module pulls in aiohttp.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Sends the lines of running batches, as the fleet has room for them.
 
-One task begins lines. Whose is next is one turn each (`turns.py`). How many of one owner and model
-are under way follows the router's answers (`pace.py`): one tenant's limits hold nobody else up. And
-where the router has a queue, only so many lines wait in it as it can make good use of (`AHEAD`): it
-always has the next one to send, and what waits here costs a few bytes of a file.
+One task begins lines. `line_scheduler.py` chooses the next one: owners take turns.
+`concurrency_window.py` bounds the lines of one owner and model that are under way by the router's
+answers, so one tenant's limits delay nobody else. If the router has a queue, at most `AHEAD` lines
+wait in it: enough that it always has a next one to send. A line that waits here costs a few bytes.
 
 What is in memory is bounded: lines by `HELD_MOST` bytes, those under way by `concurrency`, large
 answers by the sender. Must never: end a batch (whoever holds its job does).

@@ -2,7 +2,7 @@
 the file into a draft, within what its owner may have.
 
 Nothing of it is held but the piece that is being written, and the event loop has its turn between
-two pieces. Import only through `door.py`: this module pulls in aiohttp.
+two pieces. Import only through `server.py`: this module pulls in aiohttp.
 """
 
 from __future__ import annotations

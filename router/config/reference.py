@@ -143,7 +143,7 @@ def _built(struct: type[msgspec.Struct]) -> msgspec.Struct | None:
 
 
 def _struct_in(kind: Any) -> tuple[type[msgspec.Struct], str] | None:
-    """The section that a setting's values are, and how its place is written."""
+    """If a setting holds sections: their class, and the suffix of its path (``, `[]` or `.*`)."""
     if is_struct(kind):
         return kind, ""
     if get_origin(kind) is tuple and is_struct(get_args(kind)[0]):

@@ -17,8 +17,8 @@ Rules:
     attempt:  CONNECTING → SENT → HEADED → WON → ENDED      any phase may go to ENDED
     request:  NOTHING → STATUS → CONTENT                    commitment only grows
 
-A hedge is an attempt that begins while another one waits for its first content. Both failed is one
-failure, the earliest one's: a request that two replicas lost is not tried on a third.
+A hedge is an attempt that begins while another one waits for its first content. If both fail, the
+client is told the failure of the earlier one; the failure of the later one decides about a retry.
 """
 
 from __future__ import annotations
@@ -139,11 +139,11 @@ class Attempt:
         # Its client has read all the time, so what it takes to its first content is its engine's.
         self.is_timed = True
         self.first_due = inf  # when its first content has to be there
-        self.is_alone = False  # no other request waited at the replica when it was sent
+        self.is_alone = False  # no other request waited at the replica when this one was sent
         self.overdue_due = inf  # when the fleet is asked whether its first token is too late
         self.is_overdue = False  # it is, and that counts against the replica
         self.connect_due = inf  # where its class has less patience than the pool
-        self.predicted_s = 0.0  # from `began` to its first content; 0: nobody could tell
+        self.predicted_s = 0.0  # from `began` to its first content; 0: no prediction
         # Uncached prompt tokens, its own among them, that waited there when it left; -1: not seen.
         self.ahead = -1
         # When a copy would have answered that was only counted, not sent; 0: there was none.

@@ -48,9 +48,9 @@ def window(pool: Sequence[Replica], turn: int) -> Sequence[Replica]:
 
 
 def same_engine(one: Replica, other: Replica) -> bool:
-    """Whether two addresses are one engine, by all that is known: started at the same hundredth of
-    a second, with the same models, their totals never a contradiction (`fleet.twins`), and not said
-    to be on different nodes."""
+    """Whether two addresses seem to be one engine: started at the same hundredth of a second, with
+    the same models, with totals that never contradict each other (`fleet.same_engine`), and not
+    configured as different nodes."""
     started = one.told.started_at
     if not started or started != other.told.started_at:  # 0: no moment at which anything started
         return False

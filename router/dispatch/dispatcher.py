@@ -1,8 +1,8 @@
 """What happens to a request once it is whole: classify, find who may serve it, choose, begin.
 
-The dispatcher holds what requests share (configuration, fleet, chooser, retry budget, counters,
-log). A reload swaps the configuration; a request under way keeps the `Rules` and the header lines
-it began with. The dispatcher implements the `Handler` that client connections talk to.
+The dispatcher owns the `Context` that requests share, and reads each request's head and body into
+a `ClientRequest`. A reload swaps the configuration; a request under way keeps the `Rules` and the
+header lines it began with. The dispatcher implements the `Handler` that client connections call.
 """
 
 from __future__ import annotations

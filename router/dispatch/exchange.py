@@ -2,8 +2,9 @@
 
 Its `RequestDriver` has the attempts and decides about them; the exchange sends them, commits,
 relays, answers, truncates. Every callback may be the one in which the client leaves, the replica
-dies or the configuration changes; all of them end in `_finish`, which runs once and gives
-everything back.
+dies or the configuration changes. All of them end in `_finish`, which runs once. What a request
+holds is given back by its holder: leases and the place in the retry budget by `RequestDriver`
+(`cancel`, `close`), the ticket by `QueueDriver.over`, the tenant's limits by `Dispatcher.finished`.
 
 What the client is sent, byte by byte, is its `Reply`'s; the exchange says what and when.
 """

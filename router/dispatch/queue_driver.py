@@ -15,8 +15,8 @@ it at the end of the same turn: so no call of the queue happens inside the conse
 one, and the leases of all that one call granted are taken before anything else happens. Where none
 waits, the queue is told when the next request comes.
 
-A request that passed without a ticket is counted here in its key's limit (`_uncount`), any other
-one by the queue. There is one timer, for what time alone changes, and none while nothing waits.
+A request that was sent without a ticket is counted here in its key's limit (`sent`, `_uncount`);
+the queue counts the others. One timer serves aging and timeouts. It is off while nothing waits.
 
 Must never: choose among requests (the queue does), keep a ticket of a request that is over, or know
 whether its time is real.
@@ -235,8 +235,8 @@ class QueueDriver:
         output: int,
         now: float,
     ) -> None:
-        """The request has ended; its leases are released. If its key has limits, the caller calls
-        `wake` next.
+        """The request has ended; its leases are released. If its key has limits, whoever gives
+        them back (`Dispatcher.finished`) calls `wake` next.
 
         `replica`: the one that answered. `tokens`, `output`: what it cost there, see
         `Queue.settle`.

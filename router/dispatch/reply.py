@@ -80,7 +80,8 @@ class Reply:
         self._no_body = no_body
         self._http_1_0 = http_1_0
         self.gap_s = gap_s  # between two pieces of a body
-        self.wait_due = wait_due  # when the replica's next bytes are due
+        # When the replica's next bytes are due. Before the first content: the client's deadline.
+        self.wait_due = wait_due
         self.status = 0  # sent to the client
         self.bytes_out = 0  # of the body
         self.keep_alive = False  # what the response's head promised

@@ -69,12 +69,13 @@ class RequestDriver:
         self._rules = context.rules
         self.state = AttemptState(self._rules.attempts)
         self.live: list[Attempt] = []
-        self._budgeted = False  # one retry of the budget is this request's
-        self._alarm: Alarm | None = None  # until a hedge, or until a retry
-        self._retries = False  # ... the latter
+        self._budgeted = False  # this request holds a place in the retry budget
+        self._alarm: Alarm | None = None  # rings for a hedge, or for a retry ...
+        self._retries = False  # ... in which case this is True
         self._is_full = False  # other replicas are fit, and all of them are at their limits
         self._cause = Reason.OK  # of the retry that the alarm is for
-        self.untold: Replica | None = None  # it seems to know no priority, and is told none
+        # A replica that seems to know no priority: this request's body is sent there without one.
+        self.untold: Replica | None = None
         context.budget.requests += 1
 
     # -- beginning ----------------------------------------------------------------------------

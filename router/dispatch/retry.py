@@ -1,7 +1,7 @@
 """May this attempt be followed by another? One table, and a budget against storms.
 
-What was sent, over which kind of connection, decides. Nothing is ever
-sent again once content of it has reached the client.
+What was sent, over which kind of connection, decides. Nothing is repeated once content of it has
+reached the client; a continuation (`continuation/`) asks another replica for the rest only.
 
     what happened                          connection   verdict
     could not connect                      -            elsewhere, free: nothing was sent

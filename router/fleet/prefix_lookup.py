@@ -64,7 +64,7 @@ class PrefixLookup:
             self.prefixes.set_capacity(replica, blocks)
 
     def tend(self) -> None:
-        """Give memory of replicas that are gone back, in small pieces."""
+        """Free the memory of removed replicas, a little with each call."""
         self.prefixes.tend()
 
     # -- requests -----------------------------------------------------------------------------

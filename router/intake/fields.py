@@ -46,7 +46,7 @@ class Fields(msgspec.Struct, gc=False):
     session_id: MaybeRaw = None
     prompt_cache_key: MaybeRaw = None
     user: MaybeRaw = None
-    # How much is asked for.
+    # Limits of the output, and the number of choices.
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     max_output_tokens: int | None = None

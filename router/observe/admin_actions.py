@@ -34,4 +34,4 @@ class AdminActions(Protocol):
         """
 
     def drain(self) -> None:
-        """Begin to drain; at once, and again harmlessly."""
+        """Start draining and return at once. A second call does nothing."""

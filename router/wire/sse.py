@@ -192,7 +192,7 @@ class ErrorWatch:
     __slots__ = ("_is_open", "_report", "_seam")
 
     def __init__(self) -> None:
-        self._seam = b"\n"  # the end of what the unfinished event has shown
+        self._seam = b"\n"  # last bytes of an unfinished event: a mark may be split over two reads
         self._report = b""
         self._is_open = False  # the report's event goes on in the next read
 

@@ -399,7 +399,7 @@ ENGINE: Final = Engine(
         }
     ),
     control_below=("/hicache/",),
-    # Obeyed where SGLANG_ENABLE_REQUEST_HEADER_OVERRIDES is set.
+    # SGLang obeys them if SGLANG_ENABLE_REQUEST_HEADER_OVERRIDES is set.
     private_headers=frozenset(
         {"x-override-priority", "x-override-rid", "x-override-routed-dp-rank"}
     ),

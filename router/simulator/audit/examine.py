@@ -1,7 +1,7 @@
 """From logs to findings, in two passes over the files.
 
 Memory is bounded by what is under way at once and by how many parties and replicas are watched,
-never by the length of the log. Must never: say in words what it found (see `letter`).
+never by the length of the log. Must never: say in words what it found (see `report_section`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One pass over one or several logs: their stays in the order of their starts, and how far it is.
 
 Several logs are those of several routers in front of one fleet, or the pieces of a rotated one.
-Must never: hold more than `stays.InOrder` holds of each.
+Must never: hold more than `residency.InOrder` holds of each.
 """
 
 from __future__ import annotations
