@@ -73,19 +73,19 @@ class Choice:
         """The class whose gate a ticket goes through; the eldest's is where its row may go."""
         return _gate(self._rules.aged(float(row.urgency), now - ticket.arrival), ticket.starved)
 
-    def next_for(self, door: CachedGate, lanes: dict[str, Lane], now: float) -> Ticket | None:
+    def next_for(self, gate: CachedGate, lanes: dict[str, Lane], now: float) -> Ticket | None:
         """Who takes a place there, of all that wait; None: nobody may, or wants to."""
         refused = NOBODY
         while True:
-            self._look(door, lanes, refused, now)
+            self._look(gate, lanes, refused, now)
             starving = self._starving
             row = self._row(now)
             if row is None:
                 return None
-            ticket = self._ticket(row, row is starving, door.place, now)
-            if ticket is not None and not door.mask & (1 << row.urgency):
+            ticket = self._ticket(row, row is starving, gate.place, now)
+            if ticket is not None and not gate.mask & (1 << row.urgency):
                 # Age has opened the door, for those that are old.
-                ticket = self._let_in(row, ticket, door, now)
+                ticket = self._let_in(row, ticket, gate, now)
             if ticket is not None:
                 self._serve(row, ticket)
                 return ticket
@@ -93,17 +93,17 @@ class Choice:
             refused = [*refused, row]
 
     def _look(
-        self, door: CachedGate, lanes: dict[str, Lane], refused: list[ClassQueue], now: float
+        self, gate: CachedGate, lanes: dict[str, Lane], refused: list[ClassQueue], now: float
     ) -> None:
         rows: list[ClassQueue | None] = [None, None, None, None, None]
         self._rows = rows
         levels = self._levels
         starving: ClassQueue | None = None
         since = INFINITY
-        mask = door.mask
+        mask = gate.mask
         rules, reservations = self._rules, self._reservations
         for lane in lanes.values():
-            if not self._pool.serves(door.place, lane.name):
+            if not self._pool.serves(gate.place, lane.name):
                 continue
             for row in lane.rows:
                 if row is None or not row.count or (refused and row in refused):
@@ -194,13 +194,13 @@ class Choice:
         return None if first.excluded and place in first.excluded else first
 
     def _let_in(
-        self, row: ClassQueue, ticket: Ticket, door: CachedGate, now: float
+        self, row: ClassQueue, ticket: Ticket, gate: CachedGate, now: float
     ) -> Ticket | None:
         """The ticket, if it is old enough itself, or the eldest, who is."""
-        if door.mask & (1 << self.gate(row, ticket, now)):
+        if gate.mask & (1 << self.gate(row, ticket, now)):
             return ticket
         eldest = row.eldest()
-        if eldest is None or door.place in eldest.excluded:
+        if eldest is None or gate.place in eldest.excluded:
             return None
         reservations = self._reservations
         if reservations.enabled and not reservations.allows(row.urgency, eldest.reserved):

@@ -194,14 +194,14 @@ class KeyQueue(ClassQueue, LimitedQueue):
     which ticket of the key comes next, and users of one key share its places.
     """
 
-    __slots__ = ("concurrency", "room", "row", "standing")
+    __slots__ = ("concurrency", "row", "standing", "wait_lists")
 
     def __init__(
-        self, room: Blocker, row: ClassQueue, concurrency: Concurrency, line: BaseLine
+        self, wait_lists: Blocker, row: ClassQueue, concurrency: Concurrency, line: BaseLine
     ) -> None:
         super().__init__(row.lane, row.urgency, line)
         self.is_blocked = True
-        self.room = room
+        self.wait_lists = wait_lists
         self.row = row
         self.concurrency = concurrency
         self.standing: dict[Ticket, None] = {}
@@ -210,9 +210,9 @@ class KeyQueue(ClassQueue, LimitedQueue):
         """Let as many stand in the row's line as the key has free places."""
         free = self.concurrency.free(self.urgency == BATCH)
         while self.standing and len(self.standing) > free:
-            self.room.block(self, now)
+            self.wait_lists.block(self, now)
         while self.count and len(self.standing) < free:
-            self.room.unblock(self, now)
+            self.wait_lists.unblock(self, now)
 
 
 class Lane:

@@ -98,15 +98,15 @@ class GateCache:
 
     def adopt(self, classes: list[ClassRules]) -> None:
         self._classes = classes
-        for door in self.by_place.values():
-            self.look(door)
+        for gate in self.by_place.values():
+            self.look(gate)
 
     def of(self, place: ReplicaLoad) -> CachedGate:
-        door = self.by_place.get(place)
-        if door is None:
-            door = self.by_place[place] = CachedGate(place)
-            self.look(door)
-        return door
+        gate = self.by_place.get(place)
+        if gate is None:
+            gate = self.by_place[place] = CachedGate(place)
+            self.look(gate)
+        return gate
 
     def of_all(self, places: Sequence[ReplicaLoad]) -> None:
         """There is a door at each of them. `places` is not changed afterwards."""
@@ -114,71 +114,71 @@ class GateCache:
             self._gates = [self.of(place) for place in places]
             self._places = places
 
-    def look(self, door: CachedGate) -> None:
+    def look(self, gate: CachedGate) -> None:
         """The facts have changed: all leases that were granted are taken."""
-        self._read(door)
-        self._judge(door)
+        self._read(gate)
+        self._judge(gate)
 
     def admits(self, place: ReplicaLoad, urgency: int) -> bool:
         """Whether one more of a class may go there now, whatever was known before. All leases that
         were granted are taken."""
-        door = self.of(place)
-        self._read(door)
-        learned = door.learned
+        gate = self.of(place)
+        self._read(gate)
+        learned = gate.learned
         limit = 0 if learned is None else learned.allowed()
-        return not door.is_shut and not obstacle(door.facts, self._classes[urgency], limit)
+        return not gate.is_shut and not obstacle(gate.facts, self._classes[urgency], limit)
 
     def why_closed(self, place: ReplicaLoad, urgency: int) -> str:
         """What keeps a class out, for people; "": nothing. As `admits`."""
-        door = self.of(place)
-        self._read(door)
-        learned = door.learned
+        gate = self.of(place)
+        self._read(gate)
+        learned = gate.learned
         limit = 0 if learned is None else learned.allowed()
-        found = obstacle(door.facts, self._classes[urgency], limit)
-        return "connect" if door.is_shut else OBSTACLES[found]
+        found = obstacle(gate.facts, self._classes[urgency], limit)
+        return "connect" if gate.is_shut else OBSTACLES[found]
 
-    def shut(self, door: CachedGate, now: float) -> None:
+    def shut(self, gate: CachedGate, now: float) -> None:
         """The replica could not be connected to: nothing goes there for a moment, which doubles as
         long as that goes on."""
-        if door.is_shut:
+        if gate.is_shut:
             return  # all that were under way there fail together
-        is_again = now - door.shut_until < _SHUT_FORGOTTEN_S
-        door.shut_s = min(_SHUT_MOST_S, 2.0 * door.shut_s) if is_again else _SHUT_S
-        door.shut_until = now + door.shut_s
-        door.is_shut = True
-        self.look(door)
+        is_again = now - gate.shut_until < _SHUT_FORGOTTEN_S
+        gate.shut_s = min(_SHUT_MOST_S, 2.0 * gate.shut_s) if is_again else _SHUT_S
+        gate.shut_until = now + gate.shut_s
+        gate.is_shut = True
+        self.look(gate)
 
-    def _read(self, door: CachedGate) -> None:
-        place = door.place
-        facts = door.facts
+    def _read(self, gate: CachedGate) -> None:
+        place = gate.place
+        facts = gate.facts
         facts.read(place)
-        if place.polls_heard != door.polls:  # what follows changes with a poll only
-            door.polls = place.polls_heard
+        if place.polls_heard != gate.polls:  # what follows changes with a poll only
+            gate.polls = place.polls_heard
             if not self._pool.is_blind(place):
-                door.learned = None
-            elif door.learned is None:
-                door.learned = AimdLimit()
+                gate.learned = None
+            elif gate.learned is None:
+                gate.learned = AimdLimit()
             slots = self._pool.slots(place)
-            facts.is_guess = slots is None and door.learned is None
+            facts.is_guess = slots is None and gate.learned is None
             if slots is not None:
                 facts.slots = float(slots)
             else:
                 facts.slots = self._pool.guess(place) if facts.is_guess else UNLIMITED
 
-    def grant(self, door: CachedGate, tokens: int, streamed: bool) -> None:
+    def grant(self, gate: CachedGate, tokens: int, streamed: bool) -> None:
         """One more was granted, and has no lease yet."""
-        door.facts.granted(door.place, tokens, streamed)
-        self._judge(door)
+        gate.facts.granted(gate.place, tokens, streamed)
+        self._judge(gate)
 
-    def _judge(self, door: CachedGate) -> None:
+    def _judge(self, gate: CachedGate) -> None:
         """Which classes it is open to."""
-        learned = door.learned
+        learned = gate.learned
         limit = 0 if learned is None else learned.allowed()
-        mask = 0 if door.is_shut else open_to(door.facts, self._classes, limit)
-        if mask != door.mask:
+        mask = 0 if gate.is_shut else open_to(gate.facts, self._classes, limit)
+        if mask != gate.mask:
             self._moves += 1
-            self._count(door.mask, -1)
-            door.mask = mask
+            self._count(gate.mask, -1)
+            gate.mask = mask
             self._count(mask, 1)
 
     def _count(self, mask: int, by: int) -> None:
@@ -204,37 +204,37 @@ class GateCache:
             opened.moves = self._moves
             if places is self._places:
                 bit = 1 << urgency
-                opened.found = tuple([door.place for door in self._gates if door.mask & bit])
+                opened.found = tuple([gate.place for gate in self._gates if gate.mask & bit])
             else:
                 opened.found = tuple([place for place in places if self._is_open(place, urgency)])
         return opened.found
 
     def _is_open(self, place: ReplicaLoad, urgency: int) -> bool:
-        door = self.by_place.get(place)
-        return door is None or (door.mask & (1 << urgency)) != 0
+        gate = self.by_place.get(place)
+        return gate is None or (gate.mask & (1 << urgency)) != 0
 
     def capacity(self) -> float:
         """Tokens that fit into all that are fit: their KV caches, or what they were seen to bear.
         Of whom neither is known is taken to be like the others; 0: of nobody."""
         known = 0.0
         count = 0
-        doors = [self.by_place[p] for p in self._pool.eligible(_ANY) if p in self.by_place]
-        for door in doors:
-            tokens = door.place.kv_tokens
+        gates = [self.by_place[p] for p in self._pool.eligible(_ANY) if p in self.by_place]
+        for gate in gates:
+            tokens = gate.place.kv_tokens
             if tokens is None or tokens <= 0:
-                if not door.mask & (1 << NORMAL):
-                    door.peak = max(door.peak, door.used)
-                tokens = door.peak
+                if not gate.mask & (1 << NORMAL):
+                    gate.peak = max(gate.peak, gate.used)
+                tokens = gate.peak
             if tokens > 0:
                 known += tokens
                 count += 1
-        return known / count * len(doors) if count else 0.0
+        return known / count * len(gates) if count else 0.0
 
     def forget(self, place: ReplicaLoad) -> None:
         """It has left the fleet."""
-        door = self.by_place.pop(place, None)
-        if door is not None:
+        gate = self.by_place.pop(place, None)
+        if gate is not None:
             self._places = ()
             self._gates = []
             self._moves += 1
-            self._count(door.mask, -1)
+            self._count(gate.mask, -1)

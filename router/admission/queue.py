@@ -203,17 +203,17 @@ class Queue:
 
     def _enter(self, ticket: Ticket, now: float) -> None:
         urgency = ticket.urgency
-        room = self._wait_lists
-        member = room.holders.join(ticket)
+        wait_lists = self._wait_lists
+        member = wait_lists.holders.join(ticket)
         if self._is_hopeless(ticket, now):
-            ahead = room.ahead_at_least(ticket)
-            room.holders.tidy(member)
+            ahead = wait_lists.ahead_at_least(ticket)
+            wait_lists.holders.tidy(member)
             self._refuse(ticket, Reason.QUEUE_TOO_LONG, ahead, now)
-        if room.refuses(ticket) is not None:
-            victims, reason = room.give_way(ticket)
+        if wait_lists.refuses(ticket) is not None:
+            victims, reason = wait_lists.give_way(ticket)
             if reason is not None:
-                ahead = room.ahead(ticket, reason) + 1
-                room.holders.tidy(member)
+                ahead = wait_lists.ahead(ticket, reason) + 1
+                wait_lists.holders.tidy(member)
                 self._refuse(ticket, reason, ahead, now)
             for victim in victims:
                 self.evict(victim, now)
@@ -312,16 +312,16 @@ class Queue:
             self._choice.stride.serves(ticket.urgency, cost(ticket), float(ticket.urgency))
             waits = self._wait_lists.eligible_of[ticket.urgency] > 0
             self._service_rate.served(ticket.urgency, now, waited=waits)
-        door = self._gates.of(place)
-        self._begin(ticket, door, now, is_charged)
-        self._gates.look(door)
+        gate = self._gates.of(place)
+        self._begin(ticket, gate, now, is_charged)
+        self._gates.look(gate)
 
-    def _begin(self, ticket: Ticket, door: CachedGate, now: float, is_charged: bool) -> None:
+    def _begin(self, ticket: Ticket, gate: CachedGate, now: float, is_charged: bool) -> None:
         ticket.state = SENT
         run = ticket.run
         if run is None:
             run = ticket.run = Run()
-        run.begin(door.place, now, is_charged)
+        run.begin(gate.place, now, is_charged)
         self._running[ticket] = None
         if ticket.concurrency is not None:
             ticket.concurrency.take(ticket.urgency == BATCH, now)
@@ -331,7 +331,7 @@ class Queue:
         if rules.reservations:
             self._predict(ticket)
             self._reservations.sent(ticket.urgency, ticket.reserved, now)
-            door.used += ticket.reserved
+            gate.used += ticket.reserved
 
     def _end(self, ticket: Ticket, run: Run) -> None:
         """It is at its place no longer."""
@@ -340,9 +340,9 @@ class Queue:
             self._preemption.ended(ticket, run)
         if self._rules.reservations and ticket.reserved:
             self._reservations.ended(ticket.urgency, ticket.reserved)
-            door = self._gates.by_place.get(run.place)
-            if door is not None:
-                door.used -= ticket.reserved
+            gate = self._gates.by_place.get(run.place)
+            if gate is not None:
+                gate.used -= ticket.reserved
             self._dirty = True
 
     def freed(self, place: ReplicaLoad, now: float) -> list[Ticket]:
@@ -352,9 +352,9 @@ class Queue:
         Returns the tickets that are to be sent now, each to its `place`. Take the leases of all of
         them before anything else is said to the queue.
         """
-        doors = self._gates
-        door = doors.of(place)
-        doors.look(door)
+        gates = self._gates
+        gate = gates.of(place)
+        gates.look(gate)
         if self._rules.reservations and now >= self._weighed_at + _LOOK_S:
             self._weigh(now)
         if self._wait_lists.short:
@@ -364,11 +364,11 @@ class Queue:
         if self._dirty and self._rules.reservations:
             self._dirty = False
             return self._fill_all(now)
-        if not door.mask:
+        if not gate.mask:
             return _NONE
         granted: list[Ticket] = []
-        while self._wait_lists.eligible and door.mask:
-            ticket = self._grant(door, now)
+        while self._wait_lists.eligible and gate.mask:
+            ticket = self._grant(gate, now)
             if ticket is None:
                 break
             granted.append(ticket)
@@ -383,62 +383,62 @@ class Queue:
     def _fill_all(self, now: float) -> list[Ticket]:
         """A place each in turn, the emptiest replica first."""
         granted: list[Ticket] = []
-        doors = [door for door in self._gates.by_place.values() if door.mask]
-        doors.sort(key=_load)
-        while doors and self._wait_lists.eligible:
+        gates = [gate for gate in self._gates.by_place.values() if gate.mask]
+        gates.sort(key=_load)
+        while gates and self._wait_lists.eligible:
             still: list[CachedGate] = []
-            for door in doors:
-                ticket = self._grant(door, now) if door.mask else None
+            for gate in gates:
+                ticket = self._grant(gate, now) if gate.mask else None
                 if ticket is not None:
                     granted.append(ticket)
-                    still.append(door)
-            doors = still
+                    still.append(gate)
+            gates = still
         return granted
 
-    def _grant(self, door: CachedGate, now: float) -> Ticket | None:
+    def _grant(self, gate: CachedGate, now: float) -> Ticket | None:
         if not self._wait_lists.eligible:
             return None
-        ticket = self._choice.next_for(door, self._wait_lists.active, now)
+        ticket = self._choice.next_for(gate, self._wait_lists.active, now)
         if ticket is not None:
-            self._give(ticket, door, now)
+            self._give(ticket, gate, now)
         return ticket
 
-    def _give(self, ticket: Ticket, door: CachedGate, now: float) -> None:
+    def _give(self, ticket: Ticket, gate: CachedGate, now: float) -> None:
         row: ClassQueue = ticket.row
         if row.looking and row.line.first(now) is not ticket:
             self.counts.skipped += 1
         row.line.take(ticket, now)
         self._service_rate.served(ticket.urgency, now, waited=True)
         self._wait_lists.left(ticket, SENT)
-        self._begin(ticket, door, now, True)
+        self._begin(ticket, gate, now, True)
         self.counts.granted[ticket.urgency] += 1
         for urgency in range(ticket.urgency):
             if self._wait_lists.eligible_of[urgency]:
                 self.counts.inverted[ticket.urgency] += 1
                 break
-        door.poll_s = 0.0  # something came of it
-        door.poll_at = min(door.poll_at, now + EARLY_S)
+        gate.poll_s = 0.0  # something came of it
+        gate.poll_at = min(gate.poll_at, now + EARLY_S)
         if (
             self._wait_lists.eligible
         ):  # or the next one would wait for a poll that was put off before
-            self.next_at = min(self.next_at, door.poll_at)
-        self._gates.grant(door, _uncached(ticket, door.place), ticket.view.stream)
+            self.next_at = min(self.next_at, gate.poll_at)
+        self._gates.grant(gate, _uncached(ticket, gate.place), ticket.view.stream)
 
     def woken(self, now: float) -> tuple[Ticket, Sequence[ReplicaLoad]] | None:
         """A ticket that its key's limit blocked until now, or that waits behind such a ticket, and
         the replicas it may go to at once: choose one, say `grant`, take its lease, and ask again.
         None: there is no other."""
-        room = self._wait_lists
-        if room.short:
-            room.refill(now)
-        while room.woken:
-            row = next(iter(room.woken))
+        wait_lists = self._wait_lists
+        if wait_lists.short:
+            wait_lists.refill(now)
+        while wait_lists.woken:
+            row = next(iter(wait_lists.woken))
             found = self._next_woken(row, now)
             if found is not None:
                 return found
             if row.count:  # its tickets may go somewhere else, or when they are older
                 self.next_at = min(self.next_at, now + _SOON_S)
-            del room.woken[row]
+            del wait_lists.woken[row]
         return None
 
     def _next_woken(
@@ -469,18 +469,18 @@ class Queue:
         """One that was sent goes on at another replica (a retry); its lease there is taken."""
         run = ticket.run
         if ticket.state == SENT and run is not None:
-            door = self._gates.of(place)
+            gate = self._gates.of(place)
             if self._rules.reservations:
                 before = self._gates.by_place.get(run.place)
                 if before is not None:
                     before.used -= ticket.reserved
-                door.used += ticket.reserved
+                gate.used += ticket.reserved
             run.place = place
             if run.is_away:
                 run.is_away = False
                 if self._rules.preemption and not run.has_shown:
                     self._preemption.moved(ticket, run)
-            self._gates.look(door)
+            self._gates.look(gate)
 
     def failed(self, ticket: Ticket) -> None:
         """One that was sent has failed, and its lease is released. It pauses before it is sent
@@ -568,15 +568,15 @@ class Queue:
         self, place: ReplicaLoad, tokens: int, output: int, sent_at: float, now: float, end: int
     ) -> None:
         """Of a replica that tells nothing: how many it bears."""
-        door = self._gates.by_place.get(place)
-        if door is None or door.learned is None:
+        gate = self._gates.by_place.get(place)
+        if gate is None or gate.learned is None:
             return
         if end == REFUSED:
-            door.learned.failed(sent_at, now)
+            gate.learned.failed(sent_at, now)
         elif end == DONE:
             work = 1.0 + max(output, 0) + tokens / 64.0
             others = place.waiting - place.foreign_waiting
-            door.learned.answered(sent_at, now, work, others)
+            gate.learned.answered(sent_at, now, work, others)
 
     def leave(self, ticket: Ticket) -> bool:
         """Its client is gone. True: it waited, and is forgotten. False: it had ended, or it was
@@ -623,9 +623,9 @@ class Queue:
     def unreached(self, place: ReplicaLoad, now: float) -> None:
         """A replica that is fit could not be connected to. Nothing is sent there for a moment, so
         that a queue is not emptied into a port that refuses."""
-        door = self._gates.of(place)
-        self._gates.shut(door, now)
-        self.next_at = min(self.next_at, door.shut_until)
+        gate = self._gates.of(place)
+        self._gates.shut(gate, now)
+        self.next_at = min(self.next_at, gate.shut_until)
 
     # -- time ---------------------------------------------------------------------------------
 
@@ -649,20 +649,20 @@ class Queue:
         earlier."""
         ticked = Ticked()
         self.next_at = INFINITY
-        room, clockwork = self._wait_lists, self._timers
-        if not room.count:
+        wait_lists, timers = self._wait_lists, self._timers
+        if not wait_lists.count:
             return ticked
         if self._rules.reservations:
             self._weigh(now)
-        clockwork.age(ticked, now)
-        if room.short:
-            room.refill(now)
-        for door in self._gates.by_place.values():
-            if door.is_shut:
-                door.is_shut = now < door.shut_until
-                if door.is_shut:
-                    ticked.next_at = min(ticked.next_at, door.shut_until)
-            self._gates.look(door)
+        timers.age(ticked, now)
+        if wait_lists.short:
+            wait_lists.refill(now)
+        for gate in self._gates.by_place.values():
+            if gate.is_shut:
+                gate.is_shut = now < gate.shut_until
+                if gate.is_shut:
+                    ticked.next_at = min(ticked.next_at, gate.shut_until)
+            self._gates.look(gate)
         if len(self._gates.by_place) != self._known:
             self._known = len(self._gates.by_place)
             try:
@@ -671,10 +671,10 @@ class Queue:
                 self._orders.failures.add("sized", err)
         self._dirty = False
         ticked.granted = self._fill_all(now)
-        if room.count:
+        if wait_lists.count:
             if self._rules.reservations:
                 ticked.next_at = min(ticked.next_at, now + _LOOK_S)
-            clockwork.urge(ticked, now)
+            timers.urge(ticked, now)
             self.next_at = min(self.next_at, ticked.next_at)  # a grant may have wanted one sooner
         return ticked
 
@@ -739,8 +739,8 @@ class Queue:
         """Reservations were switched on, or off: what runs and waits is counted, or no longer."""
         is_on = self._rules.reservations
         used, waiting = [0] * CLASSES, [0] * CLASSES
-        for door in self._gates.by_place.values():
-            door.used = 0
+        for gate in self._gates.by_place.values():
+            gate.used = 0
         for ticket in self._running if is_on else ():
             self._predict(ticket)
             used[ticket.urgency] += ticket.reserved
@@ -807,5 +807,5 @@ def _uncached(ticket: Ticket, place: ReplicaLoad) -> int:
     return tokens if prefix is None else max(0, tokens - int(prefix.tokens_at(place)))
 
 
-def _load(door: CachedGate) -> int:
-    return door.place.load
+def _load(gate: CachedGate) -> int:
+    return gate.place.load

@@ -76,15 +76,15 @@ class QueueTimers:
         self,
         rules: Rules,
         pool: Pool,
-        room: WaitLists,
-        doors: GateCache,
+        wait_lists: WaitLists,
+        gates: GateCache,
         preemption: Preemption,
         counts: QueueCounts,
     ) -> None:
         self._rules = rules
         self._pool = pool
-        self._wait_lists = room
-        self._gates = doors
+        self._wait_lists = wait_lists
+        self._gates = gates
         self._preemption = preemption
         self._counts = counts
 
@@ -215,19 +215,19 @@ class QueueTimers:
     def _poll_early(self, ticked: Ticked, now: float) -> None:
         """A replica that is closed by what only a poll can take away is polled at once."""
         wanting = self._wanting()
-        for door in self._gates.by_place.values():
-            place = door.place
-            if not wanting & ~door.mask:
+        for gate in self._gates.by_place.values():
+            place = gate.place
+            if not wanting & ~gate.mask:
                 continue
             polled = place.whole_seen + place.foreign_waiting
             if place.whole_older + place.whole_fresh + polled <= 0:
                 continue
-            if now >= door.poll_at:
+            if now >= gate.poll_at:
                 # As long as nothing comes of it, ever more rarely.
-                door.poll_s = min(_SELDOM_S, max(EARLY_S, 2.0 * door.poll_s))
-                door.poll_at = now + door.poll_s
+                gate.poll_s = min(_SELDOM_S, max(EARLY_S, 2.0 * gate.poll_s))
+                gate.poll_at = now + gate.poll_s
                 ticked.polls.append(place)
-            ticked.next_at = min(ticked.next_at, door.poll_at)
+            ticked.next_at = min(ticked.next_at, gate.poll_at)
 
     def _wanting(self) -> int:
         """The classes in which a ticket waits that is not blocked, as bits."""

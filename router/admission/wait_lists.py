@@ -67,27 +67,27 @@ class WaitLists(Blocker):
         self,
         rules: Rules,
         order: OrderPolicy,
-        turns: Stride,
+        stride: Stride,
         reservations: Reservations,
-        drain: ServiceRate,
+        service_rate: ServiceRate,
         orders: Orders,
     ) -> None:
         self.count = 0  # that wait
         self.eligible = 0  # of them: those that their key's limit does not block ...
-        self.eligible_of = turns.waiting  # ... by class
+        self.eligible_of = stride.waiting  # ... by class
         # Class queues with tickets whose key's limit no longer blocks them and that no replica was
         # offered yet, ...
         self.woken: dict[ClassQueue, None] = {}
         # ... and keys of which a ticket was dropped, so that another one may stand in its line.
         self.short: dict[KeyQueue, None] = {}
-        self._service_rate = drain
+        self._service_rate = service_rate
         self._orders = orders
         self.active: dict[str, Lane] = {}  # with somebody that waits
         self._lanes: dict[str, Lane] = {}  # ... or that did a moment ago
         self.holders = Holders(rules.bytes)  # who waits, and holds how many bytes
         self.picky: dict[Ticket, None] = {}  # those that may not go to every replica of their lane
         self._deadlines: list[Any] = []  # heap of (deadline, order, ticket), dead ones too
-        self._turns = turns
+        self._turns = stride
         self._reservations = reservations
         self.adopt(rules, order)
 

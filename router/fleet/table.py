@@ -82,7 +82,7 @@ class Fleet:
         self.defaults = Defaults(self.replicas)  # for engines that do not read a body's `model`
         self.leaving: set[Replica] = set()  # removed, with leases still out
         self.owners = ResponseAffinity()
-        self._twins = SameEngine()
+        self._same_engine = SameEngine()
         self.ready: tuple[Replica, ...] = ()  # tuples: a policy sees these very objects
         self.ready_ids: dict[str, Replica] = {}
         self._pools = ModelPools()
@@ -135,7 +135,7 @@ class Fleet:
         replica = self.replicas.pop(replica_id)
         replica.removed = True
         self.knowledge.remove(replica)
-        self._twins.remove(replica)
+        self._same_engine.remove(replica)
         if replica.inflight:
             self.leaving.add(replica)
         if successor is not None:
@@ -507,7 +507,7 @@ class Fleet:
         replica.signals_at = now
         replica.slots = signals.slots
         self._noticed(replica)
-        self._twins.observed(replica, told)
+        self._same_engine.observed(replica, told)
         replica.polls_awaited = 0
         poll_counted(replica, poll, signals.running, signals.waiting, now)
         if signals.kv_tokens is not None:

@@ -246,7 +246,7 @@ def test_one_key_in_two_pools() -> None:
 
 
 def check(world: World, limits: Sequence[Concurrency]) -> None:
-    queue, room = world.queue, world.queue._wait_lists
+    queue, wait_lists = world.queue, world.queue._wait_lists
     for limit in limits:
         running = [t for t in world.jobs if t.concurrency is limit]
         assert limit.own == sum(t.urgency != BATCH for t in running)
@@ -259,8 +259,8 @@ def check(world: World, limits: Sequence[Concurrency]) -> None:
     waiting = queue.tickets()
     assert len(waiting) == queue.waiting == sum(queue.depth)
     free_to_go = [t for t in waiting if t.blocked_in is None]
-    assert len(free_to_go) == room.eligible == sum(queue.eligible)
-    assert not room.woken and not room.short
+    assert len(free_to_go) == wait_lists.eligible == sum(queue.eligible)
+    assert not wait_lists.woken and not wait_lists.short
     for ticket in free_to_go:
         for spot in world.pool.spots:
             assert not queue.is_open(spot, ticket.urgency) or spot in ticket.excluded

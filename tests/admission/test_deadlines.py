@@ -14,8 +14,8 @@ def test_those_that_are_gone_are_forgotten(way: str) -> None:
     for _ in range(3):
         world.come(tokens=10, output=1)
     tickets = [world.come(tokens=10, output=1, deadline=world.now + 50.0) for _ in range(1000)]
-    room = world.queue._wait_lists
-    assert len(room._deadlines) == 1000
+    wait_lists = world.queue._wait_lists
+    assert len(wait_lists._deadlines) == 1000
     if way == "leave":
         for ticket in tickets:
             world.leave(ticket)
@@ -25,4 +25,4 @@ def test_those_that_are_gone_are_forgotten(way: str) -> None:
         world.run(40.0)
         assert all(ticket in world.started for ticket in tickets)
     assert world.queue.waiting == 0
-    assert len(room._deadlines) <= 64
+    assert len(wait_lists._deadlines) <= 64

@@ -373,25 +373,25 @@ def test_signals_that_are_lost_stop_nothing() -> None:
 def test_who_is_open_is_remembered_only_as_long_as_no_door_moves() -> None:
     one, two, three = Spot("one"), Spot("two"), Spot("three")
     world = World([one, two, three], config(gates=NARROW))
-    doors = world.queue._gates
+    gates = world.queue._gates
     everybody = (one, two, three)
-    assert doors.open_of(everybody, 2) is everybody
+    assert gates.open_of(everybody, 2) is everybody
     one.waiting = 3
     world.free(one)
-    found = doors.open_of(everybody, 2)
+    found = gates.open_of(everybody, 2)
     assert found == (two, three)
-    assert doors.open_of(everybody, 2) is found
-    assert doors.open_of((one, three), 2) == (three,)
-    assert doors.open_of(everybody, 0) is everybody  # four may wait for a critical one
+    assert gates.open_of(everybody, 2) is found
+    assert gates.open_of((one, three), 2) == (three,)
+    assert gates.open_of(everybody, 0) is everybody  # four may wait for a critical one
     two.waiting = 3
     world.free(two)
-    assert doors.open_of(everybody, 2) == (three,)
+    assert gates.open_of(everybody, 2) == (three,)
     world.queue.gone(three)
-    assert doors.open_of(everybody, 2) == ()
+    assert gates.open_of(everybody, 2) == ()
     one.waiting = two.waiting = 0
     world.free(one)
     world.free(two)
-    assert doors.open_of(everybody, 2) is everybody
+    assert gates.open_of(everybody, 2) is everybody
 
 
 def test_who_is_open_to_a_class_is_what_each_door_says() -> None:
@@ -399,7 +399,7 @@ def test_who_is_open_to_a_class_is_what_each_door_says() -> None:
     rng = Random(5)
     spots = [Spot(f"spot {number}") for number in range(6)]
     world = World(spots, config(gates=NARROW))
-    doors = world.queue._gates
+    gates = world.queue._gates
     places = tuple(spots)
     sizes = set()
     for _ in range(3000):
@@ -410,9 +410,9 @@ def test_who_is_open_to_a_class_is_what_each_door_says() -> None:
         spot.waiting = rng.choice((0, 1, 3, 4))  # 1: to batch; 3: to all but critical
         world.free(spot)
         if rng.random() < 0.5:
-            doors.of_all(places)
+            gates.of_all(places)
         for urgency in range(5):
-            found = list(doors.open_of(places, urgency))
-            assert found == [each for each in spots if doors.of(each).mask & (1 << urgency)]
+            found = list(gates.open_of(places, urgency))
+            assert found == [each for each in spots if gates.of(each).mask & (1 << urgency)]
             sizes.add(len(found))
     assert sizes == set(range(7))

@@ -116,24 +116,24 @@ def test_names_cost_no_memory_without_end() -> None:
 
 
 def test_a_class_that_comes_back_has_saved_up_nothing() -> None:
-    turns = Stride(Rules(config()).classes)
-    turns.begins(2)
+    stride = Stride(Rules(config()).classes)
+    stride.begins(2)
     for _ in range(100):
-        turns.serves(2, 1000.0, 2.0)
-    turns.begins(4)
-    assert turns.passes[4] >= turns.passes[2] - 1000.0 / 4.0
-    turns.ends(2)
-    turns.ends(4)
-    turns.begins(3)  # nobody waited: all begin alike
-    assert turns.passes[3] == max(turns.passes)
+        stride.serves(2, 1000.0, 2.0)
+    stride.begins(4)
+    assert stride.passes[4] >= stride.passes[2] - 1000.0 / 4.0
+    stride.ends(2)
+    stride.ends(4)
+    stride.begins(3)  # nobody waited: all begin alike
+    assert stride.passes[3] == max(stride.passes)
 
 
 def test_weights_between_classes_are_mixed_and_end_at_high() -> None:
-    turns = Stride(Rules(config()).classes)
-    assert [turns.weight(float(level)) for level in (1, 2, 3, 4)] == [8.0, 4.0, 2.0, 1.0]
-    assert turns.weight(2.5) == 3.0
-    assert turns.weight(0.3) == turns.weight(1.0)
-    assert turns.weight(9.0) == turns.weight(4.0)
+    stride = Stride(Rules(config()).classes)
+    assert [stride.weight(float(level)) for level in (1, 2, 3, 4)] == [8.0, 4.0, 2.0, 1.0]
+    assert stride.weight(2.5) == 3.0
+    assert stride.weight(0.3) == stride.weight(1.0)
+    assert stride.weight(9.0) == stride.weight(4.0)
 
 
 def test_age_never_makes_anybody_more_urgent_than_high() -> None:

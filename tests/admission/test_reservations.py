@@ -222,8 +222,8 @@ class Borrowing(RuleBasedStateMachine):
     def an_urgent_class_within_its_share_does_not_wait(self) -> None:
         """What is held for a class is there for it: the room is, so it has been sent."""
         queue = self.world.queue
-        room = any(spot.inflight < 50 for spot in self.spots)
-        if room:
+        wait_lists = any(spot.inflight < 50 for spot in self.spots)
+        if wait_lists:
             for urgency in range(CLASSES):
                 if queue.depth[urgency]:
                     assert queue.used_tokens(urgency) >= SHARES[urgency] * self.capacity

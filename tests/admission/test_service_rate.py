@@ -16,39 +16,39 @@ ONE_WAITS = {"waiting": 1, "prefill_tokens": 0}
 
 
 def served(
-    drain: ServiceRate, per_s: float, seconds: float, *, of: int = NORMAL, at: float = 0.0
+    service_rate: ServiceRate, per_s: float, seconds: float, *, of: int = NORMAL, at: float = 0.0
 ) -> None:
     """So many a second of a class that waits all the time."""
-    drain.began(of, at, is_first=True)
+    service_rate.began(of, at, is_first=True)
     for number in range(1, int(per_s * seconds) + 1):
-        drain.served(of, at + number / per_s, waited=True)
+        service_rate.served(of, at + number / per_s, waited=True)
 
 
 def test_retry_after_follows_the_rate_of_the_class() -> None:
-    drain = ServiceRate()
-    served(drain, 10.0, 30.0)
-    assert drain.retry_after_s(NORMAL, 100, 30.0) == pytest.approx(10, abs=1)
-    assert drain.retry_after_s(NORMAL, 1, 30.0) == 1
-    assert drain.retry_after_s(NORMAL, 10**9, 30.0) == MOST_S
+    service_rate = ServiceRate()
+    served(service_rate, 10.0, 30.0)
+    assert service_rate.retry_after_s(NORMAL, 100, 30.0) == pytest.approx(10, abs=1)
+    assert service_rate.retry_after_s(NORMAL, 1, 30.0) == 1
+    assert service_rate.retry_after_s(NORMAL, 10**9, 30.0) == MOST_S
 
 
 def test_a_class_that_is_not_served_is_not_told_to_come_back_soon() -> None:
-    drain = ServiceRate()
-    drain.began(BATCH, 0.0, is_first=True)
-    served(drain, 10.0, 100.0)  # more urgent requests take every place
-    assert drain.retry_after_s(BATCH, 1, 100.0) >= 60
-    assert drain.retry_after_s(BATCH, 100, 100.0) == MOST_S
-    assert drain.retry_after_s(NORMAL, 100, 100.0) == pytest.approx(10, abs=1)
+    service_rate = ServiceRate()
+    service_rate.began(BATCH, 0.0, is_first=True)
+    served(service_rate, 10.0, 100.0)  # more urgent requests take every place
+    assert service_rate.retry_after_s(BATCH, 1, 100.0) >= 60
+    assert service_rate.retry_after_s(BATCH, 100, 100.0) == MOST_S
+    assert service_rate.retry_after_s(NORMAL, 100, 100.0) == pytest.approx(10, abs=1)
 
 
 def test_a_rate_that_is_not_known_promises_little_and_refuses_nothing() -> None:
-    drain = ServiceRate()
-    assert 1 <= drain.retry_after_s(NORMAL, 10**9, 0.0) <= MOST_S
-    drain.began(NORMAL, 0.0, is_first=True)
-    assert drain.retry_after_s(NORMAL, 1000, 0.1) == 5
-    assert drain.least_wait_s(10**9, 0.1) == 0.0
-    drain.served(NORMAL, 9.0, waited=True)
-    assert drain.least_wait_s(10**9, 9.5) == 0.0, "one is not many"
+    service_rate = ServiceRate()
+    assert 1 <= service_rate.retry_after_s(NORMAL, 10**9, 0.0) <= MOST_S
+    service_rate.began(NORMAL, 0.0, is_first=True)
+    assert service_rate.retry_after_s(NORMAL, 1000, 0.1) == 5
+    assert service_rate.least_wait_s(10**9, 0.1) == 0.0
+    service_rate.served(NORMAL, 9.0, waited=True)
+    assert service_rate.least_wait_s(10**9, 9.5) == 0.0, "one is not many"
 
 
 def test_what_found_room_at_once_says_nothing_of_how_many_could_be_served() -> None:
@@ -61,28 +61,28 @@ def test_what_found_room_at_once_says_nothing_of_how_many_could_be_served() -> N
 
 
 def test_an_old_rate_is_forgotten() -> None:
-    drain = ServiceRate()
-    served(drain, 10.0, 60.0)
-    drain.began(NORMAL, 1000.0, is_first=True)
-    assert drain.retry_after_s(NORMAL, 100, 1001.0) == 5
-    assert drain.least_wait_s(10**6, 1001.0) == 0.0
+    service_rate = ServiceRate()
+    served(service_rate, 10.0, 60.0)
+    service_rate.began(NORMAL, 1000.0, is_first=True)
+    assert service_rate.retry_after_s(NORMAL, 100, 1001.0) == 5
+    assert service_rate.least_wait_s(10**6, 1001.0) == 0.0
 
 
 @pytest.mark.parametrize("service_s", [1.0, 10.0, 60.0, 120.0])
 def test_requests_that_end_in_step_do_not_make_a_wait_hopeless(service_s: float) -> None:
     """Sixty-four at once, and then nothing until all of them end: what is in fact served in the
     time a request has is never called hopeless."""
-    drain = ServiceRate()
-    drain.began(NORMAL, 0.0, is_first=True)
+    service_rate = ServiceRate()
+    service_rate.began(NORMAL, 0.0, is_first=True)
     now = 0.0
     for _ in range(20):
         now += service_s
         for _ in range(64):
-            drain.served(NORMAL, now, waited=True)
+            service_rate.served(NORMAL, now, waited=True)
         for part in (0.01, 0.5, 0.99):
             ahead = 640
             takes_s = ahead / 64 * service_s
-            assert drain.least_wait_s(ahead, now + part * service_s) <= _HOPELESS * takes_s
+            assert service_rate.least_wait_s(ahead, now + part * service_s) <= _HOPELESS * takes_s
 
 
 def crowded(policy: str = "fair", **rules: object) -> World:
