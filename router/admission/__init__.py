@@ -40,7 +40,7 @@ turn of the event loop cannot both win; what comes second is told so and does no
 What holds at all times
 -----------------------
 - At the end of a turn no ticket waits that a replica could take and that its key's limit allows.
-  So a newcomer may use a door that is open to its class, and lanes without tickets of that class
+  So a newcomer may use a gate that is open to its class, and lanes without tickets of that class
   are not searched.
 - What waits at a replica never exceeds its gate's target by more than the one that reached it.
 - No class waits for ever: its eldest ages, starves, and then has every other place.
@@ -80,6 +80,6 @@ nearest whole number. Age makes a level smaller, at most to high. The *class* de
 reservations and turns. The *aged* class of a class queue's oldest ticket decides its gate. The aged
 level of a ticket becomes the number that its engine is sent.
 
-What it costs to be driven wrongly: a lease that was taken or released without `freed` leaves a door
+What it costs to be driven wrongly: a lease that was taken or released without `freed` leaves a gate
 as it was until the next tick, which looks at all of them.
 """

@@ -2,7 +2,7 @@
 
 1. Of each class, the lines whose tickets may go there now: the replica serves their lane, its gate
    is open to the class as its eldest has aged it, and the class's reservation allows it. Through a
-   door that only age has opened, only those go who are as old.
+   gate that only age has opened, only those go who are as old.
 2. Among classes: critical first; then a class whose eldest starves, though at most every other time
    while somebody else could go, and several of them in turn; then by weight and turn. Or strictly
    by class, or as the order policy compares lines of all classes.
@@ -84,7 +84,7 @@ class Choice:
                 return None
             ticket = self._ticket(row, row is starving, gate.place, now)
             if ticket is not None and not gate.mask & (1 << row.urgency):
-                # Age has opened the door, for those that are old.
+                # Age has opened the gate, for those that are old.
                 ticket = self._let_in(row, ticket, gate, now)
             if ticket is not None:
                 self._serve(row, ticket)

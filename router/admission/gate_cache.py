@@ -1,7 +1,7 @@
 """Who may enter a replica now: its gate's last answer, kept until its facts change.
 
 All facts change by events that the queue is told of, so that an arrival need not look at every
-replica: where no door is closed to its class, it may go anywhere.
+replica: where no gate is closed to its class, it may go anywhere.
 
 Must never: be asked between a change of the facts and `look`.
 """
@@ -60,7 +60,7 @@ class CachedGate:
 
 
 class OpenGates:
-    """Of some replicas those that were open to a class, as long as no door has moved."""
+    """Of some replicas those that were open to a class, as long as no gate has moved."""
 
     __slots__ = ("found", "moves", "places")
 
@@ -91,10 +91,10 @@ class GateCache:
         self.by_place: dict[ReplicaLoad, CachedGate] = {}
         self._shut = 0  # replicas that are closed to all classes
         self._closed = [0] * CLASSES  # by class: how many others are closed to it
-        self._moves = 0  # of any door, open or shut
+        self._moves = 0  # of any gate, open or shut
         self._opened = [OpenGates() for _ in range(CLASSES)]
         self._places: Sequence[ReplicaLoad] = ()  # those of the last `of_all`, ...
-        self._gates: list[CachedGate] = []  # ... and their doors
+        self._gates: list[CachedGate] = []  # ... and their gates
 
     def adopt(self, classes: list[ClassRules]) -> None:
         self._classes = classes
@@ -109,7 +109,7 @@ class GateCache:
         return gate
 
     def of_all(self, places: Sequence[ReplicaLoad]) -> None:
-        """There is a door at each of them. `places` is not changed afterwards."""
+        """There is a gate at each of them. `places` is not changed afterwards."""
         if places is not self._places:
             self._gates = [self.of(place) for place in places]
             self._places = places
