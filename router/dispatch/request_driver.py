@@ -647,12 +647,12 @@ class RequestDriver:
         live, self.live = self.live, []
         for attempt in live:
             self._request.drop(attempt)
-            self._forget_prefix(attempt)
         context = self._context
         now = context.scheduler.now()
         winner = self.state.winner
-        self.state.end(reason, now)
+        self.state.end(reason, now)  # releases the leases, before anything that may fail
         for attempt in live:
+            self._forget_prefix(attempt)
             if attempt is not winner:
                 context.hedger.failed(self._request.view, attempt, attempt.at, now)
             context.fleet.attempt_ended(attempt.at, attempt.began)

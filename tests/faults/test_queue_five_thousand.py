@@ -24,7 +24,8 @@ BYTES_EACH = 16 * 1024  # a connection, its request and its place in the queue, 
 # Nobody becomes more urgent by waiting, however slow the machine is.
 QUEUE = (
     "priority: {ceiling: critical}\n"
-    "queue:\n  enabled: true\n  policy: fifo\n  order: strict\n  aging: 0\n  classes:\n"
+    "queue:\n  enabled: true\n  policy: fifo\n  order: strict\n"
+    "  batch_becomes_normal_after: 0s\n  classes:\n"
     + "".join(f"    {name}: {{timeout: 7200, starvation: 7200}}\n" for name in CLASSES)
 )
 
