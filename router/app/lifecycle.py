@@ -10,7 +10,7 @@ from random import Random
 from time import monotonic
 from typing import Any
 
-from router.app import queued, reload, report, usage
+from router.app import families, queued, reload, report, usage
 from router.app.parts import Parts, config_hash
 from router.config.address import split_host_port
 from router.config.model import Config
@@ -20,9 +20,11 @@ from router.core.build import VERSION, build_kind
 from router.core.errors import ConfigError
 from router.core.limits import raise_open_files
 from router.emulator.spawn import EmulatedFleet, FleetError
+from router.observe import hedge_families
 from router.observe.admin import Admin
 from router.observe.collector import Collector
 from router.observe.events import log_event
+from router.observe.families import Source
 from router.observe.metrics import Metrics
 from router.wire.client import ClientConnection, as_protocol
 
@@ -69,8 +71,7 @@ class App:
         self._open_files = raise_open_files()
         self.parts = parts = Parts(config, self.metrics, self._rng, self._open_files)
         self.metrics.config_hash = config_hash(config)
-        gauges = report.gauges(parts, lambda: self.ready()[0], lambda: self.draining)
-        self._admin = Admin(self, Collector(self.metrics, gauges, parts.hedge_counts))
+        self._admin = Admin(self, self._collector(parts))
         try:
             if config.emulate.count:
                 await self._emulate(config)
@@ -87,6 +88,16 @@ class App:
         if not self._is_said:
             # The fleet tells it a moment before the replica may be asked.
             parts.on_up = partial(parts.loop.call_soon, self._say_ready)
+
+    def _collector(self, parts: Parts) -> Collector:
+        state = families.Lifecycle(lambda: self.ready()[0], lambda: self.draining)
+        return Collector(
+            self.metrics,
+            Source(hedge_families.FAMILIES, parts.hedge_counts),
+            Source(families.FLEET, parts),
+            Source(families.QUEUE, parts),
+            Source(families.LIFECYCLE, state),
+        )
 
     def _say_ready(self, *, at_start: bool = False) -> None:
         """Once, as soon as a replica is up; at the start also that none is, and why."""

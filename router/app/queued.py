@@ -5,26 +5,17 @@ Must never: change anything, or name more tenants than `MOST`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from heapq import nlargest
 from time import monotonic
 from typing import Any, Final
 
-from router.admission.counts import DROPS, QueueCounts
+from router.admission.counts import DROPS
 from router.admission.queue import Queue
 from router.core.urgency import BATCH, CLASSES
 from router.dispatch.queue_driver import QueueDriver
-from router.observe.collector import Grid, Reading
 
 MOST: Final = 100  # tenants that are named, those with the most waiting requests
-_COUNTED: Final = (
-    ("passed", "Requests sent without having waited, by class."),
-    ("queued", "Requests that began to wait, by class."),
-    ("granted", "Requests sent after having waited, by class."),
-    ("inverted", "Requests sent after having waited, while a more urgent one waited, by class."),
-    ("promoted", "Requests that waited so long that they went first, by class."),
-    ("preempted", "Requests put back for more urgent ones, by class."),
-)
+_COUNTED: Final = ("passed", "queued", "granted", "inverted", "promoted", "preempted")
 
 
 def waiting(driver: QueueDriver | None) -> int:
@@ -88,44 +79,9 @@ def _pool(queue: Queue, now: float) -> dict[str, Any]:
                 "waiting": depth[number],
                 "blocked": depth[number] - eligible[number],  # by the limits of their keys
                 "eldest_s": round(ages_s[number], 3),
-                **{what: getattr(counts, what)[number] for what, _ in _COUNTED},
+                **{what: getattr(counts, what)[number] for what in _COUNTED},
                 "dropped": {why: n for why in DROPS if (n := counts.dropped[why][number])},
             }
             for number, name in enumerate(CLASSES)
         },
     }
-
-
-def readings(driver: QueueDriver | None) -> Iterator[Reading | Grid]:
-    """The same as metrics, of all pools together."""
-    if driver is None:
-        return
-    queues = driver.pools.queues
-    now = monotonic()
-    depths = [queue.depth for queue in queues]
-    ages = [queue.ages_s(now) for queue in queues]
-    depth = {name: float(sum(d[n] for d in depths)) for n, name in enumerate(CLASSES)}
-    yield Reading("queue_depth", "Requests that wait for a replica, by class.", "class", depth)
-    eldest = {name: max(a[n] for a in ages) for n, name in enumerate(CLASSES)}
-    help_text = "How long the eldest of those that wait has, by class; 0: nobody waits."
-    yield Reading("queue_eldest_seconds", help_text, "class", eldest)
-    errors = {queues[0].config.policy: float(driver.pools.failures.count)}
-    help_text = "Failures of the order policy; its lines go by arrival from then on."
-    yield Reading("queue_policy_errors", help_text, "policy", errors, is_counter=True)
-    counts = QueueCounts()
-    for counted in (driver.pools.past, *(queue.counts for queue in queues)):
-        counts.add(counted)
-    for what, help_text in _COUNTED:
-        values = {name: float(getattr(counts, what)[n]) for n, name in enumerate(CLASSES)}
-        yield Reading(f"queue_{what}", help_text, "class", values, is_counter=True)
-    yield Grid(
-        "queue_dropped",
-        "Requests that were refused, expired or left before they were sent, by class and reason.",
-        ("class", "reason"),
-        {
-            (name, str(why)): float(counts.dropped[why][n])
-            for why in DROPS
-            for n, name in enumerate(CLASSES)
-        },
-        is_counter=True,
-    )

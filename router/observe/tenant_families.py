@@ -5,46 +5,13 @@ In which class it was, and of more tenants, GET /usage tells: /metrics is asked 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, Metric
-
+from router.observe.families import COUNTER, Family
 from router.observe.tenant_usage import OTHERS, TenantUsage, Used, together
 
 NAMED: Final = 200  # tenants with series of their own: those that came first, so that they stay
-
-
-def tenant_families(usage: TenantUsage) -> Iterator[Metric]:
-    found = _named(usage)
-    requests = CounterMetricFamily(
-        "hedgerow_tenant_requests",
-        f"Requests that would generate, by the name of their key: the first {NAMED} names.",
-        labels=("tenant",),
-    )
-    for name, used in found.items():
-        requests.add_metric((name,), used.requests)
-    yield requests
-    tokens = CounterMetricFamily(
-        "hedgerow_tenant_tokens",
-        "Tokens used, by the name of the key and kind; cached ones are prompt tokens too.",
-        labels=("tenant", "kind"),
-    )
-    for name, used in found.items():
-        tokens.add_metric((name, "prompt"), used.prompt)
-        tokens.add_metric((name, "output"), used.output)
-        tokens.add_metric((name, "cached"), used.cached)
-    yield tokens
-    cost = CounterMetricFamily(
-        "hedgerow_tenant_cost",
-        "What these tokens cost by `usage.prices`, by the name of the key.",
-        labels=("tenant",),
-    )
-    for name, used in found.items():
-        if used.is_priced:
-            cost.add_metric((name,), used.cost)
-    yield cost
 
 
 def _named(usage: TenantUsage) -> dict[str, Used]:
@@ -56,3 +23,40 @@ def _named(usage: TenantUsage) -> dict[str, Used]:
         for used in tenants[name].values():
             others.add(used)
     return found
+
+
+def _tokens(usage: TenantUsage) -> dict[tuple[str, ...], float]:
+    return {
+        (name, kind): number
+        for name, used in _named(usage).items()
+        for kind, number in (
+            ("prompt", used.prompt),
+            ("output", used.output),
+            ("cached", used.cached),
+        )
+    }
+
+
+FAMILIES: Final[tuple[Family[TenantUsage], ...]] = (
+    Family(
+        "tenant_requests",
+        COUNTER,
+        f"Requests that would generate, by the name of their key: the first {NAMED} names.",
+        lambda usage: {name: used.requests for name, used in _named(usage).items()},
+        ("tenant",),
+    ),
+    Family(
+        "tenant_tokens",
+        COUNTER,
+        "Tokens used, by the name of the key and kind; cached ones are prompt tokens too.",
+        _tokens,
+        ("tenant", "kind"),
+    ),
+    Family(
+        "tenant_cost",
+        COUNTER,
+        "What these tokens cost by `usage.prices`, by the name of the key.",
+        lambda usage: {name: used.cost for name, used in _named(usage).items() if used.is_priced},
+        ("tenant",),
+    ),
+)

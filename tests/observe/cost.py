@@ -12,7 +12,8 @@ import uvloop
 from router.core.errors import Reason
 from router.intake.routes import KINDS
 from router.observe.access_log import AccessLog
-from router.observe.collector import Collector, Gauges
+from router.observe.collector import Collector
+from router.observe.families import GAUGE, Family, Source
 from router.observe.metrics import Metrics
 from router.observe.milliseconds import milliseconds
 from router.observe.record import Record
@@ -88,7 +89,10 @@ async def scrapes() -> None:
             metrics.attempt(replica, "primary", Reason.OK)
             metrics.attempt(replica, "primary", Reason.CLIENT_GONE)
         inflight = dict.fromkeys(ids, 1.0)
-        collector = Collector(metrics, Gauges(inflight_by_replica=lambda each=inflight: each))
+        held: Family[dict[str, float]] = Family(
+            "replica_inflight", GAUGE, "Attempts.", lambda each: each, ("replica",)
+        )
+        collector = Collector(metrics, Source((held,), inflight))
         pieces = []
         scrape = asyncio.ensure_future(collector.render())
         while not scrape.done():

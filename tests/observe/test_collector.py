@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY, generate_latest
@@ -12,11 +14,15 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from router.app import families
 from router.core.errors import Reason
 from router.intake.routes import KINDS
-from router.observe.collector import PIECE_SAMPLES, Collector, Gauges, Grid, resident_bytes
+from router.observe import hedge_families, process_families, request_families, tenant_families
+from router.observe.collector import PIECE_SAMPLES, Collector
+from router.observe.families import COUNTER, GAUGE, HISTOGRAM, INFO, Family, Source
 from router.observe.hedge_counts import HedgeCounts, Refusal
 from router.observe.metrics import REPLICAS_MAX, UNCLASSED, Metrics
+from router.observe.process_families import resident_bytes
 from router.observe.tenant_families import NAMED
 from tests.observe.helpers import run
 
@@ -27,19 +33,17 @@ def broken() -> float:
     raise RuntimeError("not now")
 
 
-GAUGES = Gauges(
-    replicas_by_state=lambda: {"up": 2, "down": 1},
-    inflight_by_replica=lambda: {"gpu-1:8000": 3, "gpu-2:8000": 0},
-    replica_connections_by_state=lambda: {"idle": 4, "busy": 3},
-    client_connections=lambda: 7,
-    exchanges=lambda: 3,
-    held_body_bytes=lambda: 1234,
-    access_log_dropped=lambda: 5,
-    open_file_limit=lambda: 1_048_576,
-    loop_lag_s=lambda: None,
-    ready=lambda: 1,
-    draining=lambda: 0,
+OWN: tuple[Family[None], ...] = (
+    Family("replicas", GAUGE, "Replicas.", lambda _: {"up": 2, "down": 1}, ("state",)),
+    Family("files", GAUGE, "Files.", lambda _: 1_048_576),
+    Family("lines_dropped", COUNTER, "Lines.", lambda _: 5),
+    Family("lag_seconds", GAUGE, "Not known now.", lambda _: None),
 )
+GAUGES = Source(OWN, None)
+
+
+def shown(*own: Family[None]) -> Source[None]:
+    return Source(own, None)
 
 
 def used() -> Metrics:
@@ -114,12 +118,11 @@ def test_both_formats_parse_and_agree(accept: str) -> None:
     assert values["hedgerow_config_info", "c0ffee"] == 1
     assert values["hedgerow_config_reloads_total", "ok"] == 1
     assert values["hedgerow_replicas", "up"] == 2
-    assert values["hedgerow_replica_inflight", "gpu-1:8000"] == 3
-    assert values["hedgerow_client_connections",] == 7
-    assert values["hedgerow_access_log_lines_dropped_total",] == 5
+    assert values["hedgerow_files",] == 1_048_576
+    assert values["hedgerow_lines_dropped_total",] == 5
     assert values["hedgerow_process_cpu_seconds_total",] > 0
     assert values["hedgerow_process_resident_memory_bytes",] > 1_000_000
-    assert not any(name.startswith("hedgerow_loop_lag") for name, *_ in values)  # unknown
+    assert not any(name.startswith("hedgerow_lag") for name, *_ in values)  # unknown
     for family in families:
         assert family.name.startswith("hedgerow_")
         assert family.documentation
@@ -127,7 +130,9 @@ def test_both_formats_parse_and_agree(accept: str) -> None:
 
 
 def test_hedging_is_told_and_its_dry_run_apart() -> None:
-    text, _ = render(Collector(used(), GAUGES, raced()), OPENMETRICS)
+    text, _ = render(
+        Collector(used(), GAUGES, Source(hedge_families.FAMILIES, raced())), OPENMETRICS
+    )
     values = samples(list(parse_openmetrics(text)))
     found = {name.removeprefix("hedgerow_"): value for (name, *_), value in values.items()}
     assert values["hedgerow_hedges_ended_total", "won"] == 5
@@ -154,7 +159,7 @@ def test_hedging_is_told_and_its_dry_run_apart() -> None:
 
 def test_no_number_of_hedging_is_forgotten() -> None:
     def lines(counts: HedgeCounts) -> set[str]:
-        text, _ = render(Collector(Metrics(), None, counts))
+        text, _ = render(Collector(Metrics(), Source(hedge_families.FAMILIES, counts)))
         return {line for line in text.splitlines() if line.startswith("hedgerow_hedge")}
 
     quiet = HedgeCounts()
@@ -201,9 +206,11 @@ def test_durations_by_class_are_of_what_ended_well() -> None:
     assert values["hedgerow_request_duration_seconds_count", "chat"] == 5
 
 
-def test_a_grid_has_every_label() -> None:
-    grid = Grid("drops", "Drops.", ("class", "reason"), {("low", "full"): 3.0}, is_counter=True)
-    text, _ = render(Collector(Metrics(), Gauges(readings=lambda: [grid])))
+def test_several_labels() -> None:
+    drops: Family[None] = Family(
+        "drops", COUNTER, "Drops.", lambda _: {("low", "full"): 3.0}, ("class", "reason")
+    )
+    text, _ = render(Collector(Metrics(), shown(drops)))
     assert 'hedgerow_drops_total{class="low",reason="full"} 3.0' in text
 
 
@@ -230,10 +237,12 @@ def test_a_router_without_traffic_renders() -> None:
 
 
 def test_a_gauge_that_raises_costs_only_itself(caplog: pytest.LogCaptureFixture) -> None:
-    text, _ = render(Collector(used(), Gauges(ready=broken, exchanges=lambda: 3)))
-    assert "hedgerow_ready" not in text
-    assert "hedgerow_requests_under_way 3.0" in text
-    assert [record.getMessage() for record in caplog.records] == ["gauge unreadable"]
+    fails: Family[None] = Family("fails", GAUGE, "Fails.", lambda _: broken())
+    works: Family[None] = Family("works", GAUGE, "Works.", lambda _: 3)
+    text, _ = render(Collector(used(), shown(fails, works)))
+    assert "hedgerow_fails" not in text
+    assert "hedgerow_works 3.0" in text
+    assert [record.getMessage() for record in caplog.records] == ["metric unreadable"]
 
 
 def test_a_hundred_thousand_names_stay_under_two_megabytes() -> None:
@@ -247,9 +256,11 @@ def test_a_hundred_thousand_names_stay_under_two_megabytes() -> None:
         metrics.ejections(name)
         metrics.usage.count(f"{number}-{'t' * 90}", "low", None, 100, 10, 10, False)
     names = {f"replica-{number}": 1.0 for number in range(100_000)}
-    text, _ = render(Collector(metrics, Gauges(inflight_by_replica=lambda: names)))
+    text, _ = render(
+        Collector(metrics, shown(Family("held", GAUGE, "Held.", lambda _: names, ("replica",))))
+    )
     assert len(text.encode()) < 2_000_000
-    assert f'replica_inflight{{replica="other"}} {100_000 - REPLICAS_MAX}' in text
+    assert f'held{{replica="other"}} {100_000 - REPLICAS_MAX}' in text
     others = 10 * (100_000 - NAMED)
     assert f'tenant_tokens_total{{kind="output",tenant="(other)"}} {others}.0' in text
 
@@ -288,3 +299,40 @@ def test_the_loop_runs_during_a_scrape() -> None:
 def test_resident_memory_is_plausible() -> None:
     resident = resident_bytes()
     assert resident is None or 1 << 20 < resident < 1 << 40
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        *request_families.FAMILIES,
+        *tenant_families.FAMILIES,
+        *hedge_families.FAMILIES,
+        *process_families.FAMILIES,
+        *families.FLEET,
+        *families.QUEUE,
+        *families.LIFECYCLE,
+    ],
+    ids=lambda family: family.name,
+)
+def test_a_declaration(family: Family[Any]) -> None:
+    assert re.fullmatch("[a-z][a-z0-9_]*", family.name)
+    assert not family.name.endswith("_total"), "prometheus_client adds it"
+    assert family.help.endswith(".")
+    assert family.kind in (COUNTER, GAUGE, HISTOGRAM, INFO)
+
+
+def test_no_two_families_share_a_name() -> None:
+    names = [
+        family.name
+        for group in (
+            request_families.FAMILIES,
+            tenant_families.FAMILIES,
+            hedge_families.FAMILIES,
+            process_families.FAMILIES,
+            families.FLEET,
+            families.QUEUE,
+            families.LIFECYCLE,
+        )
+        for family in group
+    ]
+    assert len(set(names)) == len(names)

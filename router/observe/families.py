@@ -1,0 +1,120 @@
+"""The one way to declare a metric: a `Family` beside what it shows.
+
+    Family("queue_depth", GAUGE, "Requests that wait, by class.", read_depths, ("class",))
+
+A module that owns numbers keeps a tuple of families over them; `Source` joins that tuple with the
+object whose numbers they read. `collector` renders all sources. `read` is called at each scrape.
+
+Must never: keep a number, or fail because `read` does: a family that cannot be read is left out and
+logged.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+
+from router.observe.events import log_event
+from router.observe.metrics import OTHER, REPLICAS_MAX, Histogram, label
+
+COUNTER: Final = "counter"
+GAUGE: Final = "gauge"
+HISTOGRAM: Final = "histogram"
+INFO: Final = "info"
+
+# None: unknown, and then nothing is shown. A mapping has the value of the label as its key, or a
+# tuple with the values of all labels; of a histogram its values are `Histogram`s; of an info they
+# are texts by label.
+Values = (
+    float
+    | Mapping[str, float]
+    | Mapping[tuple[str, ...], float]
+    | Mapping[str, Histogram]
+    | Mapping[str, str]
+    | None
+)
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True)
+class Family(Generic[S]):
+    """One metric over the numbers of an `S`."""
+
+    name: str  # without `hedgerow_`, and without a counter's `_total`
+    kind: str  # COUNTER, GAUGE, HISTOGRAM or INFO
+    help: str
+    read: Callable[[S], Values]
+    labels: tuple[str, ...] = ()
+    # Values of a single label that are shown; the rest is summed as `other`. Several labels must
+    # have closed sets of values, or be capped where they are counted.
+    most: int = REPLICAS_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Source(Generic[S]):
+    """Families, and the object that they read."""
+
+    families: Sequence[Family[S]]
+    of: S
+
+
+def metric_of(family: Family[S], source: S) -> Metric | None:
+    """The family as it is now, for prometheus_client; `None`: unknown now, or it cannot be read."""
+    try:
+        values = family.read(source)
+    except Exception as err:
+        name = family.name
+        log_event(logging.ERROR, "metric unreadable", key=name, metric=name, error=repr(err))
+        return None
+    return None if values is None else _made(family, values)
+
+
+def _made(family: Family[Any], values: Any) -> Metric:
+    name, text, unit = f"hedgerow_{family.name}", family.help, _unit(family.name)
+    if family.kind == INFO:
+        return InfoMetricFamily(name, text, value={key: label(v) for key, v in values.items()})
+    if family.kind == HISTOGRAM:
+        made = HistogramMetricFamily(name, text, labels=family.labels, unit=unit)
+        for key, histogram in values.items():
+            buckets = [
+                ("+Inf" if bound == float("inf") else str(bound), count)
+                for bound, count in histogram.cumulative()
+            ]
+            made.add_metric((label(key),), buckets, histogram.sum)
+        return made
+    kind = CounterMetricFamily if family.kind == COUNTER else GaugeMetricFamily
+    if not family.labels:
+        return kind(name, text, value=float(values), unit=unit)
+    labelled = kind(name, text, labels=family.labels, unit=unit)
+    for key, value in _merged(values, family.most).items():
+        labelled.add_metric(key, value)
+    return labelled
+
+
+def _unit(name: str) -> str:
+    """OpenMetrics names the unit of a family, which its name ends with."""
+    return next((unit for unit in ("seconds", "bytes") if name.endswith(f"_{unit}")), "")
+
+
+def _merged(values: Mapping[Any, float], most: int) -> dict[tuple[str, ...], float]:
+    """By the values of the labels. Those that look alike are summed, and those beyond `most`."""
+    merged: dict[tuple[str, ...], float] = {}
+    for key, value in values.items():
+        if isinstance(key, str):
+            names: tuple[str, ...] = (label(key),)
+            if names not in merged and len(merged) >= most:
+                names = (OTHER,)
+        else:
+            names = tuple([label(each) for each in key])
+        merged[names] = merged.get(names, 0.0) + value
+    return merged
