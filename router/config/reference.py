@@ -24,6 +24,7 @@ from router.config.comments import comments_of
 from router.config.units import DURATION, SIZE, amount_text
 
 _TYPES = {str: "text", bool: "true or false", int: "whole number", float: "number"}
+_REQUIRED = "required"
 _UNITS = {DURATION: "duration", SIZE: "size"}
 
 _HEAD = """\
@@ -78,7 +79,8 @@ def page() -> str:
     for section in sections():
         lines.append(f"## {section.path or 'Top level'}\n\n{section.text}\n")
         for each in section.settings:
-            facts = [each.type, *([each.range] if each.range else []), f"{each.default}"]
+            default = each.default if each.default == _REQUIRED else f"default {each.default}"
+            facts = [each.type, *([each.range] if each.range else []), default]
             facts += ["*restart*"] if each.restart else []
             lines.append(f"- `{each.path}` ({', '.join(facts)}): {each.text}")
         lines.append("")
@@ -187,7 +189,7 @@ def _range(kind: Any) -> str:
 def _default(field: msgspec.structs.FieldInfo, kind: Any, default: Any) -> str:
     if default is _MISSING:
         if field.required:
-            return "none: it is required"
+            return _REQUIRED
         factory = field.default_factory
         default = factory() if callable(factory) else field.default
     return _shown(default, kind)
