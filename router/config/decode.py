@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args, get_origin
 import msgspec
 
 from router.config.annotations import hints, is_struct, unit_of, without_none
-from router.config.model import Config
+from router.config.model import Config, in_file
 from router.config.problems import Problems, join
 from router.config.units import DURATION, SIZE, amount_text, seconds, size_bytes
 
@@ -40,6 +40,8 @@ _EXAMPLES = {
 }
 _RANGE = re.compile(r"Expected `(?:int|float)` (>=|<=|>|<) (\S+)")
 _TYPE = re.compile(r"Expected `([^`]+)`, got `([^`]+)`")
+# Settings that had another name.
+_RENAMED = {"queue.aging": "queue.batch_becomes_normal_after"}
 _RANGE_WORDS = {">=": "at least", "<=": "at most", ">": "above", "<": "below"}
 
 
@@ -167,6 +169,11 @@ def _has_places(kind: Any) -> bool:
 def _hint(key: str, siblings: list[str], path: str) -> str:
     """The key that was probably meant: nearly the same word here, the same somewhere else, or a
     similar one here."""
+    successor = _RENAMED.get(join(path, key)) or (
+        in_file(key) if in_file(key) in siblings else None
+    )
+    if successor is not None:
+        return f"; it is now {successor}"
     if get_close_matches(key, siblings, n=1, cutoff=0.8):
         return did_you_mean(key, siblings)
     elsewhere = [known for known in _all_paths(Config, "") if known.split(".")[-1] == key]

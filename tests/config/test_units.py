@@ -72,7 +72,11 @@ def test_units_in_a_file() -> None:
     [
         ("timeouts: {head: soon}", "timeouts.head: must be a duration such as 500ms"),
         ("timeouts: {head: 0s}", "timeouts.head: must be above 0s"),
-        ("timeouts: {head_s: 1}", "timeouts.head_s: unknown key; did you mean head?"),
+        ("timeouts: {head_s: 1}", "timeouts.head_s: unknown key; it is now head"),
+        (
+            "queue: {aging: 1}",
+            "queue.aging: unknown key; it is now queue.batch_becomes_normal_after",
+        ),
         ("limits: {body: 1 meter}", "limits.body: must be a size such as 512KiB"),
         ("limits: {body: 0B}", "limits.body: must be at least 1B"),
         ("limits: {header_count: 10s}", "limits.header_count: must be a whole number"),
