@@ -9,12 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SOURCES = [
-    path
-    for top in ("router", "policies")
-    for path in sorted((ROOT / top).rglob("*.py"))
-    if "build" not in path.parts
-]
+SOURCES = [p for top in ("router", "policies") for p in sorted((ROOT / top).rglob("*.py"))]
 FILES = [
     str(path.relative_to(ROOT))
     for top in ("router", "policies", "bench", "tests")

@@ -11,6 +11,7 @@ from router.config.model import Prefix
 from router.core.errors import Reason, RouterError
 from router.dispatch.engine_priority import without
 from router.dispatch.usage_ask import replaced
+from router.fleet.engines.vllm import ENGINE
 from router.intake.body import DECODE_UP_TO, EACH_UP_TO, SCAN_ABOVE, read_fields
 from router.intake.fields import Fields
 from router.intake.members import MEMBERS
@@ -119,7 +120,7 @@ def test_it_costs_no_more_memory_than_a_few_copies(body: bytes) -> None:
         if fields.priority is not None:
             without([body])
         if fields.stream_options is not None:
-            replaced([body], bytes(fields.stream_options), "vllm")
+            replaced([body], bytes(fields.stream_options), ENGINE.usage_ask)
         prompt_blocks("chat", fields, 512, 128)
     except RouterError as err:
         assert err.reason in (Reason.BAD_JSON, Reason.BAD_MODEL)
