@@ -1,9 +1,9 @@
 """The budget for hedges: a token bucket that is filled by a share of every request's prompt.
 
 Each request deposits the share b of its uncached prompt tokens; each copy withdraws its own
-uncached prompt tokens. Cached tokens are free. Every request and copy counts as at least one token, so
-copies stay a share of the requests even where tokens are not counted. The bucket begins empty and
-is never overdrawn, so at any time
+uncached prompt tokens. Cached tokens are free. Every request and copy counts as at least one token,
+so copies stay a share of the requests even where tokens are not counted. The bucket begins empty
+and is never overdrawn, so at any time
 
     tokens of copies <= b * tokens of all requests.
 
