@@ -28,7 +28,6 @@ _STEP: Final = 1.05  # Factor by which each prompt moves the estimate of the med
 
 # Copies of most requests are useless, whatever the budget. Above the highest quantile that a window
 # of some thousand samples can estimate, there is only noise.
-# window of some thousand samples tells, there is only noise.
 QUANTILE_LEAST: Final = 0.5
 QUANTILE_MOST: Final = 0.999
 

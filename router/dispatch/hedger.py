@@ -38,7 +38,6 @@ from router.wire.sweep import NEVER
 
 # The class of a request whose own class is not hedged, but which asks by `x-hedge: on` and may do
 # so. `hedging.by_header` allows this to all requests, `may_hedge` to those of a key.
-# allows it to all, `may_hedge` to a key's.
 ASKED: Final = "asked"
 TICK_S: Final = 1.0
 AGAIN_S: Final = 0.02  # The shortest time between two questions for the same copy.
@@ -47,7 +46,6 @@ MODELS_MAX: Final = 256
 _IDLE_S: Final = 60.0  # After this time without a request, a model may be replaced by another.
 # The share of the current line's delay that must have passed. The line moves by a few percent every
 # second, and a refused question is repeated later than necessary.
-# question that is refused is asked again later than it could be.
 _NEARLY: Final = 0.9
 # For these reasons a later question would be refused as well.
 _FINAL: Final = frozenset({Refusal.LONG, Refusal.ALONE})

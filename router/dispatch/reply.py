@@ -339,5 +339,4 @@ class Reply:
             return True
         # The last chunk is missing, or the body is shorter than Content-Length, so no client takes
         # it for complete. An error event would fill the missing bytes.
-        # of ours would fill the missing bytes.
         return self._chunked or self._is_sized

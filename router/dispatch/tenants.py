@@ -1,8 +1,8 @@
 """Keys, flows, priorities and limits of tenants: identifies a request and checks its limits.
 
 The steps, in this order: `identify` (the key), `flow` (the flow that shares the fleet), `judge`
-(the priority), all before an exchange is made, and `enter` once the prompt is measured. `Entry.leave`
-releases what `enter` returned; it counts once, whatever ended the request.
+(the priority), all before an exchange is made, and `enter` once the prompt is measured.
+`Entry.leave` releases what `enter` returned; it counts once, whatever ended the request.
 
 A tenant's limits outlive a reload: accounts are kept by the key's name, and take the new limits.
 
