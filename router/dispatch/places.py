@@ -90,7 +90,9 @@ class Places(Pool):
         self._sets.clear()
 
     def served(self) -> Mapping[ReplicaLoad, Iterable[str] | None]:
-        """Return what each replica serves, fit or not. Used by `Pools.regroup` after each
-        change."""
+        """Return what each replica serves, fit or not.
+
+        `Pools.regroup` uses it after each change.
+        """
         fleet = self._fleet
         return {replica: fleet.models_of(replica) for replica in fleet.replicas.values()}
