@@ -3,7 +3,7 @@
 Such an engine accepts a name for a request, and stops the request when an abort with that name is
 posted. The engine may forget the name when the connection closes, so an abort after that has no
 effect. Therefore the router stops reading and posts the abort first. The connection closes when the
-engine has answered, or after the timeout. The attempt itself is over before any of this.
+engine has answered, or after `timeout_s` (default 1 s). The attempt is over before any of this.
 
 An engine may abort every request whose name *begins* with the given name, also when a connection
 closes by itself. So all names have one length and cannot be guessed (`ids.py`). A client's own name

@@ -219,8 +219,10 @@ class AttemptState:
         continues: bool = False,
         light: bool = False,
     ) -> Attempt:
-        """Begin an attempt and take its lease. `tokens`, `held`: see `Attempt`; `light`: see
-        `Lease`."""
+        """Begin an attempt and take its lease.
+
+        `tokens`, `held`: see `Attempt`; `light`: see `Lease`.
+        """
         kind = Kind.RETRY if self.attempts else Kind.PRIMARY
         if hedge:
             kind = Kind.HEDGE

@@ -63,8 +63,10 @@ def same_engine(one: Replica, other: Replica) -> bool:
 
 
 def is_sound(replica: Replica, now: float) -> bool:
-    """Whether a replica is in good state. If much of the fleet is down, unfit replicas get requests
-    too."""
+    """Whether a replica is in good state.
+
+    If much of the fleet is down, unfit replicas get requests too.
+    """
     health = replica.health
     return (
         health.up

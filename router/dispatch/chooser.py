@@ -162,8 +162,10 @@ class Chooser:
             self._knowledge.failed(replica, view.blocks, held)
 
     def shown(self, view: RequestView, replica: Replica, held: int, ttft_s: float | None) -> None:
-        """Handle an attempt's first content. `ttft_s`: `None` if the content is the whole
-        answer."""
+        """Handle an attempt's first content.
+
+        `ttft_s`: `None` if the content is the whole answer.
+        """
         if view.blocks:
             self._knowledge.begun(replica, view.blocks, held)
         if self._hears_first_token and ttft_s is not None:

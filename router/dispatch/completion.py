@@ -96,8 +96,10 @@ class Completion:
     def refused(
         self, client: ClientConnection, head: RequestHead | None, request_id: str, err: RouterError
     ) -> None:
-        """Record a request that never became an exchange. `head`: `None` if the head was not
-        read."""
+        """Record a request that never became an exchange.
+
+        `head`: `None` if the head was not read.
+        """
         kind = "other"
         method = path = ""
         if head is not None:

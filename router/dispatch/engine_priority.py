@@ -37,7 +37,7 @@ from router.intake.members import MemberScan, Place
 
 
 class Told:
-    """The changes to a request that send its priority to one replica."""
+    """The changes to a request that tell one replica its priority."""
 
     __slots__ = ("drops", "header", "member", "number", "refusal")
 

@@ -3,7 +3,7 @@
 vLLM sends `system_fingerprint` in the last event of a stream. If usage was requested, that is the
 usage event, which is removed if the client did not ask for it. Otherwise it is the event with the
 `finish_reason`. So the latest event with a reason is held until the next event, which follows at
-once, and the fingerprint is added to it.
+once. Then the fingerprint is added to the held event.
 
 Must never: hold more than one event, or change an event in any other way.
 """

@@ -64,8 +64,10 @@ class FirstProbes:
             wait.alarm.clear()
 
     def _decided(self) -> None:
-        """Handle the end of a first probe. A reload may be running, so the requests wait for its
-        end."""
+        """Handle the end of a first probe.
+
+        A reload may be running, so the requests wait for its end.
+        """
         if self._waiting and not self._is_woken:
             self._is_woken = True
             self._scheduler.soon(self._wake)

@@ -458,8 +458,10 @@ class Hedger:
         return ttfts if ttfts is not None else self._new(known, model or "", now)
 
     def plans(self) -> list[tuple[str, bool, Ttfts]]:
-        """Return (model, is it for streams, learned times and plan). Model "": requests that name
-        no model."""
+        """Return (model, is it for streams, learned times and plan).
+
+        Model "": requests that name no model.
+        """
         found = [(name, True, ttfts) for name, ttfts in self._streams.items()]
         return found + [(name, False, ttfts) for name, ttfts in self._wholes.items()]
 

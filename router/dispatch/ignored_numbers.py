@@ -27,8 +27,10 @@ class IgnoredNumbers:
         self._warned: set[str] = set()
 
     def ignored(self, model: str | None, models: Container[str], dialect: str, now: float) -> None:
-        """Handle a number that was ignored in a model's pool. `models`: those that the fleet
-        serves."""
+        """Handle a number that was ignored in a model's pool.
+
+        `models`: those that the fleet serves.
+        """
         name = model if model is not None and model in models else ""
         if name in self._warned:
             return

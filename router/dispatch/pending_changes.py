@@ -44,8 +44,10 @@ class PendingChanges:
         return self.await_reading()
 
     def await_reading(self) -> bool:
-        """Request a reading at the end of this turn. Returns True for the first request of the
-        turn."""
+        """Request a reading at the end of this turn.
+
+        Returns True for the first request of the turn.
+        """
         was_awaited, self._is_awaited = self._is_awaited, True
         return not was_awaited
 

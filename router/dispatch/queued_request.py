@@ -79,11 +79,11 @@ class QueuedRequest(ABC):
 
     @abstractmethod
     def on_queued(self, now: float) -> None:
-        """Stop the client's deadline for a replica; it starts when the request is sent to one."""
+        """Suspend the time limit for a replica's answer while the request waits."""
 
     @abstractmethod
     def on_granted(self, now: float) -> None:
-        """Start the client's deadline for a replica."""
+        """Start the time limit for a replica's answer again."""
 
     @abstractmethod
     def make_ticket(self, model: str, lane: str | None) -> Ticket:

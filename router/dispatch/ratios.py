@@ -62,7 +62,10 @@ class Ratios:
         self._latest += 1
 
     def add_cut(self, ratio: float) -> None:
-        """Add an attempt that ended without content; `ratio`: how long it had waited."""
+        """Add an attempt that ended without content.
+
+        `ratio`: the time that it had waited, divided by the predicted time.
+        """
         self._add(BINS + bin_of(ratio))
 
     def _add(self, bin: int) -> None:

@@ -170,8 +170,10 @@ class Reply:
         self._look = tap.feed if continuation is None else continuation.feed
 
     def relay(self, reader: ResponseReader) -> bool:
-        """Relay what has come. Returns True if the response is complete. This runs for every
-        token."""
+        """Relay what has come.
+
+        Returns True if the response is complete. This runs for every token.
+        """
         parts = reader.parts
         if parts and not self._no_body:
             body = parts[0] if len(parts) == 1 else b"".join(parts)

@@ -17,8 +17,10 @@ def response_head(
     http_1_0: bool = False,
     replica: str | None = None,
 ) -> bytes:
-    """Build a response head. `length`: `None` if chunks or the connection's end delimit the
-    body."""
+    """Build a response head.
+
+    `length`: `None` if chunks or the connection's end delimit the body.
+    """
     if chunked:
         framing = b"\r\ntransfer-encoding: chunked"
     elif length is not None and head.status != 204:

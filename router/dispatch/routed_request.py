@@ -22,8 +22,10 @@ from router.intake.routes import Route
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RoutedRequest(DrivenRequest):
-    """A request and its driver. Times are monotonic seconds. `request_end.end_request` ends it,
-    once."""
+    """A request and its driver.
+
+    Times are monotonic seconds. `request_end.end_request` ends it, once.
+    """
 
     __slots__ = ("context", "driver", "work")
 

@@ -1,8 +1,8 @@
 """Keys, flows, priorities and limits of tenants: identifies a request and checks its limits.
 
-The steps, in this order: `identify` (the key), `flow` (the flow that shares the fleet), `judge`
-(the priority), all before an exchange is made, and `enter` once the prompt is measured.
-`Entry.leave` releases what `enter` returned; it counts once, whatever ended the request.
+The steps: `identify` (the key), `urgency` (the priority) and `flow` (the flow that shares the
+fleet), all before an exchange is made, and `enter` once the prompt is measured. `Entry.leave`
+releases what `enter` returned; it counts once, whatever ended the request.
 
 A tenant's limits outlive a reload: accounts are kept by the key's name, and take the new limits.
 
@@ -166,8 +166,10 @@ class Tenants:
 
     @property
     def at_replicas(self) -> int:
-        """The number of requests at replicas that key limits count, plus queues blocked by such
-        limits."""
+        """The number of requests at replicas that key limits count.
+
+        The queues of requests that such a limit blocks are counted as well.
+        """
         limits = [account.concurrency for account in self._accounts.values()]
         return sum(limit.own + limit.batch + len(limit.rows) for limit in limits)
 

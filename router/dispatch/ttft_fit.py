@@ -75,8 +75,10 @@ class TtftFit:
                 self._scale()
 
     def refit(self, since: float) -> None:
-        """Fit the line again with the samples since `since`. With too few samples it stays
-        unchanged."""
+        """Fit the line again with the samples since `since`.
+
+        With too few samples it stays unchanged.
+        """
         if self.answers >= LEAST:
             self._fit(since, _ROUNDS)
 

@@ -38,8 +38,10 @@ class Work:
     # -- the pace of a stream -----------------------------------------------------------------
 
     def flows(self, cadence: Cadence, now: float, events: int = 0) -> None:
-        """Count the stream as relayed from now on. `events`: events without a token, which are not
-        counted."""
+        """Count the stream as relayed from now on.
+
+        `events`: events without a token, which are not counted.
+        """
         self._cadence = cadence
         cadence.begins(now, events)
 

@@ -122,8 +122,10 @@ class Transcript:
         self._say(choice.said, told)
 
     def _say(self, said: str, told: int | None) -> None:
-        """Add a token with its text. `told`: the number of tokens so far, as reported by the
-        engine."""
+        """Add a token with its text.
+
+        `told`: the number of tokens so far, as reported by the engine.
+        """
         self._behind += 1
         if said:
             self.text += said.encode()
