@@ -1,15 +1,15 @@
-"""Having an engine stop a request where closing its connection is not enough (`Engine.abort`).
+"""Makes an engine stop a request when closing its connection is not enough (`Engine.abort`).
 
-Such an engine takes a name for a request and stops it when that is posted. It may forget the name
-when the connection closes, so that an abort after the closing finds nothing. Hence the order here:
-nothing more is read, the abort is posted, and the connection closes when that is answered, or after
-a second. For the router the attempt is over before any of it.
+Such an engine accepts a name for a request, and stops the request when an abort with that name is
+posted. The engine may forget the name when the connection closes, so an abort after that has no
+effect. Therefore the router stops reading and posts the abort first. The connection closes when the
+engine has answered, or after `timeout_s` (default 1 s). The attempt is over before any of this.
 
-An engine may abort whatever *begins* with a name, also when a connection closes by itself. So names
-have one length, nobody can guess them (`ids.py`), and a client's own name never reaches the engine:
-it could be the beginning of another request's, or of all.
+An engine may abort every request whose name *begins* with the given name, also when a connection
+closes by itself. So all names have one length and cannot be guessed (`ids.py`). A client's own name
+never reaches the engine, because it could be a prefix of other names.
 
-Must never: delay what is to be cancelled when too many are at once, or make a request fail.
+Must never: delay a cancellation when too many aborts are running, or make a request fail.
 """
 
 from __future__ import annotations
@@ -33,25 +33,29 @@ from router.intake.values import is_given, opening_of
 from router.observe.events import log_event
 from router.wire.replica import Owner, ReplicaConnection
 
-MOST: Final = 128  # under way at once, each over a connection of its own
-_DECODED: Final = 64 * 1024  # bytes of `parameters`; longer ones may have a name
+MOST: Final = 128  # Aborts that run at once; each has its own connection.
+# Bytes of `parameters` that are decoded; longer ones may contain a name.
+_DECODED: Final = 64 * 1024
 _decode: Final = msgspec.json.Decoder(Parameters).decode
 
 
 def is_nameable(path: bytes, fields: Fields) -> bool:
-    """Whether a request can be given a name: it is one generation, on a path where some engine
-    knows names."""
+    """Whether a request can be named: it is one generation, on a path where some engine has
+    names."""
     if path not in ABORT_PATHS:
         return False
     if fields.n is not None and fields.n != 1:
         return False
     prompt = fields.prompt
-    return prompt is None or opening_of(prompt) == 0x22  # a single text
+    return prompt is None or opening_of(prompt) == 0x22  # The prompt is a single text.
 
 
 def unnamed_parameters(raw: msgspec.Raw) -> bytes | None:
-    """A body's `parameters`, which /vertex_generate takes for the request itself, as a member in
-    which the client's `rid` has no value. `None`: they have none, or are no object."""
+    """Return a body's `parameters` as a member in which the client's `rid` has no value.
+
+    /vertex_generate reads `parameters` as fields of the request itself. Returns `None` if they have
+    no name or are no object.
+    """
     if len(raw) <= _DECODED and not _has_rid(raw):
         return None
     edited = append([bytes(raw)], b'"rid":null')
@@ -62,11 +66,11 @@ def _has_rid(raw: msgspec.Raw) -> bool:
     try:
         return is_given(_decode(raw).rid)
     except NOT_JSON:
-        return False  # no object, or not JSON: the engine refuses it, or reads no name in it
+        return False  # No object or not JSON: the engine refuses it or reads no name in it.
 
 
 class _Nobody(Owner):
-    """Owns a connection whose answer is of no interest any more."""
+    """Owns a connection whose response is discarded."""
 
     def on_data(self, conn: ReplicaConnection) -> None:
         conn.reader.parts.clear()
@@ -82,14 +86,14 @@ _NOBODY: Final = _Nobody()
 
 
 class Aborter:
-    """Names attempts, and aborts them by their names. `close` it after the last one."""
+    """Names attempts, and aborts them by their names. Call `close` after the last abort."""
 
     def __init__(self, rules: Aborts, asker: Asker) -> None:
         self.asker = asker
         self.rules = rules
-        self.told = 0  # engines that were told
-        self.failed = 0  # ... and did not take it, or did not answer in time
-        self.skipped = 0  # too many at once: the connection was closed, no more
+        self.told = 0  # Aborts that engines accepted.
+        self.failed = 0  # Aborts that engines rejected or did not answer in time.
+        self.skipped = 0  # Attempts over MOST; only their connection was closed.
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -97,7 +101,7 @@ class Aborter:
         return len(self._tasks)
 
     def aborts(self, replica: Replica) -> bool:
-        """Whether attempts at this replica are to have names."""
+        """Whether attempts at this replica get names."""
         return replica.descriptor.abort is not None and self.rules.enabled
 
     def abort(
@@ -108,10 +112,10 @@ class Aborter:
         conn: ReplicaConnection,
         authorization: bytes | None,
     ) -> None:
-        """Stop the attempt of this name, and close its connection. Returns at once.
+        """Abort the attempt of this name, and close its connection. Returns at once.
 
-        `rule`: the engine's when it was sent. `authorization`: the line that the request was sent
-        with, as far as it is its client's.
+        `rule`: the engine's rule when the attempt was sent. `authorization`: the header line that
+        the attempt was sent with, if it is the client's own.
         """
         if len(self._tasks) >= MOST:
             self.skipped += 1
@@ -161,7 +165,8 @@ class Aborter:
         )
 
     async def close(self) -> None:
-        """Wait for those under way, each of which has its time; then close what they use."""
+        """Wait for the running aborts, each of which has a timeout; then close their
+        connections."""
         if self._tasks:
             await asyncio.wait(self._tasks)
         await self.asker.close()

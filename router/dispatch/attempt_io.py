@@ -1,10 +1,13 @@
-"""One attempt on the wire: gets a connection, sends, holds the response until it says something.
+"""One attempt on the wire: gets a connection, sends, and holds the response until it has content.
 
-An engine's 200 is not an answer yet. For inference an attempt keeps what comes until the first
-content event (streams of events), until the response is whole (JSON, up to `limits.response_hold`)
-or until its first bytes (everything else: audio, lines of JSON), so that a failure before that can
-still be hidden from the client. Then it tells its request, and from there on each read goes
-straight to the client.
+A 200 from an engine does not prove success. For inference, an attempt holds the response:
+
+- an event stream until its first content event,
+- JSON until the response is complete, up to `limits.response_hold`,
+- everything else (audio, lines of JSON) until its first bytes.
+
+A failure before that point can still be hidden from the client. Then the attempt notifies its
+request, and each later read goes straight to the client.
 
 An attempt owns at most one connection or one place in a pool's queue, and gives it up exactly once.
 Must never: choose a replica, write to the client, decide whether to try again.
@@ -31,45 +34,48 @@ from router.wire.response_reader import COMPLETE, ResponseReader
 from router.wire.sse import FirstContent, Verdict
 
 BUSY: Final = frozenset({429, 503})
-# An event that is longer before its end counts as content: its bytes are looked at again and again.
+# An unfinished event this long counts as content, because each read scans its bytes again.
 _EVENT_BYTES: Final = 32 * 1024
 
 
 class AttemptedRequest(RoutedRequest):
-    """A request, as its attempts on the wire see it."""
+    """A request as its attempts on the wire see it."""
 
     __slots__ = ("asked", "body", "rules")
     asked: ClientRequest
-    body: list[bytes] | None  # as its client wrote it, kept while it may be sent again
-    rules: Rules  # those that it began with
+    body: list[bytes] | None  # The client's body; `None` if it is not kept for another attempt.
+    rules: Rules  # The settings that were in force when the request began.
 
     @abstractmethod
     def send(self, io: AttemptIO, conn: ReplicaConnection) -> None:
-        """An attempt has its connection."""
+        """Send the request over the connection that the attempt has got."""
 
     @abstractmethod
     def body_sent(self) -> None:
-        """A replica has read most of what it was sent."""
+        """Handle that a replica has read most of the body."""
 
     @abstractmethod
     def abort(self, attempt: Attempt, rule: Abort, conn: ReplicaConnection) -> None:
-        """An attempt is given up that its engine may not give up by itself."""
+        """Stop an attempt at an engine that does not stop when its connection closes."""
 
     @abstractmethod
     def interim(self, heads: list[ResponseHead]) -> None:
-        """1xx came."""
+        """Handle 1xx responses."""
 
     @abstractmethod
     def content(self, io: AttemptIO, reader: ResponseReader) -> Reply | None:
-        """An attempt shows content: commit to it. Where its bytes go; None: nowhere."""
+        """Commit to an attempt that shows its first content.
+
+        Returns the reply that gets its bytes; `None` if they are discarded.
+        """
 
     @abstractmethod
     def completed(self, io: AttemptIO, reader: ResponseReader) -> None:
-        """An attempt's response is whole, and all of it was relayed."""
+        """End the request: the attempt's response is complete and was relayed."""
 
 
 class AttemptIO(Waiter):
-    """One attempt's connection and what it has shown."""
+    """The connection of one attempt and the response it holds."""
 
     __slots__ = (
         "_driver",
@@ -99,16 +105,19 @@ class AttemptIO(Waiter):
         self._waiting = False
         self._seen_head = False
         self._holds = False
-        self._passes = False  # ... only until there is something of the body
-        self._reply: Reply | None = None  # where the response goes, once it is committed to
-        self.refusal = 0  # the status of an engine that does not know the priority it is told
-        self.abort_rule: Abort | None = None  # its engine knows it by `attempt.rid`
-        self.asks_for_usage = False  # and its client did not: the answer to that is ours
-        self.said: ResponseReader | None = None  # the error that was put aside
-        self.is_encoded = False  # a compressed stream: its bytes say nothing to us
+        self._passes = False  # The response is held only until the first bytes of its body.
+        # Gets the response once the request has committed to this attempt.
+        self._reply: Reply | None = None
+        # The status with which the engine may refuse the `priority` field; 0: none.
+        self.refusal = 0
+        # Set if the engine knows the attempt by `attempt.rid`.
+        self.abort_rule: Abort | None = None
+        self.asks_for_usage = False  # The router asked for token counts, and the client did not.
+        self.said: ResponseReader | None = None  # The error response that was put aside.
+        self.is_encoded = False  # A compressed stream; its events cannot be read.
         self._scanner: FirstContent | None = None
-        self._looked = 0  # parts of the body that were looked at
-        self._held = 0  # their bytes
+        self._looked = 0  # Parts of the body that were examined.
+        self._held = 0  # Bytes of these parts.
 
     def start(self, fresh: bool) -> None:
         conn = self.attempt.at.pool.acquire(self, fresh=fresh)
@@ -124,7 +133,7 @@ class AttemptIO(Waiter):
             conn.cancel()
 
     def cancel(self) -> None:
-        """Give up whatever is held; nothing is heard any more."""
+        """Give up the connection or the place in the pool's queue. No more events follow."""
         if self._waiting:
             self._waiting = False
             self.attempt.at.pool.cancel(self)
@@ -138,14 +147,14 @@ class AttemptIO(Waiter):
             conn.cancel()
 
     def finish(self) -> None:
-        """The response is whole and relayed: the connection may serve another."""
+        """Release the connection for reuse: the response is complete and was relayed."""
         conn, self.conn = self.conn, None
         if conn is not None:
             conn.release()
 
     # -- what the pool and the connection say -------------------------------------------------
 
-    # A defect that shows in one of these calls ends the request, and nothing else.
+    # A defect in one of these calls ends the request, and nothing else.
 
     def on_connected(self, conn: ReplicaConnection) -> None:
         self._waiting = False
@@ -199,13 +208,13 @@ class AttemptIO(Waiter):
 
     @property
     def quiet_events(self) -> int:
-        """Events of the stream that came before any content."""
+        """The number of events that came before any content."""
         return 0 if self._scanner is None else self._scanner.quiet
 
     # -- the gate -----------------------------------------------------------------------------
 
     def _look_at_head(self, conn: ReplicaConnection) -> bool:
-        """The final head is here. False: another attempt takes over."""
+        """Examine the final response head. Returns False if another attempt takes over."""
         self._seen_head = True
         request = self._request
         head = conn.reader.head
@@ -215,12 +224,13 @@ class AttemptIO(Waiter):
         if self.attempt.rest is not None and (
             head.status != 200 or not head.is_sse or self.is_encoded
         ):
-            reason = error_of(head.status)  # whatever it is, it does not go on in the stream
+            reason = error_of(head.status)  # No such answer can continue a stream.
             return self._give_up(Reason.BAD_RESPONSE if reason is Reason.OK else reason)
         if head.status == 200 and self._driver.untold is self.attempt.at:
             self._driver.went_without_priority(self.attempt.at)
         if head.status == self.refusal:
-            self._holds = True  # what it says decides whether it is asked again without
+            # The body decides whether the request is sent again without a priority.
+            self._holds = True
             return True
         if head.status in BUSY:
             self._driver.refused(self.attempt, head.retry_after)
@@ -230,11 +240,11 @@ class AttemptIO(Waiter):
         if not request.route.inference:
             return True
         if head.status != 200 and self._driver.holds_errors():
-            self._holds = True  # another copy may still do better, or has the first word
+            self._holds = True  # Another attempt may succeed, or an earlier error has precedence.
         elif self._driver.state.commit == Commit.STATUS and (
             head.status != 200 or not head.is_sse or self.is_encoded
         ):
-            self._holds = True  # has to be told inside a stream that has begun
+            self._holds = True  # The error must be an event in the stream that has begun.
         elif head.status == 200:
             self._holds = True
             if head.is_sse and not self.is_encoded:
@@ -244,7 +254,7 @@ class AttemptIO(Waiter):
         return True
 
     def _may_commit(self, conn: ReplicaConnection) -> bool:
-        """Whether what is held says enough to go to the client."""
+        """Whether the held part of the response is enough to commit to it."""
         reader = conn.reader
         parts = reader.parts
         whole = reader.state == COMPLETE
@@ -255,7 +265,7 @@ class AttemptIO(Waiter):
             return self._may_commit_whole(reader, whole)
         verdict = Verdict.NOTHING
         new = len(parts) - self._looked
-        if new:  # one look a read, in however many chunks it came
+        if new:  # Examine all new parts of one read together.
             verdict = scanner.feed(parts[-1] if new == 1 else b"".join(parts[self._looked :]))
         too_much = self._holds_too_much(parts)
         if verdict == Verdict.BUSY or verdict == Verdict.ERROR:
@@ -275,7 +285,10 @@ class AttemptIO(Waiter):
         return too_much
 
     def _may_commit_whole(self, reader: ResponseReader, whole: bool) -> bool:
-        """The same of what is no stream, and here as a whole or too large to be held."""
+        """As `_may_commit`, for a response that is no event stream.
+
+        The response is complete, too large to be held, or has its first bytes.
+        """
         head = reader.head
         assert head is not None
         if head.status != 200:
@@ -296,18 +309,22 @@ class AttemptIO(Waiter):
         return self._give_up(reason)
 
     def _give_up(self, reason: Reason) -> bool:
-        """What the replica says is of no use: the attempt has failed. False, for its callers."""
+        """Fail the attempt because its answer cannot be used. Always returns False."""
         self.cancel()
         self._driver.failed(self.attempt, reason, reused=False, received=True)
         return False
 
     def _is_refused(self, reader: ResponseReader) -> bool:
-        """Whether the engine knows no priority, and is asked again without."""
+        """Whether the engine rejects the `priority` field and the request was sent again without
+        it."""
         return refuses(b"".join(reader.parts)) and self._driver.ask_without_priority(self.attempt)
 
     def _may_tell(self, reason: Reason) -> bool:
-        """Whether an error that a replica answered is for the client: not while another copy
-        lives, not where another replica may do it, and not where an earlier one has to be told."""
+        """Whether an error of the replica may be sent to the client now.
+
+        It may not if another attempt is running, if another replica is tried, or if an earlier
+        error has precedence. Then the error is put aside.
+        """
         driver = self._driver
         if self.attempt.rest is not None:
             return self._give_up(reason)
@@ -320,7 +337,7 @@ class AttemptIO(Waiter):
         return False
 
     def _put_aside(self, reason: Reason) -> None:
-        """Keep what the replica says: it may have to be told."""
+        """End the attempt and keep its response, which may have to be sent to the client later."""
         conn, self.conn = self.conn, None
         assert conn is not None
         reader = conn.reader
@@ -330,9 +347,9 @@ class AttemptIO(Waiter):
             conn.cancel()
             head = reader.head
             assert head is not None
-            reader.head = head.copy()  # others share it
+            reader.head = head.copy()  # Other responses share the head.
             reader.head.content_length = None
-            reader.state = COMPLETE  # what came is all that there will be
+            reader.state = COMPLETE  # No more of the body will be read.
         self.said = reader
         self._driver.put_aside(self.attempt, reason)
 
@@ -343,7 +360,7 @@ class AttemptIO(Waiter):
 
 
 def error_of(status: int) -> Reason:
-    """How an engine's own status counts."""
+    """Return the reason for a response status of an engine."""
     if status < 400:
         return Reason.OK
     if status in BUSY:
@@ -352,11 +369,11 @@ def error_of(status: int) -> Reason:
 
 
 def _is_sound(parts: list[bytes]) -> bool:
-    """Whether a whole answer can be one: it says something, and JSON does not end in the middle."""
+    """Whether a complete response is plausible: it is not empty, and JSON ends with a brace."""
     body = b"".join(parts).strip()
     return bool(body) and (body[:1] != b"{" or body[-1:] == b"}")
 
 
 def _is_encoded(lines: list[bytes]) -> bool:
-    """A compressed stream is opaque: it passes as it comes."""
+    """Whether a stream is compressed. A compressed stream is relayed without being read."""
     return any(line[:17].lower() == b"content-encoding:" for line in lines)

@@ -1,24 +1,26 @@
 """The attempts of one request as a state machine. Pure: no sockets, no clock of its own.
 
 Rules:
-1. An attempt is one sending of the request to one replica. It holds one lease from `begin` until it
-   ends, whatever ends it; ending is final, and an ended attempt's events are ignored.
-2. The first attempt to show content wins (`content`); only the winner's bytes may reach the client.
-   While another attempt lives an error is no content: the attempt is put aside (`aside`) with what
-   it said, which is told only if the others fail as well, the earliest one first.
-3. Nothing committed: a failed attempt may be followed by another. Status committed (the client has
-   a 200 and comments): so it may, but a final error must be told inside the stream. Content
-   committed: the client must see the truncation, or a continuation succeeds the winner.
-4. A continuation begins when the winner has ended before its response did, and says what the winner
-   left unsaid. It, and nothing else, becomes the winner after a winner, by its first content; until
-   then the one before it stays. It fails as a winner does: another may follow, or it is truncated.
-5. The request is over once: by completion, by an answer of the router's own, by the client leaving.
+1. An attempt sends the request to one replica. It holds one lease from `begin` until it ends, in
+   every case. The end is final; later events of the attempt are ignored.
+2. The first attempt that shows content wins (`content`). Only the winner's bytes may reach the
+   client. While another attempt is running, an error does not count as content. The failed attempt
+   is put aside (`aside`) together with its answer. If all attempts fail, the client gets the
+   answer of the earliest attempt that was put aside.
+3. What the client has received limits what may follow:
+   - Nothing: a failed attempt may be followed by another one.
+   - Status (a 200 and comments): the same, but a final error must be an event in the stream.
+   - Content: the client must see the truncation, or a continuation follows the winner.
+4. A continuation begins when the winner has ended before its response was complete. It generates
+   the rest of the response. Only a continuation can replace a winner; it does so with its first
+   content. If it fails, another continuation may follow, or the response is truncated.
+5. The request ends once: by completion, by an answer of the router, or when the client leaves.
 
     attempt:  CONNECTING → SENT → HEADED → WON → ENDED      any phase may go to ENDED
     request:  NOTHING → STATUS → CONTENT                    commitment only grows
 
 A hedge is an attempt that begins while another one waits for its first content. If both fail, the
-client is told the failure of the earlier one; the failure of the later one decides about a retry.
+client gets the failure of the earlier one; the failure of the later one decides about a retry.
 """
 
 from __future__ import annotations
@@ -31,15 +33,15 @@ from router.core.lease import Lease
 from router.dispatch.retry import LOST, UNSENT, Verdict, judge
 from router.fleet.replica import Replica
 
-# What does not count among the attempts a request may have.
+# Attempts with these reasons do not count towards the attempts that a request may have.
 UNREACHED: Final = UNSENT | {Reason.PREEMPTED}
 
 
-# Plain numbers and words: a member of an enum costs compiled code a search in its class.
+# Plain numbers and strings, because access to an enum member costs a class lookup in compiled code.
 
 
 class Phase:
-    """How far an attempt is."""
+    """The phase of an attempt."""
 
     CONNECTING: Final = 0
     SENT: Final = 1
@@ -49,7 +51,7 @@ class Phase:
 
 
 class Commit:
-    """What the client has been sent."""
+    """What was sent to the client so far."""
 
     NOTHING: Final = 0
     STATUS: Final = 1
@@ -57,7 +59,7 @@ class Commit:
 
 
 class Kind:
-    """Why an attempt was begun: log field and metric label."""
+    """Why an attempt was begun. Used as log field and metric label."""
 
     PRIMARY: Final = "primary"
     RETRY: Final = "retry"
@@ -68,13 +70,13 @@ class Kind:
 class Step:
     """What the owner of the request does next."""
 
-    NOTHING: Final = 0  # the event was too late, or another attempt is still alive
-    HERE: Final = 1  # begin another attempt at the same replica, on a new connection
-    ELSEWHERE: Final = 2  # begin another attempt at another replica
-    BUDGET: Final = 3  # the same, if the retry budget allows; otherwise answer
-    ANSWER: Final = 4  # tell the client that it failed
-    TRUNCATE: Final = 5  # content is out: continue it, or show the client that the rest is missing
-    ASIDE: Final = 6  # pass on what the earliest attempt that was put aside has said
+    NOTHING: Final = 0  # The event came too late, or another attempt is running.
+    HERE: Final = 1  # Begin another attempt at the same replica, over a new connection.
+    ELSEWHERE: Final = 2  # Begin another attempt at another replica.
+    BUDGET: Final = 3  # As ELSEWHERE if the retry budget allows it; otherwise ANSWER.
+    ANSWER: Final = 4  # Send the client an error.
+    TRUNCATE: Final = 5  # Content was sent: continue the stream, or make the truncation visible.
+    ASIDE: Final = 6  # Send the client the answer of the earliest attempt that was put aside.
 
 
 class Attempt:
@@ -119,7 +121,8 @@ class Attempt:
         tokens: int,
         held: int,
     ) -> None:
-        self.at = at  # the replica: another may have its id after a reload
+        # The replica itself, because after a reload another replica may have the same id.
+        self.at = at
         self.index = index
         self.kind = kind
         self.replica_id = at.id
@@ -128,25 +131,32 @@ class Attempt:
         self.began = now
         self.ended = 0.0
         self.reason = Reason.OK
-        self.tokens = tokens  # uncached prompt tokens, estimated at the choice
-        self.held = held  # leading blocks that the replica was taken to hold
-        self.stale = False  # it met a pooled connection that was dead already
-        self.rid = b""  # by which its engine can be told to stop; b"": closing has to do
-        self.sent_priority = b""  # the number that told its engine how urgent it is; b"": none did
-        self.io: object = None  # what sends it and hears of it; the port's own
-        self.rest: list[bytes] | None = None  # the body that asks for a broken stream's rest
-        self.is_sent = False  # it has had a connection, so its engine may have begun
-        # Its client has read all the time, so what it takes to its first content is its engine's.
+        self.tokens = tokens  # Uncached prompt tokens, estimated when the replica was chosen.
+        self.held = held  # Leading prompt blocks that the replica was expected to hold.
+        self.stale = False  # It got a pooled connection that was already dead.
+        # The name by which its engine can abort it; b"": closing the connection must suffice.
+        self.rid = b""
+        self.sent_priority = b""  # The priority number sent to the engine; b"": none.
+        # Sends the attempt and handles its events; set by the proxy or the simulator.
+        self.io: object = None
+        # The body that asks for the rest of a broken stream; `None`: not a continuation.
+        self.rest: list[bytes] | None = None
+        self.is_sent = False  # It has had a connection, so its engine may have begun.
+        # True if the client has always read, so the engine alone determines the time to first
+        # content.
         self.is_timed = True
-        self.first_due = inf  # when its first content has to be there
-        self.is_alone = False  # no other request waited at the replica when this one was sent
-        self.overdue_due = inf  # when the fleet is asked whether its first token is too late
-        self.is_overdue = False  # it is, and that counts against the replica
-        self.connect_due = inf  # where its class has less patience than the pool
-        self.predicted_s = 0.0  # from `began` to its first content; 0: no prediction
-        # Uncached prompt tokens, its own among them, that waited there when it left; -1: not seen.
+        self.first_due = inf  # When the first content is due.
+        self.is_alone = False  # No other request waited at the replica when this one was sent.
+        self.overdue_due = inf  # When the fleet is asked whether the first token is overdue.
+        self.is_overdue = False  # The first token is overdue, which counts against the replica.
+        self.connect_due = inf  # Set if the class has a connect timeout of its own.
+        # Predicted seconds from `began` to the first content; 0: no prediction.
+        self.predicted_s = 0.0
+        # Uncached prompt tokens that waited at the replica at dispatch, including its own; -1:
+        # unknown.
         self.ahead = -1
-        # When a copy would have answered that was only counted, not sent; 0: there was none.
+        # When a copy that was counted but not sent (`dry_run`) would have answered; 0: there was
+        # none.
         self.copy_due = 0.0
 
 
@@ -156,16 +166,20 @@ class AttemptState:
     __slots__ = ("attempts", "commit", "most", "over", "put_aside", "winner")
 
     def __init__(self, most: int) -> None:
-        self.most = most  # attempts that may reach a replica; failed connects do not count
+        self.most = most  # Attempts that may reach a replica. Failed connects do not count.
         self.attempts: list[Attempt] = []
         self.commit = Commit.NOTHING
         self.winner: Attempt | None = None
         self.over = False
-        self.put_aside: Attempt | None = None  # the earliest one that ended with an error to tell
+        # The earliest attempt that was put aside with an error.
+        self.put_aside: Attempt | None = None
 
     @property
     def reached(self) -> int:
-        """Attempts that may have reached a replica; a hedge is not one of those `most` allows."""
+        """The number of attempts that count towards `most`.
+
+        Attempts that reached no replica, hedges, and attempts over stale connections do not count.
+        """
         return sum(
             1
             for a in self.attempts
@@ -174,7 +188,7 @@ class AttemptState:
 
     @property
     def lost(self) -> int:
-        """Attempts that a replica may have begun to execute, and of which nothing came."""
+        """The number of attempts that may have begun to run at a replica and returned nothing."""
         return sum(1 for a in self.attempts if a.reason in LOST and not a.stale)
 
     @property
@@ -190,7 +204,7 @@ class AttemptState:
         return [a for a in self.attempts if a.phase != Phase.ENDED]
 
     def is_alone(self, attempt: Attempt) -> bool:
-        """Whether no other attempt lives."""
+        """Whether no other attempt is running."""
         return not any(a.phase != Phase.ENDED for a in self.attempts if a is not attempt)
 
     def begin(
@@ -205,7 +219,10 @@ class AttemptState:
         continues: bool = False,
         light: bool = False,
     ) -> Attempt:
-        """A new attempt; takes its lease. `tokens`, `held`: see `Attempt`; `light`: see `Lease`."""
+        """Begin an attempt and take its lease.
+
+        `tokens`, `held`: see `Attempt`; `light`: see `Lease`.
+        """
         kind = Kind.RETRY if self.attempts else Kind.PRIMARY
         if hedge:
             kind = Kind.HEDGE
@@ -230,7 +247,7 @@ class AttemptState:
             self.commit = Commit.STATUS
 
     def content(self, attempt: Attempt) -> bool:
-        """The attempt shows content. True if it wins; a loser must be cancelled by its owner."""
+        """Handle an attempt's content. Returns True if it wins; its owner must cancel a loser."""
         if attempt.phase == Phase.ENDED or self.over:
             return False
         attempt.lease.begun()
@@ -242,21 +259,21 @@ class AttemptState:
         return self.winner is attempt
 
     def outrun(self, now: float) -> list[Attempt]:
-        """There is a winner: all others end. Returns those, to be cancelled by their owner."""
+        """End all attempts except the winner. Returns them; their owner must cancel them."""
         losers = [a for a in self.attempts if a.phase != Phase.ENDED and a is not self.winner]
         for attempt in losers:
             self._end(attempt, now, Reason.HEDGE_LOST)
         return losers
 
     def recalled(self, now: float) -> None:
-        """The request goes back to the queue: what lives ends, and none of it has failed."""
+        """End all running attempts because the request goes back to the queue. None has failed."""
         for attempt in self.alive:
             self._end(attempt, now, Reason.PREEMPTED)
 
     def aside(self, attempt: Attempt, reason: Reason, now: float) -> bool:
-        """An attempt ends with an error that may have to be told, while another one lives.
+        """End an attempt with an error that may have to be sent to the client later.
 
-        True: keep what it said, it is the earliest one.
+        Returns True if its answer must be kept, because it is the earliest attempt put aside.
         """
         self._end(attempt, now, reason)
         kept = self.put_aside
@@ -266,13 +283,13 @@ class AttemptState:
         return True
 
     def put_aside_wins(self) -> None:
-        """What was put aside goes to the client: it is the answer."""
+        """Make the attempt that was put aside the winner; its answer goes to the client."""
         self.winner = self.put_aside
         self.commit = Commit.CONTENT
         self.over = True
 
     def completed(self, attempt: Attempt, now: float, reason: Reason = Reason.OK) -> None:
-        """The winner's response is whole: the request is over."""
+        """End the request: the winner's response is complete."""
         if attempt.phase == Phase.ENDED:
             return
         self._end(attempt, now, reason)
@@ -289,7 +306,7 @@ class AttemptState:
         repeatable: bool,
         known_dead: bool,
     ) -> int:
-        """The attempt failed; what now? Releases its lease."""
+        """End a failed attempt, release its lease, and return the next `Step`."""
         if attempt.phase == Phase.ENDED:
             return Step.NOTHING
         self._end(attempt, now, reason)
@@ -312,12 +329,13 @@ class AttemptState:
         if verdict == Verdict.NO:
             return Step.ANSWER
         if verdict == Verdict.HERE:
-            # A stale connection executed nothing, so it uses nothing up; but only once a replica.
+            # A stale connection executed nothing, so it uses up no attempt. This is granted once
+            # per replica.
             again = any(a.stale and a.replica_id == attempt.replica_id for a in self.attempts)
             attempt.stale = True
             return Step.ANSWER if again else Step.HERE
         if reason in LOST and self.lost > 1:
-            # A request that kills replicas must not tour the fleet: two, never three.
+            # A request that crashes replicas must not reach the whole fleet: two replicas at most.
             return Step.ANSWER
         if len(self.attempts) >= MOST_CONNECTS or (
             verdict == Verdict.BUDGET and self.reached >= self.most
@@ -326,8 +344,10 @@ class AttemptState:
         return Step.ELSEWHERE if verdict == Verdict.ELSEWHERE else Step.BUDGET
 
     def end(self, reason: Reason, now: float) -> list[Attempt]:
-        """The request is over, by the client's leaving or an answer of ours. Returns the attempts
-        that were alive: their connections are closed by whoever owns them."""
+        """End the request because the client left or the router answered.
+
+        Returns the attempts that were running; their owner closes their connections.
+        """
         self.over = True
         alive = [a for a in self.attempts if a.phase != Phase.ENDED]
         for attempt in alive:
@@ -336,8 +356,11 @@ class AttemptState:
 
     @property
     def blame(self) -> Reason:
-        """Why a request failed whose attempts all did: the reason of the earliest one that reached
-        a replica, where the last one was its hedge."""
+        """Return why the request failed, after all attempts have failed.
+
+        If the last attempt was a hedge, this is the reason of the attempt before it, if that one
+        reached a replica.
+        """
         last = self.attempts[-1]
         if last.kind == Kind.HEDGE:
             first = self.attempts[last.index - 1]
@@ -354,5 +377,5 @@ class AttemptState:
             attempt.lease.release()
 
 
-# A fleet that is mostly dead is not searched to its end for one request.
+# Attempts for one request, at most. In a fleet that is mostly down, not every replica is tried.
 MOST_CONNECTS = 10

@@ -1,15 +1,15 @@
-"""Which replicas may take a copy of a request that is under way elsewhere.
+"""Selects the replicas that may take a copy of a request that is running at another replica.
 
-A copy must not wait, nor make anybody wait, and it must not share the fate of the first: not the
-same engine by another address, and rather another zone, or another node, than the same. One
-question after the other is asked of each replica. If no replica can take the copy, the reason is
-that of the replica that passed the most questions.
+A copy must not wait or make another request wait. It must not share the failure of the first
+attempt: it never goes to the same engine at another address, and prefers another zone, then another
+node. A list of checks is applied to each replica. If no replica can take the copy, the reason is
+that of the replica that passed the most checks.
 
-In a large pool, only a window of replicas is looked at, which moves on with each question, and some
-replicas that hold the prompt's prefix. 64 replicas of a thousand are enough to choose from, and
-their utilisation is within a few percent of the pool's.
+In a large pool, only some replicas are checked: a window, which moves with each question, and some
+holders of the prompt's prefix. 64 replicas of a thousand are enough to choose from, and their
+utilisation is within a few percent of the pool's.
 
-Must never: count anything, or choose among those who are left: that is the routing policy's.
+Must never: count anything, or choose among the remaining replicas (the routing policy does).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Final
 from router.fleet.replica import Replica
 from router.observe.hedge_counts import Refusal
 
-WINDOW: Final = 64  # replicas that are looked at for one question, at most ...
-HOLDERS: Final = 16  # ... besides those of a larger pool that hold the prefix
-ENOUGH: Final = 32  # that may take a copy; the routing policy chooses among them
+WINDOW: Final = 64  # Replicas in a window, at most.
+HOLDERS: Final = 16  # Holders of the prefix that are checked in addition, in a larger pool.
+ENOUGH: Final = 32  # Able replicas that are enough; the routing policy chooses among them.
 
-# In the order of the questions.
+# In the order of the checks.
 _ORDER: Final = (
     Refusal.ALONE,
     Refusal.SAME_ENGINE,
@@ -38,7 +38,7 @@ RANK: Final = {why: rank for rank, why in enumerate(_ORDER)}
 
 
 def window(pool: Sequence[Replica], turn: int) -> Sequence[Replica]:
-    """Up to WINDOW neighbours. Each `turn` begins with others, where not all can be offered."""
+    """Return up to WINDOW neighbours. In a larger pool, each `turn` begins at another replica."""
     count = len(pool)
     if count <= ENOUGH:
         return pool
@@ -48,11 +48,13 @@ def window(pool: Sequence[Replica], turn: int) -> Sequence[Replica]:
 
 
 def same_engine(one: Replica, other: Replica) -> bool:
-    """Whether two addresses seem to be one engine: started at the same hundredth of a second, with
-    the same models, with totals that never contradict each other (`fleet.same_engine`), and not
-    configured as different nodes."""
+    """Whether two addresses seem to be one engine.
+
+    They were started in the same hundredth of a second, have the same models and totals that never
+    contradict each other (`fleet.same_engine`), and are not configured as different nodes.
+    """
     started = one.told.started_at
-    if not started or started != other.told.started_at:  # 0: no moment at which anything started
+    if not started or started != other.told.started_at:  # 0: the start time is unknown.
         return False
     if other in one.apart:
         return False
@@ -61,7 +63,10 @@ def same_engine(one: Replica, other: Replica) -> bool:
 
 
 def is_sound(replica: Replica, now: float) -> bool:
-    """Whether nothing speaks against it: where much of the fleet is out, unfit ones are asked."""
+    """Whether a replica is in good state.
+
+    If much of the fleet is down, unfit replicas get requests too.
+    """
     health = replica.health
     return (
         health.up
@@ -75,9 +80,9 @@ def is_sound(replica: Replica, now: float) -> bool:
 
 
 def obstacle(primary: Replica, other: Replica, kv_usage: float, now: float) -> Refusal | None:
-    """Why `other` cannot take a copy now; None: it can.
+    """Return why `other` cannot take a copy now; `None`: it can.
 
-    `kv_usage`: limit; a replica whose estimated KV cache usage is this high takes none.
+    `kv_usage`: a limit; a replica whose estimated KV cache usage is this high takes none.
     """
     if other is primary:
         return Refusal.ALONE
@@ -93,7 +98,8 @@ def obstacle(primary: Replica, other: Replica, kv_usage: float, now: float) -> R
 
 
 def apart(primary: Replica, able: list[Replica]) -> list[Replica]:
-    """Those in another failure domain than `primary`, where there are any: zone before node."""
+    """Return the replicas in another failure domain than `primary`, if any: another zone, else
+    node."""
     zone, node = primary.config.zone, primary.config.node
     if zone:
         found = [r for r in able if r.config.zone and r.config.zone != zone]

@@ -1,12 +1,12 @@
-"""Members for the JSON object that a client sent, without encoding it anew.
+"""Adds members to a client's JSON object without encoding the object again.
 
-They become the object's last ones: of several members with one name the last counts (msgspec,
-orjson, Python's json and with it pydantic, serde for maps), so a member can be replaced by adding
-it once more. Every other byte stays the client's. Bodies are lists of pieces; only one piece at the
-end is cut, so a second edit costs next to nothing.
+The members become the last ones of the object. Of several members with one name, the last counts
+(msgspec, orjson, Python's json and with it pydantic, serde for maps). So a member is replaced by
+adding it again. All other bytes are unchanged. A body is a list of pieces. Only one piece at the
+end is cut, so a second edit costs almost nothing.
 
-Pure: bytes in, bytes out. Must never touch what does not look like an object from both ends, or
-read a byte more than a few times, however the body is cut.
+Pure: bytes in, bytes out. Must never change a body that does not look like an object at both ends,
+or read a byte more than a few times, however the body is cut.
 """
 
 from __future__ import annotations
@@ -14,20 +14,22 @@ from __future__ import annotations
 from typing import Final
 
 _SPACE: Final = b" \t\r\n"
-_JOINED: Final = 64 * 1024  # a piece that is not longer stays one: it is sent in one write
+# Bytes; a piece up to this size stays one piece and is sent in one write.
+_JOINED: Final = 64 * 1024
 
 
 def append(body: list[bytes], members: bytes) -> list[bytes] | None:
-    """The body with `members` (`"a":1` or `"a":1,"b":2`) as the last of its object.
+    """Return the body with `members` (`"a":1` or `"a":1,"b":2`) at the end of its object.
 
-    `body` is a JSON object in pieces, as it was decoded. None: it is none, so it stays as it is.
+    `body`: a JSON object in pieces, after decoding. Returns `None` if it is no object; then the
+    body must be sent unchanged.
     """
     if not _is_opened(body):
         return None
-    at = len(body) - 1  # the piece with the last brace
+    at = len(body) - 1  # The piece with the last brace.
     end = body[at].rstrip(_SPACE)
     while not end:
-        at -= 1  # `_is_opened`: some piece is more than space
+        at -= 1  # Ends, because `_is_opened` has found a piece that is not only whitespace.
         end = body[at].rstrip(_SPACE)
     if not end.endswith(b"}"):
         return None
@@ -45,7 +47,7 @@ def append(body: list[bytes], members: bytes) -> list[bytes] | None:
 
 
 def _is_opened(body: list[bytes]) -> bool:
-    """Whether the first byte that is no space is an opening brace."""
+    """Whether the first byte that is no whitespace is an opening brace."""
     for piece in body:
         if piece.startswith(b"{"):
             return True
@@ -60,7 +62,8 @@ def size_of(body: list[bytes]) -> int:
 
 
 def with_length(lines: bytes, old: int, new: int) -> bytes | None:
-    """The lines of a head, the last of which says Content-Length; None if it does not."""
+    """Return header lines with a new Content-Length; `None` if the last line is no
+    Content-Length."""
     last = b"\r\ncontent-length: %d" % old
     if not lines.endswith(last):
         return None

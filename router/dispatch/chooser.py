@@ -1,10 +1,11 @@
-"""Which replica: asks the pool's policy, with what the fleet knows of the request's prefix.
+"""Chooses a replica: asks the pool's policy, with the fleet's data on the request's prefix.
 
-A policy that raises or answers nonsense is replaced for that request by a random choice, counted
-and logged. In large fleets a policy sees a window of the candidates and all holders of the prefix:
-looking at a thousand replicas would cost more than a slightly better choice is worth.
+If a policy raises or returns an invalid choice, a random choice replaces it for that request; the
+failure is counted and logged. In large fleets, a policy sees a window of the candidates and the
+holders of the prefix. Examining a thousand replicas would cost more than a slightly better choice
+is worth.
 
-Must never: do I/O, or count load (that is the lease's).
+Must never: do I/O, or count load (the lease does).
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ _NOBODY: Final[Mapping[Replica, int]] = {}
 
 
 class Policies(NamedTuple):
-    """The policies of one configuration: built as a whole, swapped as a whole."""
+    """The policies of one configuration. They are built and replaced together."""
 
     default: RoutingPolicy
     by_model: Mapping[str, RoutingPolicy]
 
     @classmethod
     def of(cls, routing: Routing) -> Policies:
-        """Raises PolicyConfigError."""
+        """Build the policies. Raises PolicyConfigError."""
         return cls(
             make_policy(routing.policy, routing.options),
             {name: make_policy(c.policy, c.options) for name, c in routing.models.items()},
@@ -44,7 +45,7 @@ class Policies(NamedTuple):
 
 
 class Chooser:
-    """Choices for one router."""
+    """Chooses replicas for one router."""
 
     def __init__(
         self,
@@ -60,23 +61,23 @@ class Chooser:
         self._rng = rng
         self._clock = clock
         self._ctx = Context(rng)
-        self._asked: tuple[int, ...] | None = None  # whose prefix was asked for last ...
-        self._held: Mapping[Replica, int] = _NOBODY  # ... and who holds it
-        self._crowd: Sequence[Replica] = ()  # the candidates of a large fleet, ...
-        self._places: dict[Replica, int] = {}  # ... and the place of each among them
+        self._asked: tuple[int, ...] | None = None  # The blocks of the last prefix lookup.
+        self._held: Mapping[Replica, int] = _NOBODY  # The holders found by it.
+        self._crowd: Sequence[Replica] = ()  # The candidates of a large fleet.
+        self._places: dict[Replica, int] = {}  # The index of each replica in `_crowd`.
         self.adopt(policies, sample)
 
     def adopt(self, policies: Policies, sample: int) -> None:
         self._sample = sample
         self._default = policies.default
         self._by_model = policies.by_model
-        # A hook that nobody overrides is not called.
+        # A hook that no policy overrides is not called.
         self._hears_dispatch = _overridden(policies, "on_dispatch")
         self._hears_first_token = _overridden(policies, "on_first_token")
         self._hears_finish = _overridden(policies, "on_finish")
 
     def choose(self, view: RequestView, candidates: Sequence[Replica]) -> Replica:
-        """The policy's choice among `candidates`, or a random one if the policy fails."""
+        """Return the policy's choice among `candidates`, or a random one if the policy fails."""
         if len(candidates) == 1:
             return candidates[0]
         policy = self._policy_of(view)
@@ -106,15 +107,16 @@ class Chooser:
     def _window(
         self, candidates: Sequence[Replica], held: Mapping[Replica, int]
     ) -> Sequence[Replica]:
-        """`sample` neighbours from a random place on, and the holders among the candidates."""
+        """Return `sample` neighbours from a random index on, and the holders among the
+        candidates."""
         count = len(candidates)
         start = int(self._rng.random() * count)
         window = [*candidates[start : start + self._sample]]
         if len(window) < self._sample:
             window += candidates[: self._sample - len(window)]
-        # A prefix that everybody holds tells them apart by nothing: the window is enough.
+        # If very many replicas hold the prefix, it does not distinguish them; the window is enough.
         if 0 < len(held) <= self._sample:
-            if candidates is not self._crowd:  # one tuple for as long as the fleet is the same
+            if candidates is not self._crowd:  # The tuple changes only when the fleet changes.
                 self._crowd = candidates
                 self._places = {c: place for place, c in enumerate(candidates)}
             places = self._places
@@ -127,10 +129,10 @@ class Chooser:
     # -- what happens to a choice -------------------------------------------------------------
 
     def dispatched(self, view: RequestView, replica: Replica) -> tuple[int, int]:
-        """The request goes to `replica`: its prefix is remembered there at once, so that a burst
-        of siblings lands together.
+        """Remember the prefix at `replica`, to which the request is sent.
 
-        Returns the uncached prompt tokens, estimated, and the leading blocks that are held there.
+        It is remembered at once, so that a burst of similar requests goes to one replica. Returns
+        the estimated uncached prompt tokens, and the leading blocks held there.
         """
         blocks = view.blocks
         tokens = view.prompt_tokens
@@ -152,19 +154,25 @@ class Chooser:
         return tokens, held
 
     def withdrawn(self, view: RequestView, replica: Replica, held: int) -> None:
-        """The attempt showed no content, or an error: the replica prefilled nothing for sure."""
+        """Forget the prefix of an attempt that showed no content or an error.
+
+        The replica may not have prefilled it.
+        """
         if view.blocks:
             self._knowledge.failed(replica, view.blocks, held)
 
     def shown(self, view: RequestView, replica: Replica, held: int, ttft_s: float | None) -> None:
-        """An attempt shows its first content; `ttft_s` is None where it is the whole answer."""
+        """Handle an attempt's first content.
+
+        `ttft_s`: `None` if the content is the whole answer.
+        """
         if view.blocks:
             self._knowledge.begun(replica, view.blocks, held)
         if self._hears_first_token and ttft_s is not None:
             self._tell("on_first_token", view, replica, ttft_s)
 
     def finished(self, view: RequestView, replica: Replica, output_tokens: int | None) -> None:
-        """An attempt ended, once for each; None: how many tokens came is not known."""
+        """Handle the end of an attempt, once for each. `output_tokens`: `None` if unknown."""
         if self._hears_finish:
             self._tell("on_finish", view, replica, output_tokens)
 

@@ -1,4 +1,4 @@
-"""What the proxy keeps of a request that is over: what its tenant has used, and a line in the log.
+"""Records a request of the proxy that is over: its tenant's usage, and a line in the access log.
 
 Called once per request, whatever ended it, after `request_end.end_request`. Must never: raise, do
 I/O, or keep the request.
@@ -23,19 +23,19 @@ from router.wire.client import ClientConnection
 from router.wire.heads import RequestHead
 from router.wire.tunnel import Tunnel
 
-# The encoder of the log takes much longer for a member of an enum than for a string.
+# The log encoder takes much longer for an enum member than for a string.
 _WORDS: Final[dict[Reason, str]] = {reason: str(reason.value) for reason in Reason}
 
 
 class Completion:
-    """The end of every request of one router."""
+    """Records the end of every request of one router."""
 
     def __init__(self, metrics: Metrics, log: AccessLog) -> None:
         self.metrics = metrics
         self.log = log
 
     def close(self, x: Exchange, peer: str, reason: Reason, now: float) -> None:
-        """A request is over: `end_request` has counted it. `peer`: its client's address."""
+        """Record a request that `end_request` has counted. `peer`: the client's address."""
         if x.route.inference:
             self._count_usage(x, reason)
         log = self.log
@@ -96,7 +96,10 @@ class Completion:
     def refused(
         self, client: ClientConnection, head: RequestHead | None, request_id: str, err: RouterError
     ) -> None:
-        """A request that never became an exchange; `head` is None where not even that was read."""
+        """Record a request that never became an exchange.
+
+        `head`: `None` if the head was not read.
+        """
         kind = "other"
         method = path = ""
         if head is not None:
@@ -122,7 +125,7 @@ class Completion:
             )
 
     def passed(self, tunnel: Tunnel, flow: Flow, reason: Reason) -> None:
-        """A request that passed by through a tunnel."""
+        """Record a request that went through a tunnel."""
         took_s = monotonic() - tunnel.arrived
         head = tunnel.head
         route, path = head.route
@@ -151,11 +154,11 @@ class Completion:
             )
 
     def _count_usage(self, x: Exchange, reason: Reason) -> None:
-        """What its tenant has used: the engine's counts, or what is known where it told none."""
+        """Count the tokens that the tenant has used: the engine's counts, or an estimate."""
         work, key = x.work, x.asked.key
         usage = work.usage
         prompt = output = cached = 0
-        # What broke off is counted as far as it came; of a refusal nobody has told anything.
+        # An answer that broke off is counted as far as it came. A refusal has no counts.
         has_used = usage is not UNKNOWN or (work.replica is not None and reason is Reason.OK)
         if has_used:
             told = usage.prompt_tokens

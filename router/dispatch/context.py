@@ -1,7 +1,7 @@
-"""What the requests of one router share: the parts that decide, the counters, the settings.
+"""The parts that the requests of one router share: deciders, counters and settings.
 
-Drivers and requests get it explicitly, so that none of them needs the dispatcher. The dispatcher of
-the proxy, or the simulated router, makes it and keeps it up to date.
+Drivers and requests get the context explicitly, so none of them needs the dispatcher. The
+dispatcher of the proxy, or the simulated router, makes it and keeps it up to date.
 
 Must never: hold anything that belongs to one request.
 """
@@ -26,7 +26,7 @@ from router.observe.metrics import Metrics
 
 
 class Context:
-    """One router's."""
+    """The shared parts of one router."""
 
     __slots__ = (
         "_rng",
@@ -59,22 +59,25 @@ class Context:
         self.fleet = fleet
         self.chooser = chooser
         self.hedger = hedger
-        self.budget = Budget(config.retry)  # of retries; it also counts the requests under way
+        self.budget = Budget(config.retry)  # The retry budget; it also counts the running requests.
         self.metrics = metrics
         self.scheduler = scheduler
-        self.queue: QueueDriver | None = None  # None: requests are sent at once
+        self.queue: QueueDriver | None = None  # `None`: requests are sent without queueing.
         if config.queue.enabled:
             self.queue = QueueDriver(config.queue, fleet, chooser, metrics, scheduler)
         self.first_probes = FirstProbes(fleet, scheduler)
-        self.store = Store(config.continuation)  # of what streams have said
-        self.closing = False  # nothing is begun any more
-        # Told of a defect that costs no request, or has cost one that is ended. The proxy logs it.
+        self.store = Store(config.continuation)  # Limits the text kept for continuations.
+        self.closing = False  # The router is stopping; no request or attempt is begun.
+        # Reports a defect that has ended one request or none. The proxy logs the defect.
         self.crashed: Callable[[Exception], None] = _raise
         self._rng = rng
 
     def adopt(self, config: Config, orders: Sequence[OrderPolicy] | None = None) -> None:
-        """Take a new configuration. Requests under way keep their `Rules`. `orders`: one for each
-        queue, if they were made before."""
+        """Apply a new configuration.
+
+        Requests that have already started keep their `Rules`. `orders`: the order policies, one for
+        each queue; `None`: they are built here.
+        """
         self.rules = Rules(config)
         self.budget.adopt(config.retry)
         self.store.adopt(config.continuation)
@@ -82,12 +85,15 @@ class Context:
             self.queue.adopt(config.queue, orders)
 
     def takes_steps(self) -> bool:
-        """Whether the pending requests of a flow make its next one less urgent. They need not where
-        the order of the queue shares by flow."""
+        """Whether pending requests of a flow make its next request less urgent.
+
+        This is unnecessary if the order policy of the queue shares by flow.
+        """
         return self.rules.steps and (self.queue is None or not self.queue.is_fair)
 
     def backoff_s(self, rules: Rules, attempts: int) -> float:
-        """The pause before another attempt: full jitter over a time that doubles (Envoy's)."""
+        """Return the pause before another attempt: full jitter over a time that doubles (as in
+        Envoy)."""
         longest = min(rules.backoff_s * (2.0**attempts - 1.0), rules.backoff_max_s)
         return self._rng.random() * longest
 

@@ -1,8 +1,9 @@
-"""What happens to a request once it is whole: classify, find who may serve it, choose, begin.
+"""Handles each complete request: classifies it, checks its tenant, chooses a replica and starts it.
 
-The dispatcher owns the `Context` that requests share, and reads each request's head and body into
-a `ClientRequest`. A reload swaps the configuration; a request under way keeps the `Rules` and the
-header lines it began with. The dispatcher implements the `Handler` that client connections call.
+The dispatcher owns the `Context` that requests share. It reads each request's head and body into a
+`ClientRequest`. A reload replaces the configuration; a request that has already started keeps the
+`Rules` and the header lines it began with. The dispatcher implements the `Handler` interface that
+client connections call.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ from router.wire.heads import RequestHead
 from router.wire.sweep import Sweeper
 from router.wire.tunnel import Door, Tunnel
 
-_MEMBER = b'"priority":0'  # any that could be appended
-_SMALL = 4096  # bytes of a body that may be held on to
+_MEMBER = b'"priority":0'  # A `priority` member; used to test whether a body can be extended.
+_SMALL = 4096  # Bytes; the parsed fields of a larger body are dropped before the request is placed.
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
@@ -99,13 +100,15 @@ class Dispatcher(Handler, Keeper):
         self.metrics = metrics
         self.exchanges: set[Exchange] = set()
         self.completion = Completion(metrics, log)
-        self.token_ids: TokenIds | None = None  # where KV events are asked for
-        self.aborter: Aborter | None = None  # tells engines to stop; None: closing has to do
+        self.token_ids: TokenIds | None = None  # Set when KV events are enabled.
+        # Posts aborts to engines; `None`: closing the connection must suffice.
+        self.aborter: Aborter | None = None
         self.tenants = Tenants(config, keys, log.salter.name, monotonic())
         self.context = Context(config, fleet, chooser, hedger, metrics, LoopScheduler(loop), rng)
         self.context.crashed = self.crashed
-        self.queue = self.context.queue  # None: requests are sent at once
-        self.door: Door | None = None  # where files and batches go; None: to replicas, as any path
+        self.queue = self.context.queue  # `None`: requests are sent without queueing.
+        # Serves files and batches; `None`: these paths are forwarded to replicas.
+        self.door: Door | None = None
         self.tunnels: set[Tunnel] = set()
         self._ignored_numbers = IgnoredNumbers()
         self._sweeper = sweeper
@@ -120,8 +123,11 @@ class Dispatcher(Handler, Keeper):
         keys: Sequence[KeyLine],
         orders: Sequence[OrderPolicy] | None = None,
     ) -> None:
-        """Take a new configuration. Requests under way keep their `Rules`. `orders`: one for each
-        queue, if they were made before."""
+        """Apply a new configuration.
+
+        Requests that have already started keep their `Rules`. `orders`: the order policies, one for
+        each queue; `None`: they are built here.
+        """
         self.config = config
         self.tenants.adopt(config, keys, self.completion.log.salter.name, monotonic())
         prefix = config.prefix
@@ -144,7 +150,7 @@ class Dispatcher(Handler, Keeper):
 
     def check_head(self, head: RequestHead) -> None:
         if self.tenants.requires_keys:
-            self.tenants.identify(head)  # before its body is taken
+            self.tenants.identify(head)  # Reject a missing or unknown key before the body is read.
         head.route = found = classify(head.method, head.target, self._allowed)
         if found[0].kind == "other":
             door, target = door_of(head.target)
@@ -178,7 +184,7 @@ class Dispatcher(Handler, Keeper):
         tunnel.start(door)
 
     def passed(self, tunnel: Tunnel, reason: Reason) -> None:
-        """A tunnel is over."""
+        """Forget a tunnel that has ended, and log it."""
         self.tunnels.discard(tunnel)
         head = tunnel.head
         flow = self.tenants.flow(self.tenants.known(head), head, tunnel.client.peer)
@@ -202,7 +208,8 @@ class Dispatcher(Handler, Keeper):
                 head.content_encoding,
                 head.watch,
             )
-        own_model = fields.model  # what the engine goes by; the header is not forwarded
+        # The engine reads the body's model; the model header is not forwarded.
+        own_model = fields.model
         if own_model is None and head.routing.model is not None:
             fields.model = head.routing.model.decode("utf-8", "replace")[:256]
         tenants = self.tenants
@@ -210,14 +217,15 @@ class Dispatcher(Handler, Keeper):
         is_inference = route.inference
         if is_inference and not route.is_edited:
             tenants.check_unedited(key, fields, head.content_type, self._pool_of(fields))
-            fields.priority = fields.service_tier = None  # another API's, if anything
+            # On these routes, fields with these names belong to another API.
+            fields.priority = fields.service_tier = None
         urgency = UNSAID
         if is_inference:
             if fields.priority is None:
                 urgency = tenants.urgency(fields, head, client.peer, key, UNKNOWN)
             else:
                 urgency = self._stated_urgency(fields, head, client.peer, key)
-        if type(fields) is Unread:  # `isinstance` asks its metaclass
+        if type(fields) is Unread:  # Faster than `isinstance`, which looks up the metaclass.
             tenants.check_read(key, fields, is_inference=is_inference, is_known=route.is_known)
             if is_inference and route.is_known and not _may_be_edited(head, body):
                 tenants.check_unreadable(key, fields, self._pool_of(fields))
@@ -296,17 +304,21 @@ class Dispatcher(Handler, Keeper):
                 return
             view.chains = question.chains if question is not None else None
         if size > _SMALL:
-            fields.drop()  # views into the body, which must not outlive its sending
+            # The fields are views that would keep the body in memory after it was sent.
+            fields.drop()
         self._place(exchange)
 
     def _pool_of(self, fields: Fields) -> str:
-        """The dialect of the engines that serve a request's model."""
+        """Return the dialect of the engines that serve the request's model."""
         return self.fleet.dialects.of(self.fleet.routed(fields.model))
 
     def _stated_urgency(
         self, fields: Fields, head: RequestHead, peer: str, key: Key | None
     ) -> Urgency:
-        """The urgency of a request whose body has a priority. Raises RouterError (BAD_PRIORITY)."""
+        """Return the urgency of a request whose body contains a priority.
+
+        Raises RouterError (BAD_PRIORITY).
+        """
         fleet, ignored = self.fleet, self.tenants.judge.ignored
         dialect = self._pool_of(fields)
         before = ignored.get(dialect, 0)
@@ -316,9 +328,13 @@ class Dispatcher(Handler, Keeper):
         return urgency
 
     def _limit(self, exchange: Exchange, head: RequestHead, arrived: float) -> None:
-        """Until when does its client want an answer? Raises RouterError (DEADLINE_PASSED)."""
+        """Set the time until which the client waits for an answer.
+
+        Raises RouterError (DEADLINE_PASSED) if that time has passed.
+        """
         patience_s, sdk_s = head.routing.patience_s, head.routing.sdk_patience_s
-        # An SDK waits for a first byte, and a stream that waits is sent comments.
+        # An SDK timeout ends with the first byte. A waiting stream is sent comments, so the timeout
+        # does not apply to it.
         if sdk_s < patience_s and self._believes_sdks and not exchange.view.stream:
             patience_s = sdk_s
         if patience_s <= 0.0:
@@ -328,7 +344,8 @@ class Dispatcher(Handler, Keeper):
             exchange.limit(arrived + patience_s)
 
     def _told(self, exchange: Exchange, chains: TokenChains | None) -> None:
-        """The token ids that a request waited for are here, or too late."""
+        """Place a request that waited for its token ids; `chains` is `None` if they came too
+        late."""
         exchange.question = None
         exchange.view.chains = chains
         try:
@@ -359,20 +376,22 @@ class Dispatcher(Handler, Keeper):
             return
         if self.context.first_probes:
             self.context.first_probes.forget(exchange)
-        if replica is not None:  # else the queue sends it when it is its turn
+        if replica is not None:  # `None`: the queue sends the request later.
             exchange.driver.begin(replica)
 
     def _measure(
         self, exchange: Exchange, head: RequestHead, fields: Fields, body_bytes: int
     ) -> None:
-        """What routing wants to know of a prompt: its prefix, its size, whose it is."""
+        """Compute what routing needs about the prompt: prefix blocks, size, and session."""
         view = exchange.view
         exchange.hedges_as = self._hedges_as(exchange, head, fields, body_bytes)
         if not exchange.route.is_known:
             if type(fields) is not Unread and not is_form(head.content_type):
-                view.prompt_tokens = body_bytes // 4  # JSON, most of it text
+                # A JSON body is mostly text; assume 4 bytes per token.
+                view.prompt_tokens = body_bytes // 4
         elif body_bytes < self._block_bytes:
-            view.prompt_tokens = body_bytes // 4  # no block is full, and little depends on it
+            # The body fills no block, so an exact size matters little.
+            view.prompt_tokens = body_bytes // 4
         elif self._hashes_prefixes:
             tenant = b""
             if self._isolates_tenants:
@@ -388,7 +407,8 @@ class Dispatcher(Handler, Keeper):
             )
             self.fleet.knowledge.measure(view, blocks, prompt_bytes)
             if exchange.route.light:
-                view.blocks = ()  # its prompt is not prefilled, so no replica will hold it
+                # A light request prefills nothing, so no replica will hold the prompt's prefix.
+                view.blocks = ()
         session = head.routing.session
         if session is not None:
             view.session = session.decode("utf-8", "replace")[:MAX_SESSION]
@@ -398,7 +418,11 @@ class Dispatcher(Handler, Keeper):
     def _hedges_as(
         self, exchange: Exchange, head: RequestHead, fields: Fields, body_bytes: int
     ) -> str:
-        """The class by which a second copy may go. "": it would do harm, or nobody wants it."""
+        """Return the class under which the request may be hedged.
+
+        Returns "" if a second copy could do harm, or if neither the class nor the client asks for
+        one.
+        """
         asked = head.routing.hedge
         is_urgent = exchange.urgency.stated in self._hedged
         if (asked is None and not is_urgent) or not exchange.route.is_known:
@@ -408,7 +432,7 @@ class Dispatcher(Handler, Keeper):
         if asked == b"off" or not exchange.route.repeatable or exchange.route.light:
             return ""
         if body_bytes > config.limits.retry_body:
-            return ""  # it is not kept
+            return ""  # The body is not kept, so it cannot be sent a second time.
         if fields.n is not None and fields.n > 1 and not rules.choices:
             return ""
         if is_urgent:
@@ -435,7 +459,7 @@ class Dispatcher(Handler, Keeper):
     def finished(
         self, exchange: Exchange, client: ClientConnection, reason: Reason, now: float
     ) -> None:
-        """A request is over, and counted: forget it."""
+        """Forget a request that has ended and was counted."""
         self.exchanges.discard(exchange)
         self._sweeper.discard(exchange)
         try:
@@ -446,12 +470,12 @@ class Dispatcher(Handler, Keeper):
     def _keep(
         self, exchange: Exchange, client: ClientConnection, reason: Reason, now: float
     ) -> None:
-        """Give back what it held of its tenant's limits, and keep what it has shown."""
+        """Release the request's share of its tenant's limits, and learn from its answer."""
         replica = exchange.work.replica
         entry = exchange.entry
         if entry is not None:
             usage = exchange.work.usage
-            # What an engine refuses takes no tokens, but counts as a request.
+            # A request that the engine refused costs no tokens, but it counts as a request.
             worked = exchange.reply.is_work or usage is not UNKNOWN_USAGE
             entry.leave(usage, worked, now)
             if self.queue is not None:
@@ -467,7 +491,7 @@ class Dispatcher(Handler, Keeper):
     ) -> None:
         """Learn from an answer whether the engine checks keys, and which credentials it accepts."""
         if self._authorization is not None or not self.tenants.forwards:
-            return  # the engine has not seen the client's own credential
+            return  # The engine did not receive the client's own credential.
         if not exchange.route.inference:
             return
         head, flow = exchange.asked.head, exchange.asked.flow
@@ -475,15 +499,19 @@ class Dispatcher(Handler, Keeper):
             replica.checks_keys = True
         elif status == 200 and reason is Reason.OK:
             if not flow.tenant:
-                replica.checks_keys = False  # it has served a request without a credential
+                replica.checks_keys = False  # It served a request that had no credential.
             elif head.authorization is None or head.api_key is None:
-                self.tenants.flows.confirm(flow)  # of two credentials, which one was checked?
+                # With two credentials it is unknown which one the engine checked.
+                self.tenants.flows.confirm(flow)
 
     # -- choosing -----------------------------------------------------------------------------
 
     def _owner(self, exchange: Exchange, path: bytes) -> Replica | None:
-        """Who holds the stored response that a request is about; None: it is about none, or
-        nobody is known to. Raises RouterError."""
+        """Return the replica that holds the stored response that the request refers to.
+
+        Returns `None` if the request refers to no stored response, or if its replica is unknown.
+        Raises RouterError (STATE_LOST) if the replica is unknown and keys are required.
+        """
         fields = exchange.asked.fields
         stored = fields.previous_response_id
         if stored is None and path.startswith(STORED_PREFIX):
@@ -492,25 +520,32 @@ class Dispatcher(Handler, Keeper):
             return None
         exchange.pinned = owner = self.fleet.owner_of(stored, exchange.asked.flow.party)
         if owner is None and self.tenants.requires_keys:
-            # It was made before this process was, for whom nobody can say.
+            # The response may be from before this process started, so its owner is unknown.
             raise RouterError(Reason.STATE_LOST, "there is no such response")
         return owner
 
     def _least_loaded(self, exchange: Exchange) -> Replica:
-        """Where a request goes that uses no GPU: at once, however full the fleet is. Raises
-        RouterError if no replica is fit."""
+        """Return the least loaded fit replica, for a request that uses no GPU.
+
+        The request is sent at once, even if the fleet is full. Raises RouterError if no replica is
+        fit.
+        """
         model = exchange.view.model
         if has_judged_body(exchange.asked.head.method):
             self.fleet.check(model)
         fit = self.fleet.serving(model)
         if not fit:
-            fit = tuple(exchange.candidates(()))  # says why there is none
+            # Raises RouterError with the reason why no replica is fit.
+            fit = tuple(exchange.candidates(()))
         return min(fit, key=_load)
 
     # -- /v1/models ---------------------------------------------------------------------------
 
     def _answer_models(self, exchange: Exchange, client: ClientConnection, path: bytes) -> bool:
-        """Answer from what the fleet knows. False: nothing is known, let a replica answer."""
+        """Answer `/v1/models` from the fleet's model list.
+
+        Returns False if the list is empty or does not contain the model; a replica answers then.
+        """
         if exchange.asked.head.method not in (b"GET", b"HEAD"):
             return False
         models = self.fleet.model_list()
@@ -528,7 +563,8 @@ class Dispatcher(Handler, Keeper):
                     raise RouterError(
                         Reason.MODEL_NOT_FOUND, f"the model `{name}` does not exist", param="model"
                     )
-                self.fleet.eligible(self.fleet.routed(name))  # says which way it is missing
+                # Raises RouterError with the reason why the model is missing.
+                self.fleet.eligible(self.fleet.routed(name))
                 return False
             body = found
         self._answer(exchange, client, body)
@@ -537,7 +573,10 @@ class Dispatcher(Handler, Keeper):
     def _answer(
         self, exchange: Exchange, client: ClientConnection, body: bytes, extra: bytes = b""
     ) -> None:
-        """A 200 of the router's own. `extra`: finished header lines."""
+        """Send a 200 response of the router's own.
+
+        `extra`: complete header lines.
+        """
         keep_alive = client.keeps_alive
         answer = answers.response(
             200,
@@ -557,7 +596,7 @@ class Dispatcher(Handler, Keeper):
 
 
 def _called(head: RequestHead, name: bytes) -> bytes:
-    """The client's own id of its request if that can be logged, else the router's."""
+    """Return the client's request id if it is safe to log, else the router's id."""
     given = head.request_id
     if given is not None and _REQUEST_ID.fullmatch(given):
         return given
@@ -565,15 +604,18 @@ def _called(head: RequestHead, name: bytes) -> bytes:
 
 
 def _may_be_edited(head: RequestHead, body: list[bytes]) -> bool:
-    """Whether a body that was not read can still get members of the router's, or needs none: no
-    engine here reads a compressed one."""
+    """Whether the priority in a body that was not parsed can be overridden, or does no harm.
+
+    Members can be appended to a plain JSON object. A compressed body does no harm, because no
+    supported engine reads compressed bodies.
+    """
     encoding = head.content_encoding
     is_plain = encoding is None or encoding == b"identity"
     return not is_plain or append(body, _MEMBER) is not None
 
 
 def _raised_at(err: Exception) -> str:
-    """The file and the line that have raised."""
+    """Return the file and the line where the exception was raised."""
     trace = err.__traceback__
     if trace is None:
         return ""
@@ -583,4 +625,4 @@ def _raised_at(err: Exception) -> str:
 
 
 def _load(replica: Replica) -> tuple[int, int]:
-    return replica.load, replica.inflight  # light requests count in the second only
+    return replica.load, replica.inflight  # Light requests count only in `inflight`.

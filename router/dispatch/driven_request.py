@@ -1,7 +1,7 @@
-"""A request as its driver sees it: the port by which the driver acts.
+"""A request as its driver sees it: the interface through which the driver acts.
 
 The proxy implements it over sockets (`exchange.py`), the simulator over engine cores
-(`simulator/exchange.py`). A base class, so that compiled code calls it directly.
+(`simulator/exchange.py`). It is a base class, so that compiled code calls it directly.
 
 Must never: decide whether or where an attempt is sent.
 """
@@ -26,7 +26,7 @@ from router.intake.routes import Route
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class DrivenRequest(QueuedRequest):
-    """Times are monotonic seconds."""
+    """A request of the request driver. Times are monotonic seconds."""
 
     __slots__ = ("first_s", "hedges_as", "is_whole", "request_id", "route", "streamed", "times")
 
@@ -43,85 +43,89 @@ class DrivenRequest(QueuedRequest):
         super().__init__(view, urgency, arrived)
         self.route = route
         self.streamed = streamed
-        # Its first content is the whole answer.
+        # The first content is the whole answer.
         self.is_whole = route.inference and not streamed and not route.light
-        self.times = times  # of its class
-        # What an attempt may take to its first content.
+        self.times = times  # The timeouts of the request's class.
+        # Seconds that an attempt may take to its first content.
         self.first_s = times.whole_s if self.is_whole else times.first_token_s
-        self.request_id = request_id  # as its client knows it
-        self.hedges_as = ""  # the class by which a second copy of it may go; "": none may
+        self.request_id = request_id  # The request id as the client knows it.
+        self.hedges_as = ""  # The class under which the request may be hedged; "": it may not.
 
     # -- attempts -----------------------------------------------------------------------------
 
     @abstractmethod
     def attach(self, attempt: Attempt) -> None:
-        """A new attempt has its lease. Set `attempt.io`."""
+        """Set `attempt.io` of a new attempt, which has its lease."""
 
     @abstractmethod
     def open(self, attempt: Attempt, fresh: bool) -> None:
-        """Send the attempt to its replica. May end it before it returns. `fresh`: not over a
-        connection that was used before."""
+        """Send the attempt to its replica. May end the attempt before it returns.
+
+        `fresh`: over a new connection.
+        """
 
     @abstractmethod
     def drop(self, attempt: Attempt) -> None:
-        """Give the attempt up, at its engine too. Nothing is heard of it any more."""
+        """Give up the attempt, also at its engine. No more events of it follow."""
 
     @abstractmethod
     def discard(self, attempt: Attempt) -> None:
-        """The same of an attempt whose engine has refused it, and works no longer."""
+        """Give up the attempt after its engine has refused it and stopped working."""
 
     @abstractmethod
     def free_connection(self, attempt: Attempt) -> None:
-        """The attempt's response is whole: its connection may serve another."""
+        """Release the connection for reuse: the attempt's response is complete."""
 
     @abstractmethod
     def can_resend(self) -> bool:
-        """Whether it is still known what the client sent."""
+        """Whether the client's request is still kept, so that it can be sent again."""
 
     @abstractmethod
     def candidates(self, tried: Collection[object]) -> Sequence[Replica]:
-        """Fit replicas that are not in `tried`. Raises RouterError if there is none."""
+        """Return fit replicas that are not in `tried`. Raises RouterError if there is none."""
 
     @abstractmethod
     def look_by(self, due: float) -> None:
-        """Call the driver's `look` then, at the latest."""
+        """Call the driver's `look` at `due`, at the latest."""
 
     @abstractmethod
     def said_at(self) -> float:
-        """When the answer's last content came."""
+        """Return when the answer's last content came."""
 
     def computed_tokens(self, attempt: Attempt) -> int:
-        """Prompt tokens that the attempt's engine has computed so far; below 0: nobody can tell."""
+        """Return the prompt tokens that the attempt's engine has computed so far; below 0:
+        unknown."""
         return -1
 
     def see_work(self, attempt: Attempt) -> None:
-        """The replica is about to be judged: say what it has shown of other requests."""
+        """Report the progress that the replica has shown for other requests, before it is
+        judged."""
         return
 
     # -- the client ---------------------------------------------------------------------------
 
     @abstractmethod
     def answer_failure(self, reason: Reason) -> None:
-        """Every attempt failed: end the request with an error of the router's own."""
+        """End the request with an error of the router; every attempt failed."""
 
     @abstractmethod
     def tell_aside(self) -> None:
-        """Every attempt failed: pass on what the one that was put aside has said."""
+        """Send the client the answer that was put aside; every attempt failed."""
 
     @abstractmethod
     def truncate(self, reason: Reason) -> None:
-        """The answer broke and nothing goes on with it: the client must see that."""
+        """Make the truncation of a broken answer visible to the client; no replica continues it."""
 
     # -- the rest of a broken stream ----------------------------------------------------------
 
     def is_continued(self) -> bool:
-        """Whether another replica may go on with the stream."""
+        """Whether another replica may continue the stream."""
         return False
 
     def rest(self) -> list[bytes] | Outcome:
-        """The body that asks for the rest of the broken stream, or why there is none."""
+        """Return the body that asks for the rest of the broken stream, or why there is none."""
         return Outcome.NO_REPLICA
 
     def awaits_rest(self, now: float) -> None:
-        """Another replica was asked for the rest."""
+        """Note that another replica was asked for the rest."""
         return

@@ -1,18 +1,21 @@
-"""How an engine is told a request's urgency: in which field, and what happens to the client's own.
+"""Sends a request's priority to an engine, and handles the client's own `priority` field.
 
-The dialect of the engine (`fleet/engines`) says which paths have the field, writes the number, and
-says whether a normal number may be left out. `replicas[].priority: none` leaves out all of them.
+The engine's dialect (`fleet/engines`) defines which paths have the field, writes the number, and
+decides whether a normal number may be left out. `replicas[].priority: none` leaves out all of them.
 
-A client's own `priority` never passes: it is replaced where the dialect has the field, and removed
-elsewhere. The router appends members, which costs a few bytes. Only a body that contains
-`priority` is written anew from its raw top-level members, so that no duplicate remains; from a
-large body the member is cut. A body too large to be edited gets an appended member: of duplicates,
-the last counts. Where no number is due, this member has the value that the engine takes for an
-absent one (`absent`). A compressed body stays as it is; no engine here reads one.
+A client's own `priority` is never forwarded. It is replaced if the dialect has the field, and
+removed otherwise:
 
-An engine that rejects the field is recognised by its words (`refuses`) and asked again without. If
-that succeeds, the replica gets no more numbers. If it fails, something else was wrong: a client can
-make an engine say anything.
+- Usually the router appends members, which costs a few bytes.
+- A body that contains `priority` is written again from its raw top-level members, so that no
+  duplicate remains. From a large body the member is cut.
+- A body too large to be edited gets an appended member: of duplicates, the last counts. If no
+  number is needed, this member has the value that the engine treats as absent (`absent`).
+- A compressed body is not changed; no supported engine reads compressed bodies.
+
+An engine that rejects the field is recognised by its error text (`refuses`), and gets the request
+again without the field. If that succeeds, the replica gets no more numbers. If it fails, the cause
+was something else: a client can provoke any error text.
 
 Pure: bytes in, bytes out.
 """
@@ -34,18 +37,18 @@ from router.intake.members import MemberScan, Place
 
 
 class Told:
-    """What is to be done to a request for one replica."""
+    """The changes to a request that tell one replica its priority."""
 
     __slots__ = ("drops", "header", "member", "number", "refusal")
 
     def __init__(
         self, member: bytes, header: bytes, drops: bool, refusal: int, number: bytes = b""
     ) -> None:
-        self.member = member  # `"priority":7`; b"": nothing goes into the body
-        self.header = header  # a line with its CRLF before it; b"": none
-        self.drops = drops  # it is not normal, and the replica is not told
-        self.refusal = refusal  # the status of an engine's answer that may refuse it; 0: none
-        self.number = number  # as it stands in either
+        self.member = member  # `"priority":7`; b"": nothing is added to the body.
+        self.header = header  # A header line with a CRLF before it; b"": none.
+        self.drops = drops  # The priority is not normal, but it is not sent to the replica.
+        self.refusal = refusal  # The status with which the engine may reject the field; 0: none.
+        self.number = number  # The number as written in the body or the header.
 
 
 NOTHING: Final = Told(b"", b"", False, 0)
@@ -53,7 +56,7 @@ _DROPPED: Final = Told(b"", b"", True, 0)
 
 
 def dialect_of(replica: Replica) -> Dialect:
-    """The dialect in which a replica is told a priority; SILENT: it is told nothing."""
+    """Return the dialect in which the replica gets priorities; SILENT: it gets none."""
     if replica.refuses_priority:
         return SILENT
     configured = replica.config.priority
@@ -65,12 +68,12 @@ def dialect_of(replica: Replica) -> Dialect:
 
 
 def keeps_numbers(replica: Replica) -> bool:
-    """Whether an engine may keep every number that it is told. False: its metrics are off."""
+    """Whether the engine may store every number it receives. False: its metrics are off."""
     return replica.metrics_on is not False
 
 
 def is_honoured(replica: Replica) -> bool | None:
-    """Whether its engine goes by what it is told; None: it does not tell."""
+    """Whether the engine follows priorities; `None`: the engine does not report it."""
     if dialect_of(replica) is SILENT:
         return False if replica.engine is not None or replica.config.priority else None
     return True if replica.config.priority is not None else replica.by_priority
@@ -85,10 +88,10 @@ def tell(
     level_s: float,
     must: bool,
 ) -> Told:
-    """What a replica of this dialect is told of a request to `path`, one of an engine's own.
+    """Return how the priority of a request to `path` is sent in this dialect.
 
-    `arrived` is in seconds since 1970. `must`: write even what the engine takes for granted,
-    because the body may contain another number.
+    `arrived` is in seconds since 1970. `must`: write the number even if the engine assumes it by
+    default, because the body may contain another one.
     """
     number = urgency.number
     if path not in dialect.paths:
@@ -103,7 +106,7 @@ def tell(
 
 
 def absent(replica: Replica) -> bytes:
-    """A member that has the effect of an absent `priority` at the replica."""
+    """Return a member that has the effect of an absent `priority` at the replica."""
     configured = replica.config.priority
     if configured is not None and configured in DIALECTS:
         return DIALECTS[configured].absent
@@ -118,10 +121,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 def without(body: list[bytes], places: list[Place] | None = None) -> list[bytes] | None:
-    """The body less its `priority`, every other member as its client wrote it; of members with one
-    name the last stays, which is the one that counts. None: it cannot be read.
+    """Return the body without its `priority`; `None` if it cannot be read.
 
-    `places`: those of the body's members, `priority` among them, if a scan has found them already.
+    The other members are unchanged. Of members with one name, only the last remains; it is the one
+    that counts.
+
+    `places`: the places of the body's members, including `priority`, if a scan has found them.
     """
     whole = body[0] if len(body) == 1 else b"".join(body)
     if places is not None:
@@ -139,7 +144,7 @@ def without(body: list[bytes], places: list[Place] | None = None) -> list[bytes]
 
 
 def _cut(body: bytes, places: list[Place]) -> list[bytes]:
-    """A large body less its `priority` members; every other byte is the client's."""
+    """Return a large body without its `priority` members. All other bytes are unchanged."""
     kept: list[bytes] = []
     at = 0
     for place in places:
@@ -149,16 +154,16 @@ def _cut(body: bytes, places: list[Place]) -> list[bytes]:
         at = place.end
         if body[at : at + 1] == b",":
             at += 1
-        else:  # the last member: the comma before it goes, too
+        else:  # The last member: remove the comma before it, too.
             before = b"".join(kept).rstrip(_SPACE)
             kept = [before.removesuffix(b",")]
     kept.append(body[at:])
     return kept
 
 
-_LOOK: Final = 16 * 1024  # bytes of an answer
+_LOOK: Final = 16 * 1024  # Bytes of an error answer that are searched.
 
 
 def refuses(answer: bytes) -> bool:
-    """Whether what an engine answered, with its status for that, says that it knows no priority."""
+    """Whether the text of an engine's error answer says that it rejects the `priority` field."""
     return REFUSALS.search(answer, 0, _LOOK) is not None

@@ -1,6 +1,6 @@
 """The event loop as a `Scheduler`.
 
-Must never: be used for a deadline of a whole request; the sweep looks after those (`wire/sweep`).
+Must never: be used for the deadline of a whole request (the sweep in `wire/sweep` checks those).
 """
 
 from __future__ import annotations

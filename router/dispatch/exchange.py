@@ -1,12 +1,17 @@
-"""One request from the moment it is whole to the moment its answer is: what its client sees of it.
+"""One request in the proxy, from the complete request to the end of its response.
 
-Its `RequestDriver` has the attempts and decides about them; the exchange sends them, commits,
-relays, answers, truncates. Every callback may be the one in which the client leaves, the replica
-dies or the configuration changes. All of them end in `_finish`, which runs once. What a request
-holds is given back by its holder: leases and the place in the retry budget by `RequestDriver`
-(`cancel`, `close`), the ticket by `QueueDriver.over`, the tenant's limits by `Dispatcher.finished`.
+The request's `RequestDriver` owns the attempts and decides about them. The exchange sends the
+attempts, commits to one, and relays, answers or truncates. In any callback the client may leave,
+the replica may fail, or the configuration may change. Every request ends in `_finish`, which runs
+once.
 
-What the client is sent, byte by byte, is its `Reply`'s; the exchange says what and when.
+Each resource is released by its owner:
+
+- leases and the place in the retry budget by `RequestDriver` (`cancel`, `close`),
+- the queue ticket by `QueueDriver.over`,
+- the tenant's limits by `Dispatcher.finished`.
+
+The exchange decides what is sent to the client and when; its `Reply` writes the bytes.
 """
 
 from __future__ import annotations
@@ -55,7 +60,7 @@ from router.wire.sweep import NEVER
 
 @trait
 class Keeper(ABC):
-    """Who knows the requests under way."""
+    """Keeps the requests that have not ended."""
 
     __slots__ = ()
 
@@ -63,11 +68,11 @@ class Keeper(ABC):
     def finished(
         self, exchange: Exchange, client: ClientConnection, reason: Reason, now: float
     ) -> None:
-        """A request is over, and counted: forget it. Once per request."""
+        """Forget a request that has ended and was counted. Called once per request."""
 
 
 class Exchange(AttemptedRequest, ClientExchange):
-    """A request under way. Times are monotonic seconds."""
+    """A request that has not ended. Times are monotonic seconds."""
 
     __slots__ = (
         "_client",
@@ -105,9 +110,9 @@ class Exchange(AttemptedRequest, ClientExchange):
         self.asked = asked
         self.body = body
         self.rules = context.rules
-        self.entry: Entry | None = None  # what it holds of its tenant's
-        self.wanted_until = inf  # its client has no use for an answer that begins later
-        self.question: Question | None = None  # for the token ids that it waits for
+        self.entry: Entry | None = None  # The request's share of its tenant's limits.
+        self.wanted_until = inf  # The client has no use for an answer that begins later.
+        self.question: Question | None = None  # Asks for the token ids that the request waits for.
         self._done = False
         self.reply = Reply(
             client,
@@ -126,14 +131,19 @@ class Exchange(AttemptedRequest, ClientExchange):
         self.deadline = min(self._total_due, self._commit_due)
 
     def limit(self, until: float) -> None:
-        """Its client says until when it wants an answer to have begun. Before the first attempt."""
+        """Set the time until which the client wants the answer to begin.
+
+        Called before the first attempt.
+        """
         self.wanted_until = self.reply.wait_due = until
         self.first_s = self._patience_s()
         self.deadline = min(until, min(self._total_due, self._commit_due))
 
     def _patience_s(self) -> float:
-        """What an attempt may take to its first content. A client that says how long it waits for a
-        whole answer is not cut off before."""
+        """Return the seconds that an attempt may take to its first content.
+
+        There is no limit for a whole answer whose client stated its own timeout.
+        """
         if not self.is_whole:
             return self.times.first_token_s
         return self.times.whole_s if self.wanted_until == inf else NEVER
@@ -145,7 +155,7 @@ class Exchange(AttemptedRequest, ClientExchange):
     def on_granted(self, now: float) -> None:
         self.reply.wait_due = self.wanted_until
         if self._commit_due != NEVER and self.driver.state.commit == Commit.NOTHING:
-            # It may have been put off while the wait could have ended in a refusal.
+            # The early 200 may have been postponed while the request could still be refused.
             self._commit_due = self.arrived + self.times.commit_after_s
         self.deadline = min(self.deadline, min(self.reply.wait_due, self._commit_due))
 
@@ -193,7 +203,7 @@ class Exchange(AttemptedRequest, ClientExchange):
 
     def candidates(self, tried: Collection[object]) -> Sequence[Replica]:
         model = self.view.model
-        # What is no inference needs no model: any replica may answer.
+        # A request that is no inference and names no model can go to any replica.
         anyone = model is None and not has_judged_body(self.asked.head.method)
         return self.context.fleet.eligible(model, tried, anyone=anyone)
 
@@ -201,15 +211,16 @@ class Exchange(AttemptedRequest, ClientExchange):
         self.deadline = min(self.deadline, due)
 
     def send(self, io: AttemptIO, conn: ReplicaConnection) -> None:
-        """An attempt has its connection."""
+        """Send the request over the connection that the attempt has got."""
         io.conn = conn
         self.driver.connected(io.attempt)
         send(io, conn, self)
         if self.asked.body_bytes > self.rules.retry_body or not self.route.is_known:
-            self.release_body()  # too large to keep, or nobody knows what a second time would do
+            # The body is too large to keep, or repeating the request may be unsafe.
+            self.release_body()
 
     def is_sending(self) -> bool:
-        """Whether the body, or a part of it, still waits to be read by a replica."""
+        """Whether a replica has not yet read all of the body."""
         for attempt in self.driver.live:
             conn = io_of(attempt).conn
             if conn is not None and conn.is_sending:
@@ -225,30 +236,35 @@ class Exchange(AttemptedRequest, ClientExchange):
         return stream.rest(self.body or [])
 
     def shown_at(self) -> float:
-        """When its client was last shown something of the answer; its arrival: nothing yet.
+        """Return when the client last received content of the answer.
 
-        Infinity: it has stopped reading what there is, so that the wait is of its own making.
+        Returns the request's arrival if there was no content. Returns infinity while the client
+        does not read, because the client itself causes that wait.
         """
         return self.said_at() if self._stall_due == NEVER else NEVER
 
     def said_at(self) -> float:
-        """When the answer's last content came; its arrival: none has come."""
+        """Return when the answer's last content came, or the request's arrival if there was
+        none."""
         if not self.work.first_at:
             return self.arrived
         return self.work.broke_at or self.reply.wait_due - self.reply.gap_s
 
     def release_body(self) -> None:
-        """It is not kept for another attempt. Until it has left it is in memory all the same."""
+        """Stop keeping the body for other attempts.
+
+        The body stays in memory until all of it was sent.
+        """
         self.body = None
         self.body_sent()
 
     def body_sent(self) -> None:
-        """A replica has read most of what it was sent."""
+        """Release the client's body memory, if the body was sent and is not kept."""
         if self.body is None and not self._done and not self.is_sending():
             self._client.release_body()
 
     def abort(self, attempt: Attempt, rule: Abort, conn: ReplicaConnection) -> None:
-        """An attempt is given up that its engine may not give up by itself."""
+        """Stop an attempt at an engine that does not stop when its connection closes."""
         asked = self.asked
         assert asked.aborter is not None, "nobody else gives names"
         authorization = asked.head.authorization if asked.forwards_key else None
@@ -261,7 +277,10 @@ class Exchange(AttemptedRequest, ClientExchange):
             self.reply.interim(heads)
 
     def content(self, io: AttemptIO, reader: ResponseReader) -> Reply | None:
-        """An attempt shows content: commit to it. Where its bytes go; None: nowhere."""
+        """Commit to an attempt that shows its first content.
+
+        Returns the reply that gets its bytes; `None` if they are discarded.
+        """
         now = monotonic()
         attempt, replica = io.attempt, io.attempt.at
         if not self.driver.won(attempt, now):
@@ -270,7 +289,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         before = self.work.shown(replica, now)
         reply.wait_due = now + reply.gap_s
         self._commit_due = NEVER
-        # From here tokens move `wait_due` only; `on_deadline` lets `deadline` catch up.
+        # From here on, tokens move only `wait_due`. `on_deadline` updates `deadline` later.
         self.deadline = min(reply.wait_due, min(self._total_due, self._stall_due))
         head = reader.head
         assert head is not None
@@ -284,7 +303,7 @@ class Exchange(AttemptedRequest, ClientExchange):
             self._pause()
         has_begun = reply.status != 0
         if has_begun and (head.status != 200 or not head.is_sse or io.is_encoded):
-            # The client has its 200 already; only a stream can follow it.
+            # The client already has a 200 for a stream, so only a stream can follow.
             self.driver.completed(attempt, error_of(head.status), now)
             self._tell_inside_stream(reader)
             return None
@@ -295,7 +314,8 @@ class Exchange(AttemptedRequest, ClientExchange):
         return reply
 
     def _learn_response(self, made: str, replica: Replica) -> None:
-        """Remember where a stored response is, and whose it is if this request has made it."""
+        """Remember which replica holds a stored response, and its owner if this request created
+        it."""
         owners = self.context.fleet.owners
         if not self.route.inference:
             owners.shown(made, replica.id)
@@ -309,7 +329,10 @@ class Exchange(AttemptedRequest, ClientExchange):
             )
 
     def _watch(self, io: AttemptIO, before: Replica | None, now: float) -> None:
-        """An attempt's stream of events goes to the client, behind what `before` said of it."""
+        """Relay an attempt's event stream to the client.
+
+        `before`: the replica whose stream broke and is continued; `None` if there is none.
+        """
         context, reply = self.context, self.reply
         stream = reply.continuation
         replica = io.attempt.at
@@ -328,7 +351,7 @@ class Exchange(AttemptedRequest, ClientExchange):
             meter=replica.cadence,
         )
         if self._stall_due == NEVER:
-            # The first content, and what comes before it and behind the last.
+            # These events contain no token: the first content, the events before it, and the end.
             self.work.flows(replica.cadence, now, io.quiet_events + 2)
         if stream is not None and before is not None:
             context.metrics.continuation(Outcome.CONTINUED)
@@ -341,7 +364,7 @@ class Exchange(AttemptedRequest, ClientExchange):
             reply.watch(tap)
 
     def awaits_rest(self, now: float) -> None:
-        """The stream broke, and another replica was asked for its rest."""
+        """Note that the stream broke and that another replica was asked for the rest."""
         self.work.stops(now)
         self.work.broke_at = self.said_at()
         self.reply.wait_due = NEVER
@@ -357,7 +380,8 @@ class Exchange(AttemptedRequest, ClientExchange):
             self.reply.is_text = is_text(head) and may_answer_in_text(self.asked.path)
 
     def _shown(self, attempt: Attempt, head: ResponseHead, now: float) -> None:
-        """Learn from an attempt's first content: what the replica holds, how long it took."""
+        """Learn from the first content: which prefix the replica holds, and the time to first
+        token."""
         if head.status != 200:
             self.driver.shows_refusal(attempt, now)
             return
@@ -371,7 +395,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         self.driver.shows(attempt, ttft_s, now)
 
     def completed(self, io: AttemptIO, reader: ResponseReader) -> None:
-        """An attempt's response is whole, and all of it was relayed."""
+        """End the request: the attempt's response is complete and was relayed."""
         head = reader.head
         assert head is not None
         reply = self.reply
@@ -400,7 +424,8 @@ class Exchange(AttemptedRequest, ClientExchange):
     # -- answers of our own -------------------------------------------------------------------
 
     def tell_aside(self) -> None:
-        """Every attempt failed, and the earliest of those that said how is passed on."""
+        """Send the client the error of the earliest attempt that was put aside; all attempts
+        failed."""
         attempt = self.driver.state.put_aside
         assert attempt is not None
         reader, replica = io_of(attempt).said, attempt.at
@@ -413,7 +438,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         self._begin_reply(reader, replica)
         reply.relay(reader)
         reason = error_of(reader.head.status)
-        if reason is Reason.OK:  # it was the stream that told of an error
+        if reason is Reason.OK:  # The status was 200; the error was inside the stream.
             reason = Reason.STREAM_ERROR
         self._finish(reason, monotonic(), is_whole=True)
         client.done(reply.keep_alive and client.keeps_alive)
@@ -423,13 +448,16 @@ class Exchange(AttemptedRequest, ClientExchange):
         self.answer(RouterError(reason, MESSAGES[reason], retry_after_s=retry_after))
 
     def outlived(self) -> None:
-        """Its client has no use for an answer any more."""
+        """End the request because the client's own deadline has passed."""
         reason = Reason.DEADLINE_PASSED
         self._estimate_work()
         self.answer(RouterError(reason, MESSAGES[reason], retry_after_s=1))
 
     def answer(self, err: RouterError) -> None:
-        """End the request with an error of the router's own, in whatever form is still possible."""
+        """End the request with an error of the router.
+
+        The error is a response, or an event if a stream has begun.
+        """
         if self._done or self.driver.tells_aside(err.reason):
             return
         if err.reason is Reason.MODEL_NOT_FOUND:
@@ -462,7 +490,7 @@ class Exchange(AttemptedRequest, ClientExchange):
             client.abort(reason)
 
     def _tell_inside_stream(self, reader: ResponseReader) -> None:
-        """A stream has begun with our own 200, and then the engine answers something else."""
+        """Report an engine's non-stream answer inside a stream that began with an early 200."""
         body = b"".join(reader.parts)
         reader.parts.clear()
         head = reader.head
@@ -479,12 +507,12 @@ class Exchange(AttemptedRequest, ClientExchange):
         client.close_after_writing()
 
     def _may_commit(self) -> bool:
-        """Whether a 200 that only keeps the client waiting cannot be followed by a refusal."""
+        """Whether an early 200 is safe: the request can no longer be refused."""
         ticket, queue = self.ticket, self.context.queue
         if ticket is None or queue is None:
             return True
         if self.unreached_since >= 0.0:
-            return False  # a 503 may follow
+            return False  # A 503 may follow.
         if self.waits_since >= 0.0 and (self._client.is_draining or self._total_due != NEVER):
             return False
         return queue.commits(ticket)
@@ -492,7 +520,7 @@ class Exchange(AttemptedRequest, ClientExchange):
     def _commit_status(self) -> None:
         if self.driver.state.commit == Commit.NOTHING:
             if not self._may_commit():
-                return  # the next look asks again
+                return  # The next deadline check tries again.
             self.driver.state.committed_status()
             self.context.metrics.streams_committed_early += 1
         self.reply.comment()
@@ -500,7 +528,10 @@ class Exchange(AttemptedRequest, ClientExchange):
     # -- the client and the clock -------------------------------------------------------------
 
     def client_gone(self, reason: Reason) -> None:
-        """In the same callback in which it left: the engine must not work for nobody."""
+        """End the request in the callback in which the client left.
+
+        The attempts are cancelled at once, so no GPU time is wasted.
+        """
         if self._done:
             return
         try:
@@ -510,7 +541,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         self._abandon(reason)
 
     def _abandon(self, reason: Reason) -> None:
-        """End it without a word to its client."""
+        """End the request without sending anything more to the client."""
         try:
             self._cancel(reason)
         except Exception as err:
@@ -518,18 +549,20 @@ class Exchange(AttemptedRequest, ClientExchange):
         self._finish(reason, monotonic())
 
     def _estimate_work(self) -> None:
-        """The client leaves before any content: what an engine has done until now. A request that
-        no engine has, or that the engine refused, is free."""
+        """Estimate an engine's work for a client that left before any content.
+
+        A request costs nothing if no engine got it or if the engine refused it.
+        """
         if self.work.replica is not None or not self.route.inference or self.route.light:
             return
         now = monotonic()
         for attempt in self.driver.live:
             conn = io_of(attempt).conn
             if conn is None:
-                continue  # nothing was sent
+                continue  # Nothing was sent to an engine.
             head = conn.reader.head
             if head is not None and head.status != 200:
-                continue  # refused
+                continue  # The engine refused the request.
             measured = self.view.prompt_tokens
             self.work.usage = usage_before_content(attempt, self.asked, measured, now)
             return
@@ -564,7 +597,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         reply, replica = self.reply, self.work.replica
         if self.driver.state.commit == Commit.CONTENT:
             reply.wait_due = max(reply.wait_due, now + reply.gap_s)
-        # Before any content `wait_due` is what the client has said, and its pause changes nothing.
+        # Before any content `wait_due` is the client's own deadline, which a pause does not change.
         self.first_s = self._patience_s()
         self.driver.await_first(now + reply.gap_s)
         self.deadline = min(self.deadline, reply.wait_due, self.driver.due())
@@ -583,7 +616,7 @@ class Exchange(AttemptedRequest, ClientExchange):
             self.crashed(err)
 
     def _look(self, now: float) -> None:
-        # Tokens move `wait_due` only; `deadline` catches up here, a few times a minute.
+        # Tokens move only `wait_due`. `deadline` is updated here, a few times a minute.
         wait_due = self.reply.wait_due
         if self._total_due <= now:
             self.driver.timed_out(Reason.TOTAL_TIMEOUT)
@@ -593,7 +626,7 @@ class Exchange(AttemptedRequest, ClientExchange):
             if self.driver.state.commit == Commit.CONTENT:
                 self.driver.timed_out(Reason.TOKEN_GAP_TIMEOUT)
             else:
-                self.outlived()  # no replica is to blame, as when its client leaves
+                self.outlived()  # As when the client leaves, no replica is blamed.
         else:
             self.driver.look(now)
             if self._done:
@@ -609,7 +642,10 @@ class Exchange(AttemptedRequest, ClientExchange):
     # -- the end ------------------------------------------------------------------------------
 
     def shut(self) -> None:
-        """The router stops: end this request in whatever form is still possible."""
+        """End the request because the router stops.
+
+        The client gets an error in the form that is still possible.
+        """
         reason = Reason.DRAINING
         try:
             self._break_off(RouterError(reason, MESSAGES[reason], retry_after_s=1))
@@ -617,7 +653,10 @@ class Exchange(AttemptedRequest, ClientExchange):
             self.crashed(err)
 
     def crashed(self, err: Exception) -> None:
-        """As `shut`. What has raised may raise again, so less and less of it is run."""
+        """End the request after a defect, as `shut` does.
+
+        The failing code may fail again, so each further step runs less code.
+        """
         self.context.crashed(err)
         if self._done:
             return
@@ -633,11 +672,11 @@ class Exchange(AttemptedRequest, ClientExchange):
             client.abort(reason)
 
     def _break_off(self, err: RouterError) -> None:
-        if self.reply.is_whole:  # a defect behind the last byte of the response
+        if self.reply.is_whole:  # The defect came after the last byte of the response was written.
             self._cancel(err.reason)
             self._finish(err.reason, monotonic(), is_whole=True)
             self._client.close_after_writing()
-        # Without a status nothing of an attempt that has won is with the client.
+        # Without a status, the client has received nothing of the winning attempt.
         elif self.driver.state.commit == Commit.CONTENT and self.reply.status and not self._done:
             self._cancel(err.reason)
             self.truncate(err.reason)
@@ -645,7 +684,7 @@ class Exchange(AttemptedRequest, ClientExchange):
             self.answer(err)
 
     def end(self) -> None:
-        """The router has answered it well by itself."""
+        """End a request that the router itself has answered successfully."""
         self._finish(Reason.OK, monotonic())
 
     def _cancel(self, reason: Reason) -> None:
@@ -661,7 +700,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         self.body = None
         self._client.exchange = None
         reply = self.reply
-        # A defect here must not keep what comes next from its client, or from the other counts.
+        # A defect here must not stop the steps below or the other counters.
         try:
             self._count_tokens(is_whole)
         except Exception as err:
@@ -681,7 +720,7 @@ class Exchange(AttemptedRequest, ClientExchange):
 
 
 def io_of(attempt: Attempt) -> AttemptIO:
-    """What sends an attempt of this proxy."""
+    """Return the `AttemptIO` of an attempt in the proxy."""
     io = attempt.io
     assert isinstance(io, AttemptIO)
     return io

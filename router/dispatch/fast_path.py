@@ -1,7 +1,6 @@
-"""The fast path: no request waits, the policy's choice takes one more, and no ticket is needed.
+"""The fast path: sends a request without a ticket if no request waits and the replica accepts it.
 
-A request that all is well with comes this way, so that it costs a choice, which it would make
-anyway, and a look.
+A request on the fast path costs only the choice, which it needs in any case, and one check.
 
 Must never: take a lease, or make a ticket.
 """
@@ -24,10 +23,11 @@ def fast_path(
     now: float,
     may_pass: bool,
 ) -> Replica | None:
-    """Where a request of the class `rank` may go without a ticket; None: offer one. `may_pass`:
-    its key's limit allows it.
+    """Return the replica for a request of the class `rank` without a ticket; `None`: offer a
+    ticket.
 
-    Raises RouterError where no replica serves its model and it may not wait for one.
+    `may_pass`: the key's limit allows the request. Raises RouterError if no replica serves the
+    model and the request may not wait for one.
     """
     model = view.model
     fleet.check(model)
@@ -38,5 +38,5 @@ def fast_path(
         if queue.passes(replica, rank, now):
             return replica
     if not fit and now >= fleet.absent_since(model) + queue.absent_s(rank):
-        fleet.eligible(model)  # says why there is none
+        fleet.eligible(model)  # Raises RouterError with the reason why there is no fit replica.
     return None

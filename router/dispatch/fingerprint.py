@@ -1,11 +1,11 @@
-"""An engine's fingerprint, when the event that tells it is taken out of a stream.
+"""Keeps an engine's fingerprint when the event that contains it is removed from a stream.
 
-vLLM tells `system_fingerprint` in the last event of a stream. Asked for usage, that is the usage
-event, which a client that did not ask for it never gets; unasked, it is the event with the
-`finish_reason`. So the latest event with a reason waits for the one behind it, which follows at
-once, and takes over the fingerprint.
+vLLM sends `system_fingerprint` in the last event of a stream. If usage was requested, that is the
+usage event, which is removed if the client did not ask for it. Otherwise it is the event with the
+`finish_reason`. So the latest event with a reason is held until the next event, which follows at
+once. Then the fingerprint is added to the held event.
 
-Must never: hold more than one event, or alter one in any other way.
+Must never: hold more than one event, or change an event in any other way.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ _NAME: Final = b'"system_fingerprint"'
 
 
 class Closing:
-    """The end of one stream whose usage event is taken out. Give it all that is relayed."""
+    """The end of one stream whose usage event is removed. All relayed bytes pass through it."""
 
     __slots__ = ("fingerprint", "held")
 
     def __init__(self) -> None:
-        self.held = b""  # the latest event with a reason; not relayed yet
-        self.fingerprint = b""  # as JSON, of the usage event that was taken out
+        self.held = b""  # The latest event with a finish reason; it was not relayed yet.
+        self.fingerprint = b""  # The fingerprint of the removed usage event, as JSON.
 
     def pass_on(self, data: bytes) -> bytes:
-        """What of it goes to the client now."""
+        """Return the bytes that are relayed to the client now."""
         if self.fingerprint:
             return self.let_go(data)
         whole = self.held + data
@@ -40,7 +40,7 @@ class Closing:
         return whole[:start]
 
     def let_go(self, data: bytes) -> bytes:
-        """What is held, and what comes behind it; nothing more is held."""
+        """Return the held event and the bytes after it. Nothing is held afterwards."""
         whole = self.held + data
         self.held = b""
         if self.fingerprint:
@@ -55,7 +55,7 @@ def _start_of_event(data: bytes, inside: int) -> int:
 
 
 def _stamped(data: bytes, fingerprint: bytes) -> bytes:
-    """The last event with a reason ends with the fingerprint, unless the engine has told it."""
+    """Add the fingerprint to the last event with a reason, unless the event already has one."""
     at = data.rfind(FINISH)
     if at < 0:
         return data

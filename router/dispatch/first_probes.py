@@ -1,7 +1,7 @@
 """Requests that wait for the first probe of a replica, because no other replica can take them.
 
-A replica that was just added may serve their model: its first probe tells. Until then an answer
-such as "this model does not exist" would be wrong, so a request waits, for `WAIT_S` at most.
+A new replica may serve their model; its first probe shows whether it does. Until then an answer
+such as "this model does not exist" could be wrong. So a request waits, for `WAIT_S` at most.
 
 Must never: hold a request that is over, or one that no first probe can help.
 """
@@ -18,8 +18,8 @@ from router.dispatch.queued_request import QueuedRequest
 from router.fleet.table import Fleet
 
 WAIT_S: Final = 2.0
-_REQUESTS: Final = 10_000  # at once; their bodies have a limit of their own
-# Why a request finds no replica, where a first probe may change that.
+_REQUESTS: Final = 10_000  # Waiting requests, at most; their bodies have a limit of their own.
+# Reasons why a request finds no replica that a first probe may change.
 HELPED: Final = frozenset({Reason.MODEL_NOT_FOUND, Reason.MODEL_RESTARTING, Reason.NO_REPLICA})
 
 
@@ -39,10 +39,11 @@ class FirstProbes:
     def hold(
         self, request: QueuedRequest, retry: Callable[[], None], late: Callable[[], None]
     ) -> bool:
-        """Let a request wait. False: no first probe is awaited, or too many requests wait.
+        """Let a request wait. Returns False if no first probe is pending, or too many requests
+        wait.
 
-        After each first probe `retry` is called, which finds a replica and begins (`forget`), or
-        holds the request once more, or ends it. `late` is called when its time is up.
+        After each first probe `retry` is called. It finds a replica and begins (`forget`), holds
+        the request again, or ends it. `late` is called when the waiting time is over.
         """
         if not self._fleet.awaits_probe:
             return False
@@ -57,13 +58,16 @@ class FirstProbes:
         return True
 
     def forget(self, request: QueuedRequest) -> None:
-        """The request is over, or has found its replica."""
+        """Forget a request that is over, or that has found its replica."""
         wait = self._waiting.pop(request, None)
         if wait is not None:
             wait.alarm.clear()
 
     def _decided(self) -> None:
-        """A first probe is over. A reload may be under way, so the requests wait for its end."""
+        """Handle the end of a first probe.
+
+        A reload may be running, so the requests wait for its end.
+        """
         if self._waiting and not self._is_woken:
             self._is_woken = True
             self._scheduler.soon(self._wake)
@@ -71,7 +75,7 @@ class FirstProbes:
     def _wake(self) -> None:
         self._is_woken = False
         for request, wait in list(self._waiting.items()):
-            if self._waiting.get(request) is wait:  # one may end another
+            if self._waiting.get(request) is wait:  # One retry may end another request.
                 _call(wait.retry, request)
 
     def _late(self, request: QueuedRequest) -> None:
@@ -88,7 +92,7 @@ def _call(act: Callable[[], None], request: QueuedRequest) -> None:
 
 
 class _Wait:
-    """One request's wait."""
+    """The wait of one request."""
 
     def __init__(self, alarm: Alarm) -> None:
         self.alarm = alarm

@@ -1,15 +1,16 @@
-"""Whether and when a second copy of a request goes, for one router.
+"""Decides whether and when a second copy of a request (a hedge) is sent, for one router.
 
-The policy (`policies/hedging`) says how late is late; here stands what holds for every policy: who
-may be hedged, the budget, the utilisation from which on nothing is, which replicas may take a copy.
-What first contents usually take is learned from all requests, hedgeable or not: those that no copy
-outruns show the whole tail. Until then it is assumed (`ttft_prior.py`). What a replica is predicted
-to take is what its model takes, times a factor of its own (`speed.py`).
+The policy (`policies/hedging`) decides how late an attempt must be. The hedger enforces what holds
+for every policy: which requests may be hedged, the budget, the limit of the pool's utilisation, and
+which replicas may take a copy. It learns the usual time to first content from all requests,
+hedgeable or not: requests without a copy show the whole tail of the distribution. Until then the
+time is assumed (`ttft_prior.py`). The prediction for a replica is its model's prediction times a
+factor of the replica (`speed.py`).
 
 Calls for one attempt: `dispatched` or `sent`, then exactly one of `shown`, `outrun` and `failed`.
-What is kept of an attempt hangs on it (`predicted_s`, `ahead`, `copy_due`), so that nothing can be
-left behind. An attempt without the first call, such as a continuation, may have the second: it
-teaches nothing and costs nothing.
+The hedger's data about an attempt is stored in the attempt (`predicted_s`, `ahead`, `copy_due`),
+so no data can be left behind. An attempt without the first call, such as a continuation, may have
+the second call, which then does nothing.
 
 Must never: do I/O, set a timer, look at a clock, choose the replica, or look at more replicas for
 one question than `backups.WINDOW` and `backups.HOLDERS` say.
@@ -35,17 +36,18 @@ from router.fleet.utilisation import utilisation
 from router.observe.hedge_counts import HedgeCounts, Refusal
 from router.wire.sweep import NEVER
 
-# The class of a request of none of these that asks by `x-hedge: on`, and may: `hedging.by_header`
-# allows it to all, `may_hedge` to a key's.
+# The class of a request whose own class is not hedged, but which asks by `x-hedge: on` and may do
+# so. `hedging.by_header` allows this to all requests, `may_hedge` to those of a key.
 ASKED: Final = "asked"
 TICK_S: Final = 1.0
-AGAIN_S: Final = 0.02  # between two questions for the same copy, at least
-MODELS_MAX: Final = 256  # models learned about, streams and whole answers apart
-_IDLE_S: Final = 60.0  # a model that nobody asked for so long makes room for another
-# Of the wait that the line of now asks for. A line moves by a few percent every second, and a
-# question that is refused is asked again later than it could be.
+AGAIN_S: Final = 0.02  # The shortest time between two questions for the same copy.
+# Models with learned times; streams and whole answers are counted separately.
+MODELS_MAX: Final = 256
+_IDLE_S: Final = 60.0  # After this time without a request, a model may be replaced by another.
+# The share of the current line's delay that must have passed. The line moves by a few percent every
+# second, and a refused question is repeated later than necessary.
 _NEARLY: Final = 0.9
-# Nothing that was refused for these reasons looks better a moment later.
+# For these reasons a later question would be refused as well.
 _FINAL: Final = frozenset({Refusal.LONG, Refusal.ALONE})
 
 
@@ -56,8 +58,8 @@ class Offer:
 
     def __init__(self, replica: Replica, tokens: int) -> None:
         self.replica = replica
-        self.tokens = tokens  # uncached ones of the request there
-        self.takes_s = 0.0  # to its first content, as predicted
+        self.tokens = tokens  # Uncached prompt tokens of the request at this replica.
+        self.takes_s = 0.0  # Predicted seconds to the first content.
 
 
 def _takes_s(offer: Offer) -> float:
@@ -65,7 +67,7 @@ def _takes_s(offer: Offer) -> float:
 
 
 class Hedger:
-    """Times are monotonic seconds, tokens uncached prompt tokens."""
+    """The hedger of one router. Times are monotonic seconds; tokens are uncached prompt tokens."""
 
     def __init__(self, rules: Hedging, fleet: Fleet, counts: HedgeCounts) -> None:
         """Raises PolicyConfigError."""
@@ -75,16 +77,17 @@ class Hedger:
         self._streams: dict[str, Ttfts] = {}
         self._wholes: dict[str, Ttfts] = {}
         self._speeds: dict[Replica, Speeds] = {}
-        self._turn = 0  # questions for a copy so far
+        self._turn = 0  # Number of questions for a copy so far; it moves the window.
         self._tick_at = 0.0
-        self._ticked = 0.0  # the last tick; 0: there was none
-        self._refused: Refusal | None = None  # why the last question came to nothing
+        self._ticked = 0.0  # Time of the last tick; 0: there was none.
+        self._refused: Refusal | None = None  # Why the last question was refused.
         self.adopt(rules)
 
     def adopt(self, rules: Hedging, made: HedgingPolicy | None = None) -> None:
-        """New rules from a reload; what was learned stays. `made`: the policy that they name.
+        """Apply new rules from a reload; learned times are kept.
 
-        Raises PolicyConfigError if the policy was not made before, and cannot be made.
+        `made`: the policy that the rules name, if it was built before. Raises PolicyConfigError if
+        the policy must be built here and cannot be.
         """
         policy = make_policy(rules.policy, rules.options) if made is None else made
         self._policy: HedgingPolicy = policy
@@ -110,11 +113,11 @@ class Hedger:
         streamed: bool,
         now: float,
     ) -> float:
-        """A request's first attempt leaves, or a retry; its lease is taken already.
+        """Count a first attempt or a retry that is dispatched and has its lease.
 
-        `urgency`: its class by name, "" for none, ASKED where its header asks for a copy;
-        `hedgeable`: its route, its body and its headers allow one. Returns when `backup` is to be
-        asked (up to `now`: at once), NEVER: not at all.
+        `urgency`: the class name, "" for none, or ASKED if the header asks for a copy. `hedgeable`:
+        the route, the body and the headers allow a copy. Returns when to call `backup` (`now` or
+        earlier: at once); NEVER if no copy may be sent.
         """
         if self._idle:
             return NEVER
@@ -151,11 +154,12 @@ class Hedger:
         pool: Sequence[Replica],
         now: float,
     ) -> Sequence[Replica]:
-        """That time has come and nothing has: those of `pool` that may take the copy.
+        """Return the replicas of `pool` that may take a copy; no content has come by the planned
+        time.
 
-        `pool`: all that serve the model, the first attempt's replica among them or not.
-        Empty: none goes, and why is counted; `asks_again_at` says when to ask once more. With
-        `dry_run` it is always empty, and the copy is counted as one that would have gone.
+        `pool`: all replicas that serve the model. An empty result means that no copy is sent; the
+        reason is counted, and `asks_again_at` returns when to ask again. With `dry_run` the result
+        is always empty, and the copy is counted as one that would have been sent.
         """
         self._refused = None
         if self._idle or primary.copy_due:
@@ -164,7 +168,7 @@ class Hedger:
             return self._refuse(Refusal.ALONE)
         ttfts = self._of(view.model, view.stream, now)
         predicted_s = self._predict(ttfts, primary, replica, view.stream)
-        # The line may say otherwise than it did at the dispatch.
+        # The line may have changed since the dispatch.
         if now - primary.began < _NEARLY * ttfts.ratio * predicted_s < NEVER:
             return self._refuse(Refusal.COLD if ttfts.is_cold else Refusal.GAIN)
         if not ttfts.fit.answers and ttfts.ratio:
@@ -189,22 +193,22 @@ class Hedger:
         return apart(replica, [offer.replica for offer in found])
 
     def _is_busy(self, replica: Replica, seen: Sequence[Replica]) -> bool:
-        """Whether too much of the pool is in use, as far as those who are seen can tell."""
+        """Whether the utilisation of the replicas in the window is too high for a copy."""
         used = utilisation([replica, *[r for r in seen if r is not replica]])
         try:
             most = float(self._policy.most_utilised())
-        except Exception:  # a stranger's policy
+        except Exception:  # A third-party policy may raise anything.
             most = -1.0
         if not most >= 0.0:
             self.metrics.policy_errors += 1
             return True
         if used is None:
-            # Who must be sure that the pool is idle does not take "unknown" for an answer.
+            # A policy with a stricter limit than the rules needs a known utilisation.
             return most < self._rules.utilisation
         return used >= min(most, self._rules.utilisation)
 
     def _holders(self, view: RequestView, held: Mapping[Replica, int]) -> dict[Replica, None]:
-        """Some of those that hold the prefix and serve the model."""
+        """Return some ready replicas that hold the prefix and serve the model."""
         ready, model = self._fleet.ready_ids, view.model
         return {
             r: None
@@ -220,17 +224,21 @@ class Hedger:
         held: Mapping[Replica, int],
         now: float,
     ) -> tuple[list[Offer], Refusal]:
-        """The first of them that could take a copy and that the budget pays; of nobody, why."""
+        """Return the first replicas that can take a copy within the budget.
+
+        If there is none, the second value is the reason.
+        """
         kv_usage = self._rules.kv_usage
         tokens, block = view.prompt_tokens, view.block_tokens
         found: list[Offer] = []
         furthest = Refusal.ALONE
         for other in seen:
             if view.model is None and other.models != replica.models:
-                continue  # the fleet has come to serve several models since the dispatch
+                # Since the dispatch, replicas that serve different models have joined the fleet.
+                continue
             why = obstacle(replica, other, kv_usage, now)
             if why is None:
-                # As the chooser counts them.
+                # The chooser counts the tokens in the same way.
                 cost = max(0, tokens - int(held.get(other, 0) * block))
                 if self._budget.fits(cost):
                     found.append(Offer(other, cost))
@@ -245,13 +253,13 @@ class Hedger:
     def _paying(
         self, ttfts: Ttfts, waited_s: float, predicted_s: float, offers: list[Offer]
     ) -> list[Offer]:
-        """Those that the policy finds worth their copy, the soonest first."""
+        """Return the offers that the policy finds worth a copy, fastest first."""
         for offer in offers:
             speed = self._factor(offer.replica, ttfts.is_streamed)
             offer.takes_s = ttfts.predict(offer.tokens + offer.replica.pending_tokens, speed)
         offers.sort(key=_takes_s)
         policy, curve = self._policy, ttfts.curve
-        # What does not pay for a copy does not pay for a longer one.
+        # If an offer is not worth a copy, a slower one is not either.
         low, high = 0, len(offers)
         try:
             while low < high:
@@ -260,13 +268,16 @@ class Hedger:
                     low = middle + 1
                 else:
                     high = middle
-        except Exception:  # a stranger's policy
+        except Exception:  # A third-party policy may raise anything.
             self.metrics.policy_errors += 1
             return []
         return offers[:low]
 
     def asks_again_at(self, primary: Attempt, now: float) -> float:
-        """When to ask `backup` once more, right after it said nobody. NEVER: it is of no use."""
+        """Return when to call `backup` again after it returned no replica.
+
+        Returns NEVER if another call would be useless.
+        """
         why = self._refused
         if why is None or why in _FINAL:
             return NEVER
@@ -278,7 +289,8 @@ class Hedger:
         return ()
 
     def _would_fire(self, primary: Attempt, offer: Offer, now: float) -> None:
-        """A copy would go there now: pay for it, and note when it would answer."""
+        """Count a copy that `dry_run` suppresses: withdraw its tokens, and note when it would
+        answer."""
         metrics = self.metrics
         metrics.would_fire += 1
         metrics.would_fire_tokens += offer.tokens
@@ -289,7 +301,7 @@ class Hedger:
     # -- what becomes of it -------------------------------------------------------------------
 
     def sent(self, view: RequestView, hedge: Attempt, replica: Replica, now: float) -> None:
-        """A copy leaves; its lease is taken already."""
+        """Count a copy that is dispatched and has its lease."""
         metrics = self.metrics
         metrics.fired += 1
         metrics.fired_tokens += hedge.tokens
@@ -302,7 +314,7 @@ class Hedger:
     def shown(
         self, view: RequestView, attempt: Attempt, replica: Replica, streamed: bool, now: float
     ) -> None:
-        """An attempt shows its first content (or its whole answer), and it is the first to."""
+        """Learn from the first attempt of a request that shows content or its whole answer."""
         if attempt.ahead < 0:
             return
         if attempt.is_timed:
@@ -327,9 +339,9 @@ class Hedger:
         computed: int,
         now: float,
     ) -> None:
-        """An attempt is cancelled because another one showed content first.
+        """Learn from an attempt that is cancelled because another one showed content first.
 
-        `computed`: prompt tokens that its engine has computed for it; below 0: nobody can tell.
+        `computed`: prompt tokens that its engine has computed for it; below 0: unknown.
         """
         if attempt.ahead < 0:
             return
@@ -351,7 +363,10 @@ class Hedger:
             metrics.suspected += 1
 
     def failed(self, view: RequestView, attempt: Attempt, replica: Replica, now: float) -> None:
-        """It ended without content in any other way: an error, a timeout, the client left."""
+        """Learn from an attempt that ended without content for any other reason.
+
+        Examples: an error, a timeout, or the client left.
+        """
         if attempt.ahead < 0:
             return
         ttfts = self._of(view.model, view.stream, now)
@@ -367,7 +382,7 @@ class Hedger:
             self._would_have(attempt, now)
 
     def _refund(self, hedge: Attempt) -> None:
-        """A copy that never reached its replica costs nothing."""
+        """Refund a copy that never reached its replica."""
         metrics = self.metrics
         self._budget.give_back(hedge.tokens)
         metrics.fired_tokens -= hedge.tokens
@@ -375,9 +390,11 @@ class Hedger:
         metrics.budget_tokens = self._budget.level
 
     def _computed(self, view: RequestView, attempt: Attempt, replica: Replica, now: float) -> int:
-        """An estimate of the prompt tokens that an engine has computed for an attempt without
-        content: it has worked through what waited there in its order, at the replica's usual speed.
-        All of them, where no speed is known."""
+        """Estimate the prompt tokens that an engine has computed for an attempt without content.
+
+        The estimate assumes that the engine works in order, at the replica's usual speed. If no
+        speed is known, all tokens count.
+        """
         if not attempt.is_sent:
             return 0
         tokens = attempt.tokens
@@ -392,7 +409,8 @@ class Hedger:
         return max(0, tokens - left)
 
     def _would_have(self, primary: Attempt, now: float) -> None:
-        """The first attempt ended, by itself, after a copy that was only counted."""
+        """Count the gain of a suppressed copy: the first attempt ended after the copy would have
+        answered."""
         if now > primary.copy_due:
             self.metrics.would_win += 1
             self.metrics.would_save_s += now - primary.copy_due
@@ -417,14 +435,14 @@ class Hedger:
         return speeds.streams if streamed else speeds.wholes
 
     def fleet_changed(self) -> None:
-        """Replicas were added or removed: forget those that have gone."""
+        """Forget the factors of replicas that were removed."""
         for replica in [r for r in self._speeds if r.removed]:
             del self._speeds[replica]
 
     def _cut(
         self, ttfts: Ttfts, attempt: Attempt, replica: Replica, streamed: bool, now: float
     ) -> None:
-        """Learn from an attempt that ended before it showed anything."""
+        """Learn from an attempt that ended before it showed content."""
         if not attempt.is_timed:
             return
         waited_s = now - attempt.began
@@ -440,12 +458,18 @@ class Hedger:
         return ttfts if ttfts is not None else self._new(known, model or "", now)
 
     def plans(self) -> list[tuple[str, bool, Ttfts]]:
-        """What was learned and is planned: for each model ("": none named), streams and not."""
+        """Return (model, is it for streams, learned times and plan).
+
+        Model "": requests that name no model.
+        """
         found = [(name, True, ttfts) for name, ttfts in self._streams.items()]
         return found + [(name, False, ttfts) for name, ttfts in self._wholes.items()]
 
     def _new(self, known: dict[str, Ttfts], model: str, now: float) -> Ttfts:
-        """The first request for a model. A client's inventions share one entry when all is full."""
+        """Create the entry for a model's first request.
+
+        Clients can invent model names; if the table is full, further models share one entry.
+        """
         if len(known) >= MODELS_MAX:
             for name in [n for n, t in known.items() if now - t.used_at > _IDLE_S]:
                 del known[name]
@@ -458,14 +482,14 @@ class Hedger:
         return ttfts
 
     def _plan(self, ttfts: Ttfts) -> None:
-        """Ask the policy when a copy may go."""
+        """Ask the policy when a copy may be sent."""
         ttfts.ratio = ttfts.seconds = NEVER
         try:
             delay = self._policy.delay(ttfts.curve, self._budget.quantile)
             if delay is None:
                 return
             ratio, seconds = float(delay.ratio), float(delay.seconds)
-        except Exception:  # a stranger's policy
+        except Exception:  # A third-party policy may raise anything.
             self.metrics.policy_errors += 1
             return
         if 0.0 <= ratio < NEVER and 0.0 <= seconds < NEVER:

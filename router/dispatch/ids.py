@@ -1,8 +1,8 @@
-"""Names of requests that nobody can guess, for engines.
+"""Creates request names for engines that cannot be guessed.
 
-An engine stops, finds or mixes up requests by their names, so a client may neither choose the name
-under which an engine knows its request nor guess another's. Its own `x-request-id` goes into the
-log and back to it, and no further.
+An engine aborts, finds or confuses requests by their names. So a client must neither choose the
+name of its request at the engine nor guess another client's. The client's own `x-request-id`
+appears in the log and in the response, and is not sent to engines.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 from typing import Final
 
-LENGTH: Final = 24  # hexadecimal digits: 96 bits
-_AT_ONCE: Final = 256  # drawn from the system together
+LENGTH: Final = 24  # Hexadecimal digits; 96 bits.
+_AT_ONCE: Final = 256  # Names whose random bytes are read from the system together.
 
 
 class Ids:
-    """Draws them."""
+    """Creates the names."""
 
     __slots__ = ("_at", "_pool")
 

@@ -1,4 +1,4 @@
-"""Warns of clients' priority numbers that have no meaning in their pool: one line a model.
+"""Logs a warning if clients' priority numbers have no meaning in a model's pool: once per model.
 
 Must never: warn of a number that came before the pool's engines could be detected, or keep the
 name of a model that the fleet does not serve.
@@ -13,20 +13,24 @@ from typing import Final
 from router.fleet.dialects import UNKNOWN
 from router.observe.events import log_event
 
-PATIENCE_S: Final = 60.0  # an engine that is not detected by then may never be
+PATIENCE_S: Final = 60.0  # An engine that is not detected by then may never be detected.
 
 
 class IgnoredNumbers:
-    """What was warned of. It is bounded by the models of the fleet."""
+    """Remembers which warnings were logged. Its size is bounded by the models of the fleet."""
 
     __slots__ = ("_since", "_warned")
 
     def __init__(self) -> None:
-        self._since: dict[str, float] = {}  # model -> the first number, of an unknown pool
+        # Model -> time of the first ignored number while the pool's dialect was unknown.
+        self._since: dict[str, float] = {}
         self._warned: set[str] = set()
 
     def ignored(self, model: str | None, models: Container[str], dialect: str, now: float) -> None:
-        """A number was ignored in the pool of a model. `models`: those that the fleet knows."""
+        """Handle a number that was ignored in a model's pool.
+
+        `models`: those that the fleet serves.
+        """
         name = model if model is not None and model in models else ""
         if name in self._warned:
             return

@@ -1,4 +1,4 @@
-"""What a client is told when the router itself ends its request. No address of ours is in it."""
+"""Error messages for clients when the router ends a request. They contain no internal address."""
 
 from __future__ import annotations
 

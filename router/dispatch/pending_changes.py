@@ -1,9 +1,8 @@
-"""The changes in the fleet that the admission queue has not been told of yet.
+"""The changes in the fleet that were not reported to the admission queue yet.
 
-Where no request waits nothing has to be told at once: the next request lets the queue catch up
-first.
+If no request waits, no change has to be reported at once: the next request updates the queue first.
 
-Must never: grant anything, or know how its driver lets time pass.
+Must never: grant anything, or depend on how its driver lets time pass.
 """
 
 from __future__ import annotations
@@ -27,28 +26,34 @@ class PendingChanges:
         self._served: Mapping[ReplicaLoad, Iterable[str] | None] = {}
         self._changed: dict[Replica, None] = {}
         self._is_rebuilt = False
-        self._is_awaited = False  # somebody has been asked to read them, and has not yet
+        self._is_awaited = False  # A reading was requested and has not happened yet.
 
     def note(self, replica: Replica | None) -> bool:
-        """A replica's facts are others now; None: who is fit, or what they may have, is.
+        """Note that a replica's state has changed.
 
-        True: `read` them at the end of this turn; nobody was asked to before.
+        `None`: the set of fit replicas, or the limits of replicas, changed. Returns True if the
+        caller must `read` at the end of this turn.
         """
         if replica is None:
             self._is_rebuilt = True
         else:
             self._changed[replica] = None
             if not self._pools.waiting:
-                return False  # whoever comes next looks first, and the turn is spared
+                # The next request updates the queue first, so no extra turn is needed.
+                return False
         return self.await_reading()
 
     def await_reading(self) -> bool:
-        """Ask for a reading at the end of this turn. True: this is the first call of the turn."""
+        """Request a reading at the end of this turn.
+
+        Returns True for the first request of the turn.
+        """
         was_awaited, self._is_awaited = self._is_awaited, True
         return not was_awaited
 
     def read(self, now: float) -> dict[Replica, None]:
-        """Those the queue is to be told of (`freed`), now; it has the pools of today."""
+        """Update the pools and return the changed replicas, which the queue must be told of
+        (`freed`)."""
         self._is_awaited = False
         changed, self._changed = self._changed, {}
         if not self._is_rebuilt:
@@ -63,8 +68,8 @@ class PendingChanges:
         return dict.fromkeys(self._fleet.replicas.values())
 
     def catch_up(self, now: float) -> None:
-        """Somebody comes: where nobody waits, the queue has not heard of what changed."""
+        """Update the queue before a new request, if no request waits."""
         if self._changed and not self._pools.waiting:
             for replica in self._changed:
-                self._pools.freed(replica, now)  # nobody is there to be granted it
+                self._pools.freed(replica, now)  # No request waits, so nothing is granted.
             self._changed.clear()

@@ -1,9 +1,9 @@
-"""The fleet as the admission queue sees it: who may have a ticket, and who tells nothing.
+"""The fleet as the admission queue sees it: which replicas may get a ticket in each lane.
 
-A lane is a model's name, `""` for requests that name none, or `pinned(replica)` for those that only
-one replica can answer, such as a stored response.
+A lane is a model's name, `""` for requests that name none, or `pinned(replica)` for requests that
+only one replica can answer, such as those about a stored response.
 
-Must never: wait, or filter by load; that is the gate's.
+Must never: wait, or filter by load (the gate does).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.fleet.utilisation import slots_of
 
-_PIN: Final = "\x00"  # no model's name begins with it
-_LANES: Final = 1024  # remembered at once
+_PIN: Final = "\x00"  # No model's name begins with it.
+_LANES: Final = 1024  # Lanes that are cached at once.
 
 
 def pinned(replica: Replica) -> str:
-    """The lane of requests that only this replica can answer."""
+    """Return the lane of requests that only this replica can answer."""
     return _PIN + replica.id
 
 
@@ -33,8 +33,8 @@ class Places(Pool):
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        # Lane -> the fit replicas, as a tuple and to ask who is one. The table makes new tuples
-        # when anything changes, so the tuple says whether the set is of today.
+        # Lane -> its fit replicas, as a tuple and as a set. The table makes a new tuple when
+        # anything changes, so the tuple shows whether the set is current.
         self._sets: dict[str, tuple[Sequence[Replica], frozenset[ReplicaLoad]]] = {}
 
     def eligible(self, lane: str) -> Sequence[Replica]:
@@ -83,11 +83,16 @@ class Places(Pool):
         return not place.polls_awaited
 
     def changed(self) -> None:
-        """The fleet has changed. A set of a model that no request names again must not keep a
-        removed replica alive."""
+        """Drop cached sets after a change of the fleet.
+
+        A set of a model that no request names again must not keep a removed replica in memory.
+        """
         self._sets.clear()
 
     def served(self) -> Mapping[ReplicaLoad, Iterable[str] | None]:
-        """What each replica serves, fit or not: for `Pools.regroup`, whenever the fleet changes."""
+        """Return what each replica serves, fit or not.
+
+        `Pools.regroup` uses it after each change.
+        """
         fleet = self._fleet
         return {replica: fleet.models_of(replica) for replica in fleet.replicas.values()}

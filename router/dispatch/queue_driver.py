@@ -1,25 +1,25 @@
-"""Drives the admission queue: lets requests wait, and sends them when there is room.
+"""Drives the admission queue: requests wait in it, and are sent when a replica has capacity.
 
-The queue (`router/admission`) is pure; here it meets requests, leases, the fleet and time. The
-proxy and the simulator both run this driver; their requests are `QueuedRequest`s, their time is a
-`Scheduler`. A request that waits has a `Ticket` from then on until it is over. Its first attempt,
-and each that follows a failed one, is the ticket's; hedges and continuations pass the queue by and
-only count as load.
+The queue (`router/admission`) is pure. The driver connects it with requests, leases, the fleet and
+time. The proxy and the simulator both run this driver; their requests are `QueuedRequest`s, their
+time is a `Scheduler`. A request that has to wait gets a `Ticket`, which it keeps until it is over.
+The ticket covers the request's first attempt and its retries. Hedges and continuations bypass the
+queue and count only as load.
 
-While no request waits, which is the usual state, a request has no ticket: the routing policy
-chooses, and its choice is asked whether it takes one more (`fast_path`). The queue is asked only
-where that says no, and where every request has to be counted (reservations, preemption).
+Usually no request waits. Then a request gets no ticket: the routing policy chooses a replica, and
+the driver checks that this replica accepts one more request (`fast_path`). The queue is used only
+if the replica does not, or if every request must be counted (reservations, preemption).
 
-Whatever changes a replica's facts is noted (`changed`). Where requests wait, the queue is told of
-it at the end of the same turn: so no call of the queue happens inside the consequences of another
-one, and the leases of all that one call granted are taken before anything else happens. Where none
-waits, the queue is told when the next request comes.
+Each change of a replica's state is noted (`changed`). If requests wait, the queue is updated at the
+end of the same turn of the event loop. So no call of the queue happens inside another one. All
+requests that one call grants have their leases before anything else happens. If no request waits,
+the queue is updated when the next request comes.
 
-A request that was sent without a ticket is counted here in its key's limit (`sent`, `_uncount`);
-the queue counts the others. One timer serves aging and timeouts. It is off while nothing waits.
+A request that was sent without a ticket is counted in its key's limit here (`sent`, `_uncount`);
+the queue counts the others. One timer serves aging and timeouts. It is off while no request waits.
 
-Must never: choose among requests (the queue does), keep a ticket of a request that is over, or know
-whether its time is real.
+Must never: choose among requests (the queue does), keep the ticket of a request that is over, or
+depend on whether its time is real.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ from router.fleet.table import Fleet
 from router.observe.events import log_event
 from router.observe.metrics import Metrics
 
-LEAST_S: Final = 0.001  # timers are no finer
-_AGAIN_S: Final = 1.0  # until the next tick after one that a defect broke off
+LEAST_S: Final = 0.001  # Seconds; the shortest delay of the timer.
+_AGAIN_S: Final = 1.0  # After a tick that failed because of a defect.
 
 _Begun = list[tuple[QueuedRequest, object]]
 
 
 class QueueDriver:
-    """The queues of one router, driven."""
+    """Drives the queues of one router."""
 
     def __init__(
         self,
@@ -76,32 +76,37 @@ class QueueDriver:
         places = Places(fleet)
         self.pools = Pools(config, places)
         self._changes = PendingChanges(fleet, places, self.pools)
-        self.hurry: Callable[[Replica], None] | None = None  # polls a replica at once
-        self._evicted: list[Expired] = []  # they gave way, and are answered in a moment ...
-        self._freeing = 0  # ... which frees so many bytes of bodies
+        self.hurry: Callable[[Replica], None] | None = None  # Polls a replica at once.
+        # Evicted requests that will be answered at the end of the turn.
+        self._evicted: list[Expired] = []
+        self._freeing = 0  # Bytes of their bodies, which will be freed then.
         self._alarm = scheduler.alarm(self._tick)
-        self._due = INFINITY  # when it rings
-        self._settling: Final = self._settle  # made once, not at every turn
+        self._due = INFINITY  # When the alarm rings.
+        self._settling: Final = self._settle  # The bound method is created once, not at every turn.
         fleet.on_room = self.changed
         self.changed(None)
 
     def adopt(self, config: Config, orders: Sequence[OrderPolicy] | None = None) -> None:
-        """A reload: requests that wait keep their place in time. See `Pools.adopt`."""
+        """Apply a reload. Waiting requests keep their arrival times. See `Pools.adopt`."""
         if config != self.pools.queues[0].config:
             self.pools.adopt(config, orders)
             self._scheduler.soon(self._tick)
 
     @property
     def is_fair(self) -> bool:
-        """Whether the order shares by flow: a user's further requests need not step back then."""
+        """Whether the order policy shares by flow.
+
+        If so, a user's further requests need no lower priority.
+        """
         return self.pools.queues[0].is_fair
 
     # -- a request comes ----------------------------------------------------------------------
 
     def enter(self, x: QueuedRequest, owner: Replica | None) -> Replica | None:
-        """Where a request goes now; None: it waits. `owner`: nobody else can answer it.
+        """Return the replica for a request; `None` if the request waits.
 
-        Raises RouterError: it may not even wait, or no replica will ever serve it.
+        `owner`: the only replica that can answer it. Raises RouterError if the request may not wait
+        or if no replica will ever serve it.
         """
         model: str | None = x.view.model
         if owner is None:
@@ -126,13 +131,14 @@ class QueueDriver:
         now = self._scheduler.now()
         self._changes.catch_up(now)
         ticket = x.make_ticket(model, lane)
-        ticket.order = x.order  # a retry comes before those that arrived after its request
+        ticket.order = x.order  # A retry comes before requests that arrived later.
         ticket.excluded = excluded
         try:
             found = self.pools.offer(ticket, now)
         except RouterError:
             raise
-        except Exception:  # a defect: it may stand in the queue, and its end takes it out
+        # A defect: the ticket may be in the queue. It is removed when the request ends.
+        except Exception:
             x.ticket = ticket
             raise
         finally:
@@ -145,8 +151,10 @@ class QueueDriver:
         return self._chooser.choose(x.view, cast(Sequence[Replica], found))
 
     def relieve(self, flow: FlowIdentity, body_bytes: int) -> bool:
-        """Let waiting requests of larger flows give way, because connections are short, or so many
-        bytes of memory. Whether they free as much as is needed, in a moment."""
+        """Evict waiting requests of larger flows, to free connections or `body_bytes` of memory.
+
+        Returns whether they free enough. The evicted requests are answered at the end of the turn.
+        """
         now = self._scheduler.now()
         newcomer = Ticket(None, RequestView(body_bytes=body_bytes), flow)
         queues = self.pools.queues
@@ -174,7 +182,7 @@ class QueueDriver:
         return True
 
     def _take_evicted(self, queue: Queue) -> None:
-        """Those that gave way are answered at the end of this turn of the event loop."""
+        """Schedule the answers to evicted requests at the end of this turn of the event loop."""
         if queue.evicted:
             if not self._evicted:
                 self._scheduler.soon(self._answer_evicted)
@@ -190,13 +198,16 @@ class QueueDriver:
             _answer(gone)
 
     def commits(self, ticket: Ticket) -> bool:
-        """Whether the client of a request may be sent an early 200: see the queue."""
+        """Whether the client of a request may be sent an early 200. See `Pools.commits`."""
         return self.pools.commits(ticket)
 
     # -- what a request tells -------------------------------------------------------------------
 
     def sent(self, x: QueuedRequest, replica: Replica, now: float, *, is_extra: bool) -> None:
-        """An attempt begins; its lease is taken. `is_extra`: it is not its ticket's."""
+        """Count an attempt that begins and has its lease.
+
+        `is_extra`: the ticket does not cover the attempt (a hedge or a continuation).
+        """
         ticket = x.ticket
         if ticket is None or is_extra:
             if x.concurrency is not None and ticket is None and not x.is_counted:
@@ -214,13 +225,13 @@ class QueueDriver:
             self.pools.stays(ticket)
 
     def pauses(self, x: QueuedRequest) -> None:
-        """The request has failed at a replica, and pauses before it is sent again."""
+        """Note that a request has failed at a replica and pauses before its retry."""
         ticket = x.ticket
         if ticket is not None and ticket.state == SENT:
             self.pools.failed(ticket)
 
     def _uncount(self, x: QueuedRequest, now: float) -> None:
-        """A request without a ticket is at no replica any more."""
+        """Stop counting a request without a ticket in its key's limit."""
         if x.is_counted:
             x.is_counted = False
             assert x.concurrency is not None
@@ -235,10 +246,11 @@ class QueueDriver:
         output: int,
         now: float,
     ) -> None:
-        """The request has ended; its leases are released. If its key has limits, whoever gives
-        them back (`Dispatcher.finished`) calls `wake` next.
+        """Report the end of a request to the queue, after its leases were released.
 
-        `replica`: the one that answered. `tokens`, `output`: what it cost there, see
+        If its key has limits, `Dispatcher.finished` releases them and then calls `wake`.
+
+        `replica`: the replica that answered. `tokens`, `output`: the cost there, see
         `Queue.settle`.
         """
         if x.concurrency is not None:
@@ -266,32 +278,41 @@ class QueueDriver:
     # -- what the fleet tells -----------------------------------------------------------------
 
     def changed(self, replica: Replica | None) -> None:
-        """A replica's facts are others now; None: who is fit, or what they may have, is."""
+        """Note that a replica's state has changed.
+
+        `None`: the set of fit replicas, or the limits of replicas, changed.
+        """
         if self._changes.note(replica):
             self._scheduler.soon(self._settling)
 
     def _settle(self) -> None:
-        """What has changed in this turn of the event loop is told to the queue."""
+        """Report the changes of this turn of the event loop to the queue."""
         now = self._scheduler.now()
         begun: _Begun = []
         try:
             changed = self._changes.read(now)
             if self.pools.is_woken:
-                self._send_woken(begun, now)  # first, else all of them go where one has just ended
+                # Comes first; otherwise all woken requests go to the replica where a request has
+                # just ended.
+                self._send_woken(begun, now)
             for replica in changed:
                 self._begin(self.pools.freed(replica, now), begun, now)
-        finally:  # what was granted is sent, whatever a defect has stopped
+        finally:  # Granted requests are sent even after a defect.
             self._go(begun)
             self._arm()
 
     def wake(self) -> None:
-        """Requests may be sent that their keys' limits blocked: at the end of this turn."""
+        """At the end of this turn, send requests that are no longer blocked by their keys'
+        limits."""
         if self.pools.is_woken and self._changes.await_reading():
             self._scheduler.soon(self._settling)
 
     def _send_woken(self, begun: _Begun, now: float) -> None:
-        """Those that a key's limit blocked go where the routing policy wants them, as newcomers
-        do: there may be room at many replicas."""
+        """Send requests that are no longer blocked by a key's limit.
+
+        The routing policy chooses their replicas, as for new requests, because many replicas may
+        have capacity.
+        """
         while True:
             found = self.pools.woken(now)
             if found is None:
@@ -305,7 +326,7 @@ class QueueDriver:
     # -- what the queue tells -----------------------------------------------------------------
 
     def _begin(self, granted: list[Ticket], begun: _Begun, now: float) -> None:
-        """Take the leases of all of them; nothing else happens meanwhile."""
+        """Take the leases of all granted requests. Nothing else happens in between."""
         for ticket in granted:
             x = cast(QueuedRequest, ticket.request)
             prepared: object
@@ -313,7 +334,7 @@ class QueueDriver:
                 x.end_wait(now)
                 self._metrics.waited(x.urgency.name, now - ticket.arrival)
                 prepared = x.prepare(cast(Replica, ticket.place), now)
-            except Exception as err:  # ends this request, when the others have their leases
+            except Exception as err:  # `_go` ends this request, after the others have their leases.
                 prepared = err
             begun.append((x, prepared))
 
@@ -328,14 +349,14 @@ class QueueDriver:
                 x.crashed(err)
 
     def _arm(self) -> None:
-        """Set the timer to when time alone changes something."""
+        """Set the timer for the next change that time alone causes."""
         if self.pools.failures.texts:
             self._tell_failures()
         self.wake()
         due = self.pools.next_at
-        if due < self._due:  # else it rings early enough, and sets itself anew
+        if due < self._due:  # Otherwise the timer rings early enough and is then set again.
             due = max(self._scheduler.now() + LEAST_S, due)
-            if due < self._due:  # what is due already must not put it off
+            if due < self._due:  # An overdue time must not postpone the timer.
                 self._due = due
                 self._alarm.set(due)
         elif due == INFINITY:
@@ -352,7 +373,7 @@ class QueueDriver:
         now = self._scheduler.now()
         try:
             ticked = self.pools.tick(now)
-        except Exception:  # a defect must not stop the queue's time
+        except Exception:  # A defect must not stop the timer.
             self._due = now + _AGAIN_S
             self._alarm.set(self._due)
             raise
@@ -372,10 +393,12 @@ class QueueDriver:
     def retry(
         self, x: QueuedRequest, others: Sequence[Replica], tried: Sequence[Replica]
     ) -> Replica | None:
-        """A request has failed at the replicas `tried`. Where it goes now, which is one of
-        `others`; None: it waits, at its old place, for one that it has not tried.
+        """Return the replica for a retry, which is one of `others`; `None` if the request waits.
 
-        Raises RouterError: it may not wait.
+        `tried`: the replicas where the request failed. A request that waits keeps its place in the
+        order of arrival, and waits for a replica that it has not tried.
+
+        Raises RouterError if the request may not wait.
         """
         now = self._scheduler.now()
         ticket = x.ticket
@@ -388,11 +411,12 @@ class QueueDriver:
             return self._chooser.choose(x.view, cast(Sequence[Replica], found))
         if ticket is None:
             self._uncount(x, now)
-            self.changed(tried[-1])  # if no other replica is in the lane, it may take the request
+            # If no other replica is in the lane, this one may get the request again.
+            self.changed(tried[-1])
             return self._offer(x, model, None, tuple(tried))
         ticket.excluded = tuple(tried)
         if not self.pools.requeue(ticket, now):
-            # Nothing would send a ticket that has ended, so its request would wait for ever.
+            # A ticket that has ended is never sent, so the request would wait forever.
             raise RouterError(Reason.INTERNAL, "the ticket of a request has ended before it")
         x.begin_wait(now)
         self.changed(tried[-1])
@@ -400,8 +424,11 @@ class QueueDriver:
         return None
 
     def wait_again(self, x: QueuedRequest, replica: Replica) -> bool:
-        """A request did not reach its replica, and no other one is fit: it waits, as it would if
-        the replica was known to be down. False: it has waited so for as long as its class may."""
+        """Queue a request that could not connect to its replica, when no other replica is fit.
+
+        The request waits as if the replica were known to be down. Returns False if it has waited as
+        long as its class may.
+        """
         now = self._scheduler.now()
         ticket = x.ticket
         model = x.view.model or "" if ticket is None else ticket.model
@@ -428,22 +455,22 @@ class QueueDriver:
         return True
 
     def recall(self, ticket: Ticket, now: float) -> None:
-        """It gives way to somebody more urgent: its engine stops, and it waits again."""
+        """Preempt a request for a more urgent one: stop its engine and queue it again."""
         request, run = ticket.request, ticket.run
         if request is None or ticket.state != SENT or run is None or run.has_shown:
-            return  # it has ended, or shown something, in this very turn
+            return  # It has ended or shown content in this turn.
         x, place = cast(QueuedRequest, request), cast(Replica, run.place)
         try:
             x.recall(now)
             if self.pools.requeue(ticket, now):
                 x.begin_wait(now)
-                self.changed(place)  # there may be room for both
+                self.changed(place)  # The replica may have capacity for both requests.
         except Exception as err:
             x.crashed(err)
 
 
 def _answer(expired: Expired) -> None:
-    """Tell its client why it was not sent, if it is still there."""
+    """Send the error to the client of a request that expired or was evicted."""
     request = expired.ticket.request
     if request is not None:
         x = cast(QueuedRequest, request)

@@ -1,4 +1,4 @@
-"""What the end of a request teaches the admission queue of the replica that had it.
+"""The outcome that the end of a request reports to the admission queue for its replica.
 
 Must never: look at more than the reason.
 """
@@ -10,12 +10,12 @@ from typing import Final
 from router.admission.queue import CANCELLED, DONE, REFUSED
 from router.core.errors import Reason
 
-# A replica that was asked for too much, not for something it could not do.
+# The replica got more requests than it could handle; it did not fail.
 _NO_ROOM: Final = frozenset({Reason.REPLICA_BUSY, Reason.TTFT_TIMEOUT})
 
 
 def queue_outcome(reason: Reason) -> int:
-    """DONE, CANCELLED or REFUSED, for `settle` and `passed`."""
+    """Return DONE, CANCELLED or REFUSED, for `settle` and `passed`."""
     if reason is Reason.OK:
         return DONE
     return REFUSED if reason in _NO_ROOM else CANCELLED

@@ -1,9 +1,9 @@
 """A request as the queue driver sees it, in the proxy and in the simulator.
 
-It has the facts that the queue needs and that belong to no ticket, and the calls by which the
-driver lets it wait, sends it, or ends it.
+It has the data that the queue needs and that belongs to no ticket. By its methods the driver lets
+the request wait, sends it, or ends it.
 
-Must never: decide when it is sent, or where.
+Must never: decide when the request is sent, or where.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from router.core.errors import RouterError
 from router.core.urgency import Urgency
 from router.fleet.replica import Replica
 
-NOT_SINCE: Final = -1.0  # of a moment: it is not the case
+NOT_SINCE: Final = -1.0  # A time that means: not the case now.
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class QueuedRequest(ABC):
-    """Times are monotonic seconds."""
+    """A request of the queue driver. Times are monotonic seconds."""
 
     __slots__ = (
         "_waited_s",
@@ -46,73 +46,81 @@ class QueuedRequest(ABC):
         self.view = view
         self.urgency = urgency
         self.arrived = arrived
-        self.ticket: Ticket | None = None  # None: it passed the queue by, or has left it
-        self.pinned: Replica | None = None  # state at one replica: no other can answer
-        # Its key's limit of requests at replicas, where it goes to the queue; None: it has none.
+        # The queue ticket; `None`: the request bypassed the queue, or has left it.
+        self.ticket: Ticket | None = None
+        # The only replica that can answer, because it holds state of the request.
+        self.pinned: Replica | None = None
+        # Its key's limit of requests at replicas, if the request goes to the queue; `None`: no
+        # limit.
         self.concurrency: Concurrency | None = None
-        self.is_counted = False  # there, without a ticket; a ticket is counted by the queue
-        self.order = 0  # its place in the order of arrival; 0: it has not come to the queue yet
-        self.unreached_since = NOT_SINCE  # since when no replica could be connected to
-        self.waits_since = NOT_SINCE  # since when it waits in the queue
-        self._waited_s = 0.0  # there, before that
+        # Counted in that limit without a ticket; the queue counts a request with a ticket.
+        self.is_counted = False
+        # Place in the order of arrival; 0: the request has not come to the queue yet.
+        self.order = 0
+        self.unreached_since = NOT_SINCE  # Since when no replica could be connected to.
+        self.waits_since = NOT_SINCE  # Since when the request waits in the queue.
+        self._waited_s = 0.0  # Seconds of its earlier waits in the queue.
 
     def waited_s(self, now: float) -> float:
-        """How long it has waited in the queue, all together."""
+        """Return the total seconds that the request has waited in the queue."""
         since = self.waits_since
         return self._waited_s if since < 0.0 else self._waited_s + now - since
 
     def begin_wait(self, now: float) -> None:
-        """It waits in the queue from now on."""
+        """Note that the request waits in the queue from now on."""
         self.waits_since = now
         self.on_queued(now)
 
     def end_wait(self, now: float) -> None:
-        """It has waited, and is about to be sent."""
+        """Note that the wait ends and the request is about to be sent."""
         self._waited_s = self.waited_s(now)
         self.waits_since = NOT_SINCE
         self.on_granted(now)
 
     @abstractmethod
     def on_queued(self, now: float) -> None:
-        """No replica has it: patience with one begins when it is sent there."""
+        """Suspend the time limit for a replica's answer while the request waits."""
 
     @abstractmethod
     def on_granted(self, now: float) -> None:
-        """Patience with a replica begins."""
+        """Start the time limit for a replica's answer again."""
 
     @abstractmethod
     def make_ticket(self, model: str, lane: str | None) -> Ticket:
-        """Its ticket, before it is offered. `lane`: see `Ticket`."""
+        """Create the ticket, before it is offered to the queue. `lane`: see `Ticket`."""
 
     @abstractmethod
     def flow_identity(self) -> FlowIdentity:
-        """Whose share of the fleet it uses."""
+        """Return the flow whose share of the fleet the request uses."""
 
     @abstractmethod
     def may_move(self) -> bool:
-        """Whether it can be sent to another replica after it was sent to one."""
+        """Whether the request can be sent to another replica after it was sent to one."""
 
     @abstractmethod
     def prepare(self, replica: Replica, now: float) -> object:
-        """Take the lease of another attempt and do nothing else. The result is for `go`."""
+        """Take the lease of another attempt and do nothing else. The result is passed to `go`."""
 
     @abstractmethod
     def go(self, prepared: object) -> None:
-        """Send what was prepared, if the request has not ended meanwhile."""
+        """Send a prepared attempt, unless the request has ended in the meantime."""
 
     @abstractmethod
     def recall(self, now: float) -> None:
-        """It gives way to a more urgent one: what is under way ends, and has shown nothing."""
+        """Preempt the request: end its running attempts, which have shown no content."""
 
     @abstractmethod
     def answer(self, err: RouterError) -> None:
-        """End it with an error of the router's own."""
+        """End the request with an error of the router."""
 
     @abstractmethod
     def crashed(self, err: Exception) -> None:
-        """Code that was run for it has raised, which is a defect: end it in whatever form is still
-        possible. The proxy logs the defect; the simulator raises it again."""
+        """End the request in the form that is still possible, because code run for it has raised.
+
+        That is a defect. The proxy logs it; the simulator raises it again.
+        """
 
     @abstractmethod
     def last_attempt(self) -> tuple[Replica, float] | None:
-        """The replica of its last attempt, and when that began; None: there was none."""
+        """Return the replica of the last attempt and the time it began; `None` if there was
+        none."""

@@ -1,7 +1,8 @@
-"""What one request's client is sent: the head, the body as it comes, comments and events of ours.
+"""Writes the response of one request to the client: head, body, comments and the router's events.
 
-It frames (sized, chunked, or until the connection ends) and counts; its exchange decides what is
-said and when a connection may be used again. A stream of events passes a `UsageTap` on its way.
+The reply frames the body (sized, chunked, or until the connection ends) and counts it. Its exchange
+decides what is sent and when a connection may be reused. An event stream passes a `UsageTap` on its
+way.
 
 The path of a token is `AttemptIO.on_data` → `relay` → `client.write`: no task, no await, no log
 call, no timer, one concatenation.
@@ -29,10 +30,10 @@ from router.wire.heads import ResponseHead
 from router.wire.response_reader import COMPLETE, ResponseReader
 
 _COMMENT: Final = b": waiting for the first token\n\n"
-_FRAME_BYTES: Final = 256  # of an answer, around its text
-_LINE_BYTES: Final = 400  # with one token; those of /api/chat have some 130
-_COLON: Final = 0x3A  # the first byte of a comment in a stream of events
-_NONE: Final = Progress()  # of responses that show no work of an engine
+_FRAME_BYTES: Final = 256  # Bytes of an answer around its text.
+_LINE_BYTES: Final = 400  # Bytes of a line with one token; the lines of /api/chat have about 130.
+_COLON: Final = 0x3A  # The first byte of a comment in an event stream.
+_NONE: Final = Progress()  # For responses that show no progress of an engine.
 
 
 class Reply:
@@ -75,50 +76,54 @@ class Reply:
         wait_due: float,
     ) -> None:
         self._client = client
-        self._target = target  # says how its API tells errors
+        self._target = target  # The request's path, which determines the shape of errors.
         self._request_id = request_id
         self._no_body = no_body
         self._http_1_0 = http_1_0
-        self.gap_s = gap_s  # between two pieces of a body
+        self.gap_s = gap_s  # The longest time between two pieces of a body.
         # When the replica's next bytes are due. Before the first content: the client's deadline.
         self.wait_due = wait_due
-        self.status = 0  # sent to the client
-        self.bytes_out = 0  # of the body
-        self.keep_alive = False  # what the response's head promised
-        self.is_whole = False  # all of it was written
-        self.is_work = False  # an engine's answer was relayed that took tokens
-        self.is_text = False  # ... on a path that the router does not know, and it may be text
-        self.progress = _NONE  # of the replica whose content this is
-        self._is_sized = False  # its head has a Content-Length
+        self.status = 0  # The status sent to the client; 0: none.
+        self.bytes_out = 0  # Bytes of the body.
+        self.keep_alive = False  # Whether the response's head allows the connection to be reused.
+        self.is_whole = False  # All of the response was written.
+        self.is_work = False  # An engine's answer that took tokens was relayed.
+        # The answer came on a path that the router does not know, and it may be text.
+        self.is_text = False
+        self.progress = _NONE  # The progress of the replica whose content is relayed.
+        self._is_sized = False  # The response's head has a Content-Length.
         self._chunked = False
-        # What passes by on the way to the client, and who looks at it.
+        # Reads the body on its way to the client, and returns what to relay.
         self._look: Callable[[bytes], bytes] | None = None
         self._tap: UsageTap | None = None
         self._end: BodyEnd | None = None
-        self._whole: Usage | None = None  # of an answer that came in one piece
-        self.continuation: Continuation | None = None  # around the tap, where there may be one
-        self._has_ended = False  # the replica's response has, in words that were withheld
+        self._whole: Usage | None = None  # The usage of an answer that came in one piece.
+        # Wraps the tap if the stream may be continued.
+        self.continuation: Continuation | None = None
+        # The replica's response has ended, but its last bytes were withheld.
+        self._has_ended = False
 
     # -- from the replica ---------------------------------------------------------------------
 
     def interim(self, heads: list[ResponseHead]) -> None:
-        """1xx: early hints go on to who may see them, the rest ends here."""
+        """Relay 1xx responses: early hints to clients that support them, nothing else."""
         if not self._http_1_0:
             for head in heads:
                 if head.status == 103:
                     self._client.write(interim_head(head))
 
     def begin(self, reader: ResponseReader, replica: str | None, *, counts_tokens: bool) -> None:
-        """The response's head, and the whole response with it if it is here and no stream.
+        """Write the response's head, and the whole response if it is complete and no stream.
 
-        `replica`: its name, where the client is to see it; `counts_tokens`: its end is looked at.
+        `replica`: the name to show to the client, if any. `counts_tokens`: read token counts from
+        the body.
         """
         head = reader.head
         assert head is not None
         self.status = head.status
         length = head.content_length
         if self.continuation is not None or (self._tap is not None and self._tap.takes_out):
-            length = None  # what it will be is not known yet
+            length = None  # The length is not known yet.
         whole = reader.state == COMPLETE
         if length is None and whole and not head.is_sse and head.status >= 200:
             length = sum(map(len, reader.parts))
@@ -138,7 +143,7 @@ class Reply:
             replica=replica,
         )
         if whole and length is not None and not bodyless:
-            # The usual answer that is no stream: one write.
+            # The usual answer that is no stream takes one write.
             body = b"".join(reader.parts)
             lines += body
             self.bytes_out += length
@@ -154,9 +159,10 @@ class Reply:
         self.is_work = counts_tokens
 
     def watch(self, tap: UsageTap, continuation: Continuation | None = None) -> None:
-        """The response is a stream of events; before `begin`, if it has not begun.
+        """Read the counts of an event stream. Called before `begin`, if the response has not begun.
 
-        A `continuation` is made around the tap, and more than one tap may follow the other in it.
+        A `continuation` wraps the tap. If another replica continues the stream, it gets another
+        tap.
         """
         self._tap = tap
         self.continuation = continuation
@@ -164,7 +170,10 @@ class Reply:
         self._look = tap.feed if continuation is None else continuation.feed
 
     def relay(self, reader: ResponseReader) -> bool:
-        """Pass on what has come; True if that was all. This is the path of a token."""
+        """Relay what has come.
+
+        Returns True if the response is complete. This runs for every token.
+        """
         parts = reader.parts
         if parts and not self._no_body:
             body = parts[0] if len(parts) == 1 else b"".join(parts)
@@ -191,7 +200,7 @@ class Reply:
         return True
 
     def _finish(self, body: bytes) -> None:
-        """The last bytes of a whole response."""
+        """Write the last bytes of a complete response."""
         stream = self.continuation
         if stream is not None:
             body += stream.flush()
@@ -215,13 +224,13 @@ class Reply:
 
     @property
     def has_broken(self) -> bool:
-        """The stream told that the engine failed, and that was withheld."""
+        """Whether the stream reported a failure of the engine that is withheld from the client."""
         return self.continuation is not None and self.continuation.is_broken
 
     def let_go(self) -> bool:
-        """Nobody goes on with a broken stream: what its engine said of it goes to the client.
+        """Send the client the withheld error of a broken stream that no replica continues.
 
-        True: with that the response is whole.
+        Returns True if the response is complete with it.
         """
         stream = self.continuation
         if stream is None or not stream.is_broken:
@@ -235,26 +244,27 @@ class Reply:
 
     @property
     def is_counted(self) -> bool:
-        """Whether it is a stream of events that can be read."""
+        """Whether the response is an event stream that can be read."""
         return self._tap is not None
 
     @property
     def content_events(self) -> int:
-        """Of a stream; -1: it is none, or it is opaque."""
+        """The number of content events of a stream; -1: the response is no stream, or it is
+        opaque."""
         return -1 if self._tap is None else self._tap.content_events
 
     @property
     def has_failed(self) -> bool:
-        """The stream told an error of the engine's."""
+        """Whether the stream reported an error of the engine."""
         return self._tap is not None and self._tap.errors.has_seen
 
     @property
     def blames_replica(self) -> bool:
-        """... and it is of the engine's own making."""
+        """Whether the stream reported an error that the engine itself caused."""
         return self._tap is not None and self._tap.errors.blames_server
 
     def usage(self, is_whole: bool) -> Usage:
-        """What is known of the tokens; `is_whole`: the response came to its end."""
+        """Return the token counts known so far. `is_whole`: the response came to its end."""
         if self.continuation is not None:
             return self.continuation.usage(is_whole)
         if self._tap is not None:
@@ -264,16 +274,20 @@ class Reply:
         return self._whole or UNKNOWN
 
     def estimated_output(self) -> int:
-        """Tokens of an answer of which nobody told any, from what was relayed of it."""
+        """Estimate the output tokens of an answer without counts from what was relayed of it."""
         lines = 0 if self._end is None else self._end.lines
-        if lines > 1:  # of JSON: a token each, unless the engine puts more into one
+        # Lines of JSON: one token each, or more if the engine puts several into one line.
+        if lines > 1:
             return max(lines, self.bytes_out // _LINE_BYTES)
         return max(0, self.bytes_out - _FRAME_BYTES) // 4
 
     # -- of our own ---------------------------------------------------------------------------
 
     def comment(self) -> None:
-        """Nobody's read timeout shall fire while an engine queues: 200 and comments, from here."""
+        """Send a comment, and before it a 200 if there was none.
+
+        Comments keep the client's read timeout from firing while an engine queues the request.
+        """
         if not self.status:
             self.status = 200
             self._chunked = not self._http_1_0
@@ -284,25 +298,25 @@ class Reply:
         self.event(_COMMENT)
 
     def event(self, event: bytes) -> None:
-        """One event between the engine's; a response that is a stream has begun."""
+        """Write an event of the router into a stream that has begun."""
         self.bytes_out += len(event)
         if self._chunked:
             event = b"%x\r\n%b\r\n" % (len(event), event)
         self._client.write(event)
 
     def late_error(self, told: Told) -> None:
-        """An error inside a stream that has begun; the client sees it and then the end."""
+        """Write an error event into a stream that has begun. The stream ends after it."""
         tap = self._tap
         number = 0 if tap is None else tap.events
         family = shapes.family_of(self._target)
         event = shapes.event_of(told, family, self._request_id.decode("ascii"), number)
         if tap is not None:
-            # In the middle of an event ours would become a part of it.
+            # In the middle of an engine's event, the error event would become a part of it.
             event = tap.let_go() + (b"" if tap.ends_between_events else b"\n\n") + event
         self.event(event)
 
     def error(self, err: RouterError) -> bool:
-        """A whole response that tells an error. Returns whether the connection may stay."""
+        """Write a complete error response. Returns whether the connection may be reused."""
         self.status = err.status
         keep_alive = self._client.keeps_alive
         self._client.write(
@@ -318,13 +332,13 @@ class Reply:
         return keep_alive
 
     def truncate(self, err: RouterError) -> bool:
-        """Content is out and the rest will not come: that has to be visible.
+        """Make it visible that the rest of a response is missing.
 
-        True: it is when the connection closes in order; False: it takes a reset.
+        Returns True if closing the connection in order suffices; False if a reset is needed.
         """
         if self._tap is not None and not self._is_sized:
             self.late_error(shapes.of_router(err))
             return True
-        # No last chunk, or less than Content-Length: no client takes this for the whole. An event
-        # of ours would fill the missing bytes.
+        # The last chunk is missing, or the body is shorter than Content-Length, so no client takes
+        # it for complete. An error event would fill the missing bytes.
         return self._chunked or self._is_sized

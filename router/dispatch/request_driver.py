@@ -1,13 +1,18 @@
-"""Drives the attempts of one request: begins them, sees them fail, lets one race another.
+"""Drives the attempts of one request: begins them, handles failures, and runs hedges.
 
-The state machine (`attempts.AttemptState`) says what an event means; here it is done. Most requests
-have one attempt. A second attempt follows it when it failed (a retry, after a pause where it failed
-for want of room), or runs beside it when the hedger says so; then the first content wins, and the
-loser is cancelled in the same call. The proxy and the simulator both run this driver: the proxy's
-requests send bytes, the simulator's run on engine cores (`driven_request.py`).
+The state machine (`attempts.AttemptState`) decides what an event means; the driver carries it out.
+Most requests have one attempt. There are two reasons for a second attempt:
 
-Must never: touch a byte or a socket, choose a replica, know whether its time is real, or leave a
-lease or an alarm behind: whatever ends a request ends in `cancel` or with the last attempt.
+- A retry follows a failed attempt. If that attempt failed for lack of capacity, the retry pauses
+  first.
+- A hedge runs beside the first attempt, if the hedger asks for it. The first attempt that shows
+  content wins. The others are cancelled in the same call.
+
+The proxy and the simulator both run this driver. The proxy's requests send bytes; the simulator's
+run on engine cores (`driven_request.py`).
+
+Must never: touch a byte or a socket, choose a replica, depend on whether its time is real, or leave
+a lease or an alarm behind. Every request ends in `cancel` or with its last attempt.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ from router.fleet.replica import Replica
 from router.observe.events import log_event
 from router.wire.sweep import NEVER
 
-# How a stream breaks that another replica may go on with, and how it may fail to.
+# Reasons why a stream breaks that another replica may continue, or why a continuation fails.
 _BREAKS: Final = frozenset(
     {
         Reason.REPLICA_RESET,
@@ -46,7 +51,7 @@ _BREAKS: Final = frozenset(
 
 
 class RequestDriver:
-    """The attempts of one request. Times are monotonic seconds."""
+    """Drives the attempts of one request. Times are monotonic seconds."""
 
     __slots__ = (
         "_alarm",
@@ -61,7 +66,7 @@ class RequestDriver:
         "state",
         "untold",
     )
-    __deletable__ = ("_request",)  # for the compiler
+    __deletable__ = ("_request",)  # Lets compiled code delete the attribute.
 
     def __init__(self, request: DrivenRequest, context: Context) -> None:
         self._request = request
@@ -69,34 +74,39 @@ class RequestDriver:
         self._rules = context.rules
         self.state = AttemptState(self._rules.attempts)
         self.live: list[Attempt] = []
-        self._budgeted = False  # this request holds a place in the retry budget
-        self._alarm: Alarm | None = None  # rings for a hedge, or for a retry ...
-        self._retries = False  # ... in which case this is True
-        self._is_full = False  # other replicas are fit, and all of them are at their limits
-        self._cause = Reason.OK  # of the retry that the alarm is for
-        # A replica that seems to know no priority: this request's body is sent there without one.
+        self._budgeted = False  # The request holds a place in the retry budget.
+        self._alarm: Alarm | None = None  # Timer for a hedge or a retry.
+        self._retries = False  # The alarm is for a retry, not for a hedge.
+        self._is_full = False  # Other replicas are fit, but all of them are at their limits.
+        self._cause = Reason.OK  # Why the pending retry is made.
+        # A replica that seems to reject the `priority` field. This request is sent to it without
+        # one.
         self.untold: Replica | None = None
         context.budget.requests += 1
 
     # -- beginning ----------------------------------------------------------------------------
 
     def begin(self, replica: Replica, *, fresh: bool = False) -> None:
-        """Send the request to a replica (`fresh`: over a new connection)."""
+        """Send the request to a replica.
+
+        `fresh`: over a new connection.
+        """
         self.go(self.prepare(replica, self._context.scheduler.now()), fresh=fresh)
 
     def prepare(self, replica: Replica, now: float) -> Attempt:
-        """The same in two steps, of which this one takes the lease and does nothing else."""
+        """Create an attempt and take its lease, without sending it. `go` sends it."""
         return self._enter(replica, now, False)
 
     def go(self, attempt: Attempt, *, fresh: bool = False) -> None:
-        """Send what was prepared, if its request has not ended meanwhile."""
+        """Send a prepared attempt, unless its request has ended in the meantime."""
         if attempt not in self.live:
             return
         due = NEVER
         request = self._request
         route = request.route
         if route.inference and route.is_known and not route.light:
-            # A retry may hang as the first attempt may. One copy is enough for a request.
+            # A retry may hang like a first attempt, so it may be hedged too. A request gets one
+            # hedge at most.
             hedges_as = "" if attempt.index and self.state.was_hedged else request.hedges_as
             try:
                 due = self._context.hedger.dispatched(
@@ -108,16 +118,16 @@ class RequestDriver:
                     request.streamed,
                     attempt.began,
                 )
-            except Exception as err:  # without a copy it can be answered all the same
+            except Exception as err:  # The request can be answered without a hedge.
                 self._context.crashed(err)
-        # A stale connection would be found out by what cannot be sent again.
+        # A request on an unknown route cannot be repeated, so it must not meet a stale connection.
         request.open(attempt, fresh or not route.is_known)
-        # `open` may have ended the attempt, and the request with it.
+        # `open` may have ended the attempt and its request.
         if due != NEVER and attempt in self.live:
             self._await_hedge(due, attempt.began)
 
     def _enter(self, replica: Replica, now: float, hedge: bool, continues: bool = False) -> Attempt:
-        """Another attempt: its lease is taken, its prefix is promised."""
+        """Create an attempt: take its lease, and remember its prefix at the replica."""
         request, context = self._request, self._context
         tokens, held = context.chooser.dispatched(request.view, replica)
         attempt = self.state.begin(
@@ -139,14 +149,15 @@ class RequestDriver:
             attempt.is_alone = replica.waiting <= 1
             attempt.overdue_due = now + replica.patience_s(replica.pending_tokens)
         if request.times.is_own:
-            attempt.connect_due = now + request.times.connect_s  # its class is in more of a hurry
+            # The class has its own connect timeout.
+            attempt.connect_due = now + request.times.connect_s
         self.live.append(attempt)
         request.attach(attempt)
         request.look_by(min(attempt.first_due, min(attempt.overdue_due, attempt.connect_due)))
         return attempt
 
     def connected(self, attempt: Attempt) -> None:
-        """The attempt has its connection, and is being sent."""
+        """Mark the attempt as sent: it has a connection."""
         attempt.connect_due = NEVER
         self.state.sent(attempt)
         self._request.unreached_since = NOT_SINCE
@@ -160,13 +171,13 @@ class RequestDriver:
             self._set_alarm(due, False)
 
     def _hedge(self) -> None:
-        """Nothing has come so far. Shall another replica be asked as well?"""
+        """Send a second copy if no content has come and the hedger allows one."""
         if len(self.live) != 1 or not self._can_send_again():
             return
         request, context = self._request, self._context
         first = self.live[0]
         now = context.scheduler.now()
-        # Not `_others`, which copies a list: of a large fleet the hedger looks at a few only.
+        # `_others` would copy a list. In a large fleet the hedger looks at a few replicas only.
         pool = context.fleet.serving(request.view.model)
         others = context.hedger.backup(request.view, first, first.at, request.hedges_as, pool, now)
         if others and first.index:
@@ -183,8 +194,11 @@ class RequestDriver:
         request.open(hedge, False)
 
     def won(self, attempt: Attempt, now: float) -> bool:
-        """An attempt shows content. True: it is the first one to do so, and the others are
-        cancelled, at their engines too. False: nothing of it may reach the client."""
+        """Handle the first content of an attempt.
+
+        Returns True if the attempt wins; the other attempts are then cancelled, also at their
+        engines. Returns False if the attempt lost; none of its bytes may reach the client.
+        """
         if not self.state.content(attempt):
             return False
         self._quiet()
@@ -207,9 +221,9 @@ class RequestDriver:
         return True
 
     def shows(self, attempt: Attempt, ttft_s: float | None, now: float) -> None:
-        """The winner's first content teaches what the replica holds, and how long it took.
+        """Learn from the winner's first content: the held prefix and the time to first content.
 
-        `ttft_s`: None where the content is the whole answer.
+        `ttft_s`: `None` if the content is the whole answer.
         """
         request, context, replica = self._request, self._context, attempt.at
         attempt.overdue_due = NEVER
@@ -229,23 +243,29 @@ class RequestDriver:
             context.hedger.shown(request.view, attempt, replica, request.streamed, now)
 
     def shows_refusal(self, attempt: Attempt, now: float) -> None:
-        """The winner answers with an error: nothing was prefilled."""
+        """Handle a winner that answers with an error: the replica prefilled nothing."""
         attempt.overdue_due = NEVER
         view, replica = self._request.view, attempt.at
         self._context.chooser.withdrawn(view, replica, attempt.held)
         self._context.hedger.failed(view, attempt, replica, now)
 
     def is_contested(self, attempt: Attempt) -> bool:
-        """Whether another attempt may still answer better."""
+        """Whether this attempt and at least one other are still running."""
         return len(self.live) > 1 and attempt in self.live
 
     def holds_errors(self) -> bool:
-        """Whether an error is not for the client at once: another attempt lives, or failed before
-        and has the first word."""
+        """Whether an error must not be sent to the client yet.
+
+        Either another attempt is running, or an earlier attempt was put aside and its error has
+        precedence.
+        """
         return len(self.live) > 1 or self.state.put_aside is not None
 
     def put_aside(self, attempt: Attempt, reason: Reason) -> None:
-        """An attempt has an error to tell. The earliest one's is told when all have failed."""
+        """End an attempt that has returned an error, and keep the error.
+
+        When all attempts have failed, the error of the earliest one is sent to the client.
+        """
         context = self._context
         now = context.scheduler.now()
         self.live.remove(attempt)
@@ -261,20 +281,20 @@ class RequestDriver:
     # -- failing ------------------------------------------------------------------------------
 
     def refused(self, attempt: Attempt, retry_after: bytes | None) -> None:
-        """A replica answers that it is busy: it is spared for a while."""
+        """Handle a replica's answer that it is busy: the replica gets no requests for a while."""
         self._context.fleet.busy(attempt.at, retry_after, self._context.scheduler.now())
 
     def replace(self, attempt: Attempt, reason: Reason) -> bool:
-        """A replica answers that it is busy or has failed, and no content is out yet.
+        """Try another replica after a busy or error answer, if no content was sent yet.
 
-        True: another one is tried; False: the answer stands and is passed on.
+        Returns False if the answer must be passed on to the client.
         """
         state, request = self.state, self._request
         if not self._can_send_again() or state.reached >= state.most:
             return False
         aside = state.put_aside
         if aside is not None and aside.reason not in PASSING:
-            return False  # an engine has refused the request: that is the answer
+            return False  # Another engine refused the request; that refusal is the answer.
         if reason is Reason.STREAM_ERROR and (state.lost or not request.route.repeatable):
             return False
         if not (self._others() or self._is_full) or not self._take_budget():
@@ -285,8 +305,10 @@ class RequestDriver:
         return True
 
     def ask_without_priority(self, attempt: Attempt) -> bool:
-        """A replica seems to know no priority. True: this request goes to it once more, without;
-        False: its answer stands."""
+        """Send the request again without `priority` to a replica that seems to reject the field.
+
+        Returns False if the replica's answer must be passed on.
+        """
         replica, request = attempt.at, self._request
         can_send = request.can_resend() and not replica.removed and not self._context.closing
         if self.is_contested(attempt) or not can_send:
@@ -299,7 +321,7 @@ class RequestDriver:
         return True
 
     def went_without_priority(self, replica: Replica) -> None:
-        """The replica takes the same request without a priority."""
+        """Stop sending priorities to a replica that accepted the same request without one."""
         self.untold = None
         replica.refuses_priority = True
         self._context.metrics.priority_refused += 1
@@ -311,7 +333,7 @@ class RequestDriver:
         )
 
     def failed(self, attempt: Attempt, reason: Reason, *, reused: bool, received: bool) -> None:
-        """An attempt ended without a whole response."""
+        """Handle the end of an attempt that gave no complete response."""
         if attempt not in self.live:
             return
         step = self._end_attempt(attempt, reason, reused=reused, received=received)
@@ -377,9 +399,10 @@ class RequestDriver:
         return step
 
     def _forget_prefix(self, attempt: Attempt) -> None:
-        """An attempt ends. If it showed nothing, the replica holds nothing of it for sure.
+        """Forget the prefix of an ended attempt, unless the attempt won.
 
-        The end of the one that answered is told with its tokens, when the request is over.
+        If the replica showed no content, it may not hold the prefix. The winner's end is reported
+        with its token count when the request is over.
         """
         if self.state.winner is not attempt:
             chooser, view = self._context.chooser, self._request.view
@@ -404,7 +427,7 @@ class RequestDriver:
             return []
 
     def _tried(self) -> list[Replica]:
-        """Where it has failed. One that was preempted has failed nowhere."""
+        """Return the replicas where the request failed. A preempted attempt did not fail."""
         return [a.at for a in self.state.attempts if a.reason is not Reason.PREEMPTED]
 
     def _take_budget(self) -> bool:
@@ -415,7 +438,10 @@ class RequestDriver:
         return self._budgeted
 
     def _retry(self, cause: Reason) -> None:
-        """Ask another replica, after a pause: what fails for want of room fails in crowds."""
+        """Try another replica after a pause.
+
+        The pause spreads retries, because requests that fail for lack of capacity fail together.
+        """
         self._cause = cause
         context = self._context
         pause_s = context.backoff_s(self._rules, len(self.state.attempts))
@@ -438,7 +464,10 @@ class RequestDriver:
             self._give_up(self._cause)
 
     def _wait_for_probe(self, cause: Reason) -> bool:
-        """No replica is left to ask. True: one may be after its first probe, which is awaited."""
+        """Wait for a first probe when no replica is left.
+
+        Returns False if no first probe can help.
+        """
         self._cause = cause
         late = partial(self._give_up, cause)
         holds = self._context.first_probes.hold(self._request, self._retry_now, late)
@@ -447,14 +476,16 @@ class RequestDriver:
         return holds
 
     def _pause(self) -> None:
-        """The request is at no replica, and not in the queue, until it is sent again."""
+        """Tell the queue that the request pauses: it is at no replica until it is sent again."""
         queue = self._context.queue
         if queue is not None:
             queue.pauses(self._request)
 
     def _wait_again(self, replica: Replica) -> bool:
-        """The last attempt did not reach `replica`, and no other can be reached. True: the request
-        waits in the queue for one."""
+        """Queue the request again after its last attempt could not connect to `replica`.
+
+        Returns False if the request cannot wait. No other replica can be reached.
+        """
         request, context = self._request, self._context
         queue = context.queue
         if queue is None or context.closing or not request.can_resend() or not self._is_queued():
@@ -462,13 +493,15 @@ class RequestDriver:
         return queue.wait_again(request, replica)
 
     def _is_queued(self) -> bool:
-        """Whether the request is one of those that wait in a queue where there is one."""
+        """Whether requests like this one wait in the queue, if there is a queue."""
         route = self._request.route
         return route.inference and not route.light
 
     def _go_on(self, others: Sequence[Replica], cause: Reason) -> None:
-        """One of `others` is asked, when it is the request's turn there. `others` is empty where
-        all are at their limits."""
+        """Send the request to one of `others`, through the queue if there is one.
+
+        `others` is empty if all replicas are at their limits.
+        """
         request, context = self._request, self._context
         queue = context.queue
         if queue is not None and self._is_queued():
@@ -487,19 +520,25 @@ class RequestDriver:
             self._give_up(self.state.blame)
 
     def _give_up(self, reason: Reason) -> None:
-        """No other attempt is made. An error that was put aside is the answer."""
+        """End the request without another attempt.
+
+        If an error was put aside, that error is the answer.
+        """
         if not self.tells_aside(reason):
             self._request.answer_failure(reason)
 
     # -- continuing ---------------------------------------------------------------------------
 
     def _continue(self, attempt: Attempt, reason: Reason) -> bool:
-        """The client's stream broke with this attempt. Another replica may go on, where that is
-        switched on."""
+        """Let another replica continue a broken stream, if continuations are enabled.
+
+        Returns False if none does.
+        """
         request, context = self._request, self._context
         if not request.is_continued() or context.closing:
             return False
-        has_begun = attempt is self.state.winner  # else it is a continuation that failed
+        # Otherwise the attempt was a continuation that failed.
+        has_begun = attempt is self.state.winner
         if reason not in _BREAKS:
             if not has_begun:
                 context.metrics.continuation(Outcome.FAILED)
@@ -518,9 +557,10 @@ class RequestDriver:
         return True
 
     def _rest(self, has_others: bool) -> list[bytes] | Outcome:
-        """What to ask another replica; or why none is asked."""
+        """Return the body that asks another replica for the rest, or the reason why none is
+        asked."""
         state = self.state
-        # A request that kills replicas must not tour the fleet: two, never three.
+        # A request that crashes replicas must not reach the whole fleet: two replicas at most.
         if state.continuations >= self._rules.continuations or state.lost > 1:
             return Outcome.BUDGET
         rest = self._request.rest()
@@ -533,14 +573,17 @@ class RequestDriver:
     # -- deadlines ----------------------------------------------------------------------------
 
     def due(self) -> float:
-        """When an attempt has to be looked at next."""
+        """Return when an attempt must be checked next."""
         due = NEVER
         for attempt in self.live:
             due = min(due, min(attempt.first_due, min(attempt.overdue_due, attempt.connect_due)))
         return due
 
     def _blame(self, attempt: Attempt, reason: Reason, shown: float) -> None:
-        """An attempt ended badly; `shown`: when it last showed content, or was dispatched."""
+        """Report a failed attempt to the fleet.
+
+        `shown`: when the attempt last showed content, or when it was dispatched.
+        """
         request = self._request
         request.see_work(attempt)
         self._context.fleet.failed(
@@ -553,12 +596,15 @@ class RequestDriver:
         )
 
     def look(self, now: float) -> None:
-        """See whether an attempt's first token is overdue or too late, or its connection too late
-        for its class. What ends is that attempt: another one has its own time."""
+        """Check deadlines: overdue first tokens, first content timeouts, and connect timeouts of
+        classes.
+
+        A timeout ends only its own attempt; each attempt has its own deadlines.
+        """
         request = self._request
         for attempt in [*self.live]:
             if attempt not in self.live:
-                continue  # the end of another attempt has ended the request
+                continue  # The end of another attempt has ended the request.
             if attempt.overdue_due <= now:
                 request.see_work(attempt)
                 attempt.overdue_due = self._context.fleet.overdue(
@@ -575,22 +621,28 @@ class RequestDriver:
                 self.failed(attempt, self._late(), reused=False, received=True)
 
     def _late(self) -> Reason:
-        """Why an attempt fails whose first content is not there in time."""
+        """Return the reason for an attempt whose first content did not come in time."""
         if self.state.commit == Commit.CONTENT:
-            return Reason.TOKEN_GAP_TIMEOUT  # it was to go on with a stream
+            return Reason.TOKEN_GAP_TIMEOUT  # The attempt was a continuation of a stream.
         return Reason.WHOLE_TIMEOUT if self._request.is_whole else Reason.TTFT_TIMEOUT
 
     def excuse(self) -> None:
-        """The client does not read, so nothing is read from the replicas: no first content is
-        awaited, none is overdue, and what it takes teaches nothing."""
+        """Stop the first-content timers while the client does not read.
+
+        The router does not read from the replicas then, so the time to first content teaches
+        nothing.
+        """
         for attempt in self.live:
             attempt.is_timed = False
             attempt.first_due = NEVER
             attempt.overdue_due = NEVER
 
     def await_first(self, soonest: float) -> None:
-        """It is awaited again, at `soonest` or when it would have been due, if that is later. It is
-        overdue once it has been read for so long again as the replica is given."""
+        """Restart the first-content timers when the client reads again.
+
+        Content is due at `soonest`, or when it was due before, whichever is later. The first token
+        is overdue after reading for the replica's full patience again.
+        """
         request, now = self._request, self._context.scheduler.now()
         for attempt in self.live:
             if attempt is not self.state.winner:
@@ -600,7 +652,7 @@ class RequestDriver:
                     attempt.overdue_due = now + replica.patience_s(replica.pending_tokens)
 
     def timed_out(self, reason: Reason) -> None:
-        """The request, or the stream that is relayed, has taken too long."""
+        """Handle a timeout of the whole request or of the relayed stream."""
         live = [*self.live]
         for attempt in live:
             self._request.drop(attempt)
@@ -628,21 +680,21 @@ class RequestDriver:
             request.crashed(err)
 
     def _quiet(self) -> None:
-        """No hedge and no retry any more."""
+        """Cancel a pending hedge or retry."""
         if self._alarm is not None:
             self._alarm.clear()
 
     # -- the end ------------------------------------------------------------------------------
 
     def completed(self, attempt: Attempt, reason: Reason, now: float) -> None:
-        """The winner's response is whole: its connection may serve another."""
+        """End the winner, whose response is complete; its connection can be reused."""
         self.state.completed(attempt, now, reason)
         self.live.clear()
         self._request.free_connection(attempt)
         self._context.fleet.attempt_ended(attempt.at, attempt.began)
 
     def cancel(self, reason: Reason) -> None:
-        """The request is over, whatever its attempts were about to do."""
+        """End all attempts and timers; the request is over."""
         self._quiet()
         live, self.live = self.live, []
         for attempt in live:
@@ -650,7 +702,7 @@ class RequestDriver:
         context = self._context
         now = context.scheduler.now()
         winner = self.state.winner
-        self.state.end(reason, now)  # releases the leases, before anything that may fail
+        self.state.end(reason, now)  # Releases the leases before any code that may fail.
         for attempt in live:
             self._forget_prefix(attempt)
             if attempt is not winner:
@@ -658,8 +710,10 @@ class RequestDriver:
             context.fleet.attempt_ended(attempt.at, attempt.began)
 
     def tells_aside(self, reason: Reason) -> bool:
-        """The request is to end with an error of the router's own. True: it has ended with the one
-        that an attempt has put aside, which comes first."""
+        """Send an error that was put aside instead of the router's own error.
+
+        Returns True if there was one; the request has ended with it.
+        """
         if self.state.put_aside is None or self.state.over:
             return False
         self.cancel(reason)
@@ -667,11 +721,13 @@ class RequestDriver:
         return True
 
     def recall(self, now: float) -> None:
-        """The request gives way to a more urgent one: what is under way ends, and has shown
-        nothing. It may begin again, but not where it has failed before."""
+        """Preempt the request: end its running attempts, which have shown no content.
+
+        The request may be sent again, but not to a replica where it failed before.
+        """
         self._quiet()
         context = self._context
-        context.first_probes.forget(self._request)  # from now on it waits in the queue
+        context.first_probes.forget(self._request)  # From now on, the request waits in the queue.
         live, self.live = self.live, []
         for attempt in live:
             self._request.drop(attempt)
@@ -685,7 +741,7 @@ class RequestDriver:
             ticket.excluded = tuple(self._tried())
 
     def close(self) -> None:
-        """Give back what is not an attempt's."""
+        """Release everything that belongs to the request and not to an attempt."""
         self._quiet()
         self._alarm = None
         context = self._context
@@ -695,7 +751,7 @@ class RequestDriver:
         context.budget.requests -= 1
         if context.first_probes:
             context.first_probes.forget(self._request)
-        # These refer to each other; no garbage collector shall be needed.
+        # Break reference cycles, so that no garbage collection is needed.
         for attempt in self.state.attempts:
             attempt.io = None
         del self._request

@@ -1,7 +1,7 @@
-"""The end of a request, in the proxy and in the simulator: what is given back, counted and learned.
+"""Ends a request, in the proxy and in the simulator: releases, counts, and learns from it.
 
-Its `Work` says which replica answered it, and how many tokens that took. The proxy writes its
-access log after that (`completion.py`), the simulator its `Outcome`.
+The request's `Work` holds the replica that answered and the tokens used. Afterwards the proxy
+writes its access log (`completion.py`), and the simulator fills its `Outcome`.
 
 Must never: raise, do I/O, look at a clock, or keep the request.
 """
@@ -18,10 +18,11 @@ from router.observe.metrics import UNCLASSED
 def end_request(
     request: RoutedRequest, reason: Reason, sent: int, bytes_out: int, events: int, now: float
 ) -> None:
-    """Once per request, whatever ended it, when none of its attempts lives.
+    """End a request. Called once per request, whatever ended it, when none of its attempts is
+    running.
 
-    `sent`: the status that its client was sent, 0 for none. `bytes_out`: of the body. `events`:
-    those with content, of a stream whose events were counted; -1: they were not.
+    `sent`: the status that was sent to the client, 0 for none. `bytes_out`: bytes of the body.
+    `events`: content events, if the answer is a stream whose events were counted; otherwise -1.
     """
     context, work, route = request.context, request.work, request.route
     work.stops(now)
@@ -40,7 +41,7 @@ def end_request(
         work.first_at - arrived if replica is not None else None,
         view.body_bytes,
         bytes_out,
-        view.model,  # not a name that the client may have invented
+        view.model,  # Not a name that the client may have invented.
         class_of(request),
         request.streamed and sent == 200,
     )
@@ -55,32 +56,37 @@ def end_request(
 
 
 def status_of(sent: int, reason: Reason) -> int:
-    """The status that a request is counted and logged by. `sent`: see `end_request`."""
+    """Return the status for counters and the log. `sent`: see `end_request`."""
     if reason is Reason.CLIENT_GONE:
         return 499
     return sent or STATUS[reason]
 
 
 def class_of(request: RoutedRequest) -> str:
-    """What its counts are told apart by: a class by name, or UNCLASSED; "": it is no inference."""
+    """Return the class label of the request's counters.
+
+    It is a class name, or UNCLASSED; "" if the request is no inference.
+    """
     return request.urgency.stated or UNCLASSED if request.route.inference else ""
 
 
 def _learn(request: RoutedRequest, replica: Replica, events: int, now: float) -> None:
-    """The tokens of a request that `replica` has answered: what they say of it and of its model."""
+    """Learn from the token counts of a request about `replica`, which answered it, and about its
+    model."""
     context, work, view = request.context, request.work, request.view
     usage = work.usage
     if usage is not UNKNOWN:
         prompt, output, is_exact = usage.prompt_tokens, usage.output_tokens, usage.exact
         context.metrics.counted_tokens(view.model, prompt, output, usage.cached_tokens)
-        if is_exact and view.blocks:  # a shorter prompt is mostly chat template
+        if is_exact and view.blocks:  # A shorter prompt is mostly the chat template.
             context.fleet.knowledge.counted(view.model, view.prompt_bytes, prompt)
-        # An estimate from the bytes of an answer says nothing of its pace.
+        # An estimate from the bytes of an answer does not measure its speed.
         is_paced = request.streamed and (is_exact or events >= 0)
         if is_paced and output is not None and output > 1:
             tpot_s = (now - work.first_at) / (output - 1)
             context.metrics.paced(class_of(request), tpot_s)
-            if request.driver.state.continuations == 0:  # of two, the seam is no pace of either
+            # With two replicas, the break between their streams belongs to neither replica's speed.
+            if request.driver.state.continuations == 0:
                 replica.paced(tpot_s)
                 if is_exact and events > 0:
                     replica.cadence.learn(output, events)
@@ -88,8 +94,10 @@ def _learn(request: RoutedRequest, replica: Replica, events: int, now: float) ->
 
 
 def _cost(usage: Usage, reason: Reason, is_answered: bool) -> tuple[int, int]:
-    """The uncached prompt tokens and the output tokens of a request that is over, for the queue.
-    -1: not known."""
+    """Return the uncached prompt tokens and the output tokens that the queue charges.
+
+    -1: not known.
+    """
     if not is_answered and usage is UNKNOWN:
         return -1, 0
     told = usage.output_tokens

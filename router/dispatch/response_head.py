@@ -1,4 +1,5 @@
-"""The head of a response as the client gets it: the replica's fields, our framing, our id."""
+"""Builds the response head for the client: the replica's fields, the router's framing and its
+id."""
 
 from __future__ import annotations
 
@@ -16,7 +17,10 @@ def response_head(
     http_1_0: bool = False,
     replica: str | None = None,
 ) -> bytes:
-    """`length` is None where the body's end is told by chunks or by the connection's."""
+    """Build a response head.
+
+    `length`: `None` if chunks or the connection's end delimit the body.
+    """
     if chunked:
         framing = b"\r\ntransfer-encoding: chunked"
     elif length is not None and head.status != 204:
@@ -27,7 +31,8 @@ def response_head(
         framing += b"\r\nconnection: close"
     elif http_1_0:
         framing += b"\r\nconnection: keep-alive"
-    if not head.has_date:  # RFC 9110 section 6.6.1: whoever forwards it adds one
+    # RFC 9110 section 6.6.1: a recipient that forwards the message adds a Date.
+    if not head.has_date:
         framing += b"\r\ndate: " + date()
     if replica is not None:
         framing += b"\r\nx-router-replica: " + replica.encode("ascii", "replace")
@@ -40,12 +45,12 @@ def response_head(
 
 
 def interim_head(head: ResponseHead) -> bytes:
-    """A 1xx response."""
+    """Build the head of a 1xx response."""
     return b"\r\n".join([b"HTTP/1.1 " + head.status_line, *head.lines, b"\r\n"])
 
 
 def stream_head(request_id: bytes, *, chunked: bool, keep_alive: bool) -> bytes:
-    """The head of a stream that begins before its replica has said anything."""
+    """Build the head of a stream that begins before its replica has answered."""
     out = [
         b"HTTP/1.1 200 OK",
         b"content-type: text/event-stream; charset=utf-8",

@@ -1,7 +1,8 @@
-"""May this attempt be followed by another? One table, and a budget against storms.
+"""Decides whether an attempt may be followed by another: one table, and a budget for retries.
 
-What was sent, over which kind of connection, decides. Nothing is repeated once content of it has
-reached the client; a continuation (`continuation/`) asks another replica for the rest only.
+The decision depends on what was sent and over which kind of connection. Nothing is repeated once
+content has reached the client; a continuation (`continuation/`) asks another replica only for the
+rest.
 
     what happened                          connection   verdict
     could not connect                      -            elsewhere, free: nothing was sent
@@ -15,8 +16,8 @@ reached the client; a continuation (`continuation/`) asks another replica for th
     everything else                        -            no
 
 Why a budget and not only a maximum: when a fleet is slow because it is overloaded, three attempts
-for every request are three times the load. Retries under way may be a fifth of all requests under
-way (Envoy's numbers), and at least three.
+for every request are three times the load. Running retries may be a fifth of all running requests
+(Envoy's numbers), and at least three.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from router.core.errors import Reason
 
 class Verdict(IntEnum):
     NO = 0
-    HERE = 1  # the same replica, a new connection
-    ELSEWHERE = 2  # another replica, nothing to pay
-    BUDGET = 3  # another replica, if the budget allows
+    HERE = 1  # The same replica, over a new connection.
+    ELSEWHERE = 2  # Another replica, without using the budget.
+    BUDGET = 3  # Another replica, if the budget allows it.
 
 
 UNSENT = frozenset({Reason.CONNECT_FAILED, Reason.CONNECT_TIMEOUT})
-# Errors that an engine tells, and that another replica need not have.
+# Errors of an engine that another replica may not have.
 PASSING = frozenset({Reason.REPLICA_BUSY, Reason.STREAM_ERROR})
 LOST = frozenset({Reason.REPLICA_RESET, Reason.EMPTY_STREAM, Reason.STREAM_ERROR})
 
@@ -43,7 +44,10 @@ LOST = frozenset({Reason.REPLICA_RESET, Reason.EMPTY_STREAM, Reason.STREAM_ERROR
 def judge(
     reason: Reason, *, reused: bool, received: bool, repeatable: bool, known_dead: bool
 ) -> Verdict:
-    """The table above. `received`: a byte of the response had come, `repeatable`: of the route."""
+    """Apply the table above.
+
+    `received`: a byte of the response had come. `repeatable`: a property of the route.
+    """
     if reason in UNSENT:
         return Verdict.ELSEWHERE
     if reason is Reason.REPLICA_BUSY:
@@ -58,23 +62,23 @@ def judge(
 
 
 class Budget:
-    """How many retries may be under way at once."""
+    """Limits how many retries may run at once."""
 
     __slots__ = ("_minimum", "_share", "requests", "retries")
 
     def __init__(self, rules: Rules) -> None:
         self._share = rules.budget
         self._minimum = rules.budget_min
-        self.requests = 0  # under way
-        self.retries = 0  # of them, those that are being retried on the budget
+        self.requests = 0  # Running requests.
+        self.retries = 0  # Running requests that are being retried on the budget.
 
     def adopt(self, rules: Rules) -> None:
-        """New rules from a reload; what is under way counts on."""
+        """Apply new rules from a reload; running requests and retries stay counted."""
         self._share = rules.budget
         self._minimum = rules.budget_min
 
     def take(self) -> bool:
-        """Try to take one retry; give it back with `give`."""
+        """Try to take one retry; `give` returns it."""
         if self.retries >= max(self._minimum, self._share * self.requests):
             return False
         self.retries += 1

@@ -1,6 +1,6 @@
-"""A request together with its driver: what the requests of the proxy and of the simulator share.
+"""A request together with its driver: the common part of requests in the proxy and the simulator.
 
-Must never: decide about an attempt, or know whether its time is real.
+Must never: decide about an attempt, or depend on whether its time is real.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from router.intake.routes import Route
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RoutedRequest(DrivenRequest):
-    """Times are monotonic seconds. `request_end.end_request` ends it, once."""
+    """A request and its driver.
+
+    Times are monotonic seconds. `request_end.end_request` ends it, once.
+    """
 
     __slots__ = ("context", "driver", "work")
 

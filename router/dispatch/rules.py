@@ -1,7 +1,7 @@
-"""What the configuration says of every request, as plain values of compiled classes.
+"""The settings that requests read, as plain values of compiled classes.
 
-Made once for a configuration and swapped as a whole on a reload; a request keeps the `Rules` it
-began with. Reading a field of the configuration itself costs compiled code a search.
+They are built once for a configuration and replaced together on a reload. A request keeps the
+`Rules` it began with. Reading a field of the configuration itself costs compiled code a lookup.
 
 Must never: be changed after it is made.
 """
@@ -13,7 +13,7 @@ from router.fleet.engines.common.priority import level_s
 
 
 class Times:
-    """How long a request of one class may take, in seconds; the settings of `timeouts`."""
+    """The time limits of requests of one class, in seconds; the settings of `timeouts`."""
 
     __slots__ = (
         "commit_after_s",
@@ -26,13 +26,13 @@ class Times:
     )
 
     def __init__(self, usual: Timeouts, own: ClassTimeouts | None = None) -> None:
-        """`own`: what differs for a class."""
+        """`own`: the settings that differ for a class."""
         self.is_own = own is not None
-        self.commit_after_s = usual.commit_after_s  # 0: never
+        self.commit_after_s = usual.commit_after_s  # 0: never.
         self.connect_s = usual.connect_s
         self.first_token_s = usual.first_token_s
         self.token_gap_s = usual.token_gap_s
-        self.total_s = usual.total_s  # 0: no limit
+        self.total_s = usual.total_s  # 0: no limit.
         self.whole_s = usual.whole_s
         if own is not None:
             if own.connect_s is not None:
@@ -69,25 +69,25 @@ class Rules:
 
     def __init__(self, config: Config) -> None:
         limits, timeouts = config.limits, config.timeouts
-        self.times = Times(timeouts)  # of classes that have none of their own
+        self.times = Times(timeouts)  # For classes without timeouts of their own.
         self._by_class = {
             name: Times(timeouts, rules.timeouts) for name, rules in config.classes.items()
         }
         self.write_stall_s = timeouts.write_stall_s
-        self.response_hold = limits.response_hold  # bytes
-        self.retry_body = limits.retry_body  # bytes; a larger body is not kept
+        self.response_hold = limits.response_hold  # Bytes.
+        self.retry_body = limits.retry_body  # Bytes; a larger body is not kept for a retry.
         self.attempts = config.retry.attempts
-        self.backoff_s = config.retry.backoff_s  # before a retry on the budget
+        self.backoff_s = config.retry.backoff_s  # The pause before a retry on the budget.
         self.backoff_max_s = config.retry.backoff_max_s
         self.asks_for_usage = config.usage.inject
         self.debug_headers = config.debug_headers
         self.continues = config.continuation.enabled
-        self.continuations = config.continuation.attempts  # of one request
-        self.steps = config.priority.steps  # further requests of a flow are less urgent
-        self.level_s = level_s(config.queue.aging)  # of the numbers that engines are told
+        self.continuations = config.continuation.attempts  # The limit for one request.
+        self.steps = config.priority.steps  # Further requests of a flow become less urgent.
+        self.level_s = level_s(config.queue.aging)  # For the priority numbers sent to engines.
 
     def times_of(self, priority: str) -> Times:
-        """Of a class by name, "" for none."""
+        """Return the timeouts of a class by name, "" for none."""
         if not self._by_class:
             return self.times
         return self._by_class.get(priority or "normal", self.times)

@@ -1,6 +1,6 @@
-"""What the replica of one attempt is sent: the client's request, and what of ours goes with it.
+"""Sends one attempt to its replica: the client's request, and the router's additions to it.
 
-Built anew for each attempt, because replicas differ in what they understand.
+The request is built again for each attempt, because replicas support different fields.
 
 Must never: choose a replica, or change the body that the request keeps for another attempt.
 """
@@ -38,7 +38,7 @@ def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> N
     asked = request.asked
     client_body = request.body or []
     common = asked.common
-    edited = attempt.rest  # a continuation's body; else None: as the client wrote it
+    edited = attempt.rest  # The body of a continuation; `None`: the client's own body.
     told = NOTHING
     if client_body and request.route.inference and request.route.is_known:
         untold = request.driver.untold is replica
@@ -48,9 +48,10 @@ def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> N
         if asked.body_bytes <= SCAN_ABOVE:
             edited = _without_priority(asked, client_body, edited) or edited
         elif not members:
-            members = absent(replica)  # too large to be edited; of two members the last counts
-    asks = False  # by what is replaced in the body ...
-    appends_question = b""  # ... or by a member behind it
+            # The body is too large to be edited. Of two members with one name, the last counts.
+            members = absent(replica)
+    asks = False  # Whether an edit of the body asks for usage.
+    appends_question = b""  # A member that asks for usage and is appended to the body.
     if _may_ask_for_usage(request, asked):
         options = asked.stream_options
         ask = engine.usage_ask
@@ -75,13 +76,13 @@ def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> N
             members = _also(members, abort.nameless)
         if asked.parameters is not None:
             members = _also(members, asked.parameters)
-    if asked.names_response:  # `request_id` becomes the id of the response
+    if asked.names_response:  # `request_id` would become the id of the response.
         own = b'"request_id":"resp_%b-%02d"' % (asked.name, attempt.index)
         members = _also(members, own)
     appended = None
     if members:
         appended = append(edited or client_body, members)
-        if appended is None:  # it is no JSON object: nothing of ours goes with it
+        if appended is None:  # The body is no JSON object, so the router's members cannot be added.
             rid = b""
         else:
             edited = appended
@@ -121,16 +122,20 @@ def _also(members: bytes, another: bytes) -> bytes:
 def _without_priority(
     asked: ClientRequest, client_body: list[bytes], edited: list[bytes] | None
 ) -> list[bytes] | None:
-    """The body less its `priority`; None: it cannot be read. `edited`: a continuation's body."""
+    """Return the body without its `priority`; `None` if it cannot be read.
+
+    `edited`: the body of a continuation.
+    """
     if edited is not None:
         return without(edited)
     return without(client_body, places_of(asked.head.watch, asked.body_bytes))
 
 
 def _tell_priority(dialect: Dialect, replica: Replica, request: AttemptedRequest) -> Told:
-    """What the replica is told of the request's urgency."""
+    """Return how the request's priority is sent to the replica."""
     asked = request.asked
-    must = asked.body_bytes > SCAN_ABOVE  # not edited: it may say something itself
+    # A body this large is not edited, so it may contain a priority of its own.
+    must = asked.body_bytes > SCAN_ABOVE
     told = tell(
         dialect,
         keeps_numbers(replica),
@@ -153,10 +158,11 @@ def _tell_priority(dialect: Dialect, replica: Replica, request: AttemptedRequest
 
 
 def _may_ask_for_usage(request: AttemptedRequest, asked: ClientRequest) -> bool:
-    """Whether the router may ask for the stream's token counts in the client's place."""
+    """Whether the router may ask for the stream's token counts when the client did not."""
     return (
         request.streamed
         and request.rules.asks_for_usage
         and asked.path in PATHS
-        and asked.body_bytes <= SCAN_ABOVE  # it is known whether the client asks already
+        # Above this size it is unknown whether the client already asks.
+        and asked.body_bytes <= SCAN_ABOVE
     )

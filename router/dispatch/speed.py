@@ -1,25 +1,25 @@
-"""How fast a replica is for its pool: a factor on the pool's predicted time to first content.
+"""Learns how fast a replica is in its pool: a factor on the pool's predicted time to first content.
 
-A fleet may mix GPU types. One line cannot predict for both, and the slower ones would be late for
-ever: copies of all their requests, lost races, suspicion. So each replica has a factor, learned
-from what its own attempts took over the line.
+A fleet may mix GPU types. One line cannot predict the times of all types. The slower replicas would
+always be late: all their requests would be copied, lose races, and make the replicas suspect. So
+each replica has a factor, learned from the times of its own answers relative to the line.
 
-A slow kind and a replica that stumbles look alike in one answer. What tells them apart is time:
+One answer cannot distinguish a slow GPU type from a temporary slowdown. Time can:
 
-- A kind is what the replica has always been. So its first answers set the factor at once: the
-  median of up to `FIRST`, taken towards 1 while there are fewer.
-- A stumble is a change against the replica's own history. So later the factor follows slowly,
+- A GPU type does not change. So the replica's first answers set the factor at once: it is the
+  median of up to `FIRST` answers, moved towards 1 while there are fewer.
+- A slowdown is a change against the replica's own history. So later the factor follows slowly,
   whatever the rate of requests: it doubles in `DOUBLING_S` at most. A replica that becomes ten
-  times as slow is late for about a quarter of an hour; if it stays so slow, that is its kind.
-- No replica is faster than its kind. So `FIRST` answers in a row that took less than `CLEARLY` of
-  what was predicted set the factor anew: the earlier answers came during a stumble.
+  times as slow is late for about a quarter of an hour. After that, its factor has adapted.
+- No replica is faster than its GPU type. So `FIRST` answers in a row that took less than `CLEARLY`
+  of the predicted time set the factor again: the earlier answers came during a slowdown.
 
-An attempt that was cut short counts as slower than the factor if it had waited for longer, and as
-nothing else. The factor is a median of ratios: single stragglers do not move it.
+An attempt that was cut short counts as slower than the factor if it had waited for longer;
+otherwise it does not count. The factor is a median of ratios: single stragglers do not move it.
 
-Only the product of line and factor can be observed. So the factor is pulled towards 1, or all
-factors of a pool could drift together. The pull is small: a kind that is three times as slow is
-predicted within a few percent.
+Only the product of line and factor can be observed. So the factor is pulled towards 1; otherwise
+all factors of a pool could drift together. The pull is small: the prediction for a GPU type that is
+three times as slow is off by a few percent.
 
 A replica that serves several models has one factor for all of them.
 
@@ -31,14 +31,14 @@ from __future__ import annotations
 from math import exp, log
 from typing import Final
 
-FIRST: Final = 8  # answers
-MOST: Final = 8.0  # no kind is slower than the pool's line by more; 1/MOST: nor faster
+FIRST: Final = 8  # Answers.
+MOST: Final = 8.0  # The largest factor; the smallest is 1/MOST.
 DOUBLING_S: Final = 300.0
-# What one answer moves the factor by is the time since the one before; this at most.
+# One answer moves the factor by the time since the previous answer, at most by this time.
 STEP_LONGEST_S: Final = 10.0
 CLEARLY: Final = 2.0 / 3.0
 _RATE: Final = log(2.0) / DOUBLING_S
-_LEAN: Final = 0.05 * _RATE  # of the factor's logarithm
+_LEAN: Final = 0.05 * _RATE  # The pull on the factor's logarithm.
 _MOST_LOG: Final = log(MOST)
 _CLEARLY_LOG: Final = log(CLEARLY)
 
@@ -49,18 +49,19 @@ class Speed:
     __slots__ = ("_answers", "_at", "_log", "_ratios", "factor")
 
     def __init__(self) -> None:
-        self.factor = 1.0  # 3.0: it takes three times what the pool's line says
-        self._log = 0.0  # of the factor
-        self._answers = 0  # up to FIRST
-        self._ratios: list[float] = []  # logarithms: the first, later the clearly quicker in a row
-        self._at = 0.0  # of the latest answer
+        self.factor = 1.0  # 3.0: the replica takes three times as long as the pool's line predicts.
+        self._log = 0.0  # The logarithm of the factor.
+        self._answers = 0  # Counts up to FIRST.
+        # Logarithms of the first ratios; later, of clearly quicker answers in a row.
+        self._ratios: list[float] = []
+        self._at = 0.0  # Time of the latest sample.
 
     def shown(self, took_s: float, line_s: float, now: float) -> None:
-        """A first content came, for which the pool's line had said `line_s`."""
+        """Learn from a first content for which the pool's line had predicted `line_s`."""
         self._seen(log(max(took_s, 1e-9) / line_s), now)
 
     def cut(self, waited_s: float, line_s: float, now: float) -> None:
-        """An attempt ended that had waited so long and shown nothing."""
+        """Learn from an attempt that ended after `waited_s` without content."""
         ratio = log(max(waited_s, 1e-9) / line_s)
         if ratio > self._log:
             self._seen(ratio, now)
@@ -91,7 +92,8 @@ class Speed:
 
     def _median(self) -> float:
         ranked = sorted(self._ratios)
-        return ranked[(len(ranked) - 1) // 2]  # the lower one of two: rather no straggler
+        # The lower of two middle values, which is less likely a straggler.
+        return ranked[(len(ranked) - 1) // 2]
 
     def _set(self, log_factor: float) -> None:
         self._log = min(max(log_factor, -_MOST_LOG), _MOST_LOG)
@@ -99,7 +101,10 @@ class Speed:
 
 
 class Speeds:
-    """Of one replica: streams and whole answers apart, as prefill and decode are."""
+    """The factors of one replica for streams and for whole answers.
+
+    They are separate, because prefill and decode differ in speed.
+    """
 
     __slots__ = ("streams", "wholes")
 

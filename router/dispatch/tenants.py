@@ -1,14 +1,14 @@
-"""Whose a request is, how urgent it is, and whether its tenant may have one more.
+"""Keys, flows, priorities and limits of tenants: identifies a request and checks its limits.
 
-Four questions in this order: `identify` (which key?), `flow` (whose share?), `judge` (how urgent?)
-before anything is made of a request, and `enter` once its prompt is measured. What `enter` gives is
-handed back by `leave`, once, whatever ended the request.
+The steps: `identify` (the key), `urgency` (the priority) and `flow` (the flow that shares the
+fleet), all before an exchange is made, and `enter` once the prompt is measured. `Entry.leave`
+releases what `enter` returned; it counts once, whatever ended the request.
 
 A tenant's limits outlive a reload: accounts are kept by the key's name, and take the new limits.
 
-The batch door is told who its clients are (`introduce`), by names that are no secrets, and what it
-asks for them later it asks by these names: `x-router-owner`, which it alone may use, because it
-alone knows this process's token. No such field ever leaves the router.
+The batch server gets the name of each client (`introduce`); such a name is no secret. Its later
+requests for the client name it in the `x-router-owner` header. Only the batch server can use that
+header, because only it has this process's token. The header is never sent to a replica.
 
 Must never: answer a client, or keep anything of a request that is over.
 """
@@ -39,7 +39,8 @@ from router.intake.values import output_tokens_of
 from router.wire.heads import RequestHead
 from router.wire.origins import INSIDE
 
-_NAMED: Final = b"key:"  # begins the name of an owner whose key is in the file; others are hashes
+# Prefix of an owner's name if the key is in the key file; other owners are hashes.
+_NAMED: Final = b"key:"
 _REASONS = {
     Verdict.CONCURRENCY: Reason.KEY_CONCURRENCY,
     Verdict.REQUESTS: Reason.KEY_REQUESTS,
@@ -53,7 +54,8 @@ _WORDS = {
 
 
 class Entry:
-    """What one request holds of its tenant's: a place among its flow's, and of its limits."""
+    """What one request holds of its tenant's limits, and its place among the flow's pending
+    requests."""
 
     __slots__ = ("_flow", "_grant", "_pending", "concurrency", "steps")
 
@@ -64,17 +66,19 @@ class Entry:
         grant: Grant | None,
         concurrency: Concurrency | None,
     ) -> None:
-        self.steps = 0  # requests of its flow that were pending before it
-        # Counts it while it is at a replica; None: it has no limit, or was counted when it came.
+        self.steps = 0  # Requests of its flow that were pending when it came.
+        # Counts the request while it is at a replica; `None`: the key has no limit, or the request
+        # was counted at its arrival.
         self.concurrency = concurrency
         self._flow = flow
-        self._pending = pending  # that counts it; None: none does
+        self._pending = pending  # Counts the request as pending; `None`: it is not counted.
         self._grant = grant
 
     def leave(self, usage: Usage, worked: bool, now: float) -> None:
-        """The request is over, and took that many tokens: none, unless an engine worked for it.
+        """Release the limits of a request that is over, and charge the tokens it used.
 
-        Only the first call counts.
+        A request for which no engine worked is charged no tokens. Only the first call has an
+        effect.
         """
         pending, self._pending = self._pending, None
         if pending is not None:
@@ -93,7 +97,7 @@ class Entry:
 
 
 class Tenants:
-    """The keys of one router, and what their tenants have now."""
+    """The keys of one router, and the current usage of their tenants."""
 
     __slots__ = (
         "_accounts",
@@ -118,7 +122,7 @@ class Tenants:
         """`hashed`: the access log's salted hash."""
         self._accounts: dict[str, Account] = {}
         self.flows = Flows(hashed, config.trusted_proxies)
-        self.token = token_hex(16)  # the batch door's
+        self.token = token_hex(16)  # Identifies the batch server.
         self.pending = Pending()
         self.judge = Judge(config.priority)
         self.adopt(config, lines, hashed, now)
@@ -130,14 +134,15 @@ class Tenants:
         hashed: Callable[[bytes], str],
         now: float,
     ) -> None:
-        """Another configuration, and the keys as its file has them now."""
+        """Apply another configuration and the keys that are now in the key file."""
         self.flows.adopt(hashed, config.trusted_proxies)
         rules = config.keys
         self._keys = Keyring(lines)
         self.requires_keys = rules.required
         self._names_users = rules.names_users
         self._header = b"\r\n%b:" % rules.user_header.lower().encode("ascii")
-        self.forwards = rules.forward or not len(self._keys)  # the client's key goes on
+        # The client's key is forwarded to replicas.
+        self.forwards = rules.forward or not len(self._keys)
         self.judge.adopt(config.priority, {key.tier for key in self._keys.by_name.values()})
         accounts: dict[str, Account] = {}
         for name, key in self._keys.by_name.items():
@@ -156,21 +161,24 @@ class Tenants:
 
     @property
     def under_way(self) -> int:
-        """Requests that hold something of their tenants' limits."""
+        """The number of requests that hold something of their tenants' limits."""
         return sum(account.under_way for account in self._accounts.values())
 
     @property
     def at_replicas(self) -> int:
-        """Requests at replicas that limits of keys count, and rows in which others wait."""
+        """The number of requests at replicas that key limits count.
+
+        The queues of requests that such a limit blocks are counted as well.
+        """
         limits = [account.concurrency for account in self._accounts.values()]
         return sum(limit.own + limit.batch + len(limit.rows) for limit in limits)
 
     def known(self, head: RequestHead) -> Key | None:
-        """The key in the file that a request has, whether or not one is required."""
+        """Return the request's key if it is in the key file, whether or not a key is required."""
         return self._keys.find(head.authorization, head.api_key)
 
     def identify(self, head: RequestHead) -> Key | None:
-        """The key of a request. Raises RouterError (KEY_REQUIRED)."""
+        """Return the key of a request. Raises RouterError (KEY_REQUIRED)."""
         key = self._keys.find(head.authorization, head.api_key)
         if key is None:
             if head.owner is not None:
@@ -183,13 +191,15 @@ class Tenants:
         return key
 
     def _named(self, head: RequestHead, said: bytes) -> Key | None:
-        """The key that the batch door asks by; None: it asks for somebody who has none.
+        """Return the key for which the batch server sends a request.
 
-        Raises RouterError (KEY_REQUIRED): it was taken back meanwhile.
+        Returns `None` if the owner has no key. Raises RouterError (KEY_REQUIRED) if the key was
+        removed in the meantime.
         """
         token, _, owner = said.partition(b" ")
         if not compare_digest(token, self.token.encode()):
-            head.owner = None  # whoever it is, it is not the door
+            # The token is wrong, so the request does not come from the batch server.
+            head.owner = None
             return None
         if not owner.startswith(_NAMED):
             return None
@@ -199,10 +209,11 @@ class Tenants:
         return key
 
     def introduce(self, head: RequestHead, is_replaced: bool) -> bytes:
-        """Lines that tell the batch door who asks, each with its CRLF before it: a name, and the
-        client's own credentials where replicas are to get them.
+        """Return header lines that name the client to the batch server, each with a CRLF before it.
 
-        `is_replaced`: they get an Authorization of ours. Raises RouterError (KEY_REQUIRED).
+        They include the client's own credentials if these are forwarded to replicas. `is_replaced`:
+        replicas get an Authorization header of the router instead. Raises RouterError
+        (KEY_REQUIRED).
         """
         lines = b"\r\nx-router-owner: " + owner_of(self.identify(head), head)
         if self.forwards:
@@ -215,9 +226,9 @@ class Tenants:
     def urgency(
         self, fields: Fields, head: RequestHead, peer: str, key: Key | None, pool: str
     ) -> Urgency:
-        """How urgent an inference request is; `pool`: the dialect of the engines for its model.
+        """Return the urgency of an inference request.
 
-        Raises RouterError (BAD_PRIORITY).
+        `pool`: the dialect of the engines for its model. Raises RouterError (BAD_PRIORITY).
         """
         header = head.routing.priority
         return self.judge.urgency(fields, header, head.door, head.joined, peer, key, pool)
@@ -225,22 +236,24 @@ class Tenants:
     def flow(
         self, key: Key | None, head: RequestHead, peer: str, fields: Fields | None = None
     ) -> Flow:
-        """The flow of a request that was identified."""
+        """Return the flow of an identified request."""
         user = b""
         if fields is not None and (self._names_users if key is None else key.names_users):
             user = user_of(header_of(head.joined, self._header), fields.user)
         authorization = head.authorization
         if authorization is None and peer == INSIDE:
-            authorization = head.owner  # a line of a batch, whose owner sent a credential once
+            # A batch line; its owner sent a credential when the batch was created.
+            authorization = head.owner
         return self.flows.of(key, authorization, head.api_key, peer, head.forwarded_for, user)
 
     def check_read(
         self, key: Key | None, fields: Unread, *, is_inference: bool, is_known: bool
     ) -> None:
-        """Raises RouterError (UNREAD_BODY) where the model or the priority that the body may name
-        is limited, or the tokens that it may cost: what is forwarded must be what was judged.
+        """Reject a body that was not parsed, if a limit depends on its contents.
 
-        `is_known`: what the members of the route's bodies mean is known.
+        The limit may be on the model, the priority or the tokens. The forwarded request must be the
+        one that was checked. Raises RouterError (UNREAD_BODY). `is_known`: the router knows the
+        members of the route's bodies.
         """
         limits_it = is_inference and is_known and self.has_keys
         if not limits_it and key is not None:
@@ -250,10 +263,10 @@ class Tenants:
             raise _unread("keys demand", fields.why)
 
     def check_unreadable(self, key: Key | None, fields: Unread, pool: str) -> None:
-        """Raises RouterError (UNREAD_BODY) where a ceiling applies to a body that was not read and
-        cannot be edited: the engine could read a priority from it that the router cannot replace.
+        """Reject a body that was neither parsed nor can be edited, if a priority ceiling applies.
 
-        `pool`: the dialect of the engines for its model.
+        The engine could read a priority from it that the router cannot replace. Raises RouterError
+        (UNREAD_BODY). `pool`: the dialect of the engines for its model.
         """
         if self.judge.ceiling_of(key) != CRITICAL and pool != NONE:
             raise _unread("the priority ceiling demands", fields.why)
@@ -261,18 +274,17 @@ class Tenants:
     def check_unedited(
         self, key: Key | None, fields: Fields, content_type: bytes | None, pool: str
     ) -> None:
-        """Raises RouterError (BAD_PRIORITY, UNREAD_BODY) where a body that the router cannot write
-        anew (a form, or a body on a path that the router does not know) may state a priority to
-        engines that have priorities, and a ceiling applies.
+        """Reject a priority in a body that the router cannot rewrite, if a ceiling applies.
 
-        `pool`: the dialect of these engines.
+        Such a body is a form, or a body on an unknown path, and the engines support priorities.
+        Raises RouterError (BAD_PRIORITY, UNREAD_BODY). `pool`: the dialect of these engines.
         """
         if self.judge.ceiling_of(key) == CRITICAL or pool == NONE:
             return
         if type(fields) is not Unread:
             check_no_priority(fields)
         elif self.has_keys and (content_type is None or b"json" in content_type.lower()):
-            # Engines also read UTF-16, and numbers that are no JSON.
+            # Engines also accept UTF-16, and numbers that are not valid JSON.
             raise _unread("keys demand", fields.why)
 
     def enter(
@@ -287,12 +299,13 @@ class Tenants:
         takes_steps: bool,
         waits: bool,
     ) -> Entry | None:
-        """Let an inference request in. None: it holds nothing of a tenant's.
+        """Check the limits of an inference request, and count it.
 
-        `is_batch`: it gets what the other requests of its key leave. `takes_steps`: the
-        flow's pending requests count (`Context.takes_steps`). `waits`: it goes to the queue, and
-        waits there while its key has as many requests at replicas as it may.
-        Raises RouterError (KEY_CONCURRENCY, KEY_REQUESTS, KEY_TOKENS).
+        Returns `None` if the request holds nothing of a tenant's limits. `is_batch`: it only gets
+        what the other requests of its key leave. `takes_steps`: the flow's pending requests count
+        (`Context.takes_steps`). `waits`: it goes to the queue, and waits there while its key has
+        reached its limit of requests at replicas. Raises RouterError (KEY_CONCURRENCY,
+        KEY_REQUESTS, KEY_TOKENS).
         """
         grant: Grant | None = None
         concurrency: Concurrency | None = None
@@ -323,11 +336,11 @@ def _granted(
     waits: bool,
     now: float,
 ) -> Grant:
-    """Raises RouterError."""
+    """Take the request from the account's limits. Raises RouterError."""
     tokens = account.expected(prompt, most_output)
     verdict = account.ask(tokens, now, is_batch=is_batch, waits=waits)
     if verdict != Verdict.YES:
-        # Without a wait that can be known: a request under way may end at any moment.
+        # The time is unknown, because any running request may end at any moment.
         wait_s = max(1, ceil(account.wait_s))
         raise RouterError(_REASONS[verdict], _WORDS[verdict], retry_after_s=wait_s)
     return Grant(account, tokens, prompt, is_batch=is_batch, waits=waits)
@@ -339,12 +352,15 @@ def may_hedge(key: Key | None) -> bool:
 
 
 def models_of(key: Key | None) -> frozenset[str] | None:
-    """The models a request may know of; None: all."""
+    """Return the models that the key may see; `None`: all models."""
     return None if key is None else key.models
 
 
 def owner_of(key: Key | None, head: RequestHead) -> bytes:
-    """Who asks, as a name that is no secret and outlives this process: it is stored on disk."""
+    """Return a name of the client that is not secret and outlives this process.
+
+    It is stored on disk.
+    """
     if key is not None:
         return _NAMED + key.name.encode()
     line = head.authorization or head.api_key
@@ -354,10 +370,10 @@ def owner_of(key: Key | None, head: RequestHead) -> bytes:
 
 
 def check_model(key: Key, model: str | None, fields: Fields) -> frozenset[str] | None:
-    """The models that the key may ask for; `None`: any model.
+    """Return the models that the key may ask for; `None`: any model.
 
-    `model` is the body's own member: an engine serves its default model where there is none.
-    Raises RouterError (MODEL_NOT_ALLOWED) where the key may not ask for the model.
+    `model` is the body's own member; without one, an engine serves its default model. Raises
+    RouterError (MODEL_NOT_ALLOWED) if the key may not ask for the model.
     """
     models = key.models
     if models is None:

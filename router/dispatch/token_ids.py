@@ -1,10 +1,10 @@
-"""Asking for a request's token ids before it is placed, where KV events make them worth it.
+"""Requests a prompt's token ids before the request is placed, if KV events are enabled.
 
-The exact index is keyed by token ids, which a router does not have: a local tokenizer or a
-replica's /tokenize tells them (`fleet/tokens`). A request waits for them `prefix.tokens_wait` at
-most, and is placed by the approximate index if they are late.
+The exact index is keyed by token ids, which the router does not have. A local tokenizer or a
+replica's /tokenize returns them (`fleet/tokens`). A request waits for them for `prefix.tokens_wait`
+at most. If they are late, the request is placed by the approximate index.
 
-Must never: ask for a request whose prompt the engine makes of more than what is read here.
+Must never: ask for a request if the engine builds its prompt from fields that are not read here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from router.intake.fields import Fields
 from router.intake.stretch import Stretch
 from router.intake.values import bytes_of, is_given
 
-# Members of a body that change its prompt and are not among the facts.
+# Members of a body that change its prompt and are not part of `Facts`.
 _OTHERWISE: Final = re.compile(
     rb'"(?:chat_template|chat_template_kwargs|documents|continue_final_message'
     rb'|add_generation_prompt|add_special_tokens|truncate_prompt_tokens)"'
@@ -40,7 +40,7 @@ class TokenIds:
         self._provider = provider
         self._fleet = fleet
         self._server_name = server_name
-        self._turn = 0  # of the replicas that can be asked
+        self._turn = 0  # Rotates over the replicas that can be asked.
 
     def adopt(self, server_name: str | None) -> None:
         """Use the TLS server name of a reload for all later questions."""
@@ -53,7 +53,11 @@ class TokenIds:
         body: list[bytes],
         done: Callable[[TokenChains | None], None],
     ) -> Question | None:
-        """None: nobody can tell. See `Question` for an answer that is there at once."""
+        """Ask for the token ids of a request.
+
+        Returns `None` if they cannot be determined. See `Question` for an answer that is available
+        at once.
+        """
         if kind not in ("chat", "completions") or any(map(_OTHERWISE.search, body)):
             return None
         salt = ""
@@ -61,7 +65,7 @@ class TokenIds:
             try:
                 salt = msgspec.json.decode(fields.cache_salt, type=str)  # type: ignore[arg-type]
             except NOT_JSON:
-                return None  # the engine will say what it thinks of it
+                return None  # The engine will judge the value.
         facts = Facts(
             kind,
             fields.model,
@@ -78,7 +82,7 @@ class TokenIds:
         )
 
     def _adapter(self, model: str | None) -> str:
-        """The name under which the engine's cache keeps it apart; "": it is a base model."""
+        """Return the name by which the engine's cache separates an adapter; "" for a base model."""
         if model is not None:
             for replica in self._fleet.ready:
                 if model in replica.objects:
@@ -86,7 +90,10 @@ class TokenIds:
         return ""
 
     def _target(self, model: str | None) -> Target | None:
-        """A fit replica that serves the model, each in turn: one that fails must not fail all."""
+        """Return a fit replica that serves the model.
+
+        The replicas take turns, so that one failing replica does not affect all requests.
+        """
         able = [r for r in self._fleet.serving(model) if r.descriptor.tokenize]
         if not able:
             return None

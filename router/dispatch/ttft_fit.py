@@ -1,21 +1,21 @@
-"""What a first content takes: a line through the latest answers that stragglers do not bend.
+"""Predicts the time to first content by a line through the latest answers, robust to stragglers.
 
     predicted_s = base_s + token_s * (uncached prompt tokens that wait at the replica, its own too)
 
-fitted to the last 256 answers by least absolute deviations, each relative to what is
-predicted there, so that long prompts do not count for more than short ones. The line is a median:
+The line is fitted to the last 256 answers by least absolute deviations. Each deviation is relative
+to the prediction, so that long prompts do not count for more than short ones. The line is a median:
 one answer in twenty that takes ten times as long moves it as much as one that takes twice as long.
-Computed by iteratively reweighted least squares (Schlossmacher, JASA 68, 1973) from the line
-before, a few rounds at a time, so that its cost is bounded.
+It is computed by iteratively reweighted least squares (Schlossmacher, JASA 68, 1973). Each
+computation starts from the previous line and does a few rounds, so that its cost is bounded.
 
 Before there are enough answers for a line, the prior's line is multiplied by one factor: the median
 of the answers' ratios to it. The prior itself is one more ratio, 1. So a model that is ten times as
 slow as assumed is predicted correctly after two answers at most.
 
-An attempt that was cut short has waited for a while and would have taken longer. A median asks only
-on which side of it a sample lies, so one that was cut above the line counts like any other there,
-and one that was cut below it says nothing and is left out (Powell, "Least absolute deviations
-estimation for the censored regression model", J. Econometrics 25, 1984).
+An attempt that was cut short has waited for a while and would have taken longer. A median depends
+only on which side of it a sample lies. So a sample that was cut above the line counts like any
+other there. A sample that was cut below the line contains no information and is left out (Powell,
+"Least absolute deviations estimation for the censored regression model", J. Econometrics 25, 1984).
 
 Must never: look at a clock, or predict 0.
 """
@@ -24,39 +24,41 @@ from __future__ import annotations
 
 from typing import Final
 
-SAMPLES: Final = 256  # the latest, at most
-LEAST: Final = 8  # fewer answers make no line
-SHORTEST_S: Final = 1e-4  # no prediction is below this
-LONGEST_S: Final = 1e6  # a longer wait counts as this
-_ROUNDS: Final = 3  # from a line that is one second old
+SAMPLES: Final = 256  # The latest samples, at most.
+LEAST: Final = 8  # Fewer answers are not enough for a line.
+SHORTEST_S: Final = 1e-4  # No prediction is shorter.
+LONGEST_S: Final = 1e6  # A longer wait counts as this.
+_ROUNDS: Final = 3  # Rounds for each computation; it starts from a line that is one second old.
 _FIRST_ROUNDS: Final = 10
-_CLOSE: Final = 0.02  # relative deviations below this count alike, or the weights would explode
-_SPREAD: Final = 1e-4  # of the tokens' squares; below it there is no slope to be found
+# Smaller relative deviations all count as this; otherwise the weights would become too large.
+_CLOSE: Final = 0.02
+# Least relative spread of the tokens' squares; below it, no slope can be determined.
+_SPREAD: Final = 1e-4
 
 
 class TtftFit:
-    """The line of one model. Times are seconds, tokens uncached prompt tokens."""
+    """The line of one model. Times are seconds; tokens are uncached prompt tokens."""
 
     def __init__(self, base_s: float, token_s: float) -> None:
-        """The line that is assumed until there are answers."""
+        """`base_s`, `token_s`: the line that is assumed until there are answers."""
         self.base_s = base_s
         self.token_s = token_s
-        self.answers = 0  # up to LEAST; from then on the line is one of answers alone
+        self.answers = 0  # Counts up to LEAST; from then on the line depends on answers alone.
         self._prior_base_s = base_s
         self._prior_token_s = token_s
         self._tokens: list[float] = []
         self._took: list[float] = []
         self._is_cut: list[bool] = []
         self._at: list[float] = []
-        self._next = 0  # where the next sample goes, once there are `SAMPLES`
+        self._next = 0  # The index of the next sample, once there are `SAMPLES`.
 
     def predict(self, tokens: int) -> float:
-        """Seconds from the dispatch to the first content."""
+        """Return the seconds from the dispatch to the first content."""
         predicted = self.base_s + self.token_s * tokens
         return max(SHORTEST_S, predicted)
 
     def add(self, tokens: int, took_s: float, now: float) -> None:
-        """One answer."""
+        """Add one answer."""
         self._add(tokens, took_s, now, False)
         if self.answers < LEAST:
             self.answers += 1
@@ -66,14 +68,17 @@ class TtftFit:
                 self._fit(0.0, _FIRST_ROUNDS)
 
     def add_cut(self, tokens: int, waited_s: float, now: float) -> None:
-        """One that was cut short."""
+        """Add an attempt that was cut short."""
         if waited_s > self.predict(tokens):
             self._add(tokens, waited_s, now, True)
             if self.answers < LEAST:
                 self._scale()
 
     def refit(self, since: float) -> None:
-        """Draw the line anew through what came since then. With too little it stays as it is."""
+        """Fit the line again with the samples since `since`.
+
+        With too few samples it stays unchanged.
+        """
         if self.answers >= LEAST:
             self._fit(since, _ROUNDS)
 
@@ -93,14 +98,15 @@ class TtftFit:
         self._next = (index + 1) % SAMPLES
 
     def _scale(self) -> None:
-        """The prior's line, times what the latest samples are of it."""
+        """Scale the prior's line by the median ratio of the latest samples to it."""
         base_s, token_s = self._prior_base_s, self._prior_token_s
         ratios = [1.0]
         for index in range(max(0, len(self._at) - LEAST + 1), len(self._at)):
             line = max(base_s + token_s * self._tokens[index], SHORTEST_S)
             ratios.append(self._took[index] / line)
         ratios.sort()
-        scale = ratios[len(ratios) // 2]  # the upper one of two: rather too slow
+        # The upper of two middle values: a prediction that is too slow does less harm.
+        scale = ratios[len(ratios) // 2]
         self.base_s = base_s * scale
         self.token_s = token_s * scale
 
@@ -119,7 +125,7 @@ class TtftFit:
             self._step(xs, ys, cut)
 
     def _step(self, xs: list[float], ys: list[float], cut: list[bool]) -> None:
-        """One weighted least squares, with neither a negative base nor a negative slope."""
+        """Do one weighted least squares step, without a negative base or a negative slope."""
         base_s, token_s = self.base_s, self.token_s
         w = wx = wy = wxx = wxy = 0.0
         for index in range(len(xs)):
@@ -137,9 +143,10 @@ class TtftFit:
             wxx += weight * x * x
             wxy += weight * x * y
         if w <= 0.0:
-            return  # all were cut below the line
+            return  # All samples were cut below the line.
         spread = w * wxx - wx * wx
-        if spread > _SPREAD * w * wxx:  # else prompts are all alike: only the base can be told
+        # Otherwise all prompts have similar lengths, and only the base can be determined.
+        if spread > _SPREAD * w * wxx:
             token_s = max(0.0, (w * wxy - wx * wy) / spread)
         base_s = (wy - token_s * wx) / w
         if base_s < 0.0:

@@ -1,10 +1,10 @@
-"""What first contents of one model take lately: the line that predicts them, and how far off it is.
+"""The learned time to first content of one model: a line that predicts it, and its error.
 
-Streams and whole answers are apart: what is whole shows nothing before its last token. Both begin
-with an assumption (`ttft_prior.py`) that fades as samples come.
+Streams and whole answers are separate, because a whole answer shows nothing before its last token.
+Both begin with an assumption (`ttft_prior.py`) that loses weight as samples come.
 
-All ratios are to what the line says now, not to what it said at the dispatch: in the first seconds
-the line changes by factors, and the old line's error would be taken for the model's own spread.
+All ratios are relative to the current line, not to the line at the dispatch. In the first seconds
+the line changes by factors, and the error of the old line would be taken for the model's spread.
 
 Must never: grow with the number of requests, or draw both the line and the curve in one call. Each
 costs about 0.04 ms compiled, and a request waits for it.
@@ -20,13 +20,16 @@ from router.dispatch.ttft_fit import LEAST, TtftFit
 from router.dispatch.ttft_prior import STREAMS, WHOLES
 from router.wire.sweep import NEVER
 
-WARM: Final = 20  # whole samples; the prior stands for those that are missing
-FORGET_S: Final = 300.0  # after so long without a request nothing of before counts
+WARM: Final = 20  # Whole samples; the prior replaces missing ones.
+FORGET_S: Final = 300.0  # After this time without a request, all earlier samples are forgotten.
 REFRESH_S: Final = 1.0
 
 
 class Ttfts:
-    """One model's. Times are monotonic seconds; `speed` is the replica's factor (`speed.py`)."""
+    """The learned times of one model.
+
+    Times are monotonic seconds; `speed` is the replica's factor (`speed.py`).
+    """
 
     def __init__(self, now: float, is_streamed: bool) -> None:
         self.is_streamed = is_streamed
@@ -36,30 +39,34 @@ class Ttfts:
         self._ratios = Ratios(now)
         self.curve: Curve = self._ratios.curve(prior.shares, WARM)
         self.used_at = now
-        self.refresh_at = now + REFRESH_S  # when `refresh` has something to do
+        self.refresh_at = now + REFRESH_S  # When `refresh` has something to do.
         self._refit_at = self._redraw_at = now + REFRESH_S
-        # The plan: a copy is asked for when both have passed. NEVER: no copy.
+        # The plan: a copy is considered after both `ratio` times the prediction and `seconds`.
+        # NEVER: no copy.
         self.ratio = NEVER  # times the prediction
         self.seconds = NEVER
 
     @property
     def is_cold(self) -> bool:
-        """Whether the line still leans on the prior."""
+        """Whether the line still depends on the prior."""
         return self.fit.answers < LEAST
 
     @property
     def is_warm(self) -> bool:
-        """Whether neither the line nor the curve leans on the prior any more."""
+        """Whether neither the line nor the curve depends on the prior any more."""
         return not self.is_cold and self._ratios.shown >= WARM
 
     def predict(self, tokens: int, speed: float) -> float:
-        """Seconds to the first content with so many uncached tokens ahead, at such a replica."""
+        """Return the seconds to the first content.
+
+        `tokens`: uncached prompt tokens ahead. `speed`: the replica's factor.
+        """
         return self.fit.predict(tokens) * speed
 
     def shown(self, tokens: int, took_s: float, speed: float, now: float) -> None:
-        """A first content came; `tokens` were ahead of it, its own among them."""
+        """Learn from a first content. `tokens` were ahead of it, including its own."""
         took_s /= speed
-        if self.is_cold:  # the line needs this answer before it can predict it
+        if self.is_cold:  # The line needs this answer before it can predict the answer.
             self.fit.add(tokens, took_s, now)
             self._ratios.add(took_s / self.fit.predict(tokens))
         else:
@@ -67,15 +74,15 @@ class Ttfts:
             self.fit.add(tokens, took_s, now)
 
     def cut(self, tokens: int, waited_s: float, speed: float, now: float) -> None:
-        """An attempt ended that had waited so long and shown nothing."""
+        """Learn from an attempt that ended after `waited_s` without content."""
         waited_s /= speed
         self._ratios.add_cut(waited_s / self.fit.predict(tokens))
         self.fit.add_cut(tokens, waited_s, now)
 
     def refresh(self, now: float) -> bool:
-        """Draw the curve or the line anew, whichever is due, never both.
+        """Draw either the curve or the line again, whichever is due.
 
-        Returns whether it was the curve: then a new plan is needed.
+        Returns whether it was the curve; then a new plan is needed.
         """
         is_curve = now >= self._redraw_at
         if is_curve:
@@ -88,7 +95,7 @@ class Ttfts:
         return is_curve
 
     def outdate(self) -> None:
-        """Draw the curve anew with the next request: another policy, another plan."""
+        """Draw the curve again with the next request, because a new policy needs a new plan."""
         self._redraw_at = self.refresh_at = 0.0
 
     def _redraw(self, now: float) -> None:

@@ -1,8 +1,7 @@
-"""The head of a request as a replica gets it: the client's fields, less what was the connection's,
-plus ours.
+"""Builds the request head for a replica: the client's fields without connection fields, plus ours.
 
-What does not change from attempt to attempt is made once per request; an attempt adds the replica's
-Host and its own suffix to the request id (vLLM breaks when one id is in flight twice on a server).
+The part that is equal for all attempts is built once per request. Each attempt adds the replica's
+Host and its own suffix to the request id (vLLM breaks when one id is running twice on a server).
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ def common_lines(
     authorization: bytes | None,
     forwards_key: bool = True,
 ) -> bytes:
-    """Every field that is the same for all attempts, each with its CRLF before it.
+    """Return the fields that are equal for all attempts, each with a CRLF before it.
 
-    `authorization` is a finished line that replaces the client's; None passes the client's on.
-    `forwards_key`: the client's own key is for the replica, not for us.
+    `authorization`: a complete line that replaces the client's; `None` forwards the client's.
+    `forwards_key`: the client's own key is for the replica, not for the router.
     """
     joined = head.joined
     auth = authorization
@@ -39,7 +38,7 @@ def common_lines(
         if head.forwarded_for is not None:
             forwarded = head.forwarded_for + b", " + peer
         if head.forwarded_other is not None:
-            # What a trusted proxy says of the client's own protocol and host stays.
+            # Information from a trusted proxy on the client's protocol and host is kept.
             joined += b"\r\n" + b"\r\n".join(head.forwarded_other)
             proto = b""
             host = None
@@ -54,7 +53,8 @@ def common_lines(
         forwarded,
         b"\r\nx-forwarded-proto: " + proto if proto else b"",
         b"\r\nx-forwarded-host: " + host if host is not None else b"",
-        # A body is always sized: chunks were joined. A POST without one says so.
+        # The body always has a Content-Length, because chunks were joined. A POST without a body
+        # has length 0.
         b"\r\ncontent-length: %d" % body_bytes
         if body_bytes or head.has_body or head.method in (b"POST", b"PUT", b"PATCH")
         else b"",
@@ -69,7 +69,7 @@ def attempt_head(
     name: bytes,
     index: int,
 ) -> bytes:
-    """The whole head of one attempt."""
+    """Return the whole head of one attempt."""
     return b"%b %b%b HTTP/1.1\r\n%b%b\r\nx-request-id: %b-%d\r\n\r\n" % (
         head.method,
         base_path,

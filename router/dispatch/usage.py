@@ -1,19 +1,19 @@
-"""How many tokens a request took: read off what passes by, and taken out where only we asked.
+"""Token counts of a request, read from the response; removed if only the router asked for them.
 
-A stream tells its counts in an event without choices before `[DONE]`, if it was asked to; other
-routes tell them in their last event, whole answers near their end. Where the router has asked in
-the client's place (`usage_ask.py`), a `UsageTap` takes that event out of the stream again.
+A stream reports its counts in an event without choices before `[DONE]`, if the request asked for
+them. Other routes report them in their last event; whole answers report them near their end. If
+only the router has asked (`usage_ask.py`), a `UsageTap` removes that event from the stream.
 
 Rules:
-1. An event goes if it has no choices and a `usage`, and nothing else goes. If a content event has
-   a `usage` that nobody asked for, the engine tells it unasked: then nothing is taken out.
-2. What is exact comes from the engine's last word on a whole answer. Everything else is an
-   estimate: one token an event, less the events that said nothing before the first content.
-3. Nothing is decoded per token. A read that is one event and tells no counts costs a search for a
-   byte and one for a word; what tells counts is kept and decoded at the end.
+1. An event is removed only if it has no choices and a `usage`. If a content event has a `usage`
+   that was not asked for, the engine always reports it; then nothing is removed.
+2. Exact counts come from the engine's last report on a whole answer. Everything else is an
+   estimate: one token an event, minus the events without content before the first content.
+3. Nothing is decoded per token. A read that is one event without counts costs a search for a byte
+   and a search for a word. Events with counts are kept and decoded at the end.
 
-Pure: bytes in, bytes and numbers out. Must never hold back more than `_HELD` bytes of a stream, nor
-a whole event, nor alter a byte of an event that stays.
+Pure: bytes in, bytes and numbers out. Must never hold back more than `_HELD` bytes of a stream or a
+whole event, or change a byte of an event that stays.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from router.wire.sse import ERROR_MARKS, ErrorWatch
 
 
 class Usage:
-    """Tokens of one request. None: nobody told. Values that are compared by what they say."""
+    """Token counts of one request. `None`: not reported. Compared by value."""
 
     __slots__ = ("cached_tokens", "exact", "output_tokens", "prompt_tokens")
 
@@ -47,8 +47,9 @@ class Usage:
     ) -> None:
         self.prompt_tokens = prompt_tokens
         self.output_tokens = output_tokens
-        self.cached_tokens = cached_tokens  # of the prompt's, those that were in the engine's cache
-        self.exact = exact  # the engine's own counts of a whole answer, the prompt's among them
+        self.cached_tokens = cached_tokens  # Prompt tokens that were in the engine's cache.
+        # All counts come from the engine and cover the whole answer, including the prompt.
+        self.exact = exact
 
     def _told(self) -> tuple[int | None, int | None, int | None, bool]:
         return self.prompt_tokens, self.output_tokens, self.cached_tokens, self.exact
@@ -68,12 +69,14 @@ UNKNOWN: Final = Usage(None, None, None, False)
 
 _told = msgspec.json.Decoder(Told).decode
 _OBJECT: Final = re.compile(rb'"(?:usage|timings)"[ \t\r\n]*:[ \t\r\n]*\{')
-_END: Final = 2048  # bytes at the end of a body, or behind a `usage`, that are looked at
+_END: Final = 2048  # Bytes that are searched at the end of a body, or after a `usage`.
 
 
 def usage_of(data: bytes) -> Usage | None:
-    """What the last `usage` (or `timings`) in the end of a whole answer tells, or the counts that
-    stand anywhere else in it; None: there are none."""
+    """Return the counts of a whole answer; `None` if there are none.
+
+    They come from the last `usage` (or `timings`) near the end, or from numbers anywhere else.
+    """
     end = data[-_END:]
     at = end.rfind(_START)
     if at >= 0:
@@ -85,7 +88,7 @@ def usage_of(data: bytes) -> Usage | None:
 
 
 def native_of(data: bytes) -> Usage | None:
-    """What the numbers of a whole answer tell, wherever they stand; None: there are none."""
+    """Return counts from numbers anywhere in a whole answer; `None` if there are none."""
     numbers = Numbers()
     numbers.feed(data)
     return _told_by(numbers)
@@ -109,21 +112,23 @@ def _told_by(numbers: Numbers) -> Usage | None:
         )
     )
     if usage is not None and not numbers.is_of_one:
-        usage.exact = False  # a prompt may be told once for each of its answers
+        usage.exact = False  # A prompt may be counted once for each of its answers.
     return usage
 
 
-# `usage` as vLLM and SGLang write it: no spaces, `total_tokens` before or behind the output's, and
-# details only as null. Looked at byte by byte, which compiled costs a quarter of a pattern.
+# `usage` as vLLM and SGLang write it: without spaces, `total_tokens` before or after the output's
+# count, and details only as null. Compiled, examining it byte by byte takes a quarter of the time
+# of a pattern.
 _START: Final = b'"usage":{"prompt_tokens":'
 _TOTAL: Final = b',"total_tokens":'
 _OUTPUT: Final = b',"completion_tokens":'
 _DETAILS: Final = b',"prompt_tokens_details":null'
-_DIGITS: Final = 15  # more are no count
+_DIGITS: Final = 15  # Digits; a longer number is no count.
 
 
 def _usual(data: bytes, at: int) -> Usage | None:
-    """The counts, where the prompt's begins at `at`; None: they are not written as usual."""
+    """Return the counts if they have the usual form and the prompt's count begins at `at`, else
+    `None`."""
     prompt, at = number_at(data, at, _DIGITS)
     has_total = data[at : at + len(_TOTAL)] == _TOTAL
     if has_total:
@@ -143,7 +148,8 @@ def _usual(data: bytes, at: int) -> Usage | None:
 
 
 def _last_object(data: bytes) -> bytes:
-    """The last `usage` that is an object, with what follows it; else the last `timings`."""
+    """Return the last `usage` that is an object, with the bytes after it; else the last
+    `timings`."""
     for name in (b'"usage"', b'"timings"'):
         at = data.rfind(name)
         while at >= 0:
@@ -154,10 +160,10 @@ def _last_object(data: bytes) -> bytes:
 
 
 def _counts(data: bytes) -> Usage | None:
-    """The counts in data that begin with a member named `usage` or `timings`."""
+    """Return the counts in data that begin with a member named `usage` or `timings`."""
     start = data.find(b"{")
     end = start
-    while True:  # nothing in these objects is a string with braces
+    while True:  # No string in these objects contains braces.
         end = data.find(b"}", end) + 1
         if start < 0 or end == 0:
             return None
@@ -171,14 +177,14 @@ def _counts(data: bytes) -> Usage | None:
 
 
 def _usage_from(told: Told) -> Usage | None:
-    """The counts in the words of every engine; None: there are none."""
+    """Return counts from the fields of any engine; `None` if there are none."""
     prompt = told.prompt_tokens
     cached = None
     details = told.prompt_tokens_details or told.input_tokens_details
     if details is not None:
         cached = details.cached_tokens
     if prompt is None and told.input_tokens is not None:
-        # Anthropic's count leaves out what was read from the cache or written to it.
+        # Anthropic's count excludes tokens that were read from the cache or written to it.
         prompt = told.input_tokens
         prompt += (told.cache_read_input_tokens or 0) + (told.cache_creation_input_tokens or 0)
         if cached is None:
@@ -197,21 +203,22 @@ def _usage_from(told: Told) -> Usage | None:
 
 
 class BodyEnd:
-    """The counts in a body that passes as it comes and is no stream of events."""
+    """Finds the counts in a body that is relayed in pieces and is no event stream."""
 
     __slots__ = ("_end", "_is_native", "_numbers", "lines")
 
     def __init__(self, *, is_native: bool = False) -> None:
-        """`is_native`: its route tells counts in words of its own (`COUNTS_NATIVELY`)."""
+        """`is_native`: the route reports counts in its own fields (`COUNTS_NATIVELY`)."""
         self._end = b""
         self._numbers = Numbers()
         self._is_native = is_native
-        self.lines = 0  # of JSON, that have ended
+        self.lines = 0  # Complete lines of JSON.
 
     def feed(self, data: bytes) -> bytes:
         self._end = data[-_END:] if len(data) >= _END else (self._end + data)[-_END:]
         self._numbers.feed(data)
-        if b"\n" in data:  # which costs a fiftieth, and most large answers have no line
+        # The check costs a fiftieth of the count, and most large answers have no line end.
+        if b"\n" in data:
             self.lines += data.count(b"}\n")
         return data
 
@@ -224,17 +231,18 @@ class BodyEnd:
 
 # -- reading ------------------------------------------------------------------------------------
 
-_HELD: Final = 32 * 1024  # bytes of an unfinished event; no usage is as long
-_BLANK: Final = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")  # WHATWG HTML section 9.2.6
-_USAGE: Final = b'"usage"'  # some engines write `"usage":null` into each event
+_HELD: Final = 32 * 1024  # Bytes of an unfinished event that are held; no usage event is this long.
+# A blank line, by WHATWG HTML section 9.2.6.
+_BLANK: Final = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
+_USAGE: Final = b'"usage"'  # Some engines write `"usage":null` into each event.
 
 
 class UsageTap:
-    """One stream of events on its way to the client.
+    """Reads the counts from one event stream on its way to the client.
 
-    Given every read in order, it gives back what to relay: the same bytes, or with `takes_out`
-    without the usage event. Only then, or with `whole`, is anything held back: an event's
-    beginning, until its end.
+    It is given every read in order and returns what to relay: the same bytes, or with `takes_out`
+    the bytes without the usage event. Only with `takes_out` or `whole` does it hold anything back:
+    the beginning of an event until the event's end.
     """
 
     __slots__ = (
@@ -265,33 +273,37 @@ class UsageTap:
         quiet: int = 0,
         meter: Cadence | None = None,
     ) -> None:
-        """`mark`: what stands in every event that tells counts, and in few others. `quiet`: events
-        of this stream that are known to come before any content. `meter`: told
-        of every event."""
+        """Create a tap for one stream.
+
+        `mark`: bytes that every event with counts contains, and few others do. `quiet`: the number
+        of events that are known to come before any content. `meter`: counts every event.
+        """
         self._meter = Cadence() if meter is None else meter
         self.errors = ErrorWatch()
         self._takes_out = takes_out
-        # A stream that may be continued has to see its end at once.
+        # A stream that may be continued must see its end at once.
         self._closing = Closing() if takes_out and not whole else None
         self._whole = whole
         self._mark = mark
         self._quiet = quiet
-        self._events = 0  # ended so far
-        self._is_aligned = True  # the last read ended where an event did
-        self._event = bytearray()  # the unfinished event; only its end, once it was relayed
-        self._is_withheld = takes_out or whole  # what is in `_event` was not relayed
-        self._drops_lf = False  # the blank line of what was taken out may end in the next read
-        self._first = b""  # the first usage, the last one, and how many events it came after
+        self._events = 0  # Events that have ended.
+        self._is_aligned = True  # The last read ended at the end of an event.
+        # The unfinished event, or only its end if it was already relayed.
+        self._event = bytearray()
+        self._is_withheld = takes_out or whole  # The bytes in `_event` were not relayed.
+        self._drops_lf = False  # The blank line of a removed event may end in the next read.
+        # The first usage, the last usage, and the number of events before the last one.
+        self._first = b""
         self._last = b""
         self._last_at = 0
-        self._numbers: Numbers | None = None  # of events that have counts, but no such object
+        self._numbers: Numbers | None = None  # Reads events that have counts but no `usage` object.
 
     def feed(self, data: bytes) -> bytes:
-        """This is the path of a token."""
+        """Return what to relay of one read. This runs for every token."""
         if (
             self._is_aligned
             and data.endswith(b"\n\n")
-            and data.find(b"\n") == len(data) - 2  # one event of one line, as most reads are
+            and data.find(b"\n") == len(data) - 2  # One event of one line, like most reads.
             and not data.startswith(ERROR_MARKS)
             and self._mark not in data
         ):
@@ -304,7 +316,7 @@ class UsageTap:
         return data if self._closing is None else self._closing.pass_on(data)
 
     def flush(self) -> bytes:
-        """The stream has ended: what is left of it, an event without its end."""
+        """Return the held bytes at the end of the stream: an event without its end."""
         rest = bytes(self._event)
         self._event.clear()
         if self._mark in rest:
@@ -313,37 +325,37 @@ class UsageTap:
         return self.let_go(out)
 
     def let_go(self, data: bytes = b"") -> bytes:
-        """What is held of whole events, and what comes behind them: no more will come."""
+        """Return the held whole events and the bytes after them; the stream will send no more."""
         return data if self._closing is None else self._closing.let_go(data)
 
     @property
     def content_events(self) -> int:
-        """Events with content, of a whole stream that told its usage in an event of its own."""
+        """The number of content events, for a whole stream whose usage was a separate event."""
         return self._events - self._quiet - 2
 
     @property
     def events(self) -> int:
-        """Events that have ended."""
+        """The number of events that have ended."""
         return self._events
 
     @property
     def takes_out(self) -> bool:
-        """Whether less may come out than goes in."""
+        """Whether bytes may be removed from the stream."""
         return self._takes_out
 
     @property
     def ends_between_events(self) -> bool:
-        """Whether what was relayed ends with a whole event."""
+        """Whether the relayed bytes end with a whole event."""
         return self._events > 0 and not self.has_cut_event
 
     @property
     def has_cut_event(self) -> bool:
-        """Whether what was relayed ends inside an event."""
+        """Whether the relayed bytes end inside an event."""
         return not self._is_withheld and bool(self._event.strip(b"\r\n"))
 
     def result(self, is_whole: bool) -> Usage:
-        """What is known now; `is_whole`: the stream has ended as it should."""
-        # An answer that came to its end closed with [DONE].
+        """Return the counts known so far. `is_whole`: the stream ended normally."""
+        # A whole stream ends with [DONE], which is an event without a token.
         counted = max(0, self._events - self._quiet - (1 if is_whole else 0))
         told = _counts(self._last) if self._last else None
         if told is None and self._numbers is not None:
@@ -354,10 +366,10 @@ class UsageTap:
         if told is None:
             return Usage(None, counted, None, False)
         prompt, output, cached = told.prompt_tokens, told.output_tokens, told.cached_tokens
-        if prompt is None:  # Anthropic tells it at the beginning
+        if prompt is None:  # Anthropic reports the prompt's count at the beginning.
             first = _counts(self._first) or UNKNOWN
             prompt, cached = first.prompt_tokens, first.cached_tokens
-        # Behind the last word on it comes at most an event that closes the stream.
+        # After the last counts, at most one event follows, which closes the stream.
         if is_whole and output is not None and self._events - self._last_at <= 1:
             return Usage(prompt, output, cached, prompt is not None)
         return Usage(prompt, max(output or 0, counted), cached, False)
@@ -365,11 +377,12 @@ class UsageTap:
     # -- the slow way -------------------------------------------------------------------------
 
     def _look(self, data: bytes) -> bytes:
-        """A read of several lines, one that tells counts or an error, or an end inside an event."""
+        """Handle an unusual read: several lines, counts, an error, or an end inside an event."""
         if self._is_aligned and data.endswith(b"\n\n"):
             line = data.find(b"\n") + 1
             if (
-                data.find(b"\n", line) == len(data) - 2  # a name and its data, as Anthropic's are
+                # A name line and a data line, as in Anthropic's events.
+                data.find(b"\n", line) == len(data) - 2
                 and not data.startswith(ERROR_MARKS)
                 and not data.startswith(ERROR_MARKS, line)
                 and self._mark not in data
@@ -415,19 +428,19 @@ class UsageTap:
         return out + data[end:] if was_withheld else data
 
     def _end_of_events(self, data: bytes) -> int:
-        """How many bytes of a read belong to events that have ended; 0: none has."""
-        seam = bytes(self._event[-3:])  # the blank line may have begun in it
+        """Return how many bytes of a read belong to events that have ended; 0 if there are none."""
+        seam = bytes(self._event[-3:])  # The blank line may have begun in the last event.
         looked = seam + data if seam else data
         if b"\r" not in looked:
             return max(0, looked.rfind(b"\n\n") + 2 - len(seam)) if b"\n\n" in looked else 0
         end = _behind_blank(looked, 0, len(looked))
         run = looked[len(looked[:end].rstrip(b"\r\n")) : end]
-        if len(run.replace(b"\r\n", b"\n")) % 2:  # the last one belongs to what comes next
+        if len(run.replace(b"\r\n", b"\n")) % 2:  # The last line end belongs to the next event.
             end -= 2 if run.endswith(b"\r\n") else 1
         return max(0, end - len(seam))
 
     def _release(self, data: bytes) -> bytes:
-        """An event that is too long to be held goes on, `data` being its latest bytes."""
+        """Relay an event that is too long to be held. `data`: its latest bytes."""
         out = bytes(self._event) if self._is_withheld else data
         self._is_withheld = False
         self._trim()
@@ -439,7 +452,7 @@ class UsageTap:
             del self._event[:-_END]
 
     def _seek(self, events: bytes) -> None:
-        """Look for counts in what is not kept, or has them in words of their own."""
+        """Search events for counts if the events are not kept or use an engine's own fields."""
         if self._numbers is None:
             self._numbers = Numbers()
         self._numbers.feed(events)
@@ -457,9 +470,10 @@ class UsageTap:
             self._seek(events)
 
     def _without_usage(self, events: bytes) -> bytes:
-        """Whole events, less those that only tell the usage."""
+        """Return whole events without the events that only contain the usage."""
         kept: list[bytes] = []
-        start = end = 0  # of what is still to be kept; of the last event that was looked at
+        # `start`: of the bytes still to be kept. `end`: of the last examined event.
+        start = end = 0
         at = events.find(self._mark) if _USAGE in events else -1
         while at >= 0 and self._takes_out:
             begin = _behind_blank(events, end, at)
@@ -469,13 +483,13 @@ class UsageTap:
             body = _json_of(event) if _USAGE in event else {}
             if isinstance(body.get("usage"), dict):
                 if body.get("choices") == []:
-                    # Line ends before an event are the end of the one before it.
+                    # Line ends before an event are the end of the event before it.
                     kept.append(events[start : end - len(event.lstrip(b"\r\n"))])
                     self._drops_lf = end == len(events) and event.endswith(b"\r")
                     self._keep_fingerprint(body)
                     start = end
                 elif body.get("choices"):
-                    self._takes_out = False  # the engine tells it unasked
+                    self._takes_out = False  # The engine reports usage without being asked.
             at = events.find(self._mark, end)
         kept.append(events[start:])
         return b"".join(kept)
@@ -487,18 +501,19 @@ class UsageTap:
 
 
 def _count(events: bytes) -> int:
-    """How many events end in these bytes."""
+    """Count the events that end in these bytes."""
     if b"\r" in events:
         events = events.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     return events.count(b"\n\n")
 
 
-# How a blank line ends, whichever line ends a stream has.
+# The possible ends of a blank line, for every kind of line end.
 _BLANK_ENDS: Final = (b"\n\n", b"\r\r", b"\n\r", b"\n\r\n", b"\r\r\n")
 
 
 def _behind_blank(data: bytes, start: int, end: int) -> int:
-    """Where the last blank line between the two places ends; `start`: there is none."""
+    """Return the place after the last blank line between the two places; `start` if there is
+    none."""
     found = start
     for blank in _BLANK_ENDS:
         at = data.rfind(blank, start, end)

@@ -1,7 +1,7 @@
-"""How many tokens a request of the proxy took, where its engine told no counts.
+"""Estimates the token counts of a request in the proxy if its engine reported none.
 
-They are estimated from what was relayed, or, of a client that leaves before any content, from the
-time that the engine had.
+The estimate is based on what was relayed. For a client that left before any content, it is based on
+the time that the engine had.
 
 Must never: decide about an attempt, or write to the client.
 """
@@ -25,11 +25,11 @@ _WRITES: Final = frozenset({"chat", "completions", "responses", "messages", "gen
 def usage_before_content(
     attempt: Attempt, asked: ClientRequest, measured: int, now: float
 ) -> Usage:
-    """The client leaves before any content: what an engine has done for it until now.
+    """Estimate an engine's work for a client that leaves before any content.
 
-    The engine has read the prompt (`measured` tokens). It may also have made output that nobody was
-    shown: a whole answer, or a stream whose first tokens the engine keeps back. That is estimated
-    from the engine's usual pace.
+    The engine has read the prompt (`measured` tokens). It may also have generated output that was
+    not shown: a whole answer, or a stream whose first tokens the engine holds back. That output is
+    estimated from the engine's usual speed.
     """
     replica = attempt.at
     output = 0.0
@@ -43,23 +43,25 @@ def usage_before_content(
 def usage_at_end(
     work: Work, reply: Reply, asked: ClientRequest, measured: int, *, is_whole: bool
 ) -> Usage:
-    """The request is over. `measured`: the tokens of its prompt; `is_whole`: the response came to
-    its end."""
+    """Return the token counts of a request that is over.
+
+    `measured`: the tokens of its prompt. `is_whole`: the response came to its end.
+    """
     usage = reply.usage(is_whole)
     if usage is UNKNOWN:
         usage = work.usage
         if work.replica is not None and reply.is_work:
             usage = _relayed(reply, asked)
     if usage.prompt_tokens is None and usage is not UNKNOWN and asked.body_bytes > SCAN_ABOVE:
-        # The prompt of such a body was not measured, and nobody told its tokens.
+        # The prompt of such a body was not measured, and the engine reported no counts.
         usage = Usage(asked.prompt_tokens(measured), usage.output_tokens, None, False)
     return usage
 
 
 def _relayed(reply: Reply, asked: ClientRequest) -> Usage:
-    """An engine has answered and told no counts: those of the output, by what was relayed.
+    """Estimate the output tokens of an answer without counts from what was relayed.
 
-    What is answered on a path that the router does not know counts if it may be text.
+    On a path that the router does not know, an answer counts only if it may be text.
     """
     if asked.route.kind not in _WRITES and not reply.is_text:
         return UNKNOWN
@@ -67,10 +69,10 @@ def _relayed(reply: Reply, asked: ClientRequest) -> Usage:
 
 
 def _most_output(asked: ClientRequest) -> float:
-    """More tokens than that no engine makes for the request.
+    """Return a number of tokens that no engine exceeds for the request.
 
-    An engine may read only one of the members, so the largest counts. Native routes have others of
-    their own.
+    An engine may read only one of the members, so the largest counts. Native routes have other
+    members.
     """
     fields = asked.fields
     most = max(fields.max_tokens or 0, fields.max_completion_tokens or 0)

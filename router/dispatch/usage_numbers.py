@@ -1,14 +1,14 @@
-"""Token counts that stand anywhere in an answer, found by their names while the answer passes.
+"""Finds token counts anywhere in an answer by their names, while the answer is relayed.
 
 `usage.py` looks where engines usually write their counts: in an object at the end. This module
-finds the others: counts before large members (vLLM writes `prompt_logprobs` behind `usage`,
-TensorRT-LLM its `prompt_token_ids`), and the native words of SGLang (`meta_info`), Ollama
+finds the others: counts before large members (vLLM writes `prompt_logprobs` after `usage`,
+TensorRT-LLM its `prompt_token_ids`), and the native fields of SGLang (`meta_info`), Ollama
 (`eval_count`) and TGI (`details`).
 
-A quote inside of a JSON string is escaped, so text never looks like a member.
+A quote inside a JSON string is escaped, so text never looks like a member.
 
-A name may occur more than once: the largest number counts, so that an object which the client has
-made the model write cannot lower it. In a list of answers (SGLang, for a list of prompts, and its
+If a name occurs more than once, the largest number counts. So an object that the client made the
+model write cannot lower a count. In a list of answers (SGLang, for a list of prompts, and its
 /vertex_generate) the numbers are added up.
 
 Pure: bytes in, numbers out. The cost is linear in the bytes; at most `_CARRY` bytes are kept.
@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-# Every name that is looked for ends in one of these.
+# Every searched name ends with one of these.
 _NEEDLES: Final = (b'_tokens"', b'eval_count"', b'_n"')
 _COUNT: Final = re.compile(
     rb'"(prompt_tokens|completion_tokens|cached_tokens|input_tokens|output_tokens'
@@ -27,27 +27,30 @@ _COUNT: Final = re.compile(
     rb'|prompt_eval_count|eval_count|prompt_n|predicted_n|cache_n)"'
     rb"[ \t\r\n]{0,4}:[ \t\r\n]{0,4}([0-9]{1,14})[,}\] \t\r\n]"
 )
-_LISTS: Final = (b"[", b'{"predictions":[', b'{"predictions": [')  # how a list of answers begins
-_BEGINNING: Final = max(map(len, _LISTS))  # bytes
-_CARRY: Final = 64  # bytes; no match is longer
-_LARGE: Final = 4096  # bytes; in a smaller piece several searches cost little
-_APART: Final = 256  # bytes from one underscore to the next, on average, or they are too many
+# The possible beginnings of a list of answers.
+_LISTS: Final = (b"[", b'{"predictions":[', b'{"predictions": [')
+_BEGINNING: Final = max(map(len, _LISTS))  # Bytes.
+_CARRY: Final = 64  # Bytes; no match is longer.
+_LARGE: Final = 4096  # Bytes; in a smaller piece, several searches cost little.
+# Bytes between two underscores, on average; if they are closer, they are too many to search.
+_APART: Final = 256
 
 
 class Numbers:
-    """The counts of one answer, given piece by piece."""
+    """The counts of one answer, which is given piece by piece."""
 
     __slots__ = ("_adds", "_carry", "_found", "_has_begun")
 
     def __init__(self) -> None:
-        self._adds = False  # the answer is a list of answers
+        self._adds = False  # The answer is a list of answers.
         self._has_begun = False
         self._carry = b""
         self._found: dict[bytes, int] = {}
 
     def feed(self, data: bytes) -> None:
         carry = self._carry
-        if carry and len(data) > _LARGE:  # not copied to be joined with what is carried
+        # Avoids a copy of a large piece for joining it with the carried bytes.
+        if carry and len(data) > _LARGE:
             across = carry + data[:_CARRY]
             if not self._has_begun:
                 self._begin(across)
@@ -66,7 +69,7 @@ class Numbers:
         self._adds = first.startswith(_LISTS)
 
     def _count(self, looked: bytes, before: int) -> int:
-        """Take the counts that begin before this place. Returns where the last of them ends."""
+        """Take the counts that begin before the place `before`. Returns where the last one ends."""
         end = 0
         if not _may_count(looked):
             return end
@@ -82,11 +85,11 @@ class Numbers:
         return end
 
     def get(self, name: bytes) -> int | None:
-        """The count of that name; None: the answer tells none."""
+        """Return the count of that name; `None` if the answer has none."""
         return self._found.get(name)
 
     def most(self, *names: bytes) -> int | None:
-        """The largest of the counts of these names, which mean the same; None: there is none."""
+        """Return the largest count of these names, which mean the same; `None` if there is none."""
         most: int | None = None
         for name in names:
             count = self._found.get(name)
@@ -96,16 +99,19 @@ class Numbers:
 
     @property
     def is_of_one(self) -> bool:
-        """Whether these are the counts of one answer, and not of a list of answers."""
+        """Whether the counts are those of one answer, and not of a list of answers."""
         return not self._adds
 
 
 def _may_count(data: bytes) -> bool:
-    """Whether one of the needles stands in the data. A search for one byte is some thirty times as
-    fast as one for several, and each needle has an underscore, which large answers have seldom."""
+    """Whether one of the needles is in the data.
+
+    A search for one byte is about thirty times as fast as one for several. Each needle contains an
+    underscore, which is rare in large answers.
+    """
     at = 0
     if len(data) > _LARGE:
-        hops = 16  # before the distance of underscores is looked at
+        hops = 16  # Underscores that are examined before their distance is checked.
         while True:
             at = data.find(b"_", at)
             if at < 0:
@@ -120,7 +126,7 @@ def _may_count(data: bytes) -> bool:
     return data.find(tokens, at) >= 0 or data.find(evals, at) >= 0 or data.find(numbers, at) >= 0
 
 
-# How the needles go on from their last underscore.
+# The needles from their last underscore on.
 _BEHIND: Final = (b'_tokens"', b'_count"', b'_n"')
 
 

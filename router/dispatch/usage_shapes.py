@@ -1,4 +1,4 @@
-"""The members in which engines tell token counts, and requests ask for them. Plain values."""
+"""The members in which engines report token counts and requests ask for them. Plain values."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _Tokens = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
 
 
 class Details(msgspec.Struct):
-    """Of the prompt's tokens."""
+    """Details of the prompt's tokens."""
 
     cached_tokens: _Tokens | None = None
 
 
 class Told(msgspec.Struct):
-    """`usage` as OpenAI's chat and responses and Anthropic's messages write it, or llama.cpp's
-    `timings`."""
+    """Token counts: `usage` of OpenAI's chat and responses and of Anthropic's messages, or
+    llama.cpp's `timings`."""
 
     prompt_tokens: _Tokens | None = None
     completion_tokens: _Tokens | None = None
@@ -33,6 +33,6 @@ class Told(msgspec.Struct):
 
 
 class Asked(msgspec.Struct):
-    """Of a request's body: whether its client asks for the counts itself."""
+    """The part of a request's body that says whether the client asks for the counts."""
 
     stream_options: msgspec.Raw = msgspec.Raw()

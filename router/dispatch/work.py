@@ -1,4 +1,4 @@
-"""What engines have done for one request: who answers it, since when, and how many tokens it took.
+"""The work of engines for one request: which replica answers, since when, and the token counts.
 
 Must never: decide about an attempt, or write to the client.
 """
@@ -11,21 +11,24 @@ from router.fleet.replica import Replica
 
 
 class Work:
-    """Of one request. Times are monotonic seconds."""
+    """The work for one request. Times are monotonic seconds."""
 
     __slots__ = ("_cadence", "broke_at", "first_at", "replica", "usage")
 
     def __init__(self) -> None:
-        self.replica: Replica | None = None  # whose content went to the client
-        self.first_at = 0.0  # when the first content came; 0: none has come
-        self.broke_at = 0.0  # its last content, while another replica is asked for the rest
-        # How many tokens it took, known when it is over. Before that: an estimate, if its client
-        # left before any content.
+        self.replica: Replica | None = None  # The replica whose content was sent to the client.
+        self.first_at = 0.0  # When the first content came; 0: none has come.
+        # When the last content of a broken stream came, while another replica is asked for the
+        # rest.
+        self.broke_at = 0.0
+        # The token counts, known when the request is over. Before that it is an estimate, if the
+        # client left before any content.
         self.usage = UNKNOWN
-        self._cadence: Cadence | None = None  # of the replica whose stream is relayed now
+        # The cadence of the replica whose stream is relayed now.
+        self._cadence: Cadence | None = None
 
     def shown(self, replica: Replica, now: float) -> Replica | None:
-        """A replica shows its first content. Returns who answered before it."""
+        """Note a replica's first content. Returns the replica that answered before it."""
         before, self.replica = self.replica, replica
         if before is None:
             self.first_at = now
@@ -35,7 +38,10 @@ class Work:
     # -- the pace of a stream -----------------------------------------------------------------
 
     def flows(self, cadence: Cadence, now: float, events: int = 0) -> None:
-        """The stream is relayed from now on; `events` of it without a token are not counted."""
+        """Count the stream as relayed from now on.
+
+        `events`: events without a token, which are not counted.
+        """
         self._cadence = cadence
         cadence.begins(now, events)
 
@@ -44,7 +50,7 @@ class Work:
         return self._cadence is not None
 
     def stops(self, now: float) -> None:
-        """The stream ends, or its client no longer lets it go on."""
+        """Stop counting: the stream ends, or the client no longer reads."""
         cadence, self._cadence = self._cadence, None
         if cadence is not None:
             cadence.ends(now)

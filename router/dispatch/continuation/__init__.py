@@ -1,10 +1,11 @@
-"""A stream whose replica died in the middle of it is finished by another replica.
+"""Another replica finishes a stream whose replica failed in the middle of it.
 
-    request      may it be continued, and what is the other replica asked?    pure
-    transcript   what the client has been sent so far, as text and counts      pure
-    seam         the second stream as if it were the rest of the first         pure
-    store        how many bytes of text may be kept, of one stream and of all
-    stream       one stream over as many replicas as it takes
+    request      whether the stream may be continued, and the request for the rest; pure
+    transcript   the text and the counts that the client has received so far; pure
+    seam         makes the second stream look like the rest of the first; pure
+    store        limits the bytes of text that are kept, per stream and in total
+    stream       one stream over several replicas
 
-Off by default. What is not beyond doubt is not continued: there the client sees the truncation.
+Off by default. A stream is continued only if that is certainly correct. Otherwise the client sees
+the truncation.
 """

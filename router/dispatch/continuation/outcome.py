@@ -1,4 +1,4 @@
-"""What became of a stream that broke after its first content. Closed: metric labels."""
+"""The outcome of a stream that broke after its first content. A closed set: metric labels."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    __hash__ = str.__hash__  # see core.errors.Reason
+    __hash__ = str.__hash__  # See core.errors.Reason.
 
-    CONTINUED = "continued"  # another replica's content follows
-    # It did not, because ...
-    REQUEST = "request"  # its request asks for what a seam could break, or what we do not know
-    STREAM = "stream"  # it said what a seam could break, or what we do not understand
-    FINISHED = "finished"  # it had said everything but that it ends
-    LENGTH = "length"  # nothing is left of the tokens that its request allows
-    SIZE = "size"  # more text than is kept
-    BUDGET = "budget"  # no retry is left for it, by count or by share
-    NO_REPLICA = "no_replica"  # there is no other one that can
-    FAILED = "failed"  # another replica was asked and did not go on
+    CONTINUED = "continued"  # Another replica's content follows.
+    # The other outcomes are reasons why there was no continuation.
+    REQUEST = "request"  # The request has unknown members, or members that it could break.
+    STREAM = "stream"  # The stream contained unknown data, or data that it could break.
+    FINISHED = "finished"  # Only the end of the stream was missing.
+    LENGTH = "length"  # The request's token limit is used up.
+    SIZE = "size"  # There is more text than is kept.
+    BUDGET = "budget"  # No retry is left, by number or by the retry budget.
+    NO_REPLICA = "no_replica"  # No other replica can continue the stream.
+    FAILED = "failed"  # Another replica was asked and did not continue the stream.

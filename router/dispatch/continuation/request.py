@@ -1,15 +1,15 @@
-"""May a request's stream be continued, and what is the other replica asked?
+"""Decides whether a request's stream may be continued, and builds the request for the rest.
 
-A completion is continued by its prompt with the text behind it. A chat is continued by its messages
-with one more of the assistant's, which the engine leaves open (`continue_final_message`, of engines
-with `Engine.continues`); if the client itself has left one open, the text goes behind that one's.
+A completion is continued by its prompt with the text after it. A chat is continued by its messages
+with another assistant message, which the engine leaves open (`continue_final_message`, of engines
+with `Engine.continues`). If the client itself has left a message open, the text is added to that
+message.
 
-What may be in such a request is a list, not what may not: a member that we do not know may change
-what is generated in a way that no text shows. The body's members stay as the client wrote them,
-value by value; only the prompt, the limits and the two switches of the chat template are written
-anew.
+The members that such a request may have are listed. An unknown member could change the generated
+text in a way that the text does not show. The body's members keep the client's values. Only the
+prompt, the limits and the two switches of the chat template are written again.
 
-Pure: bytes in, bytes out. Must never be asked before a stream has broken: it decodes the body.
+Pure: bytes in, bytes out. Must never be called before a stream has broken: it decodes the body.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import msgspec
 from router.core.unreadable import NOT_JSON
 from router.dispatch.continuation.outcome import Outcome
 
-KINDS: Final = frozenset({"chat", "completions"})  # of routes
+KINDS: Final = frozenset({"chat", "completions"})  # Kinds of routes.
 
-# Whatever their value, the rest of the text can be made without knowing how its beginning was.
-# Penalties and a seed begin anew at the seam: the text goes on as well, if not the very same.
+# Members that allow a continuation with any value. Penalties and a seed start again at the break,
+# so the text may differ from an unbroken stream.
 _ANY: Final = frozenset(
     {
         *("model", "messages", "prompt", "stream", "stream_options"),
@@ -39,7 +39,7 @@ _ANY: Final = frozenset(
         *("add_generation_prompt", "continue_final_message"),
     }
 )
-# Only so, or null: as if they were not there.
+# Members that allow a continuation only with these values, or null; these have no effect.
 _NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
     "n": (1,),
     "best_of": (1,),
@@ -60,7 +60,7 @@ _NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
     "return_hidden_states": (False,),
     "chat_template_kwargs": ({}, {"enable_thinking": False}, {"thinking": False}),
 }
-# The `max_tokens` of a completion whose client gives none (OpenAI; vLLM 0.32, SGLang 0.5.23).
+# The `max_tokens` of a completion whose client sets none (OpenAI; vLLM 0.32, SGLang 0.5.23).
 _COMPLETION_TOKENS: Final = 16
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -72,16 +72,17 @@ Members = dict[str, msgspec.Raw]
 
 
 class _Odd(Exception):
-    """A member of a type that is not ours to judge."""
+    """A member has an unexpected type, so the request is not continued."""
 
 
 _UNREADABLE: Final = (_Odd, *NOT_JSON)
 
 
 def continued(kind: str, body: bytes, text: str, tokens: int) -> bytes | Outcome:
-    """The body that asks for what follows `text`, which took so many tokens; or why there is none.
+    """Return the body that asks for the text after `text`, or why there is none.
 
-    `kind` is the route's, one of KINDS; `body` the client's own.
+    `tokens`: the tokens of `text`. `kind`: the kind of the route, one of KINDS. `body`: the
+    client's own.
     """
     try:
         members = _members(body)
@@ -107,7 +108,7 @@ def _is_neutral(name: str, raw: msgspec.Raw) -> bool:
 
 
 def _limits(kind: str, members: Members, tokens: int) -> Members | None:
-    """What remains of the least and the most tokens; None: nothing."""
+    """Return the remaining minimum and maximum of tokens; `None` if none remain."""
     limits: Members = {}
     for name in ("max_tokens", "max_completion_tokens"):
         most = _count(members, name)
@@ -127,7 +128,7 @@ def _count(members: Members, name: str) -> int | None:
     raw = members.get(name)
     value = None if raw is None else _value(raw)
     if isinstance(value, str) and value.isdecimal():
-        value = int(value)  # the engines take it
+        value = int(value)  # The engines accept it.
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
@@ -144,7 +145,10 @@ def _raw(value: object) -> msgspec.Raw:
 
 
 def _prompt(members: Members, text: str) -> Members:
-    """One prompt, given as text: what it is in tokens only an engine could join with text."""
+    """Add the text to a prompt.
+
+    The prompt must be a single text; only an engine could append text to token ids.
+    """
     prompt = _value(members.get("prompt", b"null"))
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str):
         return {"prompt": _raw([prompt[0] + text])}
@@ -164,7 +168,7 @@ def _messages(members: Members, text: str) -> Members:
             raise _Odd("messages")
         messages.append(_raw({**last, "content": content + text}))
     elif not _flag(members, "add_generation_prompt", True):
-        raise _Odd("add_generation_prompt")  # then no role is open for the text to stand in
+        raise _Odd("add_generation_prompt")  # Then the prompt has no open message for the text.
     else:
         messages.append(_raw({"role": "assistant", "content": text}))
     return {

@@ -1,11 +1,11 @@
-"""The second stream, made to look like the rest of the first.
+"""Makes the second stream look like the rest of the first.
 
-1. It has the first one's `id`, `created` and `model`, and says only once who speaks.
-2. Its counts are those of both: the tokens of the first text are added to the output's and, because
-   they stood in the second prompt, taken off the prompt's.
-3. Everything else of an event is the engine's, value by value: its finish reason is the last word.
+1. The second stream gets the first one's `id`, `created` and `model`, and does not repeat the role.
+2. Its counts cover both streams: the tokens of the first text are added to the output's count. They
+   are subtracted from the prompt's count, because the second prompt contained them.
+3. Every other value of an event is the engine's. The finish reason is that of the second stream.
 
-Pure: bytes in, bytes out. Must never alter what it cannot read.
+Pure: bytes in, bytes out. Must never change an event that it cannot read.
 """
 
 from __future__ import annotations
@@ -25,12 +25,16 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Seam:
-    """Between what was relayed of a stream and another stream that goes on with it."""
+    """Joins a second stream to the relayed part of the first one."""
 
     __slots__ = ("_has_spoken", "_names", "_prompt_tokens", "_tokens")
 
     def __init__(self, names: Names, tokens: int, prompt_tokens: int | None) -> None:
-        """`tokens` that made the text before; `prompt_tokens` of the first one, if it told them."""
+        """Create a seam.
+
+        `tokens`: the tokens of the text before it. `prompt_tokens`: the count of the first stream,
+        if it was reported.
+        """
         self._names = [
             (name, raw)
             for name, raw in (("id", names.id), ("created", names.created), ("model", names.model))
@@ -41,7 +45,7 @@ class Seam:
         self._has_spoken = False
 
     def mend(self, events: bytes) -> bytes:
-        """Whole events of the second stream, as they go to the client."""
+        """Return whole events of the second stream in the form for the client."""
         mended: list[bytes] = []
         start = 0
         while True:
@@ -53,7 +57,7 @@ class Seam:
             start = end
 
     def added_up(self, usage: Usage) -> Usage:
-        """The counts of both streams, given those of the second."""
+        """Return the counts of both streams, given those of the second."""
         prompt = usage.prompt_tokens
         if prompt is not None:
             prompt = self._prompt(prompt)
@@ -68,7 +72,7 @@ class Seam:
         try:
             members = _members(data)
             if "choices" not in members:
-                return event  # an error is told as it is
+                return event  # An error is relayed unchanged.
             if not self._has_spoken:
                 choices = _chunk(data).choices
                 if choices and all(choice.is_role_only for choice in choices):

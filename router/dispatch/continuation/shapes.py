@@ -10,7 +10,7 @@ import msgspec
 class Delta(msgspec.Struct, gc=False):
     role: Any = None
     content: str | None = None
-    # What cannot be continued as text.
+    # Members that cannot be continued as text.
     reasoning_content: Any = None
     reasoning: Any = None
     tool_calls: Any = None
@@ -39,14 +39,14 @@ class Choice(msgspec.Struct, gc=False):
 
     @property
     def said(self) -> str:
-        """Its text, in whichever shape."""
+        """The text of the chunk, in any of the shapes."""
         if self.text:
             return self.text
         return (self.delta.content if self.delta is not None else None) or ""
 
     @property
     def is_role_only(self) -> bool:
-        """Whether it says who speaks and nothing else."""
+        """Whether the chunk contains the role and nothing else."""
         delta = self.delta
         return (
             delta is not None
@@ -69,7 +69,7 @@ class Chunk(msgspec.Struct, gc=False):
 
 
 class Names(msgspec.Struct, gc=False):
-    """What all chunks of one stream have in common, as it was written."""
+    """The members that all chunks of one stream have in common, as written by the engine."""
 
     id: msgspec.Raw = msgspec.Raw()
     created: msgspec.Raw = msgspec.Raw()

@@ -1,6 +1,6 @@
-"""How much text is kept for continuations: so many bytes of one stream, so many of all together.
+"""Limits the text that is kept for continuations: bytes per stream, and bytes in total.
 
-What is taken is given back when its stream ends, whatever ends it.
+The bytes of a stream are released when it ends, in every case.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ class Store:
         self.adopt(rules)
 
     def adopt(self, rules: Rules) -> None:
-        """New caps from a reload; what is kept stays."""
-        self.each = rules.text  # bytes of one stream's text
+        """Apply new limits from a reload. Kept bytes stay."""
+        self.each = rules.text  # Bytes of one stream's text.
         self._total = rules.text_total
 
     def take(self, size: int) -> bool:
-        """Room for `size` more bytes; False: there is none."""
+        """Reserve `size` more bytes. Returns False if the limit is reached."""
         if self.held + size > self._total:
             return False
         self.held += size

@@ -1,17 +1,17 @@
-"""One stream of events on its way to a client, over as many replicas as it takes.
+"""One event stream on its way to a client, continued over several replicas if necessary.
 
-It stands where a stream's `UsageTap` does and keeps what was relayed: appended on the path of a
-token, read some thousands of bytes at a time, and only its text is kept for longer.
+It replaces the stream's `UsageTap` and keeps the relayed events. On the path of a token, they are
+only appended. They are read some thousands of bytes at a time, and only the text is kept longer.
 
-1. Only whole events are relayed (`UsageTap` with `whole`): what a broken stream leaves with its
-   client ends between two events, and what it had begun to say is the next replica's to say.
-2. An event in which an engine tells of its own failure is withheld with all that follows it, until
-   it is known whether somebody goes on. If nobody does, it is told (`let_go`).
+1. Only whole events are relayed (`UsageTap` with `whole`). So the client's part of a broken stream
+   ends between two events. The next replica sends any event that was not complete.
+2. An event that reports a failure of the engine is withheld with all following events, until it is
+   known whether another replica continues. If none does, they are sent (`let_go`).
 
-Life: `feed` for every read; the stream breaks: `rest` says what to ask, once per replica that is
-asked; that replica shows content: `resume`, then `feed` again; `close` at the end.
+Life: `feed` for every read. When the stream breaks, `rest` returns the request for each replica
+that is asked. When that replica shows content, `resume`, then `feed` again. `close` at the end.
 
-Must never: hold more than the store allows, or be made where continuations are off.
+Must never: hold more than the store allows, or be created if continuations are off.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from router.dispatch.continuation.transcript import Transcript
 from router.dispatch.usage import Usage, UsageTap
 from router.wire.sse import find_error
 
-_UNREAD: Final = 8 * 1024  # bytes of events that are kept as they came: some forty tokens
-_WITHHELD: Final = 16 * 1024  # bytes from an error on; an engine that says more is not at its end
-# Thoughts inside of the text: chat templates cut them out of what the assistant has said.
+_UNREAD: Final = 8 * 1024  # Bytes of unread events that are kept; about forty tokens.
+_WITHHELD: Final = 16 * 1024  # Bytes from an error on; an engine that sends more has not stopped.
+# Reasoning inside the text. Chat templates remove it from assistant messages.
 _THOUGHTS: Final = ("<think>", "</think>")
 
 
 class Continuation:
-    """A stream that may be continued. Its client gets what `feed` and `flush` return."""
+    """A stream that may be continued. The client gets the bytes that `feed` and `flush` return."""
 
     __slots__ = (
         "_kind",
@@ -50,7 +50,7 @@ class Continuation:
     )
 
     def __init__(self, kind: str, store: Store, tap: UsageTap) -> None:
-        """`kind` of route, one of `request.KINDS`; the tap relays whole events only."""
+        """`kind`: of the route, one of `request.KINDS`. The tap relays whole events only."""
         self._kind = kind
         self._store = store
         self._tap = tap
@@ -61,14 +61,15 @@ class Continuation:
         self._taken = 0
         self._obstacle: Outcome | None = None
         self._withheld = b""
-        self.is_broken = False  # the engine has told that it failed; its client was not
+        # The engine has reported a failure, which the client has not received.
+        self.is_broken = False
         if store.take(_UNREAD):
             self._taken = _UNREAD
         else:
             self._obstacle = Outcome.SIZE
 
     def feed(self, data: bytes) -> bytes:
-        """This is the path of a token: what goes to the client of what has come."""
+        """Return the bytes to relay of one read. This runs for every token."""
         data = self._tap.feed(data)
         if self._seam is not None:
             data = self._seam.mend(data)
@@ -82,7 +83,7 @@ class Continuation:
         return data
 
     def flush(self) -> bytes:
-        """The stream has ended as it should: what is left of it, an event without its end."""
+        """Return the held bytes at the normal end of the stream: an event without its end."""
         rest = self._tap.flush()
         if self._seam is not None:
             rest = self._seam.mend(rest)
@@ -92,18 +93,18 @@ class Continuation:
         return b""
 
     def let_go(self) -> bytes:
-        """Nobody goes on: what was withheld, for the client after all."""
+        """Return the withheld bytes for the client, because no replica continues."""
         self.is_broken = False
         said, self._withheld = self._withheld, b""
         return said
 
     @property
     def tokens(self) -> int:
-        """That made the text so far."""
+        """The tokens of the text so far."""
         return self._transcript.tokens
 
     def rest(self, body: list[bytes]) -> list[bytes] | Outcome:
-        """The stream has broken: the body that asks for the rest, or why there is none.
+        """Return the body that asks for the rest of a broken stream, or why there is none.
 
         `body`: the client's own.
         """
@@ -116,32 +117,33 @@ class Continuation:
         if not text or any(mark in text for mark in _THOUGHTS):
             return Outcome.STREAM
         if self._tap.has_cut_event:
-            return Outcome.STREAM  # it was too long to be held
+            # An unfinished event was too long to be held and was partly relayed.
+            return Outcome.STREAM
         asked = continued(self._kind, b"".join(body), text, transcript.tokens)
         return asked if isinstance(asked, Outcome) else [asked]
 
     def resume(self, tap: UsageTap) -> None:
-        """Another replica's stream begins where `rest` said that this one ended."""
+        """Begin another replica's stream at the place where `rest` ended the first one."""
         transcript = self._transcript
         assert transcript.names is not None, "the stream could not be continued"
         self._seam = Seam(transcript.names, transcript.tokens, transcript.prompt_tokens)
         transcript.resume()
         self._tap = tap
-        self.let_go()  # to nobody
+        self.let_go()  # The withheld error is discarded.
 
     def usage(self, is_whole: bool) -> Usage:
-        """What is known of the tokens of all its parts."""
+        """Return the token counts of all parts that are known."""
         usage = self._tap.result(is_whole)
         return usage if self._seam is None else self._seam.added_up(usage)
 
     def close(self) -> None:
-        """The request is over: nothing is kept any more."""
+        """Release everything that is kept; the request is over."""
         self._unread.clear()
         self._store.give(self._taken)
         self._taken = 0
 
     def _without_failure(self, data: bytes) -> bytes:
-        """What has come up to the engine's word that it failed, which is withheld."""
+        """Return the bytes before an error of the engine. The rest is withheld."""
         if self.is_broken:
             self._withheld += data
             return b"" if len(self._withheld) <= _WITHHELD else self.let_go()
@@ -153,7 +155,7 @@ class Continuation:
         return data[:at]
 
     def _read(self) -> None:
-        """Of what was relayed only the text is kept."""
+        """Read the relayed events and keep only their text."""
         transcript, store = self._transcript, self._store
         had = len(transcript.text)
         transcript.add(b"".join(self._unread))

@@ -1,16 +1,15 @@
-"""What a client has been sent of one stream: its text, and the facts that a continuation needs.
+"""What a client has received of one stream: its text, and the data that a continuation needs.
 
-Fed with whole events, in the order in which they were relayed, some thousands of bytes at a time.
+It is given whole events in the order in which they were relayed, some thousands of bytes at a time.
 
-Tokens are counted one an event, which is how vLLM and SGLang stream unless they are told to wait
-for several (`stream_interval`); where the events tell the counts themselves
-(`continuous_usage_stats`), those count. Tokens behind the last text, such as the first bytes of a
-character that is not whole, are made again and so do not count.
+One token is counted for each event; vLLM and SGLang stream like this unless `stream_interval` is
+set. If the events contain counts (`continuous_usage_stats`), those are used. Tokens after the last
+text, such as the first bytes of an incomplete character, are generated again and do not count.
 
-Most events of a stream are one and the same but for their text. So an event is read as a whole only
-if it differs from the last one that was, in anything but one JSON string.
+Most events of a stream differ only in their text. So an event is parsed as a whole only if it
+differs from the last parsed one in more than one JSON string.
 
-Pure. Must never guess: what is not understood makes the stream one that is not continued.
+Pure. Must never guess: a stream with data that is not understood is not continued.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _TEXT: Final = re.compile(rb'"(?:content|text)":("(?:[^"\\]|\\.)*")')
 
 
 class Transcript:
-    """One stream so far."""
+    """The transcript of one stream."""
 
     __slots__ = (
         "_after",
@@ -45,16 +44,16 @@ class Transcript:
     )
 
     def __init__(self) -> None:
-        self.text = bytearray()  # UTF-8
-        self.tokens = 0  # that made the text
-        self.prompt_tokens: int | None = None  # where the stream has told it
-        self.names: Names | None = None  # of the first chunk; copies
-        self.obstacle: Outcome | None = None  # why it cannot be continued
-        self._behind = 0  # tokens since the last text
-        self._before = self._after = b""  # what stands around the text of the usual event
+        self.text = bytearray()  # UTF-8.
+        self.tokens = 0  # The tokens of the text.
+        self.prompt_tokens: int | None = None  # The prompt's count, if the stream has reported it.
+        self.names: Names | None = None  # The names of the first chunk; copies.
+        self.obstacle: Outcome | None = None  # Why the stream cannot be continued.
+        self._behind = 0  # Tokens since the last text.
+        self._before = self._after = b""  # The bytes before and after the text of the usual event.
 
     def add(self, events: bytes) -> None:
-        """More of it: whole events."""
+        """Add whole events."""
         for event in events.split(b"\n\n"):
             if self.obstacle is not None and self.obstacle is not Outcome.FINISHED:
                 return
@@ -63,7 +62,7 @@ class Transcript:
                 try:
                     said = _string(event[start:end])
                 except NOT_JSON:
-                    pass  # more than its text differs
+                    pass  # More than the text differs.
                 else:
                     self._say(said, None)
                     continue
@@ -72,7 +71,7 @@ class Transcript:
                 self._event(event)
 
     def resume(self) -> None:
-        """Another stream goes on behind the text."""
+        """Note that another stream continues after the text."""
         self._behind = 0
 
     def _event(self, event: bytes) -> None:
@@ -101,7 +100,7 @@ class Transcript:
                 self._remember(event, chunk.choices[0].said)
 
     def _remember(self, event: bytes, said: str) -> None:
-        """An event that says this and nothing else that matters."""
+        """Remember an event as the usual form; it contains only the text `said`."""
         places = [*_TEXT.finditer(event)]
         if len(places) == 1 and _string(places[0][1]) == said:
             self._before = event[: places[0].start(1)]
@@ -123,7 +122,10 @@ class Transcript:
         self._say(choice.said, told)
 
     def _say(self, said: str, told: int | None) -> None:
-        """A token, or the first of several; `told`: how many there were, by the engine's count."""
+        """Add a token with its text.
+
+        `told`: the number of tokens so far, as reported by the engine.
+        """
         self._behind += 1
         if said:
             self.text += said.encode()
@@ -132,5 +134,5 @@ class Transcript:
 
 
 def _copied(names: Names) -> Names:
-    """Without a view that keeps the event alive."""
+    """Copy the names, because views would keep the event in memory."""
     return Names(names.id.copy(), names.created.copy(), names.model.copy())
