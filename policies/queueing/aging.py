@@ -1,7 +1,8 @@
 """Orders by urgency that grows with waiting: number - rate * age, up to the level high.
 
 A rate of 0.1 levels a second raises a batch request (4) to normal (2) in 20 seconds. A rate of
-1/300 does so in ten minutes, and raises it to high (1) in fifteen.
+1/300 does so in ten minutes, and raises it to high (1) in fifteen. So no rate gives both "normal
+after ten minutes" and "high after twenty".
 """
 
 from __future__ import annotations

@@ -41,9 +41,11 @@ class PrefixAffinity(RoutingPolicy):
     of the candidates, the least loaded of all.
     """
 
-    min_match: float = 0.3  # share of the prompt's blocks; vLLM Router's command line has 0.3
-    relative: float = 1.25
-    absolute: float = 4.0  # requests; load differs by a few all the time
+    # The share of the prompt's blocks that a replica must hold; vLLM Router's command line has 0.3.
+    min_match: float = 0.3
+    relative: float = 1.25  # The relative load bound, in multiples of the mean load.
+    # The absolute load bound, in requests above the mean; loads always differ by a few.
+    absolute: float = 4.0
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.min_match <= 1.0:

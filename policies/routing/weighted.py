@@ -38,11 +38,11 @@ _TOKENS = 4_194_304  # llm-d's threshold: a replica with so many pending has no 
 class Weighted(RoutingPolicy):
     """The best sum of weight x mark; among equals the least loaded. Options are the weights."""
 
-    queue: float = 2.0
-    kv: float = 2.0
-    prefix: float = 3.0
-    load: float = 0.0
-    tokens: float = 0.0
+    queue: float = 2.0  # The weight of few waiting requests.
+    kv: float = 2.0  # The weight of a free KV cache.
+    prefix: float = 3.0  # The weight of a cached prefix.
+    load: float = 0.0  # The weight of few requests under way.
+    tokens: float = 0.0  # The weight of few pending tokens.
 
     def __post_init__(self) -> None:
         weights = {name: getattr(self, name) for name in self.__slots__}

@@ -1,8 +1,8 @@
-"""What time alone changes for those that wait: promotion, expiry, preemption, early polls.
+"""Does what time makes due for waiting tickets: promotion, expiry, preemption and early polls.
 
-Every tick says when the next one is due, to the moment, so that a virtual clock needs no others.
+Every tick returns the exact time of the next one, so a virtual clock needs no other ticks.
 
-Must never: send anybody; it makes it possible.
+Must never: send a ticket.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Where tickets wait: lanes and rows, flows, deadlines, and how many may wait at all.
+"""Holds the waiting tickets of a queue: lanes, class queues, flows, deadlines and depth limits.
 
-Must never: decide who goes next, or tell anybody.
+Must never: decide which ticket goes next, or answer a client.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ class WaitLists(Blocker):
         service_rate: ServiceRate,
         orders: Orders,
     ) -> None:
-        self.count = 0  # that wait
-        self.eligible = 0  # of them: those that their key's limit does not block ...
-        self.eligible_of = stride.waiting  # ... by class
+        self.count = 0  # waiting tickets
+        self.eligible = 0  # waiting tickets that their key's limit does not block
+        self.eligible_of = stride.waiting  # the same by class
         # Class queues with tickets whose key's limit no longer blocks them and that no replica was
         # offered yet, ...
         self.woken: dict[ClassQueue, None] = {}
