@@ -1,4 +1,4 @@
-"""Exploit a cached prefix that is longer than what is left to do; explore otherwise (E2).
+"""Use a cached prefix that is longer than the rest of the prompt; explore otherwise (E2).
 
 Source: Preble (ICLR'25, arXiv 2407.00023; WukLab/preble). If a request's longest match is longer
 than the rest of its prompt, it goes to the least loaded of the replicas that own that prefix; if
