@@ -87,13 +87,14 @@ class Preemption:
             del running[ticket]
 
     def wants(self, urgency: int) -> bool:
-        """Whether this class may have others stopped."""
+        """Whether this class may preempt requests of other classes."""
         return self._rules.preemption and urgency <= HIGH
 
     def victim(self, urgency: int, lane: str, pool: Pool, now: float) -> Ticket | None:
-        """Who is to give way to one of this class and lane; None: nobody, or the budget is used.
+        """The request to preempt for a ticket of this class and lane; `None`: there is none, or the
+        budget is used.
 
-        Who is named counts as asked until it ends or comes back.
+        The victim counts in `asked` until it ends or is put back.
         """
         if self._budget < 1.0:
             return None

@@ -40,7 +40,7 @@ class Stride:
         waiting[urgency] = count
         if count == 1:
             if sum(waiting) == 1:
-                self._time = max(self.passes)  # nobody waited: nobody has been deprived
+                self._time = max(self.passes)  # no class waited, so all begin equal
             if self.passes[urgency] < self._time:
                 self.passes[urgency] = self._time
 
