@@ -1,6 +1,7 @@
 """The base of every routing policy; `policies/contract.py` has the rules and the registry.
 
-A file of its own, because it is compiled with those who call it at every request.
+This is a separate module because it is compiled together with the code that calls it for every
+request.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from policies.facts import C, Candidate, Context, Pick, RequestView
 class RoutingPolicy:
     """Base of every routing policy: a `@dataclass` whose fields are its options.
 
-    Values are checked against the fields' types; what a type cannot say, `__post_init__` refuses
-    with a PolicyConfigError. State that is no option is a field with `init=False`.
+    Values are checked against the fields' types. `__post_init__` makes further checks and raises
+    PolicyConfigError. A field that is state and not an option has `init=False`.
 
-    In fleets above 64 replicas `pick` sees a sample and all holders of the prefix, unless the class
-    says `sees_all`. Hooks that a policy does not override cost nothing.
+    In fleets above 64 replicas, `pick` gets a sample and all holders of the prefix, unless the
+    class sets `sees_all`. Hooks that a policy does not override cost nothing.
     """
 
     __slots__ = ()
@@ -32,17 +33,19 @@ class RoutingPolicy:
         raise NotImplementedError
 
     def on_dispatch(self, view: RequestView, candidate: Candidate, ctx: Context) -> None:
-        """The request goes to `candidate`, whoever chose it; `ctx.held` is as it was for `pick`."""
+        """A request is sent to `candidate`, chosen by this policy or not. `ctx.held` is as for
+        `pick`."""
 
     def on_first_token(
         self, view: RequestView, candidate: Candidate, ttft_s: float, ctx: Context
     ) -> None:
-        """Its first content event came `ttft_s` seconds after the dispatch. `ctx.held` is empty."""
+        """The first content event of a request arrived `ttft_s` seconds after its dispatch.
+        `ctx.held` is empty."""
 
     def on_finish(
         self, view: RequestView, candidate: Candidate, output_tokens: int | None, ctx: Context
     ) -> None:
-        """An attempt ended, well or not; None: how many tokens came is not known."""
+        """An attempt ended, successfully or not. `output_tokens`: `None` if unknown."""
 
     def on_fleet_change(self, replica_ids: frozenset[str]) -> None:
-        """The replicas that exist now; drop whatever is kept for others."""
+        """The fleet changed to these replicas. The policy must drop its state for all others."""

@@ -1,19 +1,21 @@
-"""The contract between a routing policy and whoever drives it, the proxy or a simulator.
+"""The contract between a routing policy and its caller, the proxy or the simulator.
 
-A policy is a synchronous, deterministic choice: it sees plain facts (`RequestView`, `Candidate`,
-`Context`) and returns a `Pick`. It must never touch a socket, a clock, the global random generator
-or another module of the router: `now` and `rng` come through the context, so the same object runs
+A policy is a synchronous, deterministic function: it gets plain facts (`RequestView`, `Candidate`,
+`Context`) and returns a `Pick`. It must never use a socket, a clock, the global random generator or
+another module of the router. `now` and `rng` come through the context, so the same object also runs
 on a virtual clock.
 
-The rules, held by one contract test over every registered policy:
+One contract test checks these rules for every registered policy:
 - `candidates` is never empty and already filtered (model, health, slots, not yet tried);
-- the pick is one of them, and the same for the same `ctx.rng` state;
-- missing signals are `None`, never 0 and never NaN, and never an exception;
-- state stays bounded when ten thousand replicas come and go (`on_fleet_change` tells who is left).
+- the pick is one of the candidates, and the same for the same state of `ctx.rng`;
+- a missing signal is `None`, never 0 or NaN, and must not cause an exception;
+- state stays bounded when ten thousand replicas come and go (`on_fleet_change` lists the present
+  ones).
 
-If a policy raises or answers nonsense, the caller falls back to a random candidate and counts it.
-Third parties register theirs through the entry-point group `hedgerow.policies`; the entry point's
-name is the policy's name. One that cannot be imported harms nobody but who asks for it.
+If a policy raises or returns an invalid pick, the caller picks a random candidate and counts the
+error. Third parties register policies through the entry-point group `hedgerow.policies`; the entry
+point's name is the policy's name. A policy that cannot be imported causes an error only if the
+configuration names it.
 """
 
 from __future__ import annotations
@@ -35,17 +37,17 @@ P = TypeVar("P", bound=type[RoutingPolicy])
 
 
 def policy(name: str) -> Callable[[P], P]:
-    """Register a routing policy class under `name`; stands above its `@dataclass`."""
+    """Register a routing policy class under `name`. The decorator goes above `@dataclass`."""
     return ROUTING.register(name)
 
 
 def policy_names() -> list[str]:
-    """Names to ask `make_policy` for, sorted. Third parties' are listed without being imported."""
+    """The names that `make_policy` accepts, sorted. Third-party policies are not imported."""
     return ROUTING.names()
 
 
 def make_policy(name: str, options: Mapping[str, Any] | None = None) -> RoutingPolicy:
-    """Build a policy from its name and options (a mapping as it stands in the configuration).
+    """Build a policy from its name and its options, a mapping as in the configuration file.
 
     Raises PolicyConfigError for an unknown name, an unknown option or a bad value.
     """

@@ -1,7 +1,7 @@
-"""What a routing policy sees: a request, the replicas, the world; and what it says.
+"""The input and output of a routing policy: request, replicas, context; and the pick.
 
-Plain facts that other people keep up to date. A file of its own, because it is compiled with those
-who write them at every request.
+The router keeps these facts up to date. This is a separate module because it is compiled together
+with the code that writes the facts for every request.
 
 Must never: decide, or hold anything that a policy may not see.
 """
@@ -16,8 +16,8 @@ from mypy_extensions import mypyc_attr
 
 
 class RequestView:
-    """What a policy may know of a request. Owned by one request and updated in place: a policy may
-    keep `blocks` (a tuple), nothing else."""
+    """The facts of a request that a policy may use. The object belongs to one request and is
+    updated in place: a policy may keep `blocks` (a tuple), but no other part."""
 
     __slots__ = (
         "attempts",
@@ -70,7 +70,7 @@ class RequestView:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Candidate:
-    """What a policy sees of a replica: one object a replica, updated in place, never copied."""
+    """The facts of a replica that a policy may use: one object per replica, updated in place."""
 
     __slots__ = (
         "id",
@@ -125,7 +125,7 @@ _NOTHING_HELD: Mapping[Any, int] = {}
 
 
 class Context:
-    """What a policy may use of the world: a seeded generator, the time, who holds the prefix."""
+    """The context of a choice: a seeded random generator, the time, and the prefix holders."""
 
     __slots__ = ("held", "now", "rng")
 
@@ -140,7 +140,7 @@ class Context:
 
 
 class Pick(Generic[C]):
-    """A choice and, in one word, why."""
+    """A chosen candidate and a short reason."""
 
     __slots__ = ("candidate", "reason")
 

@@ -1,9 +1,9 @@
-"""Policies by name, of whatever kind: what is built in, what third parties bring, their options.
+"""Finds policies by name, built-in and third-party ones, and checks their options.
 
-A kind of policy (routing, hedging) has one registry. A policy class is a dataclass whose fields are
-its options; values are checked against the fields' types before the class sees them. Third parties
-register theirs through an entry-point group; the entry point's name is the policy's name. One that
-cannot be imported harms nobody but who asks for it.
+Each kind of policy (routing, queueing, hedging) has one registry. A policy class is a dataclass
+whose fields are its options. Values are checked against the fields' types before the class gets
+them. Third parties register policies through an entry-point group; the entry point's name is the
+policy's name. A policy that cannot be imported causes an error only if it is asked for by name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Class = TypeVar("Class", bound=type)
 
 
 class PolicyConfigError(ValueError):
-    """A policy that cannot be made; the message says why, `option` which option is to blame."""
+    """A policy cannot be made. The message gives the reason, `option` the invalid option."""
 
     def __init__(self, message: str, option: str | None = None) -> None:
         super().__init__(message)

@@ -1,20 +1,20 @@
-"""A second copy when waiting on is the worse bet.
+"""Sends a second copy at the delay with the highest expected gain.
 
-The moment is the one that gains most for what the budget pays. With S(d) the share still waited
-for at delay d, in multiples of the predicted time, a copy that takes 1 saves the integral of S from
-d + 1 on, and for a share S(d) of the requests others pay for a copy. Where that is more than the
-budget's share B, chance decides who gets one:
+Let S(d) be the share of requests that show no content within the delay d. Times are multiples of
+the predicted time. A copy takes 1, so it saves the integral of S from d + 1 on. A share S(d) of the
+requests causes a copy, which costs other requests `price`. If S(d) exceeds the budget's share B,
+chance decides which requests get a copy:
 
     gain(d) = min(1, B / S(d)) * (integral of S from d + 1 on - price * S(d))
 
-While many still finish from one moment to the next, waiting is cheap and each finish saves a copy;
-behind the bulk only those are left that a copy helps, and every further moment is lost. So the best
-moment is where the bulk ends, whether or not the budget pays for all that are later; where there is
-no tail, it is behind everything that was seen.
+While many requests still finish within a short time, waiting is cheap, and each finish saves a
+copy. Later only the slow requests remain, and further waiting loses time. So the best delay is
+where the bulk of the first tokens ends, even if the budget cannot pay for all later requests. If
+there is no slow tail, the best delay is after every time that was seen.
 
-When that moment has come, the time that the first attempt still needs (the mean of those that have
-waited as long) must exceed what the copy needs at the replica that would take it, which may have to
-prefill what the first one held in its cache.
+When the delay has passed, a second condition must hold. The remaining time of the first attempt
+(the mean of the attempts that have waited as long) must exceed the time that the copy needs at its
+replica. That replica may have to prefill tokens that the first replica had in its cache.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from policies.hedging.gain import best_moment
 @policy("adaptive")
 @dataclass(slots=True)
 class Adaptive(HedgingPolicy):
-    """Fires where the bulk of first tokens ends; spends less than its budget when it can."""
+    """Sends a copy when the bulk of first tokens has arrived; may use less than its budget."""
 
-    least_s: float = 0.05  # never before this
-    price: float = 1.0  # what a copy costs others, in predicted times
-    margin: float = 0.5  # the gain must exceed this share of the copy's predicted time
+    least_s: float = 0.05  # The shortest delay before a copy, in seconds.
+    price: float = 1.0  # What a copy costs other requests, in multiples of the predicted time.
+    margin: float = 0.5  # The gain must exceed this share of the copy's predicted time.
 
     def __post_init__(self) -> None:
         check_number("least_s", self.least_s)

@@ -1,15 +1,16 @@
-"""The contract between a hedging policy and whoever drives it, the proxy or a simulator.
+"""The contract between a hedging policy and its caller, the proxy or the simulator.
 
-A hedging policy says after which wait a second copy of a request may go, and when that time has
-come, whether it is still expected to pay. Everything else is the caller's and holds for every
-policy: whose requests may be hedged, the budget, the utilisation above which nothing is, which
-replicas may take a copy.
+A hedging policy decides after which delay a second copy of a request may be sent. When the delay
+has passed, it decides whether the copy is still expected to save time. The caller decides the rest,
+in the same way for every policy: which requests may be hedged, the budget, the utilisation above
+which no copy is sent, and which replicas may take a copy.
 
-A policy is asked for a delay about once a second for each model, not for each request. It is
-synchronous and deterministic, keeps nothing, and must never touch a socket, a clock or another
-module of the router. If it raises or answers nonsense, nothing is hedged and the error is counted.
+The caller asks a policy for a delay about once a second for each model, not for each request. A
+policy is synchronous and deterministic and keeps no state. It must never use a socket, a clock or
+another module of the router. If it raises or returns an invalid value, no request is hedged and the
+error is counted.
 
-Third parties register theirs through the entry-point group `hedgerow.hedging`; the entry point's
+Third parties register policies through the entry-point group `hedgerow.hedging`; the entry point's
 name is the policy's name.
 """
 
@@ -24,9 +25,9 @@ from policies.registry import Registry
 
 
 class Delay(NamedTuple):
-    """From the dispatch to the question for a second copy: both must have passed."""
+    """The delay from the dispatch to the decision about a second copy: both must have passed."""
 
-    ratio: float = 0.0  # times the predicted time to the first content
+    ratio: float = 0.0  # in multiples of the predicted time to the first content
     seconds: float = 0.0
 
 
@@ -35,29 +36,30 @@ class HedgingPolicy:
 
     __slots__ = ()
 
-    idle: ClassVar[bool] = False  # it never sends anything, so nothing is measured for it
-    only: ClassVar[frozenset[str] | None] = None  # classes it is for; None: as configured
+    idle: ClassVar[bool] = False  # the policy never sends a copy, so no times are measured
+    only: ClassVar[frozenset[str] | None] = None  # classes it may hedge; None: as configured
 
     def delay(self, curve: Curve, quantile: float) -> Delay | None:
-        """When to ask. None: not at all.
+        """The delay before a copy is considered. `None`: no copy is sent.
 
-        `curve`: first contents of the last 30 s, in multiples of what was predicted. Where there
-        are only a few, an assumption stands for those that are missing. `quantile`: the share of
-        hedgeable requests that must show content before the delay, if copies for the rest are to
-        stay inside the budget.
+        `curve`: the times to first content of the last 30 s, in multiples of the predicted time. If
+        there are only a few samples, assumed ones are added. `quantile`: the share of hedgeable
+        requests that must show content before the delay, so that copies of the rest stay within the
+        budget.
         """
         raise NotImplementedError
 
     def pays(self, waited_s: float, predicted_s: float, backup_s: float, curve: Curve) -> bool:
-        """Whether a copy that is predicted to take `backup_s` is worth it now: the first attempt
-        is predicted to take `predicted_s` and has taken `waited_s` so far.
+        """Whether a copy that is predicted to take `backup_s` is worth sending now.
 
-        A copy that takes less than one that pays must pay, too: not all of them are asked for.
+        The first attempt was predicted to take `predicted_s` and has taken `waited_s` so far. If
+        the result is true for one `backup_s`, it must be true for every smaller one, because the
+        caller does not ask for all replicas.
         """
         return True
 
     def most_utilised(self) -> float:
-        """The utilisation of the pool from which on it sends nothing; 0 to 1."""
+        """The utilisation of the pool, 0 to 1, from which on the policy sends no copies."""
         return 1.0
 
 
@@ -66,17 +68,17 @@ P = TypeVar("P", bound=type[HedgingPolicy])
 
 
 def policy(name: str) -> Callable[[P], P]:
-    """Register a hedging policy class under `name`; stands above `@dataclass(slots=True)`."""
+    """Register a hedging policy class under `name`. It goes above `@dataclass(slots=True)`."""
     return HEDGING.register(name)
 
 
 def policy_names() -> list[str]:
-    """Names to ask `make_policy` for, sorted. Third parties' are listed without being imported."""
+    """The names that `make_policy` accepts, sorted. Third-party policies are not imported."""
     return HEDGING.names()
 
 
 def make_policy(name: str, options: Mapping[str, Any] | None = None) -> HedgingPolicy:
-    """Build a policy from its name and options (a mapping as it stands in the configuration).
+    """Build a policy from its name and its options, a mapping as in the configuration file.
 
     Raises PolicyConfigError for an unknown name, an unknown option or a bad value.
     """
@@ -84,6 +86,6 @@ def make_policy(name: str, options: Mapping[str, Any] | None = None) -> HedgingP
 
 
 def check_number(name: str, value: float, least: float = 0.0) -> None:
-    """Refuse an option that is no number from `least` on. Raises PolicyConfigError."""
+    """Raise PolicyConfigError if an option is below `least`, infinite or NaN."""
     if not least <= value < float("inf"):
         raise PolicyConfigError(f"{name} is a number, {least:g} or more", name)

@@ -1,18 +1,18 @@
-"""How long first tokens take, as a survival curve: the share that is still waited for at a time.
+"""The survival curve of the time to first token: the share of attempts still waiting at a time.
 
-Times are in multiples of what was predicted, so that long prompts and short ones share one curve.
-An attempt whose race another one won was cut short: how long it would have taken is not known, but
-it is at least what it had waited. Leaving such samples out would make the slow ones vanish, and
-counting their waits as answers would make them quick. Here each counts as waiting up to its cut and
-as nothing afterwards (Kaplan and Meier, "Nonparametric Estimation from Incomplete Observations",
-JASA 53, 1958), which is unbiased as long as the cut says nothing about the rest: the other copy's
-time does not.
+Times are multiples of the predicted time, so that long and short prompts share one curve. When a
+second copy answers first, the other attempt is cut short. Its time is unknown, but it is at least
+the time it had waited. Without such samples, slow attempts would be missing. If their waits counted
+as answers, they would look quick. Here each cut attempt counts as waiting until its cut and is left
+out afterwards (Kaplan and Meier, "Nonparametric Estimation from Incomplete Observations", JASA 53,
+1958). This is unbiased if the time of the cut does not depend on the attempt's own time. It depends
+on the other copy's time only.
 
-Where the last samples were all cut, the curve does not come down to 0. What remains then, and
-whoever waits for longer than anybody was seen to, is taken to need as long again as it has waited
-(a Pareto tail with exponent 2, whose mean remaining life at t is t).
+If the last samples were all cut, the curve does not reach 0. The remaining attempts, and attempts
+that wait longer than any sample, are assumed to need as long again as they have waited (a Pareto
+tail with exponent 2, whose mean remaining life at t is t).
 
-Must never: change after it was made, or look at a clock.
+Must never: change after it was made, or read a clock.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _CLOSE: Final = 1e-9  # shares that differ by less are the same
 
 
 class Curve:
-    """The share of attempts that show nothing within a time, and what follows from it."""
+    """The share of attempts that show no content within a time, with its integral and quantiles."""
 
     __slots__ = ("_alive", "_area", "_areas", "_end", "_values", "last", "mean", "shown")
 
     def __init__(self, times: list[float], shown: list[float], cut: list[float]) -> None:
         """`times` ascend; at each of them so many attempts showed content, and so many were cut
         short. Counts may be fractions."""
-        # How many wait until each time. Summed from the end, so that a rounded sum is never below
-        # one of its parts: shares of a millionth stand beside thousands of samples.
+        # The number of attempts that wait until each time. It is summed from the end, so that a
+        # rounded sum is never below one of its parts: counts of a millionth occur beside thousands.
         waits = [0.0] * len(times)
         waiting = 0.0
         whole = 0.0
@@ -42,9 +42,9 @@ class Curve:
             whole += shown[index]
             waiting += shown[index] + cut[index]
             waits[index] = waiting
-        self.shown = whole  # samples that are whole
-        self.last = times[-1] if times else 0.0  # the longest wait of all, whole or cut
-        values: list[float] = []  # times at which somebody showed content, ascending
+        self.shown = whole  # number of samples that showed content
+        self.last = times[-1] if times else 0.0  # the longest wait of all samples, cut ones too
+        values: list[float] = []  # times at which an attempt showed content, ascending
         shares: list[float] = []  # the share that still waits after each of them
         areas: list[float] = []  # the integral of the share from 0 up to each of them
         share, area, at = 1.0, 0.0, 0.0
@@ -61,9 +61,9 @@ class Curve:
         self._values = values
         self._alive = shares
         self._areas = areas
-        # What remains at `last`: 0 unless the last ones were cut.
+        # The share that still waits at `last`: 0 unless the last samples were cut.
         self._end = 0.0 if share < _CLOSE else share
-        # The mean of all: the integral of `survival` without end.
+        # The mean time is the integral of `survival` from 0 to infinity.
         self._area = area + share * (self.last - at)  # up to `last`
         self.mean = self._area + self._end * self.last
 
@@ -75,7 +75,7 @@ class Curve:
         return self._alive[index - 1] if index else 1.0
 
     def area(self, time: float) -> float:
-        """The integral of `survival` from 0 to `time`: the mean of min(what it takes, `time`)."""
+        """The integral of `survival` from 0 to `time`: the mean of min(own time, `time`)."""
         if time > self.last:
             return self._area + self._end * self.last * (1.0 - self.last / time)
         index = self._until(time)
@@ -84,17 +84,17 @@ class Curve:
         return self._areas[index - 1] + self._alive[index - 1] * (time - self._values[index - 1])
 
     def remaining(self, time: float) -> float:
-        """How much longer it takes in the mean, of those that have waited for `time`."""
+        """The mean remaining time of the attempts that have waited for `time`."""
         share = self.survival(time)
         if time >= self.last or share <= _CLOSE:
             return time
         return (self.mean - self.area(time)) / share
 
     def quantile(self, q: float) -> float:
-        """The least time that a share `q` does not exceed; infinity where there is none."""
+        """The least time within which a share `q` shows content; infinity if there is none."""
         left = 1.0 - q
         low, high = 0, len(self._alive)
-        while low < high:  # the first one that is low enough; the shares only fall
+        while low < high:  # find the first share that is low enough; shares never rise
             middle = (low + high) // 2
             if self._alive[middle] <= left + _CLOSE:
                 high = middle
@@ -105,20 +105,20 @@ class Curve:
         return self.last * sqrt(self._end / left) if left > 0.0 else inf
 
     def times(self, since: float) -> list[float]:
-        """`since`, and all later times at which somebody showed content, ascending."""
+        """`since`, and all later times at which an attempt showed content, ascending."""
         return [since, *self._values[self._until(since) :]]
 
     def _until(self, time: float) -> int:
-        """How many of the values are not above `time`. A moment that was computed from one of them
-        is not below it: rounding is no wait."""
+        """The number of values up to `time`. The tolerance `_CLOSE` ignores rounding of a `time`
+        that was computed from one of the values."""
         return bisect_right(self._values, time * (1.0 + _CLOSE))
 
 
 def curve_of(
     shown: Iterable[tuple[float, float]], cut: Iterable[tuple[float, float]] = ()
 ) -> Curve:
-    """The curve of (time, how many) pairs in any order: attempts that showed content, and attempts
-    that were cut short before."""
+    """The curve of (time, count) pairs in any order. `shown`: attempts that showed content; `cut`:
+    attempts that were cut short before."""
     whole: dict[float, float] = {}
     for time, count in shown:
         whole[time] = whole.get(time, 0.0) + count

@@ -1,7 +1,7 @@
-"""A second copy after so many seconds, whatever the prompt: what most proxies can do.
+"""Sends a second copy after a fixed number of seconds, as most proxies do.
 
-Long prompts look slow to it and short ones never do. It is here to be compared with, and for who
-knows the one right number; the budget holds for it, too.
+The delay does not depend on the prompt, so long prompts look slow and short ones never do. The
+policy exists for comparison, and for operators who know the right delay. The budget applies too.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from policies.hedging.curve import Curve
 @policy("fixed")
 @dataclass(slots=True)
 class Fixed(HedgingPolicy):
-    """Asks `delay_s` seconds after the dispatch. It needs no measured times."""
+    """Sends a copy `delay_s` seconds after the dispatch. It needs no measured times."""
 
-    delay_s: float = 1.0
+    delay_s: float = 1.0  # The delay from the dispatch to the copy, in seconds.
 
     def __post_init__(self) -> None:
         check_number("delay_s", self.delay_s)

@@ -1,9 +1,9 @@
-"""The moment for a second copy that gains most. `adaptive.py` says why this is the gain.
+"""Finds the delay of a second copy with the highest gain. `adaptive.py` explains the formula.
 
     gain(d) = min(1, paid / S(d)) * (integral of S from d + 1 on - price * S(d))
 
-S(d) is the share still waited for at d. This is a file of its own because it is compiled: once a
-second for each model it looks at every moment of a curve while a request waits.
+S(d) is the share of requests that show no content within d. This is a separate module because it is
+compiled: once a second for each model it evaluates every time of a curve while a request waits.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from policies.hedging.curve import Curve
 
 
 def best_moment(curve: Curve, paid: float, price: float) -> float:
-    """In multiples of the predicted time; the earliest of equals.
+    """The best delay in multiples of the predicted time; the earliest among equals.
 
     `paid`: the share of the requests for which the budget pays a copy; `price`: what a copy costs
-    others, in predicted times.
+    other requests, in multiples of the predicted time.
     """
     best, most = 0.0, -inf
     for moment in curve.times(0.0):

@@ -1,7 +1,7 @@
-"""Two copies at once, for critical requests in an idle fleet.
+"""Sends two copies of a critical request at once while the pool is idle.
 
-Sending everything twice lowers the mean only below a threshold of utilisation: about 0.26 where
-service times are all alike, 1/3 where they are exponential (Vulimiri et al., "Low Latency via
+Sending every request twice lowers the mean latency only below a threshold of utilisation: about
+0.26 for equal service times, 1/3 for exponential ones (Vulimiri et al., "Low Latency via
 Redundancy", CoNEXT 2013). Prefill is nearly deterministic given its length.
 """
 
@@ -17,11 +17,11 @@ from policies.hedging.curve import Curve
 @policy("immediate")
 @dataclass(slots=True)
 class Immediate(HedgingPolicy):
-    """A copy of every critical request, at its dispatch, while the pool is known to be idle."""
+    """Sends a copy of every critical request at its dispatch while the pool is known to be idle."""
 
     only: ClassVar[frozenset[str] | None] = frozenset({"critical"})
 
-    utilisation: float = 0.3  # of the pool; nothing from here on
+    utilisation: float = 0.3  # From this utilisation of the pool on, no copy is sent.
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.utilisation <= 1.0:

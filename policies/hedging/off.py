@@ -1,4 +1,4 @@
-"""No second copies."""
+"""Sends no second copies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from policies.hedging.curve import Curve
 @policy("off")
 @dataclass(slots=True)
 class Off(HedgingPolicy):
-    """Nothing is hedged and nothing is measured for it."""
+    """Sends no second copies. No times are measured for it."""
 
     idle: ClassVar[bool] = True
 

@@ -1,18 +1,18 @@
-"""Who was served how much: counters of virtual time by key, and by user within a key.
+"""Counts the service of each key, and of each user within a key, in virtual time.
 
-A flow is charged what it is served, divided by its weight, and the one with the lowest counter goes
-next (VTC: Sheng et al., "Fairness in Serving Large Language Models", OSDI'24). One that comes back
-from having nothing to do is lifted to the virtual time, the least counter among those that wait
-when somebody was last served (as in start-time fair queueing: Goyal, Vin and Cheng, SIGCOMM'96):
-it can save up nothing. When nobody waits nobody is deprived, so with the last that waits all debts
-are forgotten.
+Each request adds its cost, divided by the weight of the flow, to the flow's counter. The flow with
+the lowest counter goes next (VTC: Sheng et al., "Fairness in Serving Large Language Models",
+OSDI'24). The virtual time is the lowest counter among the waiting flows when a flow was last
+served. When an idle flow begins to wait again, its counter is raised to the virtual time (as in
+start-time fair queueing: Goyal, Vin and Cheng, SIGCOMM'96). So a flow cannot save up service while
+it is idle. When no flow waits any more, all differences are forgotten.
 
-An account that waits for nothing and is not above the virtual time is worth nothing, because a new
-one would be the same. Beyond a few, kept to save making them again, such accounts are dropped; so
-what is kept is bounded by who waits and who was served more than others a moment ago, and in any
-case by `IDLE_MAX`.
+An idle account whose counter is not above the virtual time equals a new account, so it may be
+dropped. `IDLE_KEPT` idle accounts are kept, to save making them again. So memory is bounded by the
+waiting flows and the flows recently served more than others; at most `IDLE_MAX` idle accounts are
+kept.
 
-Must never: know in what it is charged.
+Must never: depend on the unit of the charges.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import Any, Final
 from policies.queueing.ticket import Item
 
 IDLE_MAX: Final = 4096
-IDLE_KEPT: Final = 64  # whatever they are worth
+IDLE_KEPT: Final = 64  # idle accounts that are kept in any case
 
 
 class Account:
-    """What one key, or one user of a key, was served."""
+    """The service that one key, or one user of a key, has received."""
 
     __slots__ = (
         "counter",
@@ -44,16 +44,16 @@ class Account:
     def __init__(self, name: str, weight: float, number: int, within: Accounts) -> None:
         self.name = name
         self.weight = weight
-        self.number = number  # ties go by it: the first that came first
+        self.number = number  # order of creation; it decides ties
         self.within = within
         self.counter = 0.0
         self.waiting = 0  # tickets, in all lines
-        self.idle = False  # on the list of those that may be dropped
+        self.idle = False  # in the heap of accounts that may be dropped
         self.nodes: list[Node] = []  # one in each line in which it waits
         self.users: Accounts | None = None
 
     def add(self, amount: float) -> None:
-        """Charge so much; a negative amount is given back."""
+        """Charge an amount; a negative amount is given back."""
         self.counter += amount / self.weight
         within = self.within
         if self.counter > within.peak:
@@ -63,7 +63,7 @@ class Account:
 
 
 class Node(Item):
-    """An account's place in one line. The line's own; the account tells it when it has moved."""
+    """An account's position in one line. The account calls `moved` when its counter changes."""
 
     __slots__ = ("account",)
 
@@ -82,14 +82,14 @@ class Accounts:
 
     def __init__(self) -> None:
         self.by_name: dict[str, Account] = {}
-        self.time = 0.0  # virtual: no counter of anybody who begins to wait is below it
+        self.time = 0.0  # virtual time: the lowest counter with which an account begins to wait
         self.peak = 0.0  # the highest counter
-        self._backlogged = 0  # accounts with somebody that waits
-        self._idle: list[Any] = []  # heap of (counter, number, account): who waits for nothing
+        self._backlogged = 0  # accounts with waiting tickets
+        self._idle: list[Any] = []  # heap of (counter, number, account): idle accounts
         self._number = 0
 
     def of(self, name: str, weight: float) -> Account:
-        """Everybody has one; what was dropped is made anew."""
+        """The account of a name; it is made if there is none."""
         found = self.by_name.get(name)
         if found is None:
             self._number += 1
@@ -100,7 +100,7 @@ class Accounts:
         return found
 
     def begins(self, account: Account) -> None:
-        """One more ticket of it waits."""
+        """Count a ticket of the account that begins to wait."""
         account.waiting += 1
         if account.waiting == 1:
             if not self._backlogged:
@@ -109,14 +109,14 @@ class Accounts:
             self._backlogged += 1
 
     def ends(self, account: Account) -> None:
-        """One less waits. Call it after charging."""
+        """Count a ticket that waits no longer. Call it after charging."""
         account.waiting -= 1
         if not account.waiting:
             self._backlogged -= 1
             self.idles(account)
 
     def idles(self, account: Account) -> None:
-        """It waits for nothing: it may be dropped as soon as it is worth nothing."""
+        """An account has no waiting ticket: drop it when its counter reaches the virtual time."""
         if not account.idle:
             account.idle = True
             heappush(self._idle, (account.counter, account.number, account))
@@ -124,7 +124,7 @@ class Accounts:
             self._prune()
 
     def correct(self, name: str, weight: float, amount: float) -> Account:
-        """It was charged too little by `amount`, or too much; it may have been dropped since."""
+        """Add `amount` (which may be negative) to an account. It may have been dropped since."""
         account = self.by_name.get(name)
         if account is None:
             account = self.of(name, weight)
@@ -134,7 +134,7 @@ class Accounts:
         return account
 
     def reaches(self, time: float) -> None:
-        """The least counter among those that wait is `time`."""
+        """The lowest counter among the waiting accounts is `time`."""
         if time > self.time:
             self.time = time
 
@@ -150,7 +150,7 @@ class Accounts:
             if account.waiting:
                 continue
             if account.counter > worthless and account.counter > counter:
-                # It was charged after it came here: look at it again, in its new place.
+                # It was charged after it entered the heap: put it back with its new counter.
                 account.idle = True
                 heappush(idle, (account.counter, number, account))
             else:

@@ -1,7 +1,8 @@
-"""Urgency that grows with waiting: number - rate * age, and never more urgent than high.
+"""Orders by urgency that grows with waiting: number - rate * age, up to the level high.
 
-A rate of 0.1 levels a second takes a batch request (4) to normal (2) in 20 seconds, one of 1/300 in
-ten minutes. No rate gives both "normal after ten minutes" and "high after twenty".
+A rate of 0.1 levels a second raises a batch request (4) to normal (2) in 20 seconds. A rate of
+1/300 does so in ten minutes, and raises it to high (1) in fifteen. So no rate gives both "normal
+after ten minutes" and "high after twenty".
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from policies.queueing.contract import Line, OrderPolicy, PolicyConfigError, ord
 @order_policy("aging")
 @dataclass(slots=True)
 class Aging(OrderPolicy):
-    """The most urgent by number and age first, across classes; at the ceiling by arrival."""
+    """The most urgent ticket by number and age goes first, across classes. At the ceiling, tickets
+    go by arrival."""
 
     by_class: ClassVar[bool] = False
     starves: ClassVar[bool] = False
 
-    rate: float = 1.0 / 300.0  # levels a second
-    ceiling: float = 1.0  # age makes nobody more urgent than this: high
-    width: float = 0.25  # levels that count as equal where the prefix decides
+    rate: float = 1.0 / 300.0  # How fast a waiting request becomes more urgent, in levels a second.
+    ceiling: float = 1.0  # The most urgent level that age can give; 1 is high.
+    width: float = 0.25  # Within this many levels, a cached prefix decides which request goes.
 
     def __post_init__(self) -> None:
         if not 0.0 < self.rate <= 1000.0:

@@ -1,10 +1,11 @@
 """A line by urgency and age: every second of waiting makes a ticket a little more urgent.
 
-All age alike, so their order never changes as long as they age: `number + rate * arrival` is a key
-they keep. What has reached the ceiling ages no more and goes by arrival; it moves to a second row
-when its time has come, and the first key tells whose has.
+All tickets age at the same rate, so their order does not change while they age. The constant key
+`number + rate * arrival` gives that order. A ticket that has reached the ceiling ages no more and
+goes by arrival. It is then moved to a second list (`_ripe`). The lowest key of the first list shows
+whether a ticket must be moved.
 
-Must never: look at more than whose time has come.
+Must never: examine tickets that need not be moved.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from policies.queueing.ticket import Ticket
 
 
 class AgingLine(BaseLine):
-    """The lowest of max(ceiling, number - rate * age) first, ties by arrival."""
+    """The ticket with the lowest max(ceiling, number - rate * age) goes first, ties by arrival."""
 
     __slots__ = ("_ceiling", "_rate", "_ripe", "_unripe", "_width")
 
     def __init__(self, rate: float, ceiling: float, width: float) -> None:
-        """`rate`: levels a second. `ceiling`: the level up to which age counts. `width`: levels
-        that count as equal where the prefix decides."""
+        """`rate`: levels a second. `ceiling`: the level up to which age counts. `width`: tickets
+        within so many levels are in one band."""
         self._rate = rate
         self._ceiling = ceiling
         self._width = width
-        self._ripe = Ranked()  # by level: at the ceiling or, by nature, more urgent than that
+        self._ripe = Ranked()  # by level: tickets at the ceiling or, by their number, above it
         self._unripe = Ranked()  # by level + rate * arrival
 
     def push(self, ticket: Ticket, now: float) -> None:

@@ -47,21 +47,21 @@ class BaseLine:
 class OrderPolicy:
     """Base of every order policy: a `@dataclass(slots=True)` whose fields are its options.
 
-    Values are checked against the fields' types; what a type cannot say, `__post_init__` refuses
-    with a PolicyConfigError. State that is no option is a field with `init=False`. One object
-    serves one queue.
+    Values are checked against the fields' types. `__post_init__` makes further checks and raises
+    PolicyConfigError. A field that is state and not an option has `init=False`. One object serves
+    one queue.
     """
 
     __slots__ = ()
 
-    # Whether it orders within a class only. One that does not compares lines of all classes.
+    # True: it orders tickets within a class only. False: it compares lines of all classes.
     by_class: ClassVar[bool] = True
-    # Whether it shares by flow: then a flow's further requests need not step back by themselves.
+    # It shares by flow, so a flow's further requests need not be lowered in priority.
     is_fair: ClassVar[bool] = False
-    # Whether a line goes by arrival alone, so that its length is how many go before the next.
+    # It orders by arrival alone, so all tickets of a line go before a new one.
     by_arrival: ClassVar[bool] = False
-    # Whether it may pass somebody over for ever: the queue then looks after each ticket. If not, it
-    # looks only after classes, and what is fair within one is the policy's.
+    # True: it may pass a ticket over for ever, so the queue serves starving tickets itself. False:
+    # the queue protects only classes; the policy is responsible for fairness within a class.
     starves: ClassVar[bool] = True
 
     def line(self, urgency: int) -> Line:
@@ -69,14 +69,14 @@ class OrderPolicy:
         raise NotImplementedError
 
     def passed(self, ticket: Ticket, now: float) -> None:
-        """It was sent without having waited in a line while others wait in theirs."""
+        """A ticket was sent without waiting in a line, while other tickets wait."""
 
     def settled(self, ticket: Ticket, tokens: int, output: int) -> None:
-        """One that was taken, or passed, is over: it really cost `tokens` uncached prompt tokens
-        and `output` ones. Once for each, also for one that was cancelled."""
+        """A ticket that was taken or passed has ended. It cost `tokens` uncached prompt tokens and
+        `output` output tokens. Called once for each ticket, also for a cancelled one."""
 
     def refunded(self, ticket: Ticket) -> None:
-        """One that was taken, or passed, comes back to its line: it cost nothing."""
+        """A ticket that was taken or passed returns to its line: its charge is taken back."""
 
     def sized(self, replicas: int) -> None:
-        """So many replicas serve what is in the lines."""
+        """The number of replicas behind the queue has changed."""

@@ -1,27 +1,28 @@
 """The contract between an order policy and the queue that drives it.
 
-An order policy says who goes first among those that wait. It is synchronous and deterministic, does
-no I/O, knows no clock (`now` is passed in) and no replica. The queue (router/admission) decides
-everything else: whether a replica has a place, which class may have it, whose turn a starved class
-is, and which of the first few it gives the place to because of what is cached there.
+An order policy decides which waiting ticket goes first. It is synchronous and deterministic, and it
+does no I/O. It reads no clock (`now` is passed in) and knows no replica. The queue
+(router/admission) decides everything else: whether a replica has a free place, which class may use
+it, when a starved class has its turn, and which of the first few tickets gets the place because its
+prefix is cached there.
 
-A policy makes *lines*. A line holds tickets of one class that may go to the same replicas; the
-queue has several where there are several classes or models, and asks each only for places that its
-tickets may have, so that one that is held up holds up nobody else. What is to be fair across lines
-(what a tenant was charged) belongs to the policy and is shared by its lines.
+A policy makes *lines*. A line holds tickets of one class that may go to the same replicas. The
+queue has several lines if there are several classes or models. It asks a line only about places
+that its tickets may use, so a line without such a place does not block other lines. State that is
+shared between lines (such as the charges of a tenant) belongs to the policy.
 
-The rules, held by one suite over every registered policy:
-- every ticket that was pushed comes out once: by `take`, or by `drop` wherever it stands;
-- `first` is not None while a line holds somebody, and looking (`first`, `rank`, `band`, `within`)
-  changes no order: asked twice at one moment, the answer is the same;
+One test suite checks these rules for every registered policy:
+- every pushed ticket is removed once: by `take`, or by `drop` at any position;
+- `first` is not `None` while the line holds a ticket; `first`, `rank`, `band` and `within` change
+  no order, so two calls at the same time give the same result;
 - `band` begins with `first` and holds only tickets of the line, each once and each `within`;
-- the same calls give the same order: nothing is drawn, nothing depends on hashing;
-- tickets that differ in nothing but their arrival go in the order of their arrival;
-- `push`, `drop` and `take` cost O(log n); what is kept stays bounded when 10,000 flows come and go.
+- the same calls give the same order: nothing depends on random numbers or hashing;
+- tickets that differ only in their arrival go in the order of their arrival;
+- `push`, `drop` and `take` cost O(log n); memory stays bounded when 10,000 flows come and go.
 
-Third parties register theirs through the entry-point group `hedgerow.queueing`. A line need not
-derive from a class of ours. If a policy raises or answers nonsense, the error is counted, and the
-line goes by arrival from then on (`foreign.py`).
+Third parties register policies through the entry-point group `hedgerow.queueing`. A line need not
+derive from a class of this project. If a policy raises or returns an invalid value, the error is
+counted, and the line uses the order of arrival from then on (`foreign.py`).
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ P = TypeVar("P", bound=type[OrderPolicy])
 
 
 def order_policy(name: str) -> Callable[[P], P]:
-    """Register an order policy class under `name`; stands above `@dataclass(slots=True)`."""
+    """Register an order policy class under `name`. It goes above `@dataclass(slots=True)`."""
     return QUEUEING.register(name)
 
 
 def order_names() -> list[str]:
-    """Names to ask `make_order` for, sorted."""
+    """The names that `make_order` accepts, sorted."""
     return QUEUEING.names()
 
 
 def make_order(name: str, options: Mapping[str, Any] | None = None) -> OrderPolicy:
-    """Build a policy from its name and options (a mapping as it stands in the configuration).
+    """Build a policy from its name and its options, a mapping as in the configuration file.
 
     Raises PolicyConfigError for an unknown name, an unknown option or a bad value.
     """

@@ -1,9 +1,9 @@
-"""Deficit longest prefix match: within this round's deficits, whose prefix is held goes first.
+"""Deficit longest prefix match: among clients with deficit left, the longest cached prefix goes.
 
 Source: "Locality-aware Fair Scheduling in LLM Serving" (arXiv 2501.14312). Each client has a
-deficit, charged in uncached input and weighted output tokens; among clients with some left the
-longest cached prefix goes first, so that similar requests go together; when nobody has any left,
-all get another quantum.
+deficit, charged in uncached input tokens and weighted output tokens. Among the clients with some
+deficit left, the request with the longest cached prefix goes first, so that similar requests go
+together. When no client has any left, all get another quantum.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from policies.queueing.shared import SharedByFlow, check_amount
 @order_policy("dlpm")
 @dataclass(slots=True)
 class Dlpm(SharedByFlow):
-    """All that have something left of this round are equal but for their prefix."""
+    """Among keys with quantum left in this round, the longest cached prefix goes first."""
 
-    quantum: float = 32768.0  # charges a round, times the weight
-    input: float = 1.0  # charged for an uncached prompt token
-    output: float = 2.0  # charged for an output token
+    quantum: float = 32768.0  # The charge that a key may use in a round, times its weight.
+    input: float = 1.0  # The charge for an uncached prompt token.
+    output: float = 2.0  # The charge for an output token.
 
     def __post_init__(self) -> None:
         check_amount("quantum", self.quantum, 1.0)

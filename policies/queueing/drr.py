@@ -1,8 +1,8 @@
-"""Deficit round robin in uncached prompt tokens: each key goes on until its quantum is used up.
+"""Deficit round robin in uncached prompt tokens: a key has its turn until its quantum is used up.
 
-Source: Shreedhar and Varghese, "Efficient fair queueing using deficit round robin", SIGCOMM'95; in
-uncached tokens as in Dynamo's weighted queues. A quantum is overdrawn once and paid back in later
-rounds. Requests of one key stay together, which their common prefix likes.
+Source: Shreedhar and Varghese, "Efficient fair queueing using deficit round robin", SIGCOMM'95;
+uncached tokens as in Dynamo's weighted queues. A key may overdraw its quantum once and pays back in
+later rounds. Requests of one key are sent together, so a common prefix is cached.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from policies.queueing.shared import SharedByFlow, check_amount
 @order_policy("drr")
 @dataclass(slots=True)
 class Drr(SharedByFlow):
-    """Keys in a ring, within a key its users in a ring."""
+    """Keys take turns, and users take turns within their key."""
 
-    quantum: float = 4096.0  # uncached prompt tokens a round, times the weight
-    width: float = 2.0  # rounds that one may be ahead of another where the prefix decides
+    quantum: float = 4096.0  # Uncached prompt tokens of a key in a round, times its weight.
+    # A cached prefix decides among keys, and among users, that are at most this many rounds apart.
+    width: float = 2.0
 
     def __post_init__(self) -> None:
         check_amount("quantum", self.quantum, 1.0)
         check_amount("width", self.width)
-        # A request costs something even where nothing is known of its prompt.
+        # A request costs 1 even if the length of its prompt is unknown.
         self.open_books(Tariff(request=1.0, input=1.0, quantum=self.quantum, width=self.width))

@@ -1,4 +1,4 @@
-"""The earliest deadline first: that of its class, or within it the request's own."""
+"""The earliest deadline goes first: that of the class, or an earlier one of the request itself."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from policies.queueing.ticket import Ticket
 @order_policy("edf")
 @dataclass(slots=True)
 class Edf(OrderPolicy):
-    """By deadline, across classes. Nobody waits for ever: every deadline becomes the earliest."""
+    """By deadline, across classes. No request waits for ever: each deadline becomes the earliest
+    at some time."""
 
     by_class: ClassVar[bool] = False
     starves: ClassVar[bool] = False
 
-    slo_s: PerClass = SLO_S  # seconds to a first token: critical, high, normal, low, batch
-    width: float = 0.25  # deadlines so near count as equal where the prefix decides; of `slo_s`
+    # The time to a first token of each class, in seconds: critical, high, normal, low, batch.
+    slo_s: PerClass = SLO_S
+    # Within this share of `slo_s` after the first deadline, a cached prefix decides.
+    width: float = 0.25
 
     def __post_init__(self) -> None:
         check_per_class("slo_s", self.slo_s)

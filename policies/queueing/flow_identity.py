@@ -1,7 +1,7 @@
-"""Whose share of the fleet a request uses, as far as the queue and its order policies know it.
+"""The account and member whose share of the fleet a request uses, for the queue and its policies.
 
-The proxy derives it, with more that only the proxy reads (`router/intake/flow.py`). Requests of one
-party may share one object.
+The proxy derives it in a subclass with further fields (`router/intake/flow.py`). Requests of the
+same member may share one object.
 
 Must never: change, or hold a secret or the name of a user.
 """
@@ -26,7 +26,7 @@ class FlowIdentity:
     ) -> None:
         self.account = account
         self.member = member
-        self.is_known = is_known  # its key is in the keys file
+        self.is_known = is_known  # the request's key is in the keys file
         # Limits count its member alone. Otherwise they count its whole account, because a client
         # can invent members.
         self.is_member_counted = is_member_counted

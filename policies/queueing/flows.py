@@ -1,13 +1,13 @@
-"""A line that shares by flow: first among keys, within the key among its users, then by urgency.
+"""A line that shares by flow: first among keys, then among the users of a key, then by urgency.
 
-A user who invents names takes only from his own key. One mechanism serves four orders, which differ
-in what a request costs and in how finely counters are compared:
+A client that invents user names takes service only from its own key. One mechanism implements four
+orders. They differ in the cost of a request and in how finely counters are compared:
 
-- counters as they are: the flow that was served least goes next (VTC);
-- in steps of a quantum: a flow goes on until it has had its quantum of this round, then the next
-  one does. That is deficit round robin (Shreedhar and Varghese, SIGCOMM'95) in the form in which a
-  flow may overdraw its deficit once and pays in later rounds; however large the debt, no rounds are
-  counted off one by one.
+- Exact counters: the flow that was served least goes next (VTC).
+- Counters in steps of a quantum: a flow has its turn until its quantum of this round is used, then
+  the next flow has it. This is deficit round robin (Shreedhar and Varghese, SIGCOMM'95), in the
+  form in which a flow may overdraw its deficit once and pays in later rounds. The cost of a choice
+  does not depend on the size of the debt.
 
 Must never: compare flows of different classes.
 """
@@ -22,12 +22,12 @@ from policies.queueing.base import BaseLine
 from policies.queueing.ranked import FRONT, Ranked
 from policies.queueing.ticket import NOT_CHARGED, Ticket
 
-_EMPTY: Final = 32  # nodes that are kept though nobody waits in them, to save making them again
-_ROUNDING: Final = 1e-9  # of a counter: sums of shares of a turn
+_EMPTY: Final = 32  # nodes without tickets that are kept, to save making them again
+_ROUNDING: Final = 1e-9  # tolerance in quanta: a sum of parts of a turn may be rounded down
 
 
 class Tariff:
-    """What a request costs, and how counters compare."""
+    """The cost of a request, and how counters are compared."""
 
     __slots__ = ("input", "output", "quantum", "request", "width")
 
@@ -40,9 +40,10 @@ class Tariff:
         quantum: float = 0.0,
         width: float = 0.0,
     ) -> None:
-        """`request`, `input`, `output`: charged for each request, uncached prompt token and output
-        token. `quantum`: the step in which counters compare, 0: as they are. `width`: counters no
-        further above the lowest count as equal where the prefix decides; of a quantum, rounds."""
+        """`request`, `input`, `output`: the charges for a request, an uncached prompt token and an
+        output token. `quantum`: the step in which counters are compared; 0: exactly. `width`:
+        counters at most this far above the lowest one are in one band; with a quantum, in rounds.
+        """
         self.request = request
         self.input = input
         self.output = output
@@ -53,7 +54,7 @@ class Tariff:
         return self.request + self.input * tokens + self.output * output
 
     def key(self, counter: float) -> float:
-        """What nodes are ranked by."""
+        """The key by which nodes are ranked."""
         if self.quantum > 0.0:
             return float(floor(counter / self.quantum + _ROUNDING))
         return counter
@@ -82,7 +83,7 @@ class Book:
         key.add(cost)
 
     def passed(self, ticket: Ticket) -> None:
-        """Charge one that did not wait."""
+        """Charge a ticket that did not wait."""
         key, user = self.user(ticket)
         self.charge(ticket, key, user)
         users = user.within
@@ -92,7 +93,7 @@ class Book:
             self.keys.idles(key)
 
     def correct(self, ticket: Ticket, cost: float) -> None:
-        """It was charged on a guess; `cost` is the truth."""
+        """Replace the charge of a ticket, which was a prediction, by its true cost."""
         charged = ticket.charged
         if charged < 0.0:
             return
@@ -155,7 +156,7 @@ class FlowLine(BaseLine):
         self._by_name: dict[str, _KeyNode] = {}
 
     def place(self, node: _KeyNode) -> None:
-        """The key's counter has moved, or it is new here."""
+        """Rank a key whose counter has changed, or that is new in this line."""
         account = node.account
         self._keys.move(node, self.book.tariff.key(account.counter), account.number)
 
@@ -169,7 +170,7 @@ class FlowLine(BaseLine):
         if above is None:
             above = self._by_name[flow.account] = _KeyNode(key_account, self)
         if above.entry is None:
-            above.account = key_account  # an empty one may be of an account that was dropped
+            above.account = key_account  # an empty node may refer to an account that was dropped
             key_account.nodes.append(above)
             self.place(above)
         node = above.by_name.get(flow.member)
@@ -195,7 +196,7 @@ class FlowLine(BaseLine):
         user, key = node.account, above.account
         if is_served:
             tariff = self.book.tariff
-            # Virtual time is the least counter, not that of whoever was served for his prefix.
+            # Virtual time is the lowest counter, not that of a flow served for its cached prefix.
             first: Node = above.users.first()
             user.within.reaches(_begin(first, tariff))
             first = self._keys.first()
@@ -229,7 +230,7 @@ class FlowLine(BaseLine):
         return self._keys.first_key(), float(above.account.number)
 
     def band(self, most: int, now: float) -> list[Ticket]:
-        """As evenly of all flows within the width as they have tickets: those of one are alike."""
+        """Tickets of all flows within the width, in equal numbers as far as they have as many."""
         found: list[Ticket] = []
         if not self._keys.count:
             return found
@@ -256,7 +257,7 @@ class FlowLine(BaseLine):
         return self._filled(found, keys, most) if is_cut and len(found) < most else found
 
     def _filled(self, found: list[Ticket], keys: list[_KeyNode], most: int) -> list[Ticket]:
-        """What some flows did not need of their part is for those that have more."""
+        """Fill the band with tickets of flows that have more, where others have too few."""
         known = set(found)
         width = self.book.tariff.width
         for above in keys:
@@ -284,6 +285,6 @@ class FlowLine(BaseLine):
 
 
 def _begin(node: Node, tariff: Tariff) -> float:
-    """The counter of a node; of a round, its beginning."""
+    """The counter of a node; with a quantum, the counter at the start of its round."""
     counter = node.account.counter
     return tariff.key(counter) * tariff.quantum if tariff.quantum > 0.0 else counter

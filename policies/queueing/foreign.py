@@ -1,8 +1,8 @@
-"""Lines of an order policy that is not built in, and what becomes of their tickets when they fail.
+"""Wraps the lines of third-party order policies, so that a failing line cannot stop the queue.
 
-A line that raises, or that names a ticket which does not wait in it, is given up: its tickets, and
-those that come later, go in the order of their arrival. Otherwise one defect of a third party would
-stop the queue, and no request that waits would be sent, or told that its time is over.
+If a line raises, or returns a ticket that does not wait in it, it is not used any more. Its tickets
+and later ones then go in the order of arrival. Otherwise one defect of a third party would stop the
+queue, and no waiting request would be sent or expire.
 
 Must never: let an exception through, or lose a ticket.
 """
@@ -17,17 +17,17 @@ from policies.queueing.keyed import KeyedLine
 from policies.queueing.line import Line
 from policies.queueing.ticket import Ticket
 
-_KEPT: Final = 16  # texts
+_KEPT: Final = 16  # error texts
 
 
 class Failures:
-    """How often order policies have failed, and how, until somebody tells of it."""
+    """The number of failures of order policies, and their texts until they are reported."""
 
     __slots__ = ("count", "texts")
 
     def __init__(self) -> None:
         self.count = 0
-        self.texts: list[str] = []  # the first few since they were taken
+        self.texts: list[str] = []  # the first few since the last `take`
 
     def add(self, what: str, err: Exception) -> None:
         self.count += 1
@@ -40,7 +40,7 @@ class Failures:
 
 
 def line_of(order: OrderPolicy, urgency: int, failures: Failures) -> BaseLine:
-    """A new line of a policy."""
+    """A new line of a policy; a line of a third-party policy is wrapped."""
     line: Line | None = None
     try:
         line = order.line(urgency)

@@ -1,6 +1,6 @@
-"""A line in order of a key that a ticket has when it comes and keeps: most orders need no more.
+"""A line ordered by a constant key of each ticket. Most order policies need no other line.
 
-Must never: ask for the key twice.
+Must never: compute the key of a ticket twice.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from policies.queueing.ticket import Ticket
 
 
 class KeyedLine(BaseLine):
-    """The lowest key first, ties by arrival."""
+    """The ticket with the lowest key goes first, ties by arrival."""
 
     __slots__ = ("_key", "_tickets", "_width")
 
     def __init__(self, key: Callable[[Ticket], float], width: float) -> None:
-        """`width`: keys that are no further than this above the first may go in its place."""
+        """`width`: a ticket may go instead of the first if its key is at most this much higher."""
         self._key = key
         self._width = width
         self._tickets = Ranked()

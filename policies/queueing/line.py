@@ -1,6 +1,6 @@
 """The methods of a line of tickets; `contract.py` has the rules.
 
-A `Protocol`, so that a line may be any Python object; `base.BaseLine` is for compiled lines.
+`Line` is a `Protocol`, so a line may be any Python object. Compiled lines use `base.BaseLine`.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ class Line(Protocol):
     """
 
     def push(self, ticket: Ticket, now: float) -> None:
-        """It waits from now on, or again: one that was put back has its old `order`."""
+        """A ticket begins to wait. A ticket that was put back has its old `order`."""
 
     def drop(self, ticket: Ticket) -> None:
-        """It waits no longer, and was not served: it left, or its time is over."""
+        """Remove a ticket that was not served: its client left, or it expired."""
 
     def first(self, now: float) -> Ticket | None:
-        """Who goes next; None of nobody."""
+        """The ticket that goes next; `None` if the line is empty."""
 
     def rank(self, now: float) -> tuple[float, ...]:
-        """Of the first, to compare with the first of other lines of this policy: lower goes first,
-        ties by arrival. There has to be one."""
+        """The rank of the first ticket, to compare with the ranks of other lines of this policy.
+        The lower rank goes first, ties by arrival. The line must not be empty."""
 
     def band(self, most: int, now: float) -> list[Ticket]:
-        """The first and those, at most `most` in all, any of which may go in its place without
-        breaking what the policy promises."""
+        """The first ticket and all tickets that may go instead of it without breaking the policy's
+        guarantees; at most `most`."""
 
     def within(self, ticket: Ticket, now: float) -> bool:
-        """Whether one that waits in the line might go in the first's place, however many others
-        might: asked of what stood in a `band` a moment ago, so quick."""
+        """Whether a ticket of the line may go instead of the first one. It is called for tickets
+        of a recent `band`, so it must be quick."""
 
     def take(self, ticket: Ticket, now: float) -> None:
-        """It is served: one that is `within`, or that the queue put first because it starved."""
+        """Remove a ticket that is served. It is `within`, or the queue chose it as starving."""

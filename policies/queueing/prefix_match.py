@@ -1,8 +1,9 @@
-"""How much of a waiting request's prompt each replica holds, as it was last looked up.
+"""The number of prompt blocks of a waiting request that each replica holds, by the last lookup.
 
-Made when the request is one of the first few of its class, because a lookup costs microseconds.
+The object is made only when the request is among the first few of its class queue, because a lookup
+costs microseconds.
 
-Must never: look anything up itself.
+Must never: do the lookup itself.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _NOTHING: Final[dict[Any, int]] = {}
 
 
 class PrefixMatch:
-    """Of one request. Tokens are estimated from blocks."""
+    """The last prefix lookup of one request. Tokens are estimated from blocks."""
 
     __slots__ = ("_view", "blocks", "looked_up_at", "most_tokens")
 
@@ -27,7 +28,7 @@ class PrefixMatch:
         self.looked_up_at = 0.0  # monotonic seconds
 
     def update(self, blocks: Mapping[Any, int], now: float) -> None:
-        """A lookup found this."""
+        """Store the result of a lookup."""
         self.looked_up_at = now
         self.blocks = blocks if isinstance(blocks, dict) else dict(blocks)
         most = 0
@@ -41,7 +42,7 @@ class PrefixMatch:
         return self.blocks.get(place, 0) * self._view.block_tokens
 
     def worth_at(self, place: object) -> float:
-        """Prompt tokens that are saved if the request goes there, less those lost elsewhere."""
+        """Prompt tokens saved if the request goes to a replica, less those lost elsewhere."""
         if self.most_tokens == 0.0:
             return 0.0
         return 2.0 * self.tokens_at(place) - self.most_tokens

@@ -1,9 +1,9 @@
-"""Things in order of a key, whose first few dozen can be looked at without taking them out.
+"""A priority queue whose first few dozen items can be read without removing them.
 
-A sorted front of up to 128, and behind it a tail for those that come in order, as most do, and a
-heap for the others: adding and removing cost O(log n), a thing leaves from wherever it stands, and
-of a long queue only the two ends are touched. What leaves from behind the front is only marked, and
-swept away once most of what is there is dead.
+It has a sorted front of up to 128 items. Behind it are a tail for items added in order, as most
+are, and a heap for the others. Adding and removing cost O(log n), and an item can be removed at any
+position. A long queue is changed only at its two ends. An item removed behind the front is only
+marked; dead entries are swept once they are more than half.
 
 Must never: hold more than twice what it is asked to hold.
 """
@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from policies.queueing.ticket import Entry, Item
 
-FRONT: Final = 64  # how many can be looked at, at least, where there are as many
-_FEW: Final = 32  # fewer in the front call for more from behind
-_MANY: Final = 128
+FRONT: Final = 64  # at least so many items can be read, if there are as many
+_FEW: Final = 32  # the front is refilled below this number of items
+_MANY: Final = 128  # largest front
 
 
 class Ranked:
@@ -58,7 +58,7 @@ class Ranked:
             del front[FRONT:]
 
     def move(self, item: Item, key: float, order: int) -> None:
-        """Another key for one that is in here, or that is not yet."""
+        """Change the key of an item; add the item if it is not in here."""
         entry = item.entry
         if entry is not None:
             if entry.key == key:
@@ -99,19 +99,19 @@ class Ranked:
                 front.append(entry)
 
     def first(self) -> Any:
-        """The item with the lowest key; None of nothing."""
+        """The item with the lowest key; `None` if there is none."""
         return self._front[0].item if self._front else None
 
     def first_key(self) -> float:
-        """The lowest key. There has to be one."""
+        """The lowest key. There must be an item."""
         return self._front[0].key
 
     def first_order(self) -> int:
-        """The order of the first item. There has to be one."""
+        """The order of the first item. There must be an item."""
         return self._front[0].order
 
     def leading(self, most: int, key: float) -> list[Any]:
-        """Items from the first on whose key is at most `key`; at most `most`, or `FRONT`."""
+        """The leading items whose key is at most `key`; not more than `most`, or the front."""
         found: list[Any] = []
         if len(self._front) < most and (self._tail or self._heap):
             self._refill()
@@ -122,12 +122,12 @@ class Ranked:
         return found
 
     def held(self) -> int:
-        """Entries in memory, dead ones included: for tests of what it must never do."""
+        """The number of entries in memory, with dead ones, for tests that it stays bounded."""
         return len(self._front) + len(self._tail) + len(self._heap)
 
 
 def place_in(entries: list[Entry], entry: Entry) -> int:
-    """Where an entry stands in a sorted list, or would. (`bisect` would box what it compares.)"""
+    """The index of an entry in a sorted list. (`bisect` would be slower: it boxes numbers.)"""
     low, high = 0, len(entries)
     while low < high:
         middle = (low + high) // 2

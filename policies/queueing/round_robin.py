@@ -12,11 +12,13 @@ from policies.queueing.shared import SharedByFlow, check_amount
 @order_policy("round_robin")
 @dataclass(slots=True)
 class RoundRobin(SharedByFlow):
-    """Keys in turn, within a key its users in turn; twice the weight, two requests a turn."""
+    """Keys take turns, and users take turns within their key. Weight 2 gives two requests a
+    turn."""
 
-    width: float = 4.0  # turns that one may be ahead of another where the prefix decides
+    # A cached prefix decides among keys, and among users, that are at most this many turns apart.
+    width: float = 4.0
 
     def __post_init__(self) -> None:
         check_amount("width", self.width)
-        # A turn is a quantum of one request: all that have not had theirs are equal.
+        # A turn is a quantum of one request. Flows that have not had theirs yet are equal.
         self.open_books(Tariff(request=1.0, quantum=1.0, width=self.width))

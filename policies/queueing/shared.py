@@ -1,4 +1,4 @@
-"""What the orders that share by flow have in common: one book of accounts for each class.
+"""The common base of the orders that share by flow: one book of accounts for each class.
 
 Must never: decide what a request costs.
 """
@@ -26,10 +26,10 @@ class SharedByFlow(OrderPolicy):
     __slots__ = ("books",)
 
     is_fair: ClassVar[bool] = True
-    starves: ClassVar[bool] = False  # virtual time reaches everybody who waits
+    starves: ClassVar[bool] = False  # virtual time reaches every waiting flow
 
     def open_books(self, tariff: Tariff) -> None:
-        """Called once, before anything else."""
+        """Make the accounts. A subclass calls it once, before any other method."""
         self.books = [Book(tariff) for _ in range(CLASSES)]
 
     def line(self, urgency: int) -> Line:
@@ -47,6 +47,6 @@ class SharedByFlow(OrderPolicy):
 
 
 def check_amount(name: str, value: float, least: float = 0.0) -> None:
-    """Raises PolicyConfigError for what is no sensible number of tokens, or price of one."""
+    """Raise PolicyConfigError unless `value` is between `least` and `TOKENS_MAX`."""
     if not least <= value <= TOKENS_MAX:
         raise PolicyConfigError(f"{name} is {least:g} to {TOKENS_MAX:g}", name)

@@ -1,7 +1,7 @@
-"""The shortest job first: uncached prompt tokens and the output its flow usually makes.
+"""The shortest job goes first, by uncached prompt tokens and predicted output tokens.
 
-The least mean wait there is, and the most unfair: long requests go when nobody else waits, or when
-they starve, which the queue sees to.
+This order has the lowest mean wait and is the most unfair. A long request goes only if no shorter
+one waits, or if it starves: the queue serves starving tickets.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from policies.queueing.ticket import Ticket
 class Shortest(OrderPolicy):
     """By predicted cost, within each class."""
 
-    input: float = 1.0  # of an uncached prompt token
-    output: float = 2.0  # of an output token
-    width: float = 1024.0  # costs that count as equal where the prefix decides
+    input: float = 1.0  # The cost of an uncached prompt token.
+    output: float = 2.0  # The cost of an output token.
+    width: float = 1024.0  # Within this difference of cost, a cached prefix decides.
 
     def __post_init__(self) -> None:
         for option in ("input", "output", "width"):

@@ -1,4 +1,4 @@
-"""Deadlines under light load, worth under overload: SlideBatching's sliding boundary (PROSERVE)."""
+"""Orders by deadline under light load and by worth under overload: SlideBatching (PROSERVE)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from policies.queueing.slos import SLO_S, PerClass, check_per_class, check_width
 @order_policy("slide")
 @dataclass(slots=True)
 class Slide(OrderPolicy):
-    """Who has less time than what waits takes is urgent: most worth per second of prefill first.
-    Who has more is not: earliest deadline first."""
+    """A request is urgent if the waiting work takes longer than the time to its deadline. Urgent
+    requests go by worth per second of prefill, the others by deadline."""
 
     by_class: ClassVar[bool] = False
 
-    slo_s: PerClass = SLO_S  # seconds to a first token: critical, high, normal, low, batch
-    weights: PerClass = (16.0, 8.0, 4.0, 2.0, 1.0)  # worth of a first token in time
-    prefill_rate: float = 10_000.0  # tokens/s of one replica
-    base_s: float = 0.04  # seconds of a step that do not depend on its tokens
-    eagerness: float = 1.0  # above 1 more is urgent
-    starvation: float = 1.0  # deadlines missed by so many more come first
-    # What counts as equal where the prefix decides: deadlines so near, of `slo_s`, and worth per
-    # second that is less by such a share.
+    # The time to a first token of each class, in seconds: critical, high, normal, low, batch.
+    slo_s: PerClass = SLO_S
+    weights: PerClass = (16.0, 8.0, 4.0, 2.0, 1.0)  # The worth of a timely first token, by class.
+    prefill_rate: float = 10_000.0  # Prompt tokens that one replica prefills in a second.
+    base_s: float = 0.04  # The seconds of a step that do not depend on its tokens.
+    eagerness: float = 1.0  # With a higher value, more requests are urgent.
+    # A request goes before the urgent ones when it is late by this many times its class's `slo_s`.
+    starvation: float = 1.0
+    # A cached prefix decides among deadlines that differ by at most this share of `slo_s`, and
+    # among urgent requests whose worth per second differs by at most this share.
     width: float = 0.25
 
     _slope: Slope = field(init=False, repr=False)

@@ -1,16 +1,16 @@
-"""A line that slides between deadlines and worth: SlideBatching, as far as a proxy can do it.
+"""A line that changes between deadline order and worth order: SlideBatching in a proxy.
 
-Source: PROSERVE (arXiv 2512.12928); the rule is read from xLLM's unified scheduling policy. Of all
-that wait, those whose deadline is nearer than the work that waits takes (the sliding boundary) are
-urgent, the others normal. Under light load nearly all are normal, and the earliest deadline goes
-first. Under overload nearly all are urgent, and the most worth per second of prefill goes first,
-for not all deadlines can be kept. Who has missed his deadline by a further deadline is starved and
-precedes the urgent ones.
+Source: PROSERVE (arXiv 2512.12928); the rule is taken from xLLM's unified scheduling policy. The
+sliding boundary is the time that all waiting work takes. A ticket whose deadline is nearer than the
+boundary is urgent, any other is normal. Under light load nearly all tickets are normal, and the
+earliest deadline goes first. Under overload nearly all are urgent. Then not all deadlines can be
+met, and the ticket with the most worth per second of prefill goes first. A ticket that is late by
+`starvation` times the `slo_s` of its class is starved and goes before the urgent ones.
 
-An engine applies this to every step, with decodes; here the unit is a dispatch, the service is the
-predicted prefill, and the work is shared by the replicas.
+An engine applies this to every step, with decodes. Here the unit is a dispatch, the service time is
+the predicted prefill time, and the work is divided among the replicas.
 
-Must never: reorder what was dispatched.
+Must never: reorder requests that were dispatched.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LEAST_S: Final = 1e-3
 
 
 class Slope:
-    """What the lines of one policy share: the rules, and the work that waits in all of them."""
+    """The state that all lines of one policy share: the rules, and the work that waits in all."""
 
     __slots__ = (
         "base_s",
@@ -54,13 +54,13 @@ class Slope:
         starvation: float,
         width: float,
     ) -> None:
-        self.slo_s = slo_s  # of a first token, by class
-        self.weights = weights  # by class
+        self.slo_s = slo_s  # time to a first token, by class
+        self.weights = weights  # worth of a timely first token, by class
         self.prefill_rate = prefill_rate  # tokens/s of one replica
-        self.base_s = base_s  # of a dispatch, whatever its length
+        self.base_s = base_s  # part of a dispatch's time that does not depend on its length
         self.eagerness = eagerness
         self.starvation = starvation
-        self.width = width  # of what counts as equal, as a share
+        self.width = width  # width of a band, as a share
         self.replicas = 1
         self.work_s = 0.0
 
@@ -71,14 +71,15 @@ class Slope:
         return due(ticket, self.slo_s)
 
     def boundary_s(self, earliest_s: float) -> float:
-        """Who has less time than this is urgent; `earliest_s` is left to the first normal one."""
+        """A ticket with less time left is urgent. `earliest_s`: that of the first normal ticket."""
         budget_s = max(earliest_s, 2.0 * self.base_s)
         work_s = self.work_s / self.replicas
         return self.eagerness * work_s * budget_s / (budget_s - self.base_s)
 
 
 class SlidingLine(BaseLine):
-    """Starved ones by deadline, urgent ones by worth per second, normal ones by deadline."""
+    """Starved tickets by deadline, then urgent ones by worth per second, then normal ones by
+    deadline."""
 
     __slots__ = ("_late", "_normal", "_slope", "_starved", "_urgent", "_waiting")
 
@@ -134,7 +135,7 @@ class SlidingLine(BaseLine):
             ticket = normal.first()
             worth = slope.weights[ticket.urgency] * ticket.flow.weight
             self._move(ticket, urgent, -worth / slope.prefill_s(ticket))
-        # The work has become less: who would be served as urgent may have time again.
+        # The waiting work has decreased, so the next urgent ticket may have enough time again.
         while urgent.count:
             ticket = urgent.first()
             deadline = slope.deadline(ticket)
@@ -159,7 +160,7 @@ class SlidingLine(BaseLine):
         return float(group), row.first_key(), float(row.first_order())
 
     def _last_key(self, row: Ranked) -> float:
-        """Up to which key those of a row that is not empty count as equal to its first."""
+        """The highest key in the band of the first ticket. `row` must not be empty."""
         key = row.first_key()
         if row is self._urgent:
             return key + self._slope.width * abs(key)

@@ -1,7 +1,4 @@
-"""How soon a first token is expected of each class, where a request does not say it itself.
-
-Pure data, its check, and what it makes of a request's own deadline.
-"""
+"""The default time to a first token of each class, its check, and the deadline of a request."""
 
 from __future__ import annotations
 
@@ -15,8 +12,8 @@ SLO_S: PerClass = (0.25, 0.5, 2.0, 10.0, 600.0)
 def due(ticket: Ticket, slo_s: tuple[float, ...]) -> float:
     """When a first token is due: by the request's own deadline or its class, whichever is earlier.
 
-    A deadline is a client's word, so it orders within a class: it comes before no request of a more
-    urgent class that arrived at the same time.
+    A client states its deadline itself, so the deadline counts only within the class: the result is
+    never earlier than that of the next more urgent class for the same arrival.
     """
     urgency = ticket.urgency
     usual = slo_s[urgency]
@@ -27,12 +24,12 @@ def due(ticket: Ticket, slo_s: tuple[float, ...]) -> float:
 
 
 def check_per_class(name: str, values: PerClass) -> None:
-    """Raises PolicyConfigError for values that are not above 0 and finite."""
+    """Raise PolicyConfigError if a value is not above 0 and finite."""
     if not all(0.0 < value < float("inf") for value in values):
         raise PolicyConfigError(f"{name} are five numbers above 0, critical first", name)
 
 
 def check_width(share: float) -> None:
-    """Raises PolicyConfigError for what is no share."""
+    """Raise PolicyConfigError unless `share` is between 0 and 1."""
     if not 0.0 <= share <= 1.0:
         raise PolicyConfigError("width is a share, 0 to 1", "width")

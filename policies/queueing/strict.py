@@ -1,4 +1,4 @@
-"""The most urgent number first, always: what is less urgent waits as long as there is any such."""
+"""The most urgent number always goes first; a less urgent request waits while such a one waits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Strict(OrderPolicy):
 
     by_class: ClassVar[bool] = False
 
-    # Levels that count as equal where the prefix decides; the steps of one user are less.
+    # Within this many levels, a cached prefix decides. The steps of one user are smaller.
     width: float = 0.5
 
     def __post_init__(self) -> None:

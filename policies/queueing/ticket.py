@@ -1,11 +1,11 @@
-"""A request that asks to be sent: what an order policy may know of it, and where it stands.
+"""A ticket: one request as the queue and its order policies see it, with its state in the queue.
 
-Made by the driver of the queue, owned by one request, never shared between queues. What is known of
-the request is in objects that its owner has anyway: its `view` and its `flow`. They do not change
-while the request waits; only the queue predicts `view.output_tokens`. The rest is bookkeeping: of
-the queue, which alone changes `state`, and of the policy that holds the ticket.
+The driver of the queue makes a ticket for each request. It belongs to one queue at a time. The
+facts of the request are in its `view` and its `flow`, which the router has anyway. They do not
+change while the request waits, except that the queue predicts `view.output_tokens`. The other
+fields are bookkeeping of the queue, which alone changes `state`, and of the order policy.
 
-Must never: know a socket, a clock or a replica's inside.
+Must never: refer to a socket, a clock or the internals of a replica.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from policies.queueing.run import Run
 CLASSES: Final = 5  # critical, high, normal, low, batch
 INFINITY: Final = float("inf")  # compiled code looks `math.inf` up in a dictionary at every use
 
-# The life of a ticket. Each step is taken by the queue, and only forwards but for a preemption.
-NEW: Final = 0  # not offered, or offered and answered with replicas and not sent yet
+# The states of a ticket. Only the queue changes them. They go forward, unless a ticket is put back.
+NEW: Final = 0  # not offered yet, or the queue has returned replicas and it is not sent yet
 WAITING: Final = 1
-SENT: Final = 2  # it has a place: granted, or the driver chose one
-ENDED: Final = 3  # settled, expired, refused or gone: nothing happens to it any more
+SENT: Final = 2  # sent to a replica
+ENDED: Final = 3  # settled, expired, refused, evicted or left; it never changes again
 NOT_CHARGED: Final = -1.0
 
 
@@ -36,7 +36,7 @@ class Entry:
     def __init__(self, key: float, order: int, item: Item) -> None:
         self.key = key
         self.order = order
-        self.item: Any = item  # None: it has left its place
+        self.item: Any = item  # `None`: the item was removed
 
     def __lt__(self, other: Entry) -> bool:
         """For `heapq`. Compiled code calls `is_before`, which costs a third of it."""
@@ -49,7 +49,7 @@ class Entry:
 
 
 class Item:
-    """What a `Ranked` holds. `entry` is its place there; None: it is in none."""
+    """An item of a `Ranked`. `entry` is its position there; `None`: it is in none."""
 
     __slots__ = ("entry",)
 
@@ -101,55 +101,55 @@ class Ticket(Item):
         concurrency: Any = None,
     ) -> None:
         super().__init__()
-        # In the order in which they are read: of a hundred thousand that wait none is in a CPU's
-        # cache, and what is compiled lays its fields out as they are set here.
+        # The fields are grouped by the time of their use. With 100,000 waiting tickets none is in
+        # a CPU cache, and a compiled class lays out its fields in the order of these assignments.
 
-        # When it is one of the first few.
-        self.view = view  # its prompt, its size, what it is expected to cost
-        self.prefix: PrefixMatch | None = None  # None: nobody has looked up its prefix yet
-        self.order = 0  # the order of arrival, from the first to wait
+        # Read when the ticket is one of the first few.
+        self.view = view  # its prompt, size and expected cost
+        self.prefix: PrefixMatch | None = None  # `None`: its prefix was not looked up yet
+        self.order = 0  # the order of arrival; 0: not offered yet
         self.skips = 0  # how often a later one went first because of its prefix
         self.excluded = excluded  # replicas of its lane it must not go to, such as tried ones
 
-        # When it is the oldest, or is taken.
+        # Read when the ticket is the oldest one, or is taken.
         self.state: int = NEW
         self.starved = False  # it has waited for most of its bound
-        # Where it waits: a row, or a row of its key while the key's limit blocks it.
+        # Where it waits: a `ClassQueue`, or a `KeyQueue` while its key's limit blocks it.
         self.row: Any = None
         self.arrival = arrival  # monotonic seconds
         self.urgency = max(0, min(CLASSES - 1, int(number + 0.5)))  # the class it belongs to
-        self.node: Any = None  # where it waits: the policy's
-        self.flow = flow  # whose share it uses
-        self.charged = NOT_CHARGED  # by the policy, to be reconciled with what it really cost
-        self.party: Any = None  # what is counted of its flow, while it waits
+        self.node: Any = None  # its position in the line; only the order policy uses it
+        self.flow = flow  # the account and member whose share it uses
+        self.charged = NOT_CHARGED  # the policy's charge, corrected to the true cost at the end
+        self.party: Any = None  # its member in `Holders`, while it waits
         self.committed = False  # its client was sent an early 200, so it does not give way
-        # Tickets of one lane may go to the same replicas: the model's name, as a rule (None). What
-        # may go to others than the rest of its model (a stored response) has a lane of its own.
+        # Tickets of one lane may go to the same replicas. The default is the model's name. A
+        # request that may go to fewer replicas (a stored response) has its own lane.
         self.lane = model if lane is None else lane
-        self.concurrency = concurrency  # its key's limit of requests at replicas; None: it has none
-        self.run: Run | None = None  # None: it was never sent
+        self.concurrency = concurrency  # its key's limit of requests at replicas; `None`: no limit
+        self.run: Run | None = None  # `None`: it was never sent
 
-        # When it comes, and when it is over.
-        self.request = request  # the driver's own; the queue hands it back and never looks
-        self.queue: Any = None  # the one that counts it
-        self.model = model  # decides the queue; "": it names none
+        # Read when the request arrives, and when it ends.
+        self.request = request  # the driver's object; the queue never reads it
+        self.queue: Any = None  # the queue that counts it
+        self.model = model  # decides the queue; "": the request names none
         self.number = number  # urgency: 0 critical to 4 batch, lower first, fractions allowed
-        self.deadline = deadline  # monotonic seconds: when the client has no use for it any more
+        self.deadline = deadline  # monotonic seconds; the client needs no answer after it
 
     @property
     def place(self) -> Any:
-        """The replica it was sent to; None: it is at none."""
+        """The replica to which it was sent; `None`: it is at none."""
         run = self.run
         return None if run is None else run.place
 
     @property
     def reserved(self) -> int:
-        """Tokens that count as its class's. Its output must have been predicted."""
+        """The tokens that reservations count for its class. Its output must be predicted before."""
         view = self.view
         return view.prompt_tokens + view.output_tokens
 
     @property
     def blocked_in(self) -> Any:
-        """Where it waits while its key's limit blocks it; None: it is not blocked."""
+        """The `KeyQueue` in which it waits while its key's limit blocks it; `None`: not blocked."""
         row = self.row
         return row if row is not None and row.is_blocked else None

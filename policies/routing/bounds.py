@@ -1,8 +1,9 @@
-"""How much more than its share a replica may have before affinity gives way to load.
+"""The load above which a replica is too busy, so that load decides instead of prefix affinity.
 
-The bound is relative and absolute, whichever is larger: a ratio alone measures noise where numbers
-are small (smg#2150: the square root of N routers) and gives an idle fleet no affinity at all. It is
-measured against the mean, so that one empty newcomer does not make every other look overloaded.
+The bound is the larger of a relative and an absolute one. A ratio alone measures noise while
+numbers are small (smg#2150: the square root of N routers) and gives an idle fleet no affinity. The
+bound refers to the mean load, so that one new, empty replica does not make all others look
+overloaded.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from policies.contract import Candidate, PolicyConfigError
 class Bounded(Protocol):
     """Options of a policy with a load bound."""
 
-    relative: float  # times the mean load; Mirrokni et al. call it 1 + epsilon
-    absolute: float  # requests above the mean load
+    relative: float  # In multiples of the mean load; Mirrokni et al. call it 1 + epsilon.
+    absolute: float  # Requests above the mean load.
 
 
 def check_bounds(policy: Bounded) -> None:
@@ -28,9 +29,9 @@ def check_bounds(policy: Bounded) -> None:
 
 
 def load_bound(policy: Bounded, candidates: Sequence[Candidate], incoming: int = 0) -> float:
-    """The load per unit of weight that a replica may have; `incoming` joins the load of all.
+    """The load per unit of weight that a replica may have. `incoming` is added to the total load.
 
-    The margins are for a replica of mean weight, so weights count by their ratios only.
+    The absolute margin applies to a replica of mean weight, so only the ratios of weights matter.
     """
     load = sum([c.load for c in candidates]) + incoming
     weight = sum([c.weight for c in candidates])

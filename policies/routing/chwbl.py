@@ -1,13 +1,14 @@
-"""Hash a request's key onto a ring of replicas; walk on past those that have their share already.
+"""Hash a request's key onto a ring of replicas, and walk on past replicas that are too busy.
 
 Sources: Mirrokni, Thorup, Zadimoghaddam, "Consistent Hashing with Bounded Loads", SODA 2018; KubeAI
 (`PrefixHash`: load <= 1.25 x (total + 1) / n) and SMG (`prefix_hash`) for its use with prompts.
 Nothing is learned or shared: any number of routers send the same prompt to the same replica.
 
-The key is the client's session or, without one, the prompt down to a fixed depth. Too short a
-depth sees the shared system prompt only and sends everybody to one place; too long a one sees each
-turn of a conversation as something new. Relative bounds alone measure the noise between routers
-(smg#2150) and give an idle fleet no affinity at all, hence the absolute margin beside it.
+The key is the client's session or, without one, the first blocks of the prompt, up to `depth`. A
+depth that is too small covers only the shared system prompt, so all requests go to one replica. A
+depth that is too large gives each turn of a conversation a new key. A relative bound alone measures
+the noise between routers (smg#2150) and gives an idle fleet no affinity, so there is an absolute
+margin too.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from policies.routing.ties import least_loaded
 
 
 def home(policy: Bounded, ring: Ring, key: str, candidates: Sequence[C], ctx: Context) -> Pick[C]:
-    """The first replica on the key's walk that keeps its bound with one request more."""
+    """The first replica on the ring, from the key on, whose load with this request is in bounds."""
     ids = [c.id for c in candidates]
     if not ring.ids.issuperset(ids):
         ring.add(frozenset(ids))
@@ -45,20 +46,22 @@ def home(policy: Bounded, ring: Ring, key: str, candidates: Sequence[C], ctx: Co
         if candidate.load + 1 <= bound * candidate.weight:
             return Pick(candidate, reason)
         reason = "overload"
-    # Only where shares are below one request: a fleet of very unequal weights.
+    # Reached only if the bounds are below one request: a fleet with very unequal weights.
     return Pick(least_loaded(candidates, ctx.rng), reason)
 
 
 @policy("chwbl")
 @dataclass(slots=True)
 class Chwbl(RoutingPolicy):
-    """The first replica clockwise of the key with room; without a key the least loaded."""
+    """The first replica on the ring after the key that is not too busy; without a key, the least
+    loaded replica."""
 
-    sees_all: ClassVar[bool] = True  # a sample would move the keys
+    sees_all: ClassVar[bool] = True  # with a sample, keys would move between replicas
 
-    depth: int = 8  # blocks of the prompt that make the key; 8 x 512 bytes are about 1,000 tokens
-    relative: float = 1.25
-    absolute: float = 4.0  # requests
+    # The prompt blocks that make the key; 8 blocks of 512 bytes are about 1,000 tokens.
+    depth: int = 8
+    relative: float = 1.25  # The relative load bound, in multiples of the mean load.
+    absolute: float = 4.0  # The absolute load bound, in requests above the mean load.
 
     _ring: Ring = field(default_factory=Ring, init=False, repr=False)
 
@@ -71,7 +74,7 @@ class Chwbl(RoutingPolicy):
         if view.session is not None:
             key = view.session
         elif view.blocks:
-            # Hashes are chained: this one stands for all blocks before it.
+            # Hashes are chained: this hash covers all blocks before it.
             key = str(view.blocks[min(self.depth, len(view.blocks)) - 1])
         else:
             return Pick(least_loaded(candidates, ctx.rng), "no_key")

@@ -1,6 +1,6 @@
-"""Sums over all candidates of one choice: the part of a policy that is worth compiling.
+"""Loops over all candidates of one choice. They are a separate module because it is compiled.
 
-Must never: change anything, or know why the cheapest is looked for.
+Must never: change a candidate, or depend on the policy that calls it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _INFINITY: Final = float("inf")
 
 
 def least_pending(candidates: Sequence[C]) -> int:
-    """The fewest uncached prompt tokens that wait at any of them."""
+    """The lowest number of uncached prompt tokens that wait at a candidate."""
     least = candidates[0].pending_tokens
     for candidate in candidates:
         least = min(least, candidate.pending_tokens)
@@ -30,21 +30,22 @@ def cheapest(
     batch: float,
     rng: Random,
 ) -> C:
-    """The least (pending / weight + miss) * (load / weight + batch), where a miss costs `new`, less
-    `spared` for each leading block that is held, and at least 1.
+    """The candidate with the least (pending / weight + miss) * (load / weight + batch).
 
-    Among equals the newcomer wins with its share of the weights so far (Chao 1982).
+    `miss` is `new` less `spared` for each leading block that the candidate holds, and at least 1.
+    Ties are drawn by weight in one pass: a later candidate wins with its share of the weights so
+    far (Chao 1982).
     """
     known = held if isinstance(held, dict) else dict(held)
     best = candidates[0]
     least = _INFINITY
-    tied = 0.0  # the summed weights of all at `least`; 0: best stands alone
+    tied = 0.0  # the sum of the weights of all candidates at `least`; 0: there is only one
     for c in candidates:
         miss = new
         if known:
             depth = known.get(c, 0)
             if depth:
-                # Not `max`, and no whole number times a float: the compiler would box all three.
+                # No `max`, and no int times float: the compiler would box all three numbers.
                 miss = new - float(depth) * spared
                 if miss < 1.0:
                     miss = 1.0

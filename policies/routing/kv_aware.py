@@ -1,29 +1,29 @@
-"""Send each request where new prefill work times the batch it joins is least.
+"""Send each request to the replica with the least prefill work times batch size.
 
 Source: LMetric (OSDI'26, arXiv 2603.15202); Dynamo ships it as `router_selection_policy=lmetric`:
 
     cost = (uncached tokens pending there, this request's included, + 1) * (load + 1)
 
-A product needs no weights between cache and load: a scale would cancel. The added ones keep an idle
-replica and a full hit from making everything 0. Pending tokens and load are counted at the choice
-(SMG, llm-d), so the siblings of one burst see each other, and a holder that is busy is left for one
-that is not as soon as the difference in work says so.
+A product needs no weights between cache and load, because a scale would cancel. The two terms "+ 1"
+prevent that an idle replica or a full hit makes the cost 0. Pending tokens and load are counted at
+the choice (SMG, llm-d), so requests of one burst count each other. A busy replica that holds the
+prompt loses against a replica with less work as soon as the product says so.
 
-Four guards stand beside the product, which itself knows no limits:
-- a replica that is full is not taken while another is not: too many waiting for a first token, or
-  no slot free in its batch;
-- one whose KV cache is nearly used up (it would have to preempt) is not taken while three in four
-  have room. Where more are full, the guard stands back: all of a second's requests would go to the
-  few that have room (simulated at 90 % of capacity, with the usage of the last poll: p90 of the
-  first token 1.1 s with that, 0.39 s without). Nor does it count for a replica
-  that holds most of the prompt: who leaves full holders fills the others' caches with copies, and
-  in the end nobody holds anything (measured: hit rate 0.68 -> 0.37);
-- a replica that has had more than its part of the recent requests is not taken because of its
-  cache. Where all prompts begin alike, the first holder is the cheapest whenever it is idle, and at
-  low load gets everything (production-stack#957). Leaving it now and then makes the others holders,
-  too, and the cost of that is one prefill each;
-- weights, which slow start lowers, divide what a replica has, not what the request adds: among idle
-  replicas all costs are equal and the draw goes by weight.
+The product itself has no limits, so there are four more rules:
+- A full replica is not taken while another is not full. Full means that too many requests wait for
+  a first token, or that no slot is free.
+- A replica whose KV cache is nearly full would have to preempt. It is not taken while at least
+  three in four replicas have room. If more are full, the rule does not apply, because all requests
+  of a second would go to the few with room (simulated at 90 % of capacity with the usage of the
+  last poll: p90 of the first token 1.1 s with the rule, 0.39 s without). Nor does it apply to a
+  replica that holds at least half of the prompt. Otherwise the other caches fill with copies, and
+  no replica keeps a prefix (measured: hit rate 0.68 -> 0.37).
+- A replica that got more than its share of the recent requests is not taken because of its cache.
+  If all prompts begin alike, the first holder is the cheapest one whenever it is idle, and at low
+  load it gets every request (production-stack#957). Taking another replica now and then makes that
+  one a holder too, at the cost of one prefill each.
+- Weights, which slow start lowers, divide the existing load of a replica, not the tokens of the
+  request. So idle replicas have equal costs, and the draw among them is by weight.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from policies.registry import PolicyConfigError
 from policies.routing.costs import cheapest, least_pending
 from policies.routing.prompts import prompt_tokens
 
-# Recent requests: counts are halved when there are so many of them per replica, so that the last
-# 32 to 64 decide.
+# When there are this many recent requests per replica, all counts are halved. So the last 32 to 64
+# requests per replica decide.
 _RECENT: Final = 64
 _NOBODY: Final[Mapping[Any, int]] = {}
 
@@ -49,30 +49,34 @@ _NOBODY: Final[Mapping[Any, int]] = {}
 @dataclass
 class KvAware(RoutingPolicy):
     """The least (pending / weight + miss * uncached + 1) * (load / weight + batch), where `miss` is
-    `miss_cost`, more while the whole fleet has a backlog (`crowding`).
+    `miss_cost`, increased while all replicas have a backlog (`crowding`).
 
-    With `miss_cost` and `batch` at 1 and `crowding` at 0 that is LMetric. Equal costs are drawn by
-    weight. State: one number per replica.
+    With `miss_cost` 1, `batch` 1 and `crowding` 0 this is LMetric. Equal costs are drawn by weight.
+    State: one number per replica.
     """
 
-    # Uncached tokens may count for more than their prefill: they also evict what others come for.
+    # The cost of an uncached token. It may exceed its prefill, because a miss also evicts cached
+    # prefixes of other requests.
     miss_cost: float = 2.0
-    # ... and for the more, the more waits everywhere, since a miss delays everybody behind it: so
-    # many times the least pending prefill of all, in prompts like this one. (With the mean or the
-    # median a burst of one prompt would hold itself together.)
+    # The increase of `miss_cost` while prefill waits at all replicas, because a miss delays the
+    # requests behind it. It is multiplied by the least pending prefill of all replicas, in prompts
+    # of this length. With the mean or the median, a burst of one prompt would stay at one replica.
     crowding: float = 20.0
-    # The batch that an idle replica is taken to have: the more, the less small batches differ.
+    # A number added to each batch. With a higher value, small batches differ less.
     batch: float = 2.0
-    kv_full: float = 0.95  # KV cache usage from which a replica counts as full; vLLM preempts at 1
-    queue_depth: int = 64  # requests without a first token, per unit of weight
-    relative: float = 1.25  # a part of the recent requests that is too much: above this many times
-    absolute: float = 8.0  # ... the usual number, and above it by so many
+    kv_full: float = 0.95  # KV cache usage from which a replica is full; vLLM preempts at 1.
+    # A replica with so many requests without a first token, per unit of weight, is full.
+    queue_depth: int = 64
+    # A replica has too many recent requests only if it exceeds this multiple of the usual number.
+    relative: float = 1.25
+    # A replica has too many recent requests only if it exceeds the usual number by this many.
+    absolute: float = 8.0
 
     _recent: dict[str, float] = field(init=False, repr=False)
     _total: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        # Set here: a compiled dataclass has no class attribute that a default could come from.
+        # Set here because a compiled dataclass has no class attributes for such defaults.
         self._recent = {}
         self._total = 0.0
         if not 1.0 <= self.miss_cost < float("inf"):
@@ -94,7 +98,7 @@ class KvAware(RoutingPolicy):
         held, rng = ctx.held, ctx.rng
         chosen = self._cheapest(view, candidates, held, rng)
         reason = "cheapest"
-        # Looking at the cheapest first comes to the same and costs nothing while none is full.
+        # Checking only the cheapest first gives the same result and is quick while none is full.
         if self._is_full(chosen):
             rest = [c for c in candidates if not self._is_full(c)]
             if rest:
@@ -135,7 +139,7 @@ class KvAware(RoutingPolicy):
         return candidate.waiting >= self.queue_depth * candidate.weight
 
     def _lacks_room(self, candidate: Candidate) -> bool:
-        """In its KV cache."""
+        """Whether the KV cache of a replica is nearly full."""
         usage = candidate.kv_usage
         return usage is not None and usage >= self.kv_full
 
@@ -145,7 +149,7 @@ class KvAware(RoutingPolicy):
 
     def on_dispatch(self, view: RequestView, candidate: Candidate, ctx: Context) -> None:
         recent = self._recent
-        share = 1.0 / candidate.weight  # so that everybody's usual number is the same
+        share = 1.0 / candidate.weight  # so that the usual number is the same for all replicas
         recent[candidate.id] = recent.get(candidate.id, 0.0) + share
         self._total += share
         if self._total > _RECENT * len(recent):
@@ -158,5 +162,5 @@ class KvAware(RoutingPolicy):
         self._total = sum(self._recent.values())
 
 
-# Not as a decorator: the compiler makes no native class of a class that has one it does not know.
+# Not used as a decorator: mypyc does not compile a class that has an unknown decorator natively.
 policy("kv_aware")(KvAware)

@@ -1,4 +1,4 @@
-"""Send each request where each one under way has the most free KV cache.
+"""Send each request to the replica with the most free KV cache per request under way.
 
 Source: Llumnix (OSDI'24), freeness F = (free blocks - blocks of what waits) / batch, turned over
 into a cost: (load / weight + 1) / free share. As a quotient it turns round where the room is gone
@@ -26,8 +26,8 @@ _LEAST_FREE = 0.02  # below it a replica preempts rather than serves: full is fu
 class KvOccupancy(RoutingPolicy):
     """The least (load / weight + 1) / free share of the KV cache.
 
-    A replica that does not tell its usage is taken to be like the mean of those that do: as empty
-    it would draw everything, as full nothing. Where nobody tells, this is least load.
+    A replica that does not report its usage gets the mean of the others: if it counted as empty, it
+    would get every request; if it counted as full, none. If no replica reports, this is least load.
     """
 
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:

@@ -1,4 +1,4 @@
-"""Send each request where the fewest are under way, relative to the replica's weight.
+"""Send each request to the replica with the fewest requests under way, relative to its weight.
 
 The rule is that of HAProxy's `leastconn` and nginx's `least_conn`. Ties are broken at random: an
 idle fleet is one large tie, and always taking its first replica would give that one all the light

@@ -1,4 +1,4 @@
-"""Send each request where the batch is smallest: everything under way there, ours and others'.
+"""Send each request to the replica with the fewest requests under way, other clients' included.
 
 Sources: join-the-shortest-queue as AIBrix (`least-request`) and KubeAI (`LeastLoad`) do it, with
 the correction of vllm-project/router#177: load is the last poll's plus what was sent since (SMG's

@@ -1,4 +1,4 @@
-"""Send each request where the fewest uncached prompt tokens wait for their prefill.
+"""Send each request to the replica where the fewest uncached prompt tokens wait for prefill.
 
 Sources: Mooncake (FAST'25, Algorithm 1: the queue of an instance is the prefill still to be done
 there) and llm-d's in-flight load producer, which counts uncached tokens and releases them at the
@@ -19,7 +19,7 @@ from policies.routing.ties import draw, lowest
 class LeastTokens(RoutingPolicy):
     """The fewest pending tokens / weight; among equals the least load / weight, then a draw.
 
-    Where no prompt has an estimate nothing is ever pending, and this is least load.
+    If no prompt has an estimate, no tokens are ever pending, and this is least load.
     """
 
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:

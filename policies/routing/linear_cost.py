@@ -41,11 +41,11 @@ _SHARE = 0.02  # of a finished request in the usual context: the last 50 or so c
 class LinearCost(RoutingPolicy):
     """The least prefill_load_scale * prefill + decode, both in tokens per unit of weight."""
 
-    prefill_load_scale: float = 1.0
-    overlap_credit: float = 1.0  # of a cached token; 0: caches do not count
-    temperature: float = 0.0  # 0: the cheapest; 1: nearly a draw
+    prefill_load_scale: float = 1.0  # The factor of the prefill in the cost.
+    overlap_credit: float = 1.0  # The credit for a cached token; with 0, caches do not count.
+    temperature: float = 0.0  # With 0 the cheapest replica is taken; with 1 it is nearly a draw.
 
-    # Tokens of a usual request when it ends, prompt and answer. State: this one number.
+    # The mean tokens of a request at its end, prompt and answer. State: this one number.
     _context: float = field(default=0.0, init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Draw two replicas and take the one with less under way: the power of two choices.
+"""Draw two replicas and take the one with fewer requests under way: the power of two choices.
 
 Sources: Mitzenmacher, "The Power of Two Choices in Randomized Load Balancing", IEEE TPDS 12(10),
 2001 (the fullest of n holds about log log n / log 2 instead of log n / log log n); Finagle's

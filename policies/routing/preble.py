@@ -1,4 +1,4 @@
-"""Exploit a cached prefix that is longer than what is left to do; explore otherwise (E2).
+"""Use a cached prefix that is longer than the rest of the prompt; explore otherwise (E2).
 
 Source: Preble (ICLR'25, arXiv 2407.00023; WukLab/preble). If a request's longest match is longer
 than the rest of its prompt, it goes to the least loaded of the replicas that own that prefix; if
@@ -92,10 +92,11 @@ class _Window:
 class Preble(RoutingPolicy):
     """The least loaded owner of most of the prompt, else the least cost in seconds."""
 
-    window_s: float = 180.0
-    prefill_rate: float = 10_000.0  # tokens/s of one replica
-    tpot_s: float = 0.03  # of a replica whose own is unknown
-    rebalance: float = 15.0  # times the least load, from which an owner is left
+    window_s: float = 180.0  # The length of the window for loads and times, in seconds.
+    prefill_rate: float = 10_000.0  # Prompt tokens that one replica prefills in a second.
+    tpot_s: float = 0.03  # Seconds per output token of a replica whose own value is unknown.
+    # An owner whose load exceeds this many times the least load is not used.
+    rebalance: float = 15.0
 
     _windows: dict[str, _Window] = field(default_factory=dict, init=False, repr=False)
     _output: float = field(default=200.0, init=False, repr=False)  # tokens of a usual answer

@@ -1,16 +1,15 @@
 """Send a request to the replica that holds most of its prompt, unless that one is too busy.
 
 Source: the cache-aware policy of SGLang's router (v0.4 blog; today SMG and vLLM Router): longest
-match above a threshold, with a guard of two margins. Three of its scars are avoided:
-- a miss goes to the least loaded replica, not to the one with the smallest tree, which drew all
-  misses to one worker (sglang#14532, #14305);
-- too busy is said of one holder, not of the fleet, so that one overloaded replica does not switch
-  everybody's affinity off (sglang#32195), and measured against the mean load, not the least, so
-  that one empty newcomer does not make every holder look overloaded;
-- the bound is relative and absolute, because a ratio of small numbers is noise (smg#2150).
-And a fourth: what more than half of the candidates hold equally deep is no reason to choose among
-them. It is the prompt that everybody shares, and a replica that has just been restarted, which does
-not hold it, would never be sent anything again.
+match above a threshold, with a guard of two margins. Four of its known problems are avoided:
+- A miss goes to the least loaded replica, not to the one with the smallest tree, which sent all
+  misses to one worker (sglang#14532, #14305).
+- Each holder is checked for being too busy, not the fleet. So one overloaded replica does not
+  disable affinity for all (sglang#32195). The check compares with the mean load, not the least
+  load, so that one new, empty replica does not make every holder look overloaded.
+- The bound is relative and absolute, because a ratio of small numbers is noise (smg#2150).
+- A prefix that more than half of the candidates hold equally deep is ignored. It is a prompt shared
+  by all clients; a restarted replica does not hold it and would never get a request again.
 """
 
 from __future__ import annotations
@@ -41,9 +40,11 @@ class PrefixAffinity(RoutingPolicy):
     of the candidates, the least loaded of all.
     """
 
-    min_match: float = 0.3  # share of the prompt's blocks; vLLM Router's command line has 0.3
-    relative: float = 1.25
-    absolute: float = 4.0  # requests; load differs by a few all the time
+    # The share of the prompt's blocks that a replica must hold; vLLM Router's command line has 0.3.
+    min_match: float = 0.3
+    relative: float = 1.25  # The relative load bound, in multiples of the mean load.
+    # The absolute load bound, in requests above the mean; loads always differ by a few.
+    absolute: float = 4.0
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.min_match <= 1.0:

@@ -1,7 +1,7 @@
-"""What a request's prompt costs a replica: its tokens, and those that a cache spares.
+"""The prefill cost of a prompt: its tokens, and its tokens without the cached ones.
 
-Both are estimates: tokens come from the bytes of the prompt, what a replica holds from what was
-sent there. Neither is ever negative.
+Both are estimates. Tokens come from the bytes of the prompt; cached blocks come from the requests
+that were sent to a replica. Neither is ever negative.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class RoundRobin(RoutingPolicy):
     The turn belongs to the replicas, not to the request: pools that share replicas share it.
     """
 
-    sees_all: ClassVar[bool] = True  # in a sample nobody's turn would come round
+    sees_all: ClassVar[bool] = True  # with a sample, replicas would miss their turns
 
     _earned: dict[str, float] = field(default_factory=dict, init=False, repr=False)
 

@@ -1,9 +1,9 @@
-"""Keep a client's session at one replica, as long as that one is not too busy.
+"""Keep a client's session at one replica while that replica is not too busy.
 
 Sources: production-stack's `session` and vLLM Router's `consistent_hash` (a hash ring of session
-keys). Theirs know no load; here a session whose replica has more than its share moves to the next
-on the ring for that request, and comes back when there is room. The key is what the client gave as
-such and nothing else: no header or field that is unique to each request.
+keys). Those ignore load. Here, if the replica of a session is too busy, a request goes to the next
+replica on the ring, and later requests return when there is room. The key is only the session key
+that the client sends. Headers or fields that are unique to each request are never used.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from policies.routing.ties import least_loaded
 @policy("session")
 @dataclass(slots=True)
 class Session(RoutingPolicy):
-    """The first replica clockwise of the session with room; without a session the least loaded."""
+    """The first replica on the ring after the session key that is not too busy; without a session,
+    the least loaded replica."""
 
-    sees_all: ClassVar[bool] = True  # a sample would move the sessions
+    sees_all: ClassVar[bool] = True  # with a sample, sessions would move between replicas
 
-    relative: float = 1.25
-    absolute: float = 4.0  # requests
+    relative: float = 1.25  # The relative load bound, in multiples of the mean load.
+    absolute: float = 4.0  # The absolute load bound, in requests above the mean load.
 
     _ring: Ring = field(default_factory=Ring, init=False, repr=False)
 

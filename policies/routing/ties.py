@@ -1,7 +1,7 @@
-"""What the policies share: the cheapest of many, and a draw among equals.
+"""Functions that the policies share: the cheapest of many candidates, and a draw among equals.
 
-An idle fleet is one large tie. Taking its first replica would give that one all the light traffic,
-and the same one from every router; so equals are drawn, in proportion to their weights (llm-d's
+In an idle fleet all replicas are equal. If the first one were taken, it would get all the light
+traffic, from every router. So equals are drawn in proportion to their weights (llm-d's
 max-score picker shuffles for the same reason; llm-d-router#2515 is the burst that went to one pod).
 """
 

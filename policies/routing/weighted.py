@@ -1,4 +1,4 @@
-"""Give each replica a mark from 0 to 1 in several subjects and take the best weighted sum.
+"""Give each replica several scores from 0 to 1 and take the best weighted sum.
 
 Source: llm-d's scheduler (llm-d-router, pkg/epp; default profile `2 queue + 2 kv + 3 prefix`, best
 score first, ties shuffled). Its scorers, by their formulas:
@@ -10,7 +10,7 @@ score first, ties shuffled). Its scorers, by their formulas:
     tokens  1 - pending tokens / 4,194,304 (`token-load`)
 
 Where llm-d treats a silent replica as broken (llm-d-router#2100), an unknown KV usage is
-given the mean mark of the known ones.
+given the mean score of the known ones.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from policies.contract import (
 )
 from policies.routing.ties import least_loaded
 
-_TOKENS = 4_194_304  # llm-d's threshold: a replica with so many pending has no mark left
+_TOKENS = 4_194_304  # llm-d's threshold: with so many pending tokens the score is 0
 
 
 @policy("weighted")
 @dataclass(slots=True)
 class Weighted(RoutingPolicy):
-    """The best sum of weight x mark; among equals the least loaded. Options are the weights."""
+    """The best sum of weight x score; among equals the least loaded. Options are the weights."""
 
-    queue: float = 2.0
-    kv: float = 2.0
-    prefix: float = 3.0
-    load: float = 0.0
-    tokens: float = 0.0
+    queue: float = 2.0  # The weight of few waiting requests.
+    kv: float = 2.0  # The weight of a free KV cache.
+    prefix: float = 3.0  # The weight of a cached prefix.
+    load: float = 0.0  # The weight of few requests under way.
+    tokens: float = 0.0  # The weight of few pending tokens.
 
     def __post_init__(self) -> None:
         weights = {name: getattr(self, name) for name in self.__slots__}

@@ -1,68 +1,86 @@
-"""The admission queue: who goes next, while every replica has enough to do.
+"""The admission queue: decides which waiting request a replica gets next.
 
-One `Queue` stands before one model pool, the replicas that are connected by what they serve
-(`pools.py`). It is pure: `now` is passed in, nothing is awaited, called back or timed, so that the
-proxy drives it on the event loop and the simulator on a virtual clock.
+Each model pool has one `Queue`. A pool is a set of replicas that are connected by the models they
+serve (`pools.py`). The queue is pure: `now` is passed in, and the queue awaits nothing, calls
+nothing back and starts no timer. So the proxy drives it on the event loop, and the simulator drives
+it on a virtual clock.
 
-How it is driven
-----------------
-1. A request comes: `offer(ticket, now)`. It gives replicas: the driver's routing policy chooses one
-   of them, takes its lease and says `sent(ticket, replica, now)`. Or it gives none, and the ticket
-   waits. Or it raises RouterError (429 with Retry-After), and the ticket has ended. Where the queue
-   is full, others may give way to it: they have ended and stand in `evicted`, each with what to
-   tell its client. The driver takes them after the call, also after one that raised, and answers
-   them. An early 200 may be sent to a client that waits if `commits` says so. `relieve` lets a
-   request give way where connections or memory are short.
-   Where `is_passable`, the driver may choose first, among all fit replicas, and ask whether its
-   choice `passes`: then there is no ticket at all, and at the end it says `passed`.
-2. A replica's facts change (a lease is released or taken, the first content came, a poll came back
-   or failed, it is new or fit again): `freed(replica, now)`. It gives tickets, each with its
-   `place`. The driver takes the leases of all of them, and only then says anything else to the
-   queue.
-   A key with a limit may have so many requests at replicas; its other tickets are blocked. Before
-   `freed`, and at the end of each turn that ended a request of such a key: the driver asks for a
-   ticket that is `woken`, chooses one of the replicas it may go to, says `grant` and takes the
-   lease, and asks again until there is none.
-3. Time goes on: `tick(now)`, at `next_at` at the latest. It gives tickets that have expired, with
-   what to tell their clients, tickets to send (as `freed` does), victims of preemption, and
-   replicas worth a poll at once.
-4. What was sent ends once: `settle(ticket, tokens, output, now)` with its true cost, however it
-   ended, after its lease is released and before `freed`. `shown(ticket)` at its first content,
-   `moved` when a retry takes it elsewhere, `requeue` instead of `settle` if it was preempted.
-5. Its client goes away: `leave(ticket)`, at any time. If it waited it is gone in that call. One
-   that was offered replicas and is not sent after all leaves, too.
+Terms
+-----
+- Ticket: one request, as the queue sees it (`policies/queueing/ticket.py`).
+- Driver: the code that calls the queue (`router/dispatch/queue_driver.py`).
+- Place: a replica, as the queue sees it; also the capacity for one more request at a replica.
+- Lane: the tickets that may go to the same replicas; usually all tickets of one model.
+- Class queue: the waiting tickets of one class in one lane (`ClassQueue`; a "row" in the code).
+- Line: the order of one class queue, as the order policy keeps it (`policies/queueing`).
+- Gate: decides which classes may send one more request to a replica.
+
+How the driver calls the queue
+------------------------------
+1. A request arrives: the driver calls `offer(ticket, now)`. There are three results:
+   - The queue returns replicas. The driver's routing policy chooses one of them, takes a lease on
+     it, and calls `sent(ticket, replica, now)`.
+   - The queue returns no replica: the ticket waits.
+   - The queue raises RouterError (429 with Retry-After): the ticket has ended.
+   If the queue is full, waiting tickets may give way to the new one. These tickets have ended and
+   are in `evicted`, each with the error for its client. The driver reads `evicted` after each
+   `offer`, also after one that raised, and answers these clients.
+   The driver may send an early 200 to a waiting client if `commits` returns true.
+   `relieve` evicts a waiting request when connections are short; `set_aside` and `evict` do so when
+   memory is short.
+   While `is_passable`, the driver may first choose among all fit replicas and then ask `passes` for
+   that replica. If it is true, the request needs no ticket, and the driver calls `passed` at its
+   end.
+2. A replica's facts change: the driver calls `freed(replica, now)`. Facts change when a lease is
+   taken or released, first content arrives, a poll returns or fails, or a replica becomes fit.
+   The queue returns tickets, each with its `place`. The driver takes the leases of all of them
+   before it makes another call.
+   A key may have a limit of requests at replicas; its further tickets are blocked. Before `freed`,
+   and at the end of each turn that ended a request of such a key, the driver calls `woken`. It
+   chooses one of the replicas returned, calls `grant`, takes the lease, and calls `woken` again
+   until it returns None.
+3. Time passes: the driver calls `tick(now)`, at `next_at` at the latest. The queue returns expired
+   tickets with the errors for their clients, tickets to send (as `freed` does), running requests to
+   preempt, and replicas to poll at once.
+4. A request that was sent ends: the driver calls `settle(ticket, tokens, output, now)` with its
+   true cost, once, however it ended. The call comes after the lease is released and before `freed`.
+   Before that, the driver calls `shown(ticket)` at the first content and `moved` when a retry goes
+   to another replica. It calls `requeue` instead of `settle` if the request was preempted.
+5. A client disconnects: the driver calls `leave(ticket)`, at any time. A waiting ticket is removed
+   in that call. The driver also calls it if it was offered replicas and does not send the request.
 6. A replica leaves the fleet: `gone(replica)`. A reload: `adopt(config)`.
 
-Every ticket comes to exactly one end: refused, evicted, expired, left while it waited, or settled.
-The state of a ticket moves in the queue alone, so that a dispatch, an expiry and a departure in one
-turn of the event loop cannot both win; what comes second is told so and does nothing.
+Every ticket ends exactly once: refused, evicted, expired, left while it waited, or settled. Only
+the queue changes the state of a ticket. So if a dispatch, an expiry and a disconnect fall into one
+turn of the event loop, the first call takes effect and the later ones do nothing.
 
 What holds at all times
 -----------------------
-- At the end of a turn no ticket waits that a replica could take and that its key's limit allows.
-  So a newcomer may use a gate that is open to its class, and lanes without tickets of that class
+- At the end of a turn, no ticket waits that a replica could take and that its key's limit allows.
+  So a new request may use a gate that is open to its class, and lanes without tickets of that class
   are not searched.
-- What waits at a replica never exceeds its gate's target by more than the one that reached it.
-- No class waits for ever: its eldest ages, starves, and then has every other place.
-- A lane that is blocked blocks nobody but itself; a ticket that must not go to a replica blocks it
-  for nobody.
-- Memory is bounded by what waits and runs; flows, lanes and debts of those that are gone are kept
-  for a bounded number.
+- The requests that wait at a replica exceed its gate's target by at most the one request that
+  reached the target.
+- No class waits for ever: its oldest ticket ages, then starves, and then gets every other place.
+- A blocked lane blocks no other lane. A ticket that must not go to a replica does not block that
+  replica for other tickets.
+- Memory is bounded by the requests that wait and run. A bounded number of flows, lanes and charges
+  is kept after their last request has ended.
 
-The parts, from what decides least to what decides most
--------------------------------------------------------
-    limits          what a tenant may have at all, before any queue
+The modules, from the simplest decision to the final one
+--------------------------------------------------------
+    limits          how many requests and tokens a tenant may use, before any queue
     concurrency     how many requests a key has at replicas, and may have
-    pool            what the queue sees of a replica and of the fleet
+    pool            what the queue reads of a replica and of the fleet
     rules           the configuration as plain numbers
     gate            may a replica take one more request, and of which class? (backpressure)
     gate_cache      the gates' last answers, kept until a replica's facts change
     aimd_limit      the concurrency limit of a replica that reports no metrics
     class_queue     the waiting tickets of one class and lane, in the order policy's order
     stride          which class has the next turn (weights, aging)
-    reservations    may this class have more of the pool?
+    reservations    may this class use more of the pool's token capacity?
     affinity        which of the first few tickets has its prefix cached on this replica?
-    choice          all of these: which ticket gets this place
+    choice          combines all of these: which ticket gets this place
     preemption      which running request gives way to a more urgent one
     holders         how much of the queue each flow holds, and which ticket leaves a full queue
     wait_lists      all class queues of a queue, deadlines, and how many tickets may wait
@@ -75,11 +93,12 @@ The parts, from what decides least to what decides most
 
 The order within a class is a policy of its own (`policies/queueing`).
 
-What a number means: 0 critical, 1 high, 2 normal, 3 low, 4 batch, fractions between; a class is the
-nearest whole number. Age makes a level smaller, at most to high. The *class* decides limits,
-reservations and turns. The *aged* class of a class queue's oldest ticket decides its gate. The aged
-level of a ticket becomes the number that its engine is sent.
+Urgency is a number: 0 critical, 1 high, 2 normal, 3 low, 4 batch, with fractions between. The class
+is the nearest whole number. The level is the number less an amount for age; age lowers it to high
+(1) at most. The *class* decides limits, reservations and turns. The *aged class* of a class queue's
+oldest ticket decides which gate its tickets pass. The engine's `priority` number is derived from
+the urgency and the arrival time (`fleet/engines/common/priority.py`), not from the level.
 
-What it costs to be driven wrongly: a lease that was taken or released without `freed` leaves a gate
-as it was until the next tick, which looks at all of them.
+If the driver takes or releases a lease without calling `freed`, the gate of that replica stays
+outdated until the next tick, which reads all gates again.
 """

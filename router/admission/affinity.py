@@ -1,16 +1,18 @@
-"""Which of those whose turn it is a free replica takes: the one whose prefix it holds best.
+"""Chooses, among the first few tickets of a class queue, the one whose prefix a replica holds best.
 
-When every replica is busy, "the next one goes where a place is free" scatters conversations over
-the fleet and destroys its caches. So a replica looks at the first few of the same class and
-fairness band. A ticket is worth what is saved by its going here, less what is lost because somebody
-else holds more of it. The first is passed over a bounded number of times, then it goes.
+If every replica is busy and the next ticket simply takes the next free place, conversations are
+scattered over the fleet and their cached prefixes are lost. So a free replica examines the first
+few tickets of the same class and fairness band. The worth of a ticket at a replica is the number of
+prompt tokens saved there, less the tokens lost because another replica holds more. The first ticket
+is passed over a bounded number of times.
 
-A row's first few are listed once and serve until half of them have gone. What is held of each is
-asked when it is listed, and again after a while, of a few at each place. Each stands on a list of
-those replicas at which it is worth something, so that a replica that has room looks at the best of
-its own list, and only where that is empty at all of them.
+The first few tickets of a class queue are listed once. The list is used until half of its tickets
+have left. The prefix of a ticket is looked up when it is listed, and again after `REFRESH_S`; only
+a few lookups are made at each choice. Each ticket is in the lists of the replicas that hold most of
+its prefix. A free replica takes the best ticket of its own list. Only if that list is empty, it
+compares all listed tickets.
 
-Must never: leave a place empty for the sake of a better one.
+Must never: leave a place empty to wait for a better ticket.
 """
 
 from __future__ import annotations
@@ -24,44 +26,44 @@ from policies.queueing.ticket import Entry, Ticket
 from router.admission.pool import Pool
 from router.admission.rules import Rules
 
-REFRESH_S: Final = 0.2  # a sibling that was sent meanwhile shows by then
-NEW_ASKED: Final = 8  # at one place, of those of whom nothing was told yet ...
-OLD_ASKED: Final = 4  # ... and of those of whom it was told long ago
-_FEW: Final = 8  # replicas that hold most of a prefix; where more do, it is held everywhere
-_ANYWHERE: Final = None  # whose list those have that are held everywhere
-_TRIED: Final = 8  # of a list, that must not go or are not held there after all
-_MANY: Final = 16  # entries for each one listed: the others are of those that have gone
+REFRESH_S: Final = 0.2  # lookup interval; requests with the same prefix may be sent meanwhile
+NEW_ASKED: Final = 8  # first lookups at one choice
+OLD_ASKED: Final = 4  # repeated lookups at one choice
+_FEW: Final = 8  # if more replicas hold most of a prefix, the ticket is listed under `_ANYWHERE`
+_ANYWHERE: Final = None  # key of the list of tickets whose prefix is held by many replicas
+_TRIED: Final = 8  # tickets of a list that may be skipped at one choice
+_MANY: Final = 16  # entries per listed ticket; above that, too many are of tickets that have left
 
 
 def worth(ticket: Ticket, place: object) -> float:
-    """Prompt tokens saved if it goes there, less those that are lost elsewhere."""
+    """Prompt tokens saved if the ticket goes to a replica, less those lost elsewhere."""
     prefix = ticket.prefix
     return 0.0 if prefix is None else prefix.worth_at(place)
 
 
 def most_tokens(ticket: Ticket) -> float:
-    """Tokens of its prompt at the replica that holds most of them."""
+    """Tokens of a ticket's prompt at the replica that holds most of them."""
     prefix = ticket.prefix
     return 0.0 if prefix is None else prefix.most_tokens
 
 
 class Shortlist:
-    """The first few of one row, and who of them is at home where."""
+    """The first few tickets of one class queue, and which replicas hold their prefixes."""
 
     __slots__ = ("_entries", "_homes", "_listed", "_most", "_new", "_old", "size")
 
     def __init__(self) -> None:
-        self.size = 0  # how many may be listed; 0: nobody has looked yet
+        self.size = 0  # how many tickets may be listed; 0: no choice was made yet
         self._listed: dict[Ticket, None] = {}  # all of them wait
-        self._most = 0  # of them at once, since they were listed
-        # By replica those that are worth something there, by what they are worth, the best last.
-        # Who has gone, or is worth something else by now, is dropped when he is met.
+        self._most = 0  # the highest number of listed tickets since the list was made
+        # By replica: the tickets whose prefix it holds, by worth, the best last. An outdated entry
+        # (the ticket has left or its worth has changed) is dropped when it is read.
         self._homes: dict[Any, list[Entry]] = {}
-        self._entries = 0  # of them, or more
-        self._new: dict[Ticket, None] = {}  # of those listed: to be asked for the first time
-        self._old: dict[Ticket, None] = {}  # ... and asked, the longest ago first
+        self._entries = 0  # upper bound of the number of entries in `_homes`
+        self._new: dict[Ticket, None] = {}  # listed tickets without a lookup
+        self._old: dict[Ticket, None] = {}  # listed tickets with a lookup, the oldest lookup first
 
-    # -- who is listed ------------------------------------------------------------------------
+    # -- the list -----------------------------------------------------------------------------
 
     def clear(self) -> None:
         self._listed = {}
@@ -72,7 +74,7 @@ class Shortlist:
         self._old = {}
 
     def join(self, ticket: Ticket) -> None:
-        """It is one of the first few, being the first, or because there are no more."""
+        """List a ticket: it is the first, or the class queue has no more than `size` tickets."""
         listed = self._listed
         listed[ticket] = None
         if len(listed) > self._most:
@@ -86,7 +88,7 @@ class Shortlist:
             self._settle(ticket)
 
     def left(self, ticket: Ticket) -> None:
-        """It is one of them no longer, if it was."""
+        """Remove a ticket from the list if it is there."""
         self._listed.pop(ticket, None)
         if ticket.prefix is None:
             self._new.pop(ticket, None)
@@ -94,7 +96,7 @@ class Shortlist:
             self._old.pop(ticket, None)
 
     def _renew(self, line: BaseLine, now: float) -> None:
-        """What stands on the replicas' lists serves on, until too much of it is of those gone."""
+        """List the first few again. The replicas' lists are kept unless most entries are dead."""
         if self._entries > _MANY * self.size:
             self.clear()
         before = self._listed
@@ -106,10 +108,10 @@ class Shortlist:
         for ticket in before:
             self.left(ticket)
 
-    # -- what is known ------------------------------------------------------------------------
+    # -- lookups ------------------------------------------------------------------------------
 
     def _look_up(self, known: dict[Ticket, None], most: int, pool: Pool, now: float) -> None:
-        """Ask what is held of the prefixes of a few, so that one place does not cost much."""
+        """Look up the prefixes of at most `most` tickets, which bounds the cost of one choice."""
         asked: list[Ticket] = []
         for ticket in known:
             prefix = ticket.prefix
@@ -127,7 +129,7 @@ class Shortlist:
             self._settle(ticket)
 
     def _settle(self, ticket: Ticket) -> None:
-        """Put it on the lists of those replicas at which it is worth something."""
+        """Add a ticket to the lists of the replicas that hold more than half of the most tokens."""
         prefix = ticket.prefix
         if prefix is None or prefix.most_tokens == 0.0:
             return
@@ -148,7 +150,7 @@ class Shortlist:
             entries.insert(place_in(entries, entry), entry)
             self._entries += 1
 
-    # -- who goes -----------------------------------------------------------------------------
+    # -- the choice ---------------------------------------------------------------------------
 
     def best(
         self,
@@ -159,9 +161,10 @@ class Shortlist:
         rules: Rules,
         now: float,
     ) -> Ticket:
-        """The ticket that is worth most at a replica, of the first few of a line (`rules`).
+        """The ticket with the highest worth at a replica, among the first few of a line.
 
-        `first`: the first of them, which may go there, and is passed over a few times at most.
+        `first`: the first ticket of the line. It may go to the replica, and it is passed over at
+        most `rules.skips` times.
         """
         size, skips = rules.affinity, rules.skips
         if first.skips >= skips:
@@ -183,7 +186,7 @@ class Shortlist:
         return chosen
 
     def _at_home(self, line: BaseLine, place: object, now: float) -> Ticket | None:
-        """Who is worth most there, if anybody is worth something."""
+        """The ticket with the highest worth there; `None`: no listed ticket is worth anything."""
         own = self._top(place, place, line, now)
         anywhere = self._top(_ANYWHERE, place, line, now)
         if own is None or anywhere is None:
@@ -207,7 +210,7 @@ class Shortlist:
             elif ticket.excluded and place in ticket.excluded:
                 tried += 1
             elif home is _ANYWHERE and worth(ticket, place) <= 0.0:
-                tried += 1  # this replica is one of the few that do not hold it
+                tried += 1  # many replicas hold the prefix, but this one does not
             elif line.within(ticket, now):
                 return ticket
             else:
@@ -217,7 +220,10 @@ class Shortlist:
         return None
 
     def _least_lost(self, line: BaseLine, first: Ticket, place: object, now: float) -> Ticket:
-        """Nobody is at home there: who loses least, and of equals the first."""
+        """The listed ticket that loses the fewest tokens there, and the first among equals.
+
+        It is used if the replica holds no listed ticket's prefix.
+        """
         chosen = first
         least = worth(first, place)
         gone: list[Ticket] = []
@@ -237,6 +243,6 @@ class Shortlist:
         return chosen
 
     def held(self) -> int:
-        """Entries in memory: for tests of what stays bounded."""
+        """The number of entries in memory, for tests that it stays bounded."""
         own = len(self._listed) + len(self._new) + len(self._old)
         return own + sum(len(entries) for entries in self._homes.values())

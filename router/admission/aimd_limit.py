@@ -1,12 +1,16 @@
-"""How many requests that show nothing a replica bears that tells nothing: learned from its answers.
+"""The AIMD concurrency limit of a replica that reports no metrics, learned from its answers.
 
-Additive increase, multiplicative decrease (AIMD; as in TCP, and in Netflix's concurrency limits):
-answers that come at their usual pace while the limit is used up raise it by one per round, and
-until the first that does not by one each (slow start). One that took several times as long as the
-best lately, and noticeably longer, or failed for want of room, lowers it by a tenth, at most once
-per round. The best is forgotten after a while, since it may have been of shorter work.
+The limit counts requests that have not shown content. It uses additive increase and multiplicative
+decrease, as TCP and Netflix's concurrency limits do:
 
-Must never: fall below `LEAST`, so that dispatch never stops for lack of metrics.
+- While the limit is used up, each answer at the usual pace raises it by 1 / limit, which is one per
+  round. Before the first decrease each such answer raises it by one (slow start).
+- A late or failed answer lowers the limit by a tenth, at most once per round. Late means several
+  times (`_SLOW`) and at least `_LATE_S` longer than the best recent answer. Failed means that the
+  replica refused the request or timed out.
+- The best answer is forgotten after one to two windows, since its work may have been shorter.
+
+Must never: fall below `LEAST`, so that dispatch does not stop for lack of metrics.
 """
 
 from __future__ import annotations
@@ -17,21 +21,21 @@ from typing import Final
 LEAST: Final = 4
 FIRST: Final = 64.0
 MOST: Final = 1024.0
-_SLOW: Final = 3.0  # times the best ...
-_LATE_S: Final = 0.5  # ... and so much more: nobody is overloaded who answers in a moment
+_SLOW: Final = 3.0  # an answer is late from this many times the best time
+_LATE_S: Final = 0.5  # and from this much longer: a replica that answers at once is not overloaded
 _CUT: Final = 0.9
 _WINDOW_S: Final = 60.0
 
 
 class AimdLimit:
-    """Of one replica."""
+    """The limit of one replica."""
 
     __slots__ = ("_best_s", "_cut_at", "_last_best_s", "_window_at", "limit")
 
     def __init__(self) -> None:
         self.limit = FIRST
-        self._best_s = inf  # per unit of work, in this window ...
-        self._last_best_s = inf  # ... and the one before
+        self._best_s = inf  # the least time per unit of work in this window
+        self._last_best_s = inf  # the same in the window before
         self._window_at = -inf
         self._cut_at = -inf
 
@@ -39,8 +43,8 @@ class AimdLimit:
         return int(self.limit)
 
     def answered(self, sent_at: float, now: float, work: float, others: int) -> None:
-        """One that was sent at `sent_at` has come, while so many `others` have shown nothing yet;
-        `work`: in any unit, above 0, such as tokens."""
+        """An answer is complete. `others`: the other requests that have shown no content yet;
+        `work`: the size of the request in any unit, such as tokens."""
         if now - self._window_at > _WINDOW_S:
             self._window_at = now
             self._last_best_s, self._best_s = self._best_s, inf
@@ -55,8 +59,8 @@ class AimdLimit:
             self.limit = min(MOST, self.limit + step)
 
     def failed(self, sent_at: float, now: float) -> None:
-        """It was refused or timed out, or came far too late. Those that were sent before the last
-        cut say nothing new."""
+        """An answer was refused, timed out or late: lower the limit. Requests sent before the last
+        decrease do not count, because they belong to the same round."""
         if sent_at > self._cut_at:
             self._cut_at = now
             self.limit = max(float(LEAST), self.limit * _CUT)

@@ -1,15 +1,16 @@
-"""Who gets the place that a replica has: first which class, then which line, then which ticket.
+"""Chooses the ticket for a free place at a replica: the class, then the lane, then the ticket.
 
-1. Of each class, the lines whose tickets may go there now: the replica serves their lane, its gate
-   is open to the class as its eldest has aged it, and the class's reservation allows it. Through a
-   gate that only age has opened, only those go who are as old.
-2. Among classes: critical first; then a class whose eldest starves, though at most every other time
-   while somebody else could go, and several of them in turn; then by weight and turn. Or strictly
-   by class, or as the order policy compares lines of all classes.
-3. Within the line: the order policy's first, or one of its band whose prefix the replica holds
-   better. A starving ticket goes itself where the policy might pass it over for ever.
+1. Find the class queues whose tickets may go to the replica now. The replica must serve their lane.
+   Its gate must be open to the aged class of their oldest ticket. The reservation of the class must
+   allow it. If only age has opened the gate, only tickets of that age may use it.
+2. Choose among the classes. Critical goes first. Then comes a class whose oldest ticket starves, at
+   most every other time while another class could go; several starving classes take turns. Then the
+   classes go by weight (`stride.py`). The configuration may choose two other modes: strictly by
+   class, or as the order policy compares the lines of all classes.
+3. Choose within the line: the order policy's first ticket, or a ticket of its band whose prefix the
+   replica holds better. A starving ticket goes first if the policy could pass it over for ever.
 
-Must never: change what it looks at, but for turns and skips.
+Must never: change anything but turns and skip counts.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from router.core.replica_load import ReplicaLoad
 from router.core.urgency import CRITICAL, HIGH, NORMAL
 
 NOBODY: Final[list[ClassQueue]] = []
-_FEW: Final = 64  # that are looked at where the first must not go
+_FEW: Final = 64  # tickets examined if the first one must not go to the replica
 
 
 class Choice:
-    """Choices for one queue."""
+    """Chooses tickets for one queue."""
 
     __slots__ = (
         "_levels",
@@ -56,11 +57,11 @@ class Choice:
         self.stride = Stride(rules.classes)
         self._rows: list[ClassQueue | None] = [
             None
-        ] * CLASSES  # of each class the line that goes first
-        self._levels = [0.0] * CLASSES  # ... and the class as its eldest has aged it
-        self._starving: ClassQueue | None = None  # whose eldest starves, the one whose turn it is
-        self._turn = 0  # places given to those who starve ...
-        self._starved_turns = [0] * CLASSES  # ... and the last of them each class had
+        ] * CLASSES  # by class: the class queue that goes first
+        self._levels = [0.0] * CLASSES  # by class: the aged level of its oldest ticket
+        self._starving: ClassQueue | None = None  # the starving class queue whose turn it is
+        self._turn = 0  # number of places given to starving class queues
+        self._starved_turns = [0] * CLASSES  # by class: the value of `_turn` at its last one
         self._was_starving = False  # the last place went to a starving class
         self.adopt(rules, order)
 
@@ -70,11 +71,11 @@ class Choice:
         self.stride.adopt(rules.classes)
 
     def gate(self, row: ClassQueue, ticket: Ticket, now: float) -> int:
-        """The class whose gate a ticket goes through; the eldest's is where its row may go."""
+        """The class whose gate a ticket passes. The oldest ticket's is that of its class queue."""
         return _gate(self._rules.aged(float(row.urgency), now - ticket.arrival), ticket.starved)
 
     def next_for(self, gate: CachedGate, lanes: dict[str, Lane], now: float) -> Ticket | None:
-        """Who takes a place there, of all that wait; None: nobody may, or wants to."""
+        """The ticket that gets a place at a replica; `None`: no waiting ticket may go there."""
         refused = NOBODY
         while True:
             self._look(gate, lanes, refused, now)
@@ -84,12 +85,12 @@ class Choice:
                 return None
             ticket = self._ticket(row, row is starving, gate.place, now)
             if ticket is not None and not gate.mask & (1 << row.urgency):
-                # Age has opened the gate, for those that are old.
+                # Only age has opened the gate, so the ticket must be old enough itself.
                 ticket = self._let_in(row, ticket, gate, now)
             if ticket is not None:
                 self._serve(row, ticket)
                 return ticket
-            # None of the first few may go to this replica: whoever waits behind others may.
+            # No examined ticket of this class queue may go to the replica: try the other ones.
             refused = [*refused, row]
 
     def _look(
@@ -128,7 +129,7 @@ class Choice:
                     if row.line.rank(now) < other.line.rank(now):
                         rows[urgency] = row
                 if eldest.starved and urgency != CRITICAL:
-                    # Not by due time: a class that is always late would have all of these turns.
+                    # By turn, not by due time: a class that is always late would get every turn.
                     turn = self._starved_turns[urgency]
                     if (
                         starving is None
@@ -164,7 +165,7 @@ class Choice:
                 if row is not None and measure[urgency] < least:
                     least = measure[urgency]
                     found = row
-        if found is not None:  # a look that finds nobody is nobody's turn
+        if found is not None:  # if no class queue was found, no turn was used
             self._was_starving = False
         self._starving = None
         return found
@@ -188,7 +189,7 @@ class Choice:
             return first
         if chosen is None or chosen is first or not self._reservations.enabled:
             return chosen
-        # What the class may send was asked for the first; another may be larger.
+        # The reservation was checked for the first ticket; the chosen one may be larger.
         if self._reservations.allows(row.urgency, chosen.reserved):
             return chosen
         return None if first.excluded and place in first.excluded else first
@@ -196,7 +197,7 @@ class Choice:
     def _let_in(
         self, row: ClassQueue, ticket: Ticket, gate: CachedGate, now: float
     ) -> Ticket | None:
-        """The ticket, if it is old enough itself, or the eldest, who is."""
+        """The ticket if it is old enough for the gate, else the oldest one of its class queue."""
         if gate.mask & (1 << self.gate(row, ticket, now)):
             return ticket
         eldest = row.eldest()
@@ -218,7 +219,7 @@ def _gate(level: float, starved: bool) -> int:
 
 
 def _allowed(band: list[Ticket], place: ReplicaLoad) -> Ticket | None:
-    """The first that may go there."""
+    """The first ticket that may go to a replica."""
     for ticket in band:
         if not ticket.excluded or place not in ticket.excluded:
             return ticket
@@ -226,6 +227,6 @@ def _allowed(band: list[Ticket], place: ReplicaLoad) -> Ticket | None:
 
 
 def cost(ticket: Ticket) -> float:
-    """Of a ticket, in the turns of its class; an output token weighs two of the prompt (VTC)."""
+    """What a ticket costs its class in `Stride`; an output token costs two prompt tokens (VTC)."""
     view = ticket.view
     return 1.0 + view.prompt_tokens + 2.0 * max(view.output_tokens, 0)

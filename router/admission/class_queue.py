@@ -1,8 +1,8 @@
-"""Those of one class that may go to the same replicas: the order policy's line, and who is eldest.
+"""The waiting tickets of one class and lane: the order policy's line, and the order of arrival.
 
-The line says who goes next. Beside it the row knows who has waited longest, for time alone changes
-what a class may do: its eldest decides how the class is treated (aging, starvation) and is the
-first to expire. What has left is only skipped, and swept away once most of the row is gone.
+The line decides which ticket goes next. The class queue (a "row" in the code) also finds its oldest
+ticket, because the oldest ticket decides aging and starvation of the class and is the first to
+expire. A ticket that has left is only skipped; the lists are cleaned once most entries are dead.
 
 Must never: decide an order.
 """
@@ -22,7 +22,7 @@ from router.admission.affinity import Shortlist
 from router.admission.concurrency import Concurrency, LimitedQueue
 from router.core.urgency import BATCH
 
-_GONE: Final = 64  # entries of tickets that have left, kept before those that wait
+_GONE: Final = 64  # dead entries that may stand before the oldest waiting ticket
 
 
 class ClassQueue:
@@ -49,19 +49,19 @@ class ClassQueue:
         self.line = line
         self.is_blocked = False  # its tickets may not be sent: see `KeyQueue`
         self.count = 0
-        self.looking = 0  # those of whose prefix something is known
-        self.short = Shortlist()  # the first few, where it matters which of them goes
-        # Of each key with a limit that has tickets here: see `KeyQueue`.
+        self.looking = 0  # tickets with prefix blocks, for which a lookup may find a replica
+        self.short = Shortlist()  # the first few tickets, for prefix affinity
+        # One for each key with a limit that has tickets here.
         self.keys: dict[Concurrency, KeyQueue] = {}
-        # By arrival, the first to be promoted first: from `_first` on, those before it have gone.
+        # Tickets that do not starve, by arrival. Entries before `_first` are dead.
         self._young: list[Ticket] = []
         self._first = 0
-        # Heap of (order, ticket): those that came again after later ones.
+        # Heap of (order, ticket): tickets that were put back and arrived before others in `_young`.
         self._back: list[tuple[int, Ticket]] = []
-        self._starved: deque[Ticket] = deque()  # by arrival; they have been promoted
+        self._starved: deque[Ticket] = deque()  # promoted tickets, by arrival
 
     def has(self, ticket: Ticket) -> bool:
-        """Whether it waits here now, of those that have waited here."""
+        """Whether a ticket waits here now."""
         return ticket.row is self
 
     def enter(self, ticket: Ticket, now: float) -> None:
@@ -71,7 +71,7 @@ class ClassQueue:
             self.looking += 1
         if self.count <= self.short.size:
             self.short.join(ticket)
-        ticket.starved = False  # one that was put back is promoted again
+        ticket.starved = False  # a ticket that was put back must be promoted again
         young = self._young
         if self._first < len(young) and ticket.order < young[-1].order:
             heappush(self._back, (ticket.order, ticket))
@@ -80,7 +80,7 @@ class ClassQueue:
         self.line.push(ticket, now)
 
     def left(self, ticket: Ticket) -> None:
-        """It waits no longer, and the line knows it."""
+        """Stop counting a ticket that was removed from the line."""
         self.count -= 1
         if ticket.view.blocks:
             self.looking -= 1
@@ -90,7 +90,7 @@ class ClassQueue:
             else:
                 self.short.clear()
         if self.held() > 64 + 2 * self.count:
-            # One that came again may stand in two of them, and in each of them twice.
+            # A ticket that was put back may be in two of the lists, and in each of them twice.
             young = [t for t in self._young[self._first :] if self.has(t) and not t.starved]
             back = [t for _, t in self._back if self.has(t) and not t.starved]
             self._young = list(dict.fromkeys(young))
@@ -135,7 +135,7 @@ class ClassQueue:
         return found
 
     def promote(self, now: float, after_s: float, most: int) -> int:
-        """Those that have waited so long are starved; how many have become so now."""
+        """Mark at most `most` tickets that have waited `after_s` as starved; return how many."""
         count = 0
         while count < most:
             ticket = self.eldest_young()
@@ -147,7 +147,7 @@ class ClassQueue:
         return count
 
     def starved_for(self, place: object, most: int) -> Ticket | None:
-        """The eldest starved one that may go there, of the first `most`."""
+        """The oldest starved ticket that may go to a replica, among the first `most`."""
         if self.eldest_starved() is None:
             return None
         for ticket in self._starved:
@@ -159,39 +159,39 @@ class ClassQueue:
         return None
 
     def tickets(self) -> list[Ticket]:
-        """All that wait, in no order that means anything."""
+        """All waiting tickets, in no particular order."""
         back = [ticket for _, ticket in self._back]
-        # One that came again may stand here twice.
+        # A ticket that was put back may be here twice.
         young = self._young[self._first :]
         found = [t for t in (*self._starved, *young, *back) if self.has(t)]
         return list(dict.fromkeys(found))
 
     def held(self) -> int:
-        """Entries in memory: for tests of what stays bounded."""
+        """The number of entries in memory, for tests that it stays bounded."""
         return len(self._young) + len(self._back) + len(self._starved)
 
 
 @trait
 class Blocker:
-    """Moves tickets of a key between its row's line and those that are blocked: the room."""
+    """Moves tickets of a key between a class queue's line and the blocked tickets."""
 
     __slots__ = ()
 
     @abstractmethod
     def block(self, key_row: KeyQueue, now: float) -> None:
-        """One more of the key stands no longer in the row's line."""
+        """Move one ticket of the key out of the class queue's line; it is blocked then."""
 
     @abstractmethod
     def unblock(self, key_row: KeyQueue, now: float) -> None:
-        """One more of the key stands in the row's line."""
+        """Move one blocked ticket of the key into the class queue's line."""
 
 
 class KeyQueue(ClassQueue, LimitedQueue):
-    """The tickets of one key with a limit that wait in one row.
+    """The tickets of one key with a limit that wait in one class queue.
 
-    As many as the key has free places stand in the row's line (`standing`). The others are blocked:
-    they are the tickets of this row, in a line of their own of the same policy. So the policy says
-    which ticket of the key comes next, and users of one key share its places.
+    As many tickets as the key has free places are in the class queue's line (`standing`). The
+    others are blocked. They are in this queue's own line, which the same policy orders. So the
+    policy decides which ticket of the key comes next, and users of one key share its places.
     """
 
     __slots__ = ("concurrency", "row", "standing", "wait_lists")
@@ -207,7 +207,7 @@ class KeyQueue(ClassQueue, LimitedQueue):
         self.standing: dict[Ticket, None] = {}
 
     def fit(self, now: float) -> None:
-        """Let as many stand in the row's line as the key has free places."""
+        """Block or unblock tickets until the line has as many as the key has free places."""
         free = self.concurrency.free(self.urgency == BATCH)
         while self.standing and len(self.standing) > free:
             self.wait_lists.block(self, now)
@@ -216,7 +216,7 @@ class KeyQueue(ClassQueue, LimitedQueue):
 
 
 class Lane:
-    """The rows of tickets that may go to the same replicas."""
+    """The class queues of tickets that may go to the same replicas."""
 
     __slots__ = ("count", "name", "rows")
 
@@ -226,7 +226,7 @@ class Lane:
         self.rows: list[ClassQueue | None] = [None, None, None, None, None]
 
     def all_rows(self) -> list[ClassQueue]:
-        """The rows, and the key rows of each (`KeyQueue`)."""
+        """The class queues and their `KeyQueue`s."""
         found: list[ClassQueue] = []
         for row in self.rows:
             if row is not None:

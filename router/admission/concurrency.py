@@ -11,10 +11,11 @@ line, the others are blocked. Each change of the number of free places moves tic
 at once. So the line never holds a ticket that may not be sent, and the code that chooses from it
 need not know of limits.
 
-Requests of class batch get what the others leave: they are blocked while both together use the
-limit; the others are blocked only by requests that are not batch.
+Requests of class batch may use only the places that other requests leave free. A batch request is
+blocked while all requests of the key together use the limit. Other requests are blocked only while
+the requests that are not batch use the limit.
 
-Must never: add work to requests of keys without limits, or know whose limit it is.
+Must never: add work to requests of keys without limits, or depend on the key itself.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class LimitedQueue:
 
 
 class Concurrency:
-    """Of one key, in all queues. `limit`: None for no limit."""
+    """The requests of one key at replicas, in all queues. `limit`: `None` for no limit."""
 
     __slots__ = ("batch", "entered", "limit", "own", "rows")
 
@@ -65,12 +66,12 @@ class Concurrency:
         return not self.rows and self.free(is_batch) > 0
 
     def may_enter(self) -> bool:
-        """Whether the router takes one more batch request. It counts those that wait, so that the
-        sender of the batch waits and not the queue."""
+        """Whether the router takes one more batch request. Waiting batch requests count too, so
+        that the batch server holds requests back instead of filling the queue."""
         return self.own + self.entered < self.limit
 
     def take(self, is_batch: bool, now: float) -> None:
-        """A request is sent, whether it may be or not."""
+        """Count a request that is sent, even if the limit does not allow it."""
         if is_batch:
             self.batch += 1
         else:
@@ -78,7 +79,7 @@ class Concurrency:
         self._fit(now)
 
     def give(self, is_batch: bool, now: float) -> None:
-        """A request that was counted is over, or waits again."""
+        """A counted request has ended or waits again."""
         if is_batch:
             self.batch -= 1
         else:

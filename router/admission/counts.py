@@ -1,6 +1,6 @@
-"""What the queue has done, as plain numbers: whoever shows them reads them when asked.
+"""The queue's counters, as plain numbers. The metrics read them at each scrape.
 
-Must never: be reset, or be written by anybody but the queue.
+Must never: be reset, or be written by other code than the queue.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from typing import Final
 from policies.queueing.ticket import CLASSES
 from router.core.errors import Reason
 
-# How a request ended that was not sent. A closed set: these are the words of a metric's label.
-REFUSALS: Final[tuple[str, ...]] = (  # it has not waited: too much did already
+# Why a request ended without being sent. A closed set: the words are values of a metric's label.
+REFUSALS: Final[tuple[str, ...]] = (  # refused at its arrival, because of the queue's limits
     Reason.QUEUE_FULL,
     Reason.QUEUE_FLOW_FULL,
     Reason.QUEUE_BYTES_FULL,
     Reason.QUEUE_TOO_LONG,
 )
-EXPIRIES: Final[tuple[str, ...]] = (  # it has waited, and its time was over
+EXPIRIES: Final[tuple[str, ...]] = (  # it waited, and its time limit passed
     Reason.QUEUE_TIMEOUT,
     Reason.DEADLINE_PASSED,
     Reason.NO_REPLICA,
 )
-EVICTED: Final[str] = Reason.QUEUE_EVICTED  # it waited, and gave way in a full queue
+EVICTED: Final[str] = Reason.QUEUE_EVICTED  # it waited, and a full queue evicted it
 GONE: Final[str] = Reason.MODEL_NOT_FOUND  # it waited, and its model was removed from the fleet
-LEFT: Final = "left"  # it waited, and its client went, or the router
+LEFT: Final = "left"  # it waited, and its client disconnected or the router stopped
 DROPS: Final[tuple[str, ...]] = (*REFUSALS, EVICTED, *EXPIRIES, GONE, LEFT)
 
 
@@ -46,14 +46,14 @@ class QueueCounts:
         self.passed = [0] * CLASSES  # sent without having waited
         self.queued = [0] * CLASSES  # began to wait
         self.granted = [0] * CLASSES  # sent after having waited
-        self.inverted = [0] * CLASSES  # ... of these, while somebody more urgent waited
+        self.inverted = [0] * CLASSES  # granted while a request of a more urgent class waited
         self.dropped = {reason: [0] * CLASSES for reason in DROPS}  # not sent
         self.promoted = [0] * CLASSES  # became starved
-        self.preempted = [0] * CLASSES  # put back for somebody more urgent
-        self.skipped = 0  # places that went to a later one, for its prefix
+        self.preempted = [0] * CLASSES  # put back for a more urgent request
+        self.skipped = 0  # places granted to a later ticket of the line
 
     def add(self, other: QueueCounts) -> None:
-        """Count what another queue has counted, which is no more."""
+        """Add the counts of another queue, which no longer exists."""
         for mine, its in (
             (self.passed, other.passed),
             (self.queued, other.queued),

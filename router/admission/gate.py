@@ -1,31 +1,32 @@
-"""Whether a replica takes one more: what waits there already, its KV cache, its pace.
+"""Decides whether a replica takes one more request, by its waiting requests, KV cache and pace.
 
-The target is what an engine can use: three requests that wait, or one prefill batch of uncached
-tokens, whichever admits more. More than that would wait in the engine's own queue, where nobody can
-put it in another order; less would leave the engine without work.
+The target is what an engine can use: three waiting requests, or one prefill batch of uncached
+tokens, whichever admits more. Further requests would wait in the engine's own queue, where the
+router cannot reorder them. Fewer would leave the engine without work.
 
 Rules:
-1. What waits is the lease's count: own attempts without a first content event, foreign ones that a
-   poll counted, and those that were granted since and have no lease yet.
-2. A whole (not streamed) attempt that no poll has taken over shows nothing, and the gauges that
-   would show it lag. As far as the engine has free slots it is presumed to run, so the end of one
-   lets the next one go without a poll. What the last poll saw waiting waits; one that it did not
-   see waits again where more streams run by now than leave it a slot. The presumption ends where
-   the unseen attempts have more than `UNSEEN` uncached prompt tokens, or twice as many as the
-   engine was seen to prefill between two polls: they would wait for their prefill.
-3. The batch rule holds only where the engine has a free slot: a request without one cannot be
-   prefilled. A request that a poll saw waiting counts as its share of a batch, and none as less
-   than `LEAST` tokens, so that requests without a known prompt do not come without end.
-4. Where the number of slots is not known, it is guessed (`fleet/learned_capacity.py`), and twice as
-   many requests as run for certain are taken to have one. So a cold engine of any size is filled by
-   doubling, and a small one is never sent a burst that its gauges cannot show yet.
-5. A replica on which nothing runs is never closed by its KV cache or its pace, which must be wrong.
-   The KV cache usage is the replica's estimate (`core/kv_estimate.py`), not the polled figure: a
-   poll's figure, believed until the next one, would leave an emptied engine idle.
-6. Of an engine that tells nothing, attempts that show nothing until they are whole cannot be told
-   from those that wait: they count against a learned limit instead (`aimd_limit.py`). A stream that
-   has shown something does not count.
-7. An unknown fact closes nothing.
+1. Waiting requests are counted by leases: own attempts without a first content event, other
+   clients' waiting requests as the last poll counted them, and granted requests without a lease.
+2. An attempt that is not streamed ("whole") shows nothing before its end, and the engine's gauges
+   lag. Until a poll has counted it, it is presumed to run if the engine has a free slot. So the end
+   of one whole attempt admits the next one without a poll. An attempt that the last poll saw
+   waiting counts as waiting. An attempt that it did not see waiting counts as waiting again if more
+   streams run now and leave it no slot. The presumption does not hold while the uncounted attempts
+   have at least `UNSEEN` uncached prompt tokens and at least twice as many as the engine prefilled
+   between two polls, because they would wait for their prefill.
+3. The batch rule applies only while the engine has a free slot, because a request without a slot
+   cannot be prefilled. A request that a poll saw waiting counts as its share of a batch. Every
+   request counts as at least `LEAST` tokens, so that requests without a known prompt are bounded.
+4. If the number of slots is not known, it is guessed (`fleet/learned_capacity.py`). The guess is at
+   least twice the number of requests that certainly run. So an engine of any size is filled by
+   doubling, and a small engine never gets a burst that its gauges cannot show yet.
+5. If a replica has no load, neither its KV cache nor its pace closes the gate: such a report must
+   be wrong. The KV cache usage is the replica's estimate (`core/kv_estimate.py`). The last polled
+   value would keep an engine idle that has become empty since.
+6. If an engine reports no metrics, the router cannot see whether a whole attempt runs or waits.
+   All attempts without content then count against a learned limit (`aimd_limit.py`). A stream that
+   has shown content does not count.
+7. An unknown fact never closes the gate.
 
 Pure. Must never: count anything itself.
 """
@@ -43,7 +44,7 @@ LEAST: Final = 64.0  # tokens
 UNSEEN: Final = 32_768  # tokens: four batches of 8192, vLLM 0.32's default on most GPUs
 UNLIMITED: Final = float(1 << 60)
 
-# Why a replica takes no more; 0: it does.
+# Why a replica takes no more requests; 0: it takes one.
 _LIMIT: Final = 1
 _LEARNED: Final = 2
 _WAITING: Final = 3
@@ -53,18 +54,18 @@ _PACE: Final = 6
 _KV_CACHE: Final = 7
 OBSTACLES: Final = (
     "",
-    "limit",  # as many requests as it may have
-    "learned limit",  # as many as an engine that tells nothing was seen to take
-    "waiting",  # as many wait there as may, and ...
-    "prefill",  # ... a batch of prompt tokens, too
-    "busy",  # it works, and the class goes to idle replicas only
+    "limit",  # the configured limit of attempts is reached
+    "learned limit",  # the AIMD limit of a replica without metrics is reached
+    "waiting",  # the limit of waiting requests is reached, and no slot is free
+    "prefill",  # the same limit is reached, and a batch of prompt tokens waits for its prefill
+    "busy",  # the replica has load, and the class may use idle replicas only
     "pace",  # its streams are slower than the class allows
-    "kv_cache",  # it is as full as the class allows
+    "kv_cache",  # its KV cache is as full as the class allows
 )
 
 
 class Facts:
-    """What a place said when it was last looked at: read once, judged as often as need be."""
+    """A copy of a replica's facts. It is read once and evaluated for every class."""
 
     __slots__ = (
         "cadence_s",
@@ -91,19 +92,19 @@ class Facts:
         self.load = 0
         self.tokens = 0
         self.foreign = 0
-        self.unseen = 0  # of those that wait: whole attempts that no poll has taken over, ...
-        self.unseen_tokens = 0
-        self.reach_tokens = UNSEEN  # ... so many of which may be presumed to run
-        self.taken = 0  # whole attempts that a poll has taken over ...
-        self.seen = 0  # ... and those of them that the last poll saw waiting
-        # Not read with the rest: only a poll changes them.
+        self.unseen = 0  # waiting whole attempts that no poll has counted yet
+        self.unseen_tokens = 0  # their uncached prompt tokens
+        self.reach_tokens = UNSEEN  # `unseen` are presumed to run below this number of tokens
+        self.taken = 0  # whole attempts that a poll has counted
+        self.seen = 0  # whole attempts that the last poll saw waiting
+        # `GateCache` sets these two, because only a poll changes them.
         self.slots: float = UNLIMITED
-        self.is_guess = False  # nobody knows the slots
+        self.is_guess = False  # the number of slots is not known
         self.cadence_s = 0.0
         self.kv_usage = -1.0  # estimated share of the KV cache; -1: unknown
 
     def read(self, place: ReplicaLoad) -> None:
-        """An unknown fact becomes one that closes nothing."""
+        """Copy the facts of a replica. An unknown fact gets a value that never closes the gate."""
         self.inflight = place.inflight
         self.limit = place.limit
         self.waiting = place.waiting
@@ -125,7 +126,7 @@ class Facts:
         self.cadence_s = -1.0 if cadence_s is None else cadence_s
 
     def granted(self, place: ReplicaLoad, tokens: int, streamed: bool) -> None:
-        """One more was granted at `place`, and has no lease yet."""
+        """Count a request that was granted at `place` and has no lease yet."""
         self.inflight += 1
         self.waiting += 1
         self.load += 1
@@ -139,9 +140,9 @@ class Facts:
 
 
 def open_to(facts: Facts, classes: list[ClassRules], learned: int) -> int:
-    """The classes that may send one more there, as bits: 1 << class.
+    """The classes that may send one more request to a replica, as bits: 1 << class.
 
-    `learned`: the learned limit of a replica that tells nothing; 0: it tells.
+    `learned`: the AIMD limit of a replica without metrics; 0: it reports metrics.
     """
     if _closes_to_all(facts, learned):
         return 0
@@ -154,7 +155,7 @@ def open_to(facts: Facts, classes: list[ClassRules], learned: int) -> int:
 
 
 def obstacle(facts: Facts, rules: ClassRules, learned: int) -> int:
-    """The same of one class: 0, or the index in `OBSTACLES` of what closes it."""
+    """What closes a replica to one class: an index into `OBSTACLES`; 0: nothing."""
     found = _closes_to_all(facts, learned)
     if not found:
         waiting, slots = _waiting(facts, learned)
@@ -163,14 +164,14 @@ def obstacle(facts: Facts, rules: ClassRules, learned: int) -> int:
 
 
 def _closes_to_all(facts: Facts, learned: int) -> int:
-    """What closes the replica, whatever the class."""
+    """What closes the replica to all classes; 0: nothing."""
     if facts.inflight >= facts.limit:
         return _LIMIT
     return _LEARNED if learned and facts.waiting - facts.foreign >= learned else 0
 
 
 def _waiting(facts: Facts, learned: int) -> tuple[int, float]:
-    """The requests that wait there, and the slots of the engine."""
+    """The number of requests that wait at the replica, and the slots of its engine."""
     waiting = facts.waiting
     load = facts.load
     slots = facts.slots
@@ -186,7 +187,7 @@ def _waiting(facts: Facts, learned: int) -> tuple[int, float]:
 
 
 def _closes(facts: Facts, rules: ClassRules, waiting: int, slots: float) -> int:
-    """What closes the replica to one class. `waiting`, `slots`: see `_waiting`."""
+    """What closes the replica to one class; 0: nothing. `waiting`, `slots`: see `_waiting`."""
     load = facts.load
     if waiting >= rules.waiting:
         batch = rules.prefill_tokens

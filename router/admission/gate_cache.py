@@ -1,9 +1,9 @@
-"""Who may enter a replica now: its gate's last answer, kept until its facts change.
+"""Keeps the last answer of each replica's gate until the facts of the replica change.
 
-All facts change by events that the queue is told of, so that an arrival need not look at every
-replica: where no gate is closed to its class, it may go anywhere.
+Every change of facts is reported to the queue. So a new request need not examine every replica: if
+no gate is closed to its class, it may go to all of them.
 
-Must never: be asked between a change of the facts and `look`.
+Must never: be read between a change of facts and the call of `look`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from router.core.replica_load import ReplicaLoad
 from router.core.urgency import NORMAL
 
 ALL: Final = (1 << CLASSES) - 1
-_ANY: Final = ""  # the lane of those that name no model: all that are fit
-_SHUT_S: Final = 0.1  # without connections, after one that failed, ...
-_SHUT_MOST_S: Final = 2.0  # ... at most, ...
-_SHUT_FORGOTTEN_S: Final = 10.0  # ... until so long after the last one
+_ANY: Final = ""  # the lane of requests that name no model: all fit replicas
+_SHUT_S: Final = 0.1  # pause after the first failed connection; each further one doubles it
+_SHUT_MOST_S: Final = 2.0  # longest pause
+_SHUT_FORGOTTEN_S: Final = 10.0  # after this time without a failure the pause starts anew
 
 
 class CachedGate:
-    """Of one replica."""
+    """The gate of one replica, with its last answer."""
 
     __slots__ = (
         "facts",
@@ -47,20 +47,20 @@ class CachedGate:
     def __init__(self, place: ReplicaLoad) -> None:
         self.place = place
         self.facts = Facts()
-        self.polls = -1  # heard of when it was last asked whether the engine tells anything
+        self.polls = -1  # value of `polls_heard` when slots and `learned` were last updated
         self.mask = ALL  # the classes it is open to, as bits
-        self.is_shut = False  # it could not be connected to: nothing goes there ...
-        self.shut_until = -INFINITY  # ... until then, ...
-        self.shut_s = 0.0  # ... for so long, doubled each time
-        self.learned: AimdLimit | None = None  # of a replica that tells nothing
-        self.poll_at = -INFINITY  # not before then another early poll is asked for, ...
-        self.poll_s = 0.0  # ... which was so long after the one before; 0: there was none
-        self.used = 0  # tokens of what was sent there and has not ended, as far as it is counted
-        self.peak = 0  # the most there were when it took no more
+        self.is_shut = False  # a connection failed: no request is sent there ...
+        self.shut_until = -INFINITY  # ... before this time
+        self.shut_s = 0.0  # length of the current pause
+        self.learned: AimdLimit | None = None  # for a replica without metrics
+        self.poll_at = -INFINITY  # time from which the next early poll may be requested
+        self.poll_s = 0.0  # interval of early polls; 0: none was requested yet
+        self.used = 0  # tokens of requests under way there; counted only with reservations
+        self.peak = 0  # the highest `used` while the gate was closed to class normal
 
 
 class OpenGates:
-    """Of some replicas those that were open to a class, as long as no gate has moved."""
+    """The replicas of a list that are open to a class. Valid until any gate's answer changes."""
 
     __slots__ = ("found", "moves", "places")
 
@@ -71,7 +71,7 @@ class OpenGates:
 
 
 class GateCache:
-    """Of all replicas that the queue has heard of."""
+    """The gates of all replicas that one queue uses."""
 
     __slots__ = (
         "_classes",
@@ -91,10 +91,10 @@ class GateCache:
         self.by_place: dict[ReplicaLoad, CachedGate] = {}
         self._shut = 0  # replicas that are closed to all classes
         self._closed = [0] * CLASSES  # by class: how many others are closed to it
-        self._moves = 0  # of any gate, open or shut
+        self._moves = 0  # number of changed answers, of all gates
         self._opened = [OpenGates() for _ in range(CLASSES)]
-        self._places: Sequence[ReplicaLoad] = ()  # those of the last `of_all`, ...
-        self._gates: list[CachedGate] = []  # ... and their gates
+        self._places: Sequence[ReplicaLoad] = ()  # the argument of the last `of_all`
+        self._gates: list[CachedGate] = []  # the gates of these replicas
 
     def adopt(self, classes: list[ClassRules]) -> None:
         self._classes = classes
@@ -109,19 +109,19 @@ class GateCache:
         return gate
 
     def of_all(self, places: Sequence[ReplicaLoad]) -> None:
-        """There is a gate at each of them. `places` is not changed afterwards."""
+        """Make a gate for each replica that has none. The caller must not change `places` later."""
         if places is not self._places:
             self._gates = [self.of(place) for place in places]
             self._places = places
 
     def look(self, gate: CachedGate) -> None:
-        """The facts have changed: all leases that were granted are taken."""
+        """The facts of a replica have changed: read them again. All granted leases are taken."""
         self._read(gate)
         self._judge(gate)
 
     def admits(self, place: ReplicaLoad, urgency: int) -> bool:
-        """Whether one more of a class may go there now, whatever was known before. All leases that
-        were granted are taken."""
+        """Whether a replica takes one more request of a class, by its current facts, not the cached
+        answer. All granted leases are taken."""
         gate = self.of(place)
         self._read(gate)
         learned = gate.learned
@@ -129,7 +129,7 @@ class GateCache:
         return not gate.is_shut and not obstacle(gate.facts, self._classes[urgency], limit)
 
     def why_closed(self, place: ReplicaLoad, urgency: int) -> str:
-        """What keeps a class out, for people; "": nothing. As `admits`."""
+        """What closes a replica to a class, as a word for people; "": nothing. See `admits`."""
         gate = self.of(place)
         self._read(gate)
         learned = gate.learned
@@ -138,10 +138,10 @@ class GateCache:
         return "connect" if gate.is_shut else OBSTACLES[found]
 
     def shut(self, gate: CachedGate, now: float) -> None:
-        """The replica could not be connected to: nothing goes there for a moment, which doubles as
-        long as that goes on."""
+        """A connection to the replica failed: send nothing there for a pause, which doubles with
+        each further failure."""
         if gate.is_shut:
-            return  # all that were under way there fail together
+            return  # several connections fail together; they count as one failure
         is_again = now - gate.shut_until < _SHUT_FORGOTTEN_S
         gate.shut_s = min(_SHUT_MOST_S, 2.0 * gate.shut_s) if is_again else _SHUT_S
         gate.shut_until = now + gate.shut_s
@@ -152,7 +152,7 @@ class GateCache:
         place = gate.place
         facts = gate.facts
         facts.read(place)
-        if place.polls_heard != gate.polls:  # what follows changes with a poll only
+        if place.polls_heard != gate.polls:  # only a poll changes the facts below
             gate.polls = place.polls_heard
             if not self._pool.is_blind(place):
                 gate.learned = None
@@ -166,12 +166,12 @@ class GateCache:
                 facts.slots = self._pool.guess(place) if facts.is_guess else UNLIMITED
 
     def grant(self, gate: CachedGate, tokens: int, streamed: bool) -> None:
-        """One more was granted, and has no lease yet."""
+        """Count a request that was granted at this replica and has no lease yet."""
         gate.facts.granted(gate.place, tokens, streamed)
         self._judge(gate)
 
     def _judge(self, gate: CachedGate) -> None:
-        """Which classes it is open to."""
+        """Decide which classes the gate is open to, and count the change."""
         learned = gate.learned
         limit = 0 if learned is None else learned.allowed()
         mask = 0 if gate.is_shut else open_to(gate.facts, self._classes, limit)
@@ -182,7 +182,7 @@ class GateCache:
             self._count(mask, 1)
 
     def _count(self, mask: int, by: int) -> None:
-        """One more replica, or one less, is open to these classes."""
+        """Count one more replica (`by` 1), or one less (-1), that is open to these classes."""
         if not mask:
             self._shut += by
         elif mask != ALL:
@@ -192,7 +192,7 @@ class GateCache:
                     closed[urgency] = closed[urgency] + by  # `+=` on a list boxes both numbers
 
     def open_of(self, places: Sequence[ReplicaLoad], urgency: int) -> Sequence[ReplicaLoad]:
-        """Those of `places` that are open to a class. One that nobody told of is taken to be."""
+        """The replicas of `places` that are open to a class. A replica without a gate is open."""
         closed = self._shut + self._closed[urgency]
         if not closed:
             return places
@@ -214,8 +214,10 @@ class GateCache:
         return gate is None or (gate.mask & (1 << urgency)) != 0
 
     def capacity(self) -> float:
-        """Tokens that fit into all that are fit: their KV caches, or what they were seen to bear.
-        Of whom neither is known is taken to be like the others; 0: of nobody."""
+        """The token capacity of all fit replicas: their KV caches, or the most tokens they held.
+
+        A replica with neither counts as the mean of the others. 0: no capacity is known.
+        """
         known = 0.0
         count = 0
         gates = [self.by_place[p] for p in self._pool.eligible(_ANY) if p in self.by_place]
@@ -231,7 +233,7 @@ class GateCache:
         return known / count * len(gates) if count else 0.0
 
     def forget(self, place: ReplicaLoad) -> None:
-        """It has left the fleet."""
+        """Drop the gate of a replica that has left the fleet."""
         gate = self.by_place.pop(place, None)
         if gate is not None:
             self._places = ()

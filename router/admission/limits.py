@@ -1,26 +1,26 @@
-"""How much a tenant may have: requests at once, requests a minute, tokens a minute.
+"""The limits of a tenant: concurrent requests, requests per minute, tokens per minute.
 
-Requests at once are those at replicas (`concurrency.py`). A request that may wait in the queue
-takes its place when it is sent, not when it comes. A request that cannot wait takes it when it
-comes, or is refused.
+Concurrent requests are those at replicas (`concurrency.py`). A request that may wait in the queue
+is counted when it is sent, not when it arrives. A request that cannot wait is counted when it
+arrives, or is refused.
 
-Requests and tokens a minute are token buckets that hold a minute's worth and fill evenly: over any
-T seconds a tenant gets at most (60 + T) / 60 of what it may have in a minute. What a request will
-cost in tokens is not known when it comes; an estimate is taken then, and the truth settled at its
-end. So the bucket may owe, and nobody gets in until the debt is paid: over time the rate is exact,
-however bad the estimate.
+Requests and tokens per minute are token buckets. A bucket holds the amount of one minute and fills
+evenly, so in any T seconds a tenant gets at most (60 + T) / 60 of that amount. The tokens of a
+request are not known when it arrives. An estimate is taken then, and it is corrected to the true
+number at the end. So the level of a bucket may be negative; then requests are refused until the
+bucket has filled again. Over time the rate is exact, even if the estimates are wrong.
 
-Requests of class batch get what the others leave. A tenant's limits therefore hold twice: once for
-what is not batch, as if there were no batch, and once for everything, which only batch asks. So a
-batch never causes the refusal of a chat. Its lines are refused while the tenant's other requests
-use the limits, and its sender tries them again. A line counts from its arrival, also while it
-waits, so that its sender holds back the rest. While batch requests that were sent earlier still
-run, both together may exceed the concurrency.
+Requests of class batch may use only what other requests leave. So there are two sets of buckets:
+one counts only requests that are not batch, the other counts all requests. Only batch requests are
+checked against the second one. So a batch never causes the refusal of a chat request. Lines of a
+batch are refused while the tenant's other requests use the limits, and the batch server tries them
+again. A line counts from its arrival, even while it waits, so that the batch server holds the rest
+back. While batch requests sent earlier still run, all requests together may exceed the concurrency.
 
-A refusal takes nothing. Where a bucket refuses, the wait it tells is exact: asked again after it,
-with nothing else in between, the bucket allows the same request.
+A refusal takes nothing. The wait that a bucket returns is exact: after that time the bucket allows
+the same request, if no other request was made in between.
 
-Pure: `now` is monotonic seconds, passed in. Must never: sleep, or know whose limits they are.
+Pure: `now` is monotonic seconds, passed in. Must never: sleep, or depend on the tenant itself.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How long the next answer of a flow will be: as its last ones were (VTC predicts from five).
+"""Predicts the output tokens of a flow's next answer as the mean of its last answers.
 
-Flows that nobody has heard of are like the mean of all. The least recently heard of is forgotten
-first, so that names cost no memory without end.
+A moving mean of about five answers is used, as in VTC. An unknown flow gets the mean of all flows.
+At most `FLOWS_MAX` flows are kept; the least recently used one is dropped first.
 
-Must never: believe one answer.
+Must never: let one answer decide the prediction.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Final
 
 from policies.queueing.flow_identity import FlowIdentity
 
-_SHARE: Final = 0.2  # of a new answer in the mean of its flow ...
-_SHARE_ALL: Final = 0.02  # ... and of all
-_FIRST: Final = 200.0
+_SHARE: Final = 0.2  # weight of a new answer in the mean of its flow
+_SHARE_ALL: Final = 0.02  # weight of a new answer in the mean of all flows
+_FIRST: Final = 200.0  # output tokens predicted before the first answer
 FLOWS_MAX: Final = 4096
 
 
 class OutputPredictor:
-    """Means of output tokens, by flow."""
+    """Keeps the mean number of output tokens of each flow."""
 
     __slots__ = ("_all", "_means")
 
     def __init__(self) -> None:
         self._all = _FIRST
-        self._means: dict[tuple[str, str], float] = {}  # the one longest unheard of first
+        self._means: dict[tuple[str, str], float] = {}  # the least recently used flow first
 
     def predict(self, flow: FlowIdentity) -> int:
         mean = self._means.get((flow.account, flow.member))

@@ -1,7 +1,7 @@
-"""What the queue asks of the fleet that stands behind it.
+"""The interface through which the queue reads the fleet.
 
-The queue reads the replicas' loads (`core/replica_load.py`) and changes nothing of them. An unknown
-fact is None, never 0.
+The queue also reads the replicas' loads (`core/replica_load.py`). It must never change them. An
+unknown fact is `None`, never 0.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ class Pool(ABC):
 
     @abstractmethod
     def eligible(self, lane: str) -> Sequence[ReplicaLoad]:
-        """Those that are fit for this lane now, whether or not they have room; may be empty."""
+        """The replicas that are fit for this lane now, even if they are full; may be empty."""
 
     @abstractmethod
     def refusal(self, lane: str) -> RouterError | None:
-        """The error for tickets of a lane that no replica will ever serve; None: one may. Asked
-        while none is fit for the lane."""
+        """The error for tickets of a lane that no replica will ever serve; `None`: one may. Called
+        only while no replica is fit for the lane."""
 
     @abstractmethod
     def absent_since(self, lane: str) -> float:
-        """Since when none is fit for this lane; infinity: one is."""
+        """The time since which no replica is fit for this lane; infinity: one is fit."""
 
     @abstractmethod
     def serves(self, place: ReplicaLoad, lane: str) -> bool:
-        """Whether the place is among them. Asked for every lane that waits: quick."""
+        """Whether a replica is fit for this lane. Called for every waiting lane, so it must be
+        quick."""
 
     @abstractmethod
     def held(self, view: RequestView) -> Mapping[ReplicaLoad, int]:
-        """Leading blocks of a prompt by replica, as they are held now; absent: none. Costs
-        microseconds."""
+        """The number of leading blocks of a prompt that each replica holds now; absent: 0. A call
+        costs microseconds."""
 
     @abstractmethod
     def slots(self, place: ReplicaLoad) -> float | None:
-        """Requests its engine runs at once, told or learned; None: nobody knows. Asked again after
-        every poll."""
+        """The number of requests an engine runs at once, reported or learned; `None`: unknown.
+        Called again after every poll."""
 
     @abstractmethod
     def guess(self, place: ReplicaLoad) -> float:
-        """Where nobody knows: requests that it may be sent before a poll shows what it does with
-        them. Asked again after every poll."""
+        """A guess of the slots of an engine whose slots are unknown: the requests it may be sent
+        before a poll shows how many of them run. Called again after every poll."""
 
     @abstractmethod
     def is_blind(self, place: ReplicaLoad) -> bool:
-        """Whether its engine tells nothing, or nothing that is new enough to be believed; not
-        before a first poll could tell. Asked again after every poll, whether it told anything or
-        not."""
+        """Whether an engine reports no metrics, or only outdated ones. False before the first poll
+        could return. Called again after every poll, successful or not."""

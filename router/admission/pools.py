@@ -1,11 +1,11 @@
-"""Which queue a request waits in: one for all replicas that are connected by what they serve.
+"""Decides in which queue a request waits: one queue for all replicas connected by their models.
 
-Two models share a queue if some replica serves both, or if both are shared with a third; else each
-has its own, and what is full or unfair before one says nothing about the other. When the fleet
-changes, pools may join or part: who waits moves with his model and keeps his place in time; what
-runs is settled where it was counted.
+Two models share a queue if one replica serves both, or if both share a queue with a third model.
+Otherwise each model has its own queue, and a full queue does not affect the other model. When the
+fleet changes, pools may be joined or split. A waiting ticket then moves with its model and keeps
+its order of arrival. A running request is settled in the queue that counted it.
 
-Must never: know a replica but by what it serves.
+Must never: use facts of a replica other than its models.
 """
 
 from __future__ import annotations

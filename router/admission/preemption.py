@@ -1,17 +1,18 @@
-"""Who gives way when an urgent request waits and less urgent ones hold what it needs.
+"""Chooses a running request to preempt when a more urgent request waits for its capacity.
 
-The victim is the newest of the least urgent class that has not shown a content event: it has lost
-the least, and its client notices nothing, because it is put back at its old place. One that is not
-streamed shows nothing before its end; it may be asked back for some seconds after its dispatch, for
-what it has decoded is lost. A request between two attempts holds nothing, so it does not give way.
+The victim is the newest request of the least urgent class that has shown no content event. It loses
+the least work. Its client notices nothing, because the request returns to its old position in the
+queue. A request that is not streamed shows no content before its end. It may be preempted only for
+some seconds after its dispatch, because its decoded tokens are lost. A request between two attempts
+holds no capacity, so it is not preempted.
 
-What a replica lacks may be its KV cache, and that it is free again is known with the next poll
-only: so at one replica nobody gives way again within `_ROUND_S`.
+If the KV cache of a replica was full, only the next poll shows that it has room. So at one replica
+no second request is preempted within `_ROUND_S`.
 
-A budget bounds it: every dispatch pays in a share of one preemption, up to `_BURST`. Nobody is
-asked back more often than a few times.
+A budget limits preemptions: every dispatch adds a part of one preemption, up to `_BURST`. No
+request is preempted more often than the configuration allows.
 
-Pure bookkeeping. Must never: stop anybody itself; it names whom.
+Pure bookkeeping. Must never: stop a request itself; it only returns the victim.
 """
 
 from __future__ import annotations
@@ -86,13 +87,14 @@ class Preemption:
             del running[ticket]
 
     def wants(self, urgency: int) -> bool:
-        """Whether this class may have others stopped."""
+        """Whether this class may preempt requests of other classes."""
         return self._rules.preemption and urgency <= HIGH
 
     def victim(self, urgency: int, lane: str, pool: Pool, now: float) -> Ticket | None:
-        """Who is to give way to one of this class and lane; None: nobody, or the budget is used.
+        """The request to preempt for a ticket of this class and lane; `None`: there is none, or the
+        budget is used.
 
-        Who is named counts as asked until it ends or comes back.
+        The victim counts in `asked` until it ends or is put back.
         """
         if self._budget < 1.0:
             return None

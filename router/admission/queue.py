@@ -1,6 +1,6 @@
-"""The queue in front of one model pool. What it promises and how it is driven: see the package.
+"""The queue in front of one model pool. The package docstring lists its guarantees and its calls.
 
-Must never: do I/O, look at a clock, or call back whoever drives it.
+Must never: do I/O, read a clock, or call its driver back.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from router.core.replica_load import ReplicaLoad
 from router.core.urgency import BATCH
 from router.core.urgency import CLASSES as NAMES
 
-# How an attempt ended, as far as it teaches anything.
+# How an attempt ended. The output predictor and the AIMD limit learn from it.
 DONE: Final = 0
-CANCELLED: Final = 1  # its output is not what it would have been
-REFUSED: Final = 2  # the replica had no room, or its time was over
+CANCELLED: Final = 1  # cut short, so its output length says nothing
+REFUSED: Final = 2  # the replica had no capacity, or the attempt timed out
 
 _NOBODY: Final[tuple[ReplicaLoad, ...]] = ()
 _NONE: Final[list[Ticket]] = []
 
 
 class Queue:
-    """One queue: tickets in, places out."""
+    """Holds the waiting tickets of one model pool and grants them places at replicas."""
 
     __slots__ = (
         "_choice",
@@ -67,18 +67,21 @@ class Queue:
     )
 
     def __init__(self, config: Config, pool: Pool, *, orders: Orders | None = None) -> None:
-        """`orders`: shared with queues that tickets may come from. Raises PolicyConfigError."""
+        """`orders`: shared by all queues between which tickets may move.
+
+        Raises PolicyConfigError.
+        """
         self.config = config
         self.counts = QueueCounts()
-        self.next_at = INFINITY  # when to tick at the latest; infinity: nothing waits
-        # Tickets that gave way to a newcomer: the driver takes them after `offer` and answers them.
+        self.next_at = INFINITY  # latest time of the next tick; infinity: no ticket waits
+        # Evicted tickets. The driver reads them after `offer` and answers their clients.
         self.evicted: list[Expired] = []
         self._pool = pool
         self._orders = Orders() if orders is None else orders
         self._weighed_at = -INFINITY
-        self._known = 0  # replicas, as the order policy was told
-        self._dirty = False  # what a class may have has changed: a place may be free anywhere
-        # What was sent and has not ended, in this order: a reload may want it counted.
+        self._known = 0  # number of replicas last passed to the order policy
+        self._dirty = False  # reservations or replicas changed: any replica may have a free place
+        # Tickets sent and not ended, in the order of dispatch. A reload may have to count them.
         self._running: dict[Ticket, None] = {}
         self._outputs = OutputPredictor()
         self._service_rate = ServiceRate()
@@ -110,40 +113,42 @@ class Queue:
 
     @property
     def is_fair(self) -> bool:
-        """Whether the order shares by flow: a user's further requests need not step back then."""
+        """Whether the order policy shares by flow. If so, a user's further requests need not be
+        lowered in priority."""
         return self._order.is_fair
 
     def absent_s(self, urgency: int) -> float:
-        """How long a class waits for a fit replica where there is none."""
+        """How long requests of a class wait for a fit replica when there is none."""
         return self._rules.classes[urgency].absent_s
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """The number of waiting tickets."""
         return self._wait_lists.count
 
     @property
     def depth(self) -> list[int]:
-        """How many wait, by class."""
+        """The number of waiting tickets, by class."""
         return [self._wait_lists.holders.depth(urgency) for urgency in range(CLASSES)]
 
     @property
     def eligible(self) -> list[int]:
-        """How many wait that their key's limit does not block, by class."""
+        """The number of waiting tickets that their key's limit does not block, by class."""
         return list(self._wait_lists.eligible_of)
 
     @property
     def body_bytes(self) -> int:
-        """Held by those that wait."""
+        """The bytes of the bodies of all waiting requests."""
         return self._wait_lists.holders.held
 
     # -- arrivals -----------------------------------------------------------------------------
 
     def offer(self, ticket: Ticket, now: float) -> Sequence[ReplicaLoad]:
-        """A request has come. The replicas it may go to at once: choose one, take its lease, and
-        say `sent` before anything else. None of them: it waits, until a grant or its expiry.
+        """A request has arrived: return the replicas to which it may be sent at once.
 
-        Raises RouterError if it may not even wait; the ticket has ended then.
+        The driver chooses one of them, takes its lease, and calls `sent` before any other method.
+        If the result is empty, the ticket waits until it is granted a place or expires.
+        Raises RouterError if the ticket must not wait either; the ticket has ended then.
         """
         urgency = ticket.urgency
         rules = self._rules
@@ -165,10 +170,10 @@ class Queue:
         return _NOBODY
 
     def passes(self, place: ReplicaLoad, urgency: int, now: float) -> bool:
-        """Whether a request of a class may go to `place` without a ticket, because nobody waits and
-        nothing has to be counted of each: take its lease then, and say `passed` at its end.
+        """Whether a request of a class may go to `place` without a ticket.
 
-        To be asked only while `is_passable`. False says nothing: offer a ticket.
+        If true, the driver takes the lease and calls `passed` when the request ends. If false, the
+        driver offers a ticket. Call this only while `is_passable`.
         """
         if not self._gates.admits(place, urgency):
             return False
@@ -178,15 +183,18 @@ class Queue:
     def open_to(
         self, lane: str, urgency: int, places: Sequence[ReplicaLoad]
     ) -> Sequence[ReplicaLoad]:
-        """Of `places`, those to which a request may be sent again at once, because they are open to
-        its class and nobody of the class waits there."""
+        """The replicas among `places` to which a retry may be sent at once.
+
+        They are open to its class, and no ticket of this class and lane waits.
+        """
         if self._wait_lists.has(lane, urgency):
             return _NOBODY
         return self._gates.open_of(places, urgency)
 
     @property
     def is_passable(self) -> bool:
-        """Whether `passes` may be asked."""
+        """Whether `passes` may be called: no ticket is ready to be sent, and no feature
+        (reservations, preemption) has to count each request."""
         rules = self._rules
         return not (self._wait_lists.eligible or rules.reservations or rules.preemption)
 
@@ -221,7 +229,7 @@ class Queue:
         self._wait(ticket, now)
 
     def _is_hopeless(self, ticket: Ticket, now: float) -> bool:
-        """Whether a newcomer cannot be served before its time is over, at the known rate."""
+        """Whether a new request cannot be served before its deadline, at the measured rate."""
         until = min(ticket.deadline, ticket.arrival + self._rules.classes[ticket.urgency].timeout_s)
         if until == INFINITY or not self._wait_lists.eligible:
             return False
@@ -240,8 +248,11 @@ class Queue:
         )
 
     def relieve(self, newcomer: Ticket, now: float) -> bool:
-        """Connections are short: one that waits gives way to a request that does not wait yet, by
-        the same rules. `newcomer` is not offered; it is told by its flow. False: none gives way."""
+        """Connections are short: evict one waiting request for a request that does not wait yet.
+
+        The rules of eviction are those of a full queue. `newcomer` is never offered; only its flow
+        is used. Returns false if no request gives way.
+        """
         depth = self.depth
         newcomer.urgency = max(range(CLASSES), key=depth.__getitem__)
         victim = self._victim(newcomer, Reason.QUEUE_FULL, depth[newcomer.urgency])
@@ -251,16 +262,19 @@ class Queue:
         return True
 
     def set_aside(self, newcomer: Ticket) -> Ticket | None:
-        """Memory is short: the one that has to give way to a request that does not wait yet; None:
-        nobody has. It counts as gone, so that the next one can be found, until it is `put_back`:
-        do that, the last one first, before anything else; then say which to `evict`."""
+        """Memory is short: return the waiting ticket that gives way to a request that does not wait
+        yet; `None` if there is none.
+
+        The ticket counts as gone until `put_back`, so that the next call returns another one. Put
+        all tickets back, the last one first, before any other call. Then `evict` the needed ones.
+        """
         victim = self._victim(newcomer, Reason.QUEUE_BYTES_FULL, 0)
         if victim is not None:
             self._wait_lists.holders.set_aside(victim)
         return victim
 
     def put_back(self, ticket: Ticket) -> None:
-        """One that was set aside waits as before."""
+        """A ticket that was set aside waits as before."""
         self._wait_lists.holders.put_back(ticket)
 
     def _victim(self, newcomer: Ticket, reason: Reason, depth: int) -> Ticket | None:
@@ -271,7 +285,7 @@ class Queue:
         return victim
 
     def evict(self, ticket: Ticket, now: float) -> None:
-        """One that waits gives way to a newcomer."""
+        """End a waiting ticket with 429 `queue_evicted`, because a new request needs its room."""
         urgency = ticket.urgency
         retry_after_s = self._wait_lists.retry_after_s(
             urgency, self._wait_lists.holders.depth(urgency), now
@@ -290,7 +304,7 @@ class Queue:
         self._predict(ticket)
         if ticket.excluded:
             self._ease(ticket)
-        # The first that waits may be waiting for a poll; the tick says what comes after.
+        # The first waiting ticket may need an early poll; the tick sets the time of the next one.
         soon_s = _SOON_S if self._wait_lists.count else _FIRST_S
         self.next_at = min(self.next_at, min(now + soon_s, max(now, ticket.deadline)))
         self._wait_lists.enter(ticket, now)
@@ -298,7 +312,7 @@ class Queue:
     # -- dispatches ---------------------------------------------------------------------------
 
     def sent(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
-        """The driver chose `place` of those it was offered, and has taken the lease."""
+        """The driver chose `place` among the offered replicas and has taken the lease."""
         if ticket.state != NEW:
             return
         self.counts.passed[ticket.urgency] += 1
@@ -334,7 +348,7 @@ class Queue:
             gate.used += ticket.reserved
 
     def _end(self, ticket: Ticket, run: Run) -> None:
-        """It is at its place no longer."""
+        """A request has left its replica: stop counting it there."""
         del self._running[ticket]
         if self._rules.preemption or run.is_preempting:
             self._preemption.ended(ticket, run)
@@ -346,11 +360,11 @@ class Queue:
             self._dirty = True
 
     def freed(self, place: ReplicaLoad, now: float) -> list[Ticket]:
-        """The facts of `place` have changed: a lease was released or taken outside of `sent`, the
-        first content came, a poll came back, it is new or fit again.
+        """The facts of `place` have changed: return the tickets to send now, each to its `place`.
 
-        Returns the tickets that are to be sent now, each to its `place`. Take the leases of all of
-        them before anything else is said to the queue.
+        Facts change when a lease is released or taken outside of `sent`, first content arrives, a
+        poll returns or fails, or the replica becomes fit. The driver takes the leases of all
+        returned tickets before any other call.
         """
         gates = self._gates
         gate = gates.of(place)
@@ -375,13 +389,13 @@ class Queue:
         return granted
 
     def _weigh(self, now: float) -> None:
-        """What the pool can bear, and which demand is still new enough to be held for."""
+        """Update the pool's token capacity, and forget demand older than the window."""
         self._weighed_at = now
         self._reservations.tick(now)
         self._reservations.capacity = self._gates.capacity()
 
     def _fill_all(self, now: float) -> list[Ticket]:
-        """A place each in turn, the emptiest replica first."""
+        """Grant places at all replicas in turn, one per round, the least loaded replica first."""
         granted: list[Ticket] = []
         gates = [gate for gate in self._gates.by_place.values() if gate.mask]
         gates.sort(key=_load)
@@ -416,18 +430,21 @@ class Queue:
             if self._wait_lists.eligible_of[urgency]:
                 self.counts.inverted[ticket.urgency] += 1
                 break
-        gate.poll_s = 0.0  # something came of it
+        gate.poll_s = 0.0  # a place was granted, so early polls start again at the short interval
         gate.poll_at = min(gate.poll_at, now + EARLY_S)
         if (
             self._wait_lists.eligible
-        ):  # or the next one would wait for a poll that was put off before
+        ):  # otherwise the next ticket would wait for an early poll that was postponed
             self.next_at = min(self.next_at, gate.poll_at)
         self._gates.grant(gate, _uncached(ticket, gate.place), ticket.view.stream)
 
     def woken(self, now: float) -> tuple[Ticket, Sequence[ReplicaLoad]] | None:
-        """A ticket that its key's limit blocked until now, or that waits behind such a ticket, and
-        the replicas it may go to at once: choose one, say `grant`, take its lease, and ask again.
-        None: there is no other."""
+        """A ticket that became ready because its key has a free place, and its replicas.
+
+        The result may also be another ticket of the same replicas that goes first. The driver
+        chooses one of the replicas, calls `grant`, takes the lease, and calls `woken` again.
+        `None`: there is no such ticket.
+        """
         wait_lists = self._wait_lists
         if wait_lists.short:
             wait_lists.refill(now)
@@ -436,7 +453,7 @@ class Queue:
             found = self._next_woken(row, now)
             if found is not None:
                 return found
-            if row.count:  # its tickets may go somewhere else, or when they are older
+            if row.count:  # another replica, or age, may open a gate to its tickets
                 self.next_at = min(self.next_at, now + _SOON_S)
             del wait_lists.woken[row]
         return None
@@ -444,7 +461,7 @@ class Queue:
     def _next_woken(
         self, row: ClassQueue, now: float
     ) -> tuple[Ticket, Sequence[ReplicaLoad]] | None:
-        """The next ticket for one of the replicas that are open to a row, and all it may go to."""
+        """The next ticket for a replica that is open to a class queue, and its replicas."""
         first, eldest = row.line.first(now), row.eldest()
         if first is None or eldest is None:
             return None
@@ -462,11 +479,11 @@ class Queue:
         return None
 
     def grant(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
-        """The driver chose `place` for a ticket of `woken`, and takes the lease next."""
+        """The driver chose `place` for a ticket of `woken`. It takes the lease next."""
         self._give(ticket, self._gates.of(place), now)
 
     def moved(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
-        """One that was sent goes on at another replica (a retry); its lease there is taken."""
+        """A sent request continues at another replica (a retry), and its lease there is taken."""
         run = ticket.run
         if ticket.state == SENT and run is not None:
             gate = self._gates.of(place)
@@ -483,9 +500,11 @@ class Queue:
             self._gates.look(gate)
 
     def failed(self, ticket: Ticket) -> None:
-        """One that was sent has failed, and its lease is released. It pauses before it is sent
-        again (`moved`), or comes back (`requeue`). Until then it holds nothing, so it does not give
-        way."""
+        """An attempt of a sent request has failed, and its lease is released.
+
+        The request pauses before it is sent again (`moved`) or returns to the queue (`requeue`).
+        Until then it holds no capacity, so it is not preempted.
+        """
         run = ticket.run
         assert run is not None
         run.is_away = True
@@ -495,11 +514,11 @@ class Queue:
     # -- what becomes of them -----------------------------------------------------------------
 
     def commits(self, ticket: Ticket) -> bool:
-        """Whether its client may be sent an early 200 while it waits; it gives way to no newcomer
-        after that. False: not now.
+        """Whether the client of a request may be sent an early 200. False: not now.
 
-        Never while a limit of time may end the wait, or while there is no replica to wait for: an
-        early 429, 503 or 408 may still be right, and only a status that is not sent yet tells it.
+        A waiting request that was committed is not evicted any more. The answer is false while a
+        time limit may end the wait, or while no replica is fit. Then a 429, 503 or 408 may still be
+        the right status, and it can be sent only if no status was sent before.
         """
         is_limited = (
             ticket.deadline < INFINITY or self._rules.classes[ticket.urgency].timeout_s < INFINITY
@@ -508,24 +527,24 @@ class Queue:
             has_place = bool(self._pool.eligible(ticket.lane))
             return has_place and not is_limited and self._wait_lists.commits(ticket)
         if is_limited:
-            self.shown(ticket)  # it does not give way: it must not wait under its limit again
-        ticket.committed = True  # should it be put back
+            self.shown(ticket)  # not preempted, because it must not wait under a time limit again
+        ticket.committed = True  # counts if the ticket is put back into the queue
         return True
 
     def shown(self, ticket: Ticket) -> None:
-        """Its first content is with the client: nobody takes it back."""
+        """The client has the first content of the request: it is not preempted any more."""
         run = ticket.run
         if run is None:
-            return  # it was never sent
+            return
         run.has_shown = True
         if self._rules.preemption:
             self._preemption.shown(ticket)
 
     def settle(self, ticket: Ticket, tokens: int, output: int, now: float, end: int = DONE) -> None:
-        """One that was sent is over; its lease is released, and `freed` comes next.
+        """A sent request has ended and its lease is released. The driver calls `freed` next.
 
-        `tokens`, `output`: uncached prompt tokens and output tokens that it really cost; below 0:
-        as predicted. Counts once, and only for what was sent.
+        `tokens`, `output`: the uncached prompt tokens and output tokens that it really cost; below
+        0: as predicted. Only the first call for a sent ticket counts.
         """
         run = ticket.run
         if ticket.state != SENT or run is None:
@@ -547,7 +566,7 @@ class Queue:
             except Exception as err:
                 self._orders.failures.add("settled", err)
         self._learn(run.place, view.prompt_tokens, output, run.sent_at, now, end)
-        run.place = None  # somebody may keep the ticket for a while, but not a replica
+        run.place = None  # a ticket may be kept for a while; it must not keep a replica in memory
 
     def passed(
         self,
@@ -559,7 +578,7 @@ class Queue:
         now: float,
         end: int,
     ) -> None:
-        """One that passed without a ticket is over; see `settle`."""
+        """A request that was sent without a ticket has ended; see `settle`."""
         if end == DONE and output >= 0:
             self._outputs.learn(flow, output)
         self._learn(place, tokens, output, sent_at, now, end)
@@ -567,7 +586,7 @@ class Queue:
     def _learn(
         self, place: ReplicaLoad, tokens: int, output: int, sent_at: float, now: float, end: int
     ) -> None:
-        """Of a replica that tells nothing: how many it bears."""
+        """Update the AIMD limit of a replica without metrics."""
         gate = self._gates.by_place.get(place)
         if gate is None or gate.learned is None:
             return
@@ -579,8 +598,11 @@ class Queue:
             gate.learned.answered(sent_at, now, work, others)
 
     def leave(self, ticket: Ticket) -> bool:
-        """Its client is gone. True: it waited, and is forgotten. False: it had ended, or it was
-        sent and has to be settled."""
+        """The client of a request has disconnected.
+
+        True: the ticket waited and is removed. False: the ticket had ended, or was never queued, or
+        was sent and must be settled.
+        """
         if ticket.state == WAITING:
             self._wait_lists.drop(ticket, ENDED)
             self.counts.dropped[LEFT][ticket.urgency] += 1
@@ -591,10 +613,10 @@ class Queue:
         return False
 
     def requeue(self, ticket: Ticket, now: float, into: Queue | None = None) -> bool:
-        """One that was sent comes back to its old place, however full the queue is; its lease is
-        released, and `freed` comes next. False: it has ended meanwhile, and stays so.
+        """A sent request returns to its old position, even if the queue is full.
 
-        `into`: the queue it waits in from now on, if that is another one.
+        Its lease is released, and the driver calls `freed` next. `into`: the queue in which it
+        waits from now on, if that is another one. False: the ticket has already ended.
         """
         run = ticket.run
         if ticket.state != SENT or run is None:
@@ -615,14 +637,16 @@ class Queue:
             self._wait(ticket, now)
         else:
             into.receive(ticket, now)
-        # It waits already: where the policy puts it first, it has the place that it gives back.
+        # Released only now, while the ticket waits: if it is first, it may get this place again.
         if ticket.concurrency is not None:
             ticket.concurrency.give(ticket.urgency == BATCH, now)
         return True
 
     def unreached(self, place: ReplicaLoad, now: float) -> None:
-        """A replica that is fit could not be connected to. Nothing is sent there for a moment, so
-        that a queue is not emptied into a port that refuses."""
+        """A connection to a fit replica failed. No request is sent there for a moment.
+
+        Otherwise the whole queue would be sent to a port that refuses connections.
+        """
         gate = self._gates.of(place)
         self._gates.shut(gate, now)
         self.next_at = min(self.next_at, gate.shut_until)
@@ -630,7 +654,7 @@ class Queue:
     # -- time ---------------------------------------------------------------------------------
 
     def rebuilt(self, now: float) -> None:
-        """Which replicas are fit has changed: those that wait may have none. `tick` comes next."""
+        """The set of fit replicas has changed, so waiting tickets may have none. `tick` follows."""
         if self._wait_lists.count:
             self.next_at = min(self.next_at, now)
         for ticket in list(self._wait_lists.picky):
@@ -639,14 +663,14 @@ class Queue:
                 del self._wait_lists.picky[ticket]
 
     def _ease(self, ticket: Ticket) -> None:
-        """Where it may go nowhere else it may go to a replica that it has tried."""
+        """If a ticket has tried all fit replicas, let it try them again."""
         fit = self._pool.eligible(ticket.lane)
         if fit and all(place in ticket.excluded for place in fit):
             ticket.excluded = ()
 
     def tick(self, now: float) -> Ticked:
-        """Time has gone on: to be called at `next_at`, which any call may bring forward, or
-        earlier."""
+        """Do what time makes due. The driver calls it at `next_at` or earlier; any other call of
+        the queue may move `next_at` forward."""
         ticked = Ticked()
         self.next_at = INFINITY
         wait_lists, timers = self._wait_lists, self._timers
@@ -675,26 +699,26 @@ class Queue:
             if self._rules.reservations:
                 ticked.next_at = min(ticked.next_at, now + _LOOK_S)
             timers.urge(ticked, now)
-            self.next_at = min(self.next_at, ticked.next_at)  # a grant may have wanted one sooner
+            self.next_at = min(self.next_at, ticked.next_at)  # a grant may have set an earlier time
         return ticked
 
     # -- the fleet, and reloads ---------------------------------------------------------------
 
     def gone(self, place: ReplicaLoad) -> None:
-        """It has left the fleet; what was sent there is settled as usual."""
+        """A replica has left the fleet. Requests sent there are settled as usual."""
         self._gates.forget(place)
         self._dirty = True
 
     def places(self) -> list[ReplicaLoad]:
-        """The replicas it has heard of."""
+        """The replicas for which this queue has a gate."""
         return list(self._gates.by_place)
 
     def waiting_of(self, models: Container[str]) -> int:
-        """How many wait for these models."""
+        """The number of tickets that wait for these models."""
         return sum(1 for ticket in self._wait_lists.tickets() if ticket.model in models)
 
     def parted(self, queues: Mapping[str, Queue], default: Queue) -> list[Ticket]:
-        """Those that wait for models that have another queue now; they wait here no longer.
+        """Remove and return the tickets whose model belongs to another queue now.
 
         `default`: the queue of models that no replica serves.
         """
@@ -704,15 +728,15 @@ class Queue:
         return found
 
     def receive(self, ticket: Ticket, now: float) -> None:
-        """One that waited elsewhere waits here, however full it is."""
+        """A ticket of another queue waits here from now on, even if this queue is full."""
         ticket.queue = self
         self._wait(ticket, now)
 
     def adopt(self, config: Config, made: OrderPolicy | None = None) -> None:
-        """Other rules; tickets that wait keep their place in time. `tick` comes next. `made`: the
-        order policy that `config` names, for this queue.
+        """Use another configuration. Waiting tickets keep their order of arrival. `tick` follows.
 
-        Raises PolicyConfigError, and changes nothing then, if no policy was made before.
+        `made`: the order policy that `config` names, made for this queue. Without it, the call may
+        raise PolicyConfigError and then changes nothing.
         """
         before = self.config
         is_other = (config.policy, config.options) != (before.policy, before.options)
@@ -736,7 +760,7 @@ class Queue:
             self._wait_lists.reline()
 
     def _recount(self) -> None:
-        """Reservations were switched on, or off: what runs and waits is counted, or no longer."""
+        """Reservations were switched on or off: count all requests from the start, or none."""
         is_on = self._rules.reservations
         used, waiting = [0] * CLASSES, [0] * CLASSES
         for gate in self._gates.by_place.values():
@@ -758,39 +782,42 @@ class Queue:
     # -- for those who look -------------------------------------------------------------------
 
     def flows(self) -> dict[tuple[str, str], int]:
-        """How many wait, by key and user."""
+        """The number of waiting tickets, by account and member."""
         return self._wait_lists.waiting_by_flow()
 
     def ages_s(self, now: float) -> list[float]:
-        """How long the eldest of each class has waited; 0: nobody waits."""
+        """How long the oldest ticket of each class has waited, in seconds; 0: none waits."""
         return self._wait_lists.ages_s(now)
 
     def tickets(self) -> list[Ticket]:
-        """All that wait, in no order that means anything."""
+        """All waiting tickets, in no particular order."""
         return self._wait_lists.tickets()
 
     def held_tokens(self, urgency: int) -> float:
-        """Tokens that are kept for the class now, beyond those it uses."""
+        """The tokens that are reserved for the class now, beyond those it uses."""
         return self._reservations.held(urgency)
 
     def used_tokens(self, urgency: int) -> int:
         return self._reservations.used[urgency]
 
     def is_open(self, place: ReplicaLoad, urgency: int) -> bool:
-        """Whether one more of the class may go there."""
+        """Whether a replica may take one more request of the class."""
         return bool(self._gates.of(place).mask & (1 << urgency))
 
     def why_closed(self, place: ReplicaLoad, urgency: int) -> str:
-        """Why no more of the class may go there; "": it may. See `GateCache.shut` for `connect`,
-        and `gate.OBSTACLES` for the others."""
+        """Why a replica takes no more requests of the class; "": it takes one.
+
+        See `GateCache.shut` for `connect`, and `gate.OBSTACLES` for the others.
+        """
         return self._gates.why_closed(place, urgency)
 
 
 _SOON_S: Final = 0.1
-_FIRST_S: Final = 0.02  # until an early poll is asked for the first that waits
-_LOOK_S: Final = 1.0  # between two looks at what reservations allow
-# How often the time that it has a wait must take for a request to be refused at once: requests that
-# begin and end in step, two minutes apart, make the rate look three times as low as it is.
+_FIRST_S: Final = 0.02  # delay of the first tick: the first waiting ticket may need an early poll
+_LOOK_S: Final = 1.0  # between two updates of the reservations
+# A request is refused at once if its expected wait is this many times longer than its time limit.
+# The measured rate can be three times too low: requests may begin and end in step, two minutes
+# apart.
 _HOPELESS: Final = 3.0
 _REFUSED: Final = {
     Reason.QUEUE_FULL: "as many requests wait as may",
@@ -801,7 +828,7 @@ _REFUSED: Final = {
 
 
 def _uncached(ticket: Ticket, place: ReplicaLoad) -> int:
-    """Tokens of its prompt that a replica does not hold, as far as somebody has looked."""
+    """Prompt tokens that a replica does not hold, by the last lookup; all if there was none."""
     tokens = ticket.view.prompt_tokens
     prefix = ticket.prefix
     return tokens if prefix is None else max(0, tokens - int(prefix.tokens_at(place)))

@@ -1,19 +1,20 @@
-"""Shares of the pool's token capacity that are kept for classes that want them.
+"""Reserves shares of the pool's token capacity for classes.
 
-Counted are the tokens (prompt and predicted output) of what was sent and has not ended, by class.
+It counts the tokens (prompt and predicted output) of the requests that were sent and have not
+ended, by class.
 
 Rules:
-1. A class's share is held as far as the class had demand, running or waiting, in the last minute
-   and no further; what it has running is not held but used.
-2. A class may always send while it uses less than its share. A request is not split: the last one
-   may go beyond, so that one that is larger than its share goes at all.
-3. Beyond its share it may borrow what is left of the capacity when all that is held for the others
-   is taken off. So what is idle is lent to anyone, and what comes back is for its owner first.
-4. `strict`: nobody borrows.
-5. A capacity that nobody knows yet limits nothing. It is the KV caches' of the replicas; where an
-   engine does not tell, what a replica was seen to run at once when it took no more.
+1. The reservation of a class is limited to its highest demand, running and waiting, in the last
+   minute. Tokens of its running requests count as used, not as reserved.
+2. A class may always send while it uses less than its share. A request is not split, so the last
+   one may exceed the share. So even a request that is larger than the share can be sent.
+3. Beyond its share a class may borrow free capacity, less the reservations of the other classes. So
+   idle capacity is lent to any class, and freed capacity goes to the class that reserves it.
+4. With `strict`, no class borrows.
+5. An unknown capacity limits nothing. The capacity is the sum of the KV caches. If an engine does
+   not report its size, it is the most tokens that ran there while its gate was closed.
 
-Must never: know who waits, or which replica has room.
+Must never: depend on single tickets, or on which replica has room.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The queue's rules as the queue reads them: plain numbers, one object a class.
+"""The configuration of the queue as plain numbers, with one object for each class.
 
-Made from the configuration once, read at every step. Must never: be changed by the queue.
+They are made once from the configuration and read for every request. Must never: be changed by the
+queue.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class ClassRules:
         self.timeout_s = own.timeout_s if own.timeout_s > 0.0 else inf
         self.absent_s = own.absent_s
         self.bound_s = own.starvation_s
-        # Promoted before its bound, so that the rest of it is left for whoever stands before it.
+        # Tickets are promoted before their bound, which leaves time to serve earlier tickets first.
         self.promote_s = PROMOTED * own.starvation_s
         self.waiting = gates.waiting if own.waiting is None else own.waiting
         tokens = gates.prefill_tokens if own.prefill_tokens is None else own.prefill_tokens
@@ -55,7 +56,7 @@ class ClassRules:
         self.share = own.share
 
 
-PROMOTED: Final = 0.75  # of its bound
+PROMOTED: Final = 0.75  # share of the starvation bound after which a ticket is promoted
 
 
 class Rules:
@@ -111,7 +112,8 @@ class Rules:
         return any(own.tpot_s < inf for own in self.classes)
 
     def aged(self, level: float, age_s: float) -> float:
-        """A level after so long a wait; age makes nobody more urgent than high."""
+        """The level of a request after a wait of `age_s`. Age never makes it more urgent than
+        high."""
         if level <= HIGH:
             return level
         return max(float(HIGH), level - self.aging * age_s)

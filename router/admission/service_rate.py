@@ -1,9 +1,9 @@
-"""How fast a queue is served: what Retry-After is computed from, and when a wait is hopeless.
+"""Measures how fast a queue is served, for Retry-After and to detect hopeless waits.
 
-Only time in which something waits counts, and only what is sent in that time: requests that find
-room at once show how many came, not how many could be served. Both are averaged with a time
-constant of two minutes, of each class and of all classes together. A class that waits and is not
-served (more urgent classes take everything) has a rate near 0, not an unknown one.
+Only the time while a request waits counts, and only requests sent in that time. Requests sent
+without a wait show how many arrived, not how many could be served. Both values are averaged with a
+time constant of two minutes, for each class and for all classes together. A class that waits and is
+not served, because more urgent classes use every place, has a rate near 0, not an unknown rate.
 
 Must never: give a Retry-After above `MOST_S` or below a second, or call a wait hopeless while the
 rate is unknown.

@@ -1,13 +1,14 @@
-"""Whose turn it is among classes that compete: stride scheduling by weight, aged by the eldest.
+"""Chooses the next class among competing classes: stride scheduling by weight and age.
 
-Each class has a pass, moved on by what it is served divided by its weight; the lowest pass is next.
-As a class's eldest ages, the class's weight approaches that of more urgent ones, at most that of
-high: a class that waits long gets a larger share, however much of it waits, and never all.
+Each class has a pass. Serving a request adds its cost divided by the class's weight. The class with
+the lowest pass is next. As the oldest ticket of a class ages, the class's weight approaches that of
+more urgent classes, at most that of high. So a class that waits long gets a larger share, but never
+all places.
 
-Source of strides: Waldspurger and Weihl, "Stride scheduling", MIT/LCS/TM-528, 1995. A class that
-comes back is lifted to the others, so that it saves up nothing.
+Source: Waldspurger and Weihl, "Stride scheduling", MIT/LCS/TM-528, 1995. When a class without
+waiting tickets gets one, its pass is raised to those of the others, so that it saves up nothing.
 
-Must never: weigh the critical class, which goes first.
+Must never: apply weights to the critical class, which goes first.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Stride:
         waiting[urgency] = count
         if count == 1:
             if sum(waiting) == 1:
-                self._time = max(self.passes)  # nobody waited: nobody has been deprived
+                self._time = max(self.passes)  # no class waited, so all begin equal
             if self.passes[urgency] < self._time:
                 self.passes[urgency] = self._time
 

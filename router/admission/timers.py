@@ -1,8 +1,8 @@
-"""What time alone changes for those that wait: promotion, expiry, preemption, early polls.
+"""Does what time makes due for waiting tickets: promotion, expiry, preemption and early polls.
 
-Every tick says when the next one is due, to the moment, so that a virtual clock needs no others.
+Every tick returns the exact time of the next one, so a virtual clock needs no other ticks.
 
-Must never: send anybody; it makes it possible.
+Must never: send a ticket.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class QueueTimers:
         self._rules = rules
 
     def age(self, ticked: Ticked, now: float) -> None:
-        """Who has waited too long, or for a removed model, expires; who has waited long is
-        promoted."""
+        """Expire tickets that have waited too long or whose model was removed, and promote tickets
+        that starve."""
         for lane in list(self._wait_lists.active.values()):
             self._age_lane(lane, ticked, now)
         ticket = self._wait_lists.next_deadline()
@@ -104,7 +104,7 @@ class QueueTimers:
             ticked.next_at = min(ticked.next_at, ticket.deadline)
 
     def urge(self, ticked: Ticked, now: float) -> None:
-        """For those who wait although every place was given: victims, and polls."""
+        """For tickets that still wait after all grants: choose victims and early polls."""
         if self._rules.preemption:
             self._preempt(ticked, now)
         self._poll_early(ticked, now)
@@ -187,7 +187,7 @@ class QueueTimers:
         ticked.expired.append(Expired(ticket, error))
 
     def _preempt(self, ticked: Ticked, now: float) -> None:
-        """For each urgent one that has waited long enough, somebody gives way."""
+        """Choose one victim for each urgent ticket that has waited long enough."""
         preemption = self._preemption
         after_s = self._rules.preempt_after_s
         wanted = preemption.asked
@@ -213,7 +213,7 @@ class QueueTimers:
                     missing -= 1
 
     def _poll_early(self, ticked: Ticked, now: float) -> None:
-        """A replica that is closed by what only a poll can take away is polled at once."""
+        """Request a poll of each replica that is closed by counts that only a poll can correct."""
         wanting = self._wanting()
         for gate in self._gates.by_place.values():
             place = gate.place

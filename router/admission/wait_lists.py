@@ -1,6 +1,6 @@
-"""Where tickets wait: lanes and rows, flows, deadlines, and how many may wait at all.
+"""Holds the waiting tickets of a queue: lanes, class queues, flows, deadlines and depth limits.
 
-Must never: decide who goes next, or tell anybody.
+Must never: decide which ticket goes next, or answer a client.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ class WaitLists(Blocker):
         service_rate: ServiceRate,
         orders: Orders,
     ) -> None:
-        self.count = 0  # that wait
-        self.eligible = 0  # of them: those that their key's limit does not block ...
-        self.eligible_of = stride.waiting  # ... by class
+        self.count = 0  # waiting tickets
+        self.eligible = 0  # waiting tickets that their key's limit does not block
+        self.eligible_of = stride.waiting  # the same by class
         # Class queues with tickets whose key's limit no longer blocks them and that no replica was
         # offered yet, ...
         self.woken: dict[ClassQueue, None] = {}
@@ -97,7 +97,7 @@ class WaitLists(Blocker):
         self.holders.adopt(rules.bytes)
 
     def reline(self) -> None:
-        """All that wait stand in lines of another policy from now on, in the order they came."""
+        """Move all waiting tickets to lines of the current policy, in their order of arrival."""
         self._lanes = dict(self.active)
         for lane in self.active.values():
             for urgency, row in enumerate(lane.rows):
@@ -174,7 +174,7 @@ class WaitLists(Blocker):
         return self.holders.commits(ticket, self._rules.classes[ticket.urgency].depth)
 
     def enter(self, ticket: Ticket, now: float) -> None:
-        """It waits, or waits again, however many do."""
+        """Add a ticket that begins to wait. No limit is checked."""
         urgency = ticket.urgency
         ticket.state = WAITING
         ticket.skips = 0
@@ -306,7 +306,7 @@ class WaitLists(Blocker):
     # -- who is there -------------------------------------------------------------------------
 
     def next_deadline(self) -> Ticket | None:
-        """Of those that have one of their own, whose comes first."""
+        """The waiting ticket with the earliest deadline of its own; `None`: none has one."""
         deadlines = self._deadlines
         while deadlines:
             ticket: Ticket = deadlines[0][2]
@@ -330,8 +330,8 @@ class WaitLists(Blocker):
         return self._service_rate.retry_after_s(known, ahead, now)
 
     def ahead_at_least(self, ticket: Ticket) -> int:
-        """How many will be sent before one that comes now, as far as the order policy is known to
-        keep to that; 0: nothing is known."""
+        """At least so many tickets will be sent before a new one. 0: unknown for this order
+        policy."""
         order = self._order
         if order.by_arrival:
             lane = self.active.get(ticket.lane)
@@ -356,7 +356,7 @@ class WaitLists(Blocker):
         return ages
 
     def tickets(self) -> list[Ticket]:
-        """All that wait, in no order that means anything."""
+        """All waiting tickets, in no particular order."""
         found: list[Ticket] = []
         for lane in self.active.values():
             for row in lane.all_rows():
