@@ -1,6 +1,6 @@
-"""How client addresses are counted.
+"""Maps a client address to the address that limits count by.
 
-An IPv6 client owns a whole /64 and may change its address within it at any time, so IPv6 addresses
+An IPv6 client owns a whole /64 and may change its address within it at any time. So IPv6 addresses
 count by /64. An IPv4 address that is written as IPv6 (::ffff:a.b.c.d) counts as IPv4.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Final
 
-_NETWORK: Final = 64  # bits of an IPv6 address that name its client
+_NETWORK: Final = 64  # Leading bits of an IPv6 address that identify its client.
 
 
 def parsed(text: str) -> IPv4Address | IPv6Address | None:
-    """The address in a text; None: the text is no address."""
+    """Return the address in a text; `None` if the text is no address."""
     try:
         address = ip_address(text)
     except ValueError:
@@ -24,13 +24,13 @@ def parsed(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def counted(address: IPv4Address | IPv6Address) -> str:
-    """What the address counts as."""
+    """Return the name under which the address counts."""
     if isinstance(address, IPv6Address):
         return str(IPv6Network((int(address), _NETWORK), strict=False))
     return str(address)
 
 
 def counted_peer(peer: str) -> str:
-    """What a peer counts as; one that is no IP address counts as itself."""
+    """Return the name under which a peer counts; a peer without an IP address counts as itself."""
     address = parsed(peer)
     return peer if address is None else counted(address)

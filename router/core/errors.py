@@ -1,10 +1,10 @@
-"""Every way a request can end badly, and who is to blame for it.
+"""Every error that can end a request, and which party caused it.
 
-One tree: a `RouterError` carries the `Reason` (a closed enum: the log field, the metric label and
-the `code` of the error body are this one word), the HTTP status that goes with it, the `Source`
-that is to blame, and how long the client should wait before it tries again.
+All errors form one tree. A `RouterError` carries the `Reason`, the HTTP status, the `Source` that
+caused it, and how long the client should wait before it tries again. `Reason` is a closed enum: its
+word is the log field, the metric label and the `code` of the error body.
 
-This module must never know about sockets, HTTP bytes or engines.
+Must never: depend on sockets, HTTP bytes or engines.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import StrEnum
 
 
 class Source(StrEnum):
-    """Who caused the end of a request."""
+    """The party that caused the end of a request."""
 
     CLIENT = "client"
     REPLICA = "replica"
@@ -21,28 +21,29 @@ class Source(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a request ended. Closed: log field, metric label and error `code` are these words."""
+    """Why a request ended. A closed set: the log field, the metric label and the error `code`."""
 
-    __hash__ = str.__hash__  # Enum's own is Python, and counters look reasons up per request
+    # Enum's own hash is Python code, and counters look up reasons for each request.
+    __hash__ = str.__hash__
 
     OK = "ok"
 
-    # The client's doing: what it sent.
+    # Caused by the client: the content of the request.
     BAD_REQUEST = "bad_request"  # unreadable framing or head
-    BAD_TARGET = "bad_target"  # a request target that no route can mean
+    BAD_TARGET = "bad_target"  # A request target that matches no possible route.
     BAD_HOST = "bad_host"
     BAD_HEADER = "bad_header"
     BAD_TRANSFER_ENCODING = "bad_transfer_encoding"
     BAD_JSON = "bad_json"
     BAD_MULTIPART = "bad_multipart"
     BAD_MODEL = "bad_model"  # not a string, empty or far too long
-    UNREAD_BODY = "unread_body"  # it cannot be judged, and a limit depends on what it says
-    BAD_PRIORITY = "bad_priority"  # neither a name nor a number that we know
-    KEY_REQUIRED = "key_required"  # no API key, or none that we know
-    MODEL_NOT_ALLOWED = "model_not_allowed"  # not with this key
-    KEY_CONCURRENCY = "key_concurrency"  # its key has as many requests at replicas as it may
-    KEY_REQUESTS = "key_requests"  # ... has sent as many as it may
-    KEY_TOKENS = "key_tokens"  # ... has used as many tokens as it may
+    UNREAD_BODY = "unread_body"  # The body cannot be read, and a limit depends on its content.
+    BAD_PRIORITY = "bad_priority"  # Neither a known name nor a number.
+    KEY_REQUIRED = "key_required"  # No API key, or an unknown key.
+    MODEL_NOT_ALLOWED = "model_not_allowed"  # This key may not use the model.
+    KEY_CONCURRENCY = "key_concurrency"  # The key has reached its limit of requests at replicas.
+    KEY_REQUESTS = "key_requests"  # The key has reached its limit of requests.
+    KEY_TOKENS = "key_tokens"  # The key has reached its limit of tokens.
     MODEL_REQUIRED = "model_required"
     MODEL_NOT_FOUND = "model_not_found"
     NOT_FOUND = "not_found"  # a path that is not served from this port
@@ -51,48 +52,52 @@ class Reason(StrEnum):
     UPGRADE_NOT_SERVED = "upgrade_not_served"
     EXPECTATION_FAILED = "expectation_failed"
     VERSION_NOT_SUPPORTED = "version_not_supported"
-    HTTP2_NOT_SERVED = "http2_not_served"  # spoken without asking (prior knowledge)
+    HTTP2_NOT_SERVED = "http2_not_served"  # HTTP/2 without negotiation (prior knowledge).
     TARGET_TOO_LONG = "target_too_long"
     HEAD_TOO_LARGE = "head_too_large"
     BODY_TOO_LARGE = "body_too_large"
-    LOOP = "loop"  # our own Via came back to us
+    LOOP = "loop"  # The router's own Via came back.
 
-    # The client's doing: when, or that it left.
+    # Caused by the client: its timing, or its disconnection.
     HEAD_TIMEOUT = "head_timeout"
     BODY_TIMEOUT = "body_timeout"
-    WRITE_TIMEOUT = "write_timeout"  # it stopped reading
+    WRITE_TIMEOUT = "write_timeout"  # The client stopped reading.
     CLIENT_GONE = "client_gone"
-    DEADLINE_PASSED = "deadline_passed"  # its own, while it waited
-    EARLY_DATA = "early_data"  # pipelined more than we keep while it waits
+    # The client's own deadline passed while the request waited.
+    DEADLINE_PASSED = "deadline_passed"
+    EARLY_DATA = "early_data"  # More pipelined data than the router keeps while the client waits.
 
-    # The replica's doing.
+    # Caused by the replica.
     CONNECT_FAILED = "connect_failed"
     CONNECT_TIMEOUT = "connect_timeout"
-    REPLICA_RESET = "replica_reset"  # the connection died: a reset, or an end too early
-    BAD_RESPONSE = "bad_response"  # bytes that are no HTTP response we would pass on
+    REPLICA_RESET = "replica_reset"  # The connection was reset, or ended too early.
+    BAD_RESPONSE = "bad_response"  # The bytes are not an HTTP response that the router may forward.
     TTFT_TIMEOUT = "ttft_timeout"
     TOKEN_GAP_TIMEOUT = "token_gap_timeout"
     TOTAL_TIMEOUT = "total_timeout"
     EMPTY_STREAM = "empty_stream"
-    STREAM_ERROR = "stream_error"  # the engine said so inside its stream
-    SERVER_ERROR = "server_error"  # it answered 500, 502 or 504
-    REPLICA_REFUSED = "replica_refused"  # its own 4xx, passed on
-    REPLICA_BUSY = "replica_busy"  # it answered 429 or 503
+    STREAM_ERROR = "stream_error"  # The engine reported an error inside its stream.
+    SERVER_ERROR = "server_error"  # The replica answered 500, 502 or 504.
+    REPLICA_REFUSED = "replica_refused"  # The replica's own 4xx, forwarded.
+    REPLICA_BUSY = "replica_busy"  # The replica answered 429 or 503.
     STATE_LOST = "state_lost"  # the replica that held a stored response is gone
 
-    # Ours.
-    HEDGE_LOST = "hedge_lost"  # of an attempt: another copy of the request answered first
-    PREEMPTED = "preempted"  # ...: its request was put back in the queue for a more urgent one
-    NO_REPLICA = "no_replica"  # none is up
-    MODEL_RESTARTING = "model_restarting"  # known, but no replica serves it at the moment
+    # Caused by the router.
+    HEDGE_LOST = "hedge_lost"  # For an attempt: another copy of the request answered first.
+    # For an attempt: its request went back to the queue, to serve a more urgent one.
+    PREEMPTED = "preempted"
+    NO_REPLICA = "no_replica"  # No replica is up.
+    # The model is known, but no replica serves it at the moment.
+    MODEL_RESTARTING = "model_restarting"
     FLEET_FULL = "fleet_full"  # every replica is at its own limit
-    QUEUE_FULL = "queue_full"  # as many of its class wait as may
-    QUEUE_FLOW_FULL = "queue_flow_full"  # ... of its own user
-    QUEUE_BYTES_FULL = "queue_bytes_full"  # ... as many bytes of bodies
-    QUEUE_EVICTED = "queue_evicted"  # it waited, and gave way: its flow held most of a full queue
+    QUEUE_FULL = "queue_full"  # The queue of its class is full.
+    QUEUE_FLOW_FULL = "queue_flow_full"  # The queue is full for its own user.
+    QUEUE_BYTES_FULL = "queue_bytes_full"  # The queue is full by bytes of bodies.
+    # A waiting request was removed: its flow held the largest part of a full queue.
+    QUEUE_EVICTED = "queue_evicted"
     QUEUE_TOO_LONG = "queue_too_long"  # it could not be served before its deadline
-    QUEUE_TIMEOUT = "queue_timeout"  # it has waited as long as its class may
-    WHOLE_TIMEOUT = "whole_timeout"  # an answer that is not streamed took longer than it may
+    QUEUE_TIMEOUT = "queue_timeout"  # It waited as long as its class allows.
+    WHOLE_TIMEOUT = "whole_timeout"  # A response that is not streamed took longer than allowed.
     NO_FILES = "no_files"  # out of file descriptors
     NO_PORTS = "no_ports"  # out of ephemeral ports
     MEMORY_LIMIT = "memory_limit"  # too many bytes of bodies held at once
@@ -207,16 +212,16 @@ _ROUTER = frozenset(
 
 
 def source_of(reason: Reason) -> Source:
-    """Who is to blame for an end with this reason."""
+    """Return the party that caused an end with this reason."""
     if reason in _REPLICA:
         return Source.REPLICA
     return Source.ROUTER if reason in _ROUTER else Source.CLIENT
 
 
 class RouterError(Exception):
-    """An end that the router itself puts into words for the client.
+    """An error for which the router writes the response itself.
 
-    `retry_after_s` becomes a Retry-After header; None sends none.
+    `retry_after_s` becomes a Retry-After header; `None` sends none.
     """
 
     def __init__(

@@ -1,28 +1,31 @@
-"""Load as the router counts it: what it has sent and not got back, and what a poll says of others.
+"""Counts the load of a replica: the router's own attempts, and the other requests that a poll
+shows.
 
-A lease is the right to a slot at a replica: taken when the choice is made, given back exactly once.
-Counting at the choice, not when the request is sent, is what keeps a burst from going to one place;
-`release` may be called again: only the first call counts.
+A lease is the right to one slot at a replica. It is taken when the replica is chosen, and released
+exactly once: only the first call of `release` counts. Counting at the choice, not when the request
+is sent, keeps a burst from going to one replica.
 
-An engine's gauges lag: vLLM 0.32 shows what was sent 0.5 to 1 s ago, so a poll that is later than a
-send does not include it. What is known of an own attempt therefore has two sources. A stream tells
-by itself when it begins. An attempt that is not streamed ("whole") shows nothing until it ends, and
-is left to the gauges only when they can include it.
+An engine's gauges lag: vLLM 0.32 shows requests that were sent 0.5 to 1 s ago. So a poll that is
+later than a send does not include that request. The state of an own attempt therefore has two
+sources. A stream shows by itself when it begins. An attempt that is not streamed ("whole") shows
+nothing until it ends; the gauges describe it as soon as they can include it.
 
-Rules of what waits at a replica:
+Rules for the waiting requests at a replica:
+
 1. An own stream waits from its choice until its first content event (`begun`).
-2. A whole attempt is unseen, and waits, until it ends or until a poll takes it over. A poll takes
-   over the attempts that were sent at least `SETTLE_S` before it began.
-3. Of the attempts that were taken over, so many wait as the gauges say: the requests that wait at
-   the engine beyond the own ones that are known to wait, and the own ones that the gauges miss.
-4. An attempt that ends after it ran frees a place in the engine's batch: one that waits by rule 3
-   begins. So the count falls between two polls.
-5. Foreign load is what a poll counted beyond our own attempts, now or at the poll before: requests
-   that have just ended stand in lagging gauges. It stays until the next poll, or until the signals
-   are too old to be believed. What waits of it is no more than what is there of it.
-6. Nothing here is ever negative, and with no lease and no foreign load everything is 0.
+2. A whole attempt is unseen, and counts as waiting, until it ends or until a poll takes it over. A
+   poll takes over the attempts that were sent at least `SETTLE_S` before the poll began.
+3. The gauges give the number of waiting attempts among those taken over: the requests that wait at
+   the engine, less the own ones that are known to wait, plus the own ones that the gauges miss.
+4. An attempt that ends after it ran frees a place in the engine's batch, so one attempt that waits
+   by rule 3 begins. The count therefore falls between two polls.
+5. Foreign load is the number of requests that a poll counted beyond the router's own attempts, now
+   or at the poll before (lagging gauges include requests that have just ended). It stays until the
+   next poll, or until the signals are too old. The foreign waiting requests never exceed the
+   foreign load.
+6. No count is ever negative. With no lease and no foreign load, every count is 0.
 
-Every step is O(1). Must never: do I/O, or look at a clock.
+Every step is O(1). Must never: do I/O, or read a clock.
 """
 
 from __future__ import annotations
@@ -32,19 +35,20 @@ from typing import Final
 from router.core.kv_estimate import renew_kv
 from router.core.replica_load import ReplicaLoad
 
-SETTLE_S: Final = 1.2  # until vLLM 0.32's gauges show what was sent: 1 s at most, and its way
+# Time until vLLM 0.32's gauges show a sent request: at most 1 s, plus the transfer.
+SETTLE_S: Final = 1.2
 
 
 class Lease:
-    """One slot. Making it takes the slot."""
+    """One slot at a replica. Creating the lease takes the slot."""
 
     __slots__ = ("_holder", "_light", "_streamed", "_tokens", "_turn", "_waits")
 
     def __init__(
         self, holder: ReplicaLoad, tokens: int = 0, streamed: bool = True, light: bool = False
     ) -> None:
-        """`tokens`: the prompt's, without those that the replica holds in its cache. `light`: it
-        uses no GPU, so that only `inflight` counts it."""
+        """`tokens`: the tokens of the prompt that the replica does not hold in its cache. `light`:
+        the attempt uses no GPU, so only `inflight` counts it."""
         self._holder: ReplicaLoad | None = holder
         self._tokens = tokens
         self._streamed = streamed
@@ -71,7 +75,7 @@ class Lease:
         return self._holder is not None
 
     def begun(self) -> None:
-        """The first content event is here: the attempt waits no longer."""
+        """Record the first content event: the attempt no longer waits."""
         holder = self._holder
         if holder is None or not self._waits:
             return
@@ -109,30 +113,31 @@ class Lease:
 
 
 def _one_begins(slots: ReplicaLoad) -> None:
-    """A place in the engine's batch is free (rule 4)."""
+    """Record that a place in the engine's batch is free (rule 4)."""
     if slots.whole_seen:
         slots.whole_seen -= 1
         slots.waiting -= 1
 
 
 def poll_begins(slots: ReplicaLoad, now: float) -> int:
-    """A poll is being sent; the number to give back with its answer."""
+    """Begin a poll. Returns the number to pass with its answer."""
     slots.polls += 1
     slots.whole_settled = now - slots.whole_marked_at >= SETTLE_S
     return slots.polls
 
 
 def poll_failed(slots: ReplicaLoad) -> None:
-    """A poll told nothing."""
+    """End a poll that gave no result."""
     slots.polls_heard += 1
 
 
 def poll_counted(
     slots: ReplicaLoad, number: int, running: int | None, waiting: int | None, now: float
 ) -> None:
-    """A poll came back: `running` and `waiting` at the engine, everybody's (None: it did not say).
+    """Take the result of a poll. `running`, `waiting`: requests of all clients at the engine;
+    `None` if not reported.
 
-    Polls of one replica must not overlap; the answer to an earlier one takes nothing over.
+    Polls of one replica must not overlap. The answer to an earlier poll takes over no attempts.
     """
     slots.polls_heard += 1
     if waiting is None and running is None:
@@ -141,7 +146,7 @@ def poll_counted(
     there = (running or 0) + (waiting or 0)
     if slots.whole_settled and number == slots.polls:
         _take_over(slots, waiting or 0, now)
-    # Own attempts that are known to wait, or unseen.
+    # Own attempts that are known to wait, or are unseen.
     own_waiting = slots.waiting - slots.foreign_waiting - slots.whole_seen
     more_waiting = max(0, (waiting or 0) - own_waiting)
     missing = 0
@@ -159,17 +164,18 @@ def poll_counted(
 
 
 def signals_lost(slots: ReplicaLoad) -> None:
-    """The last poll is too old to be believed: only what we have sent ourselves counts."""
+    """Discard the last poll, because it is too old: only the router's own attempts count."""
     _foreign(slots, 0, 0)
 
 
 def _take_over(slots: ReplicaLoad, waiting: int, now: float) -> None:
-    """Whole attempts of the older generation are what the gauges say; the fresh one becomes it."""
+    """Let the gauges describe the older generation of whole attempts; the fresh one becomes the
+    older."""
     tokens = slots.whole_older_tokens
     slots.waiting -= slots.whole_older
     slots.pending_tokens -= tokens
     slots.whole_taken += slots.whole_older
-    # As much as this was prefilled in the meantime, unless the engine still has a queue.
+    # So much was prefilled in the meantime, unless the engine still has a queue.
     slots.polled_tokens //= 2
     if not waiting:
         slots.polled_tokens = max(slots.polled_tokens, tokens)

@@ -1,46 +1,46 @@
-"""Things by a level that changes often, of which only the highest is asked for.
+"""Keeps objects by a level that changes often, and returns one with the highest level.
 
-Things of one level share a bucket. So a change costs the same for ten things and for ten thousand,
-and the highest is found without a search: looking down over empty levels takes at most as many
-steps as levels were climbed before. Levels are small whole numbers.
+Objects of one level share a bucket. So a change costs the same for ten objects and for ten
+thousand. Finding the highest level needs no search: stepping down over empty levels takes at most
+as many steps as levels were climbed before. Levels are small whole numbers.
 
-A change is only noted. It is made when somebody asks, or when many are noted: levels go up and down
-with every request, and the highest is rarely asked for.
+A change is only recorded. It is applied at the next question, or when many changes are recorded,
+because levels change with every request and the highest is rarely needed.
 
-Must never: know what a level means.
+Must never: depend on the meaning of a level.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-_NOTED: Final = 256  # changes, before they are made though nobody asks
+_NOTED: Final = 256  # Recorded changes that are applied even without a question.
 
 
 class Ranked:
-    """Base of what a ranking holds; in one ranking at a time."""
+    """Base class of the objects in a ranking. An object is in at most one ranking."""
 
     __slots__ = ("_bucket", "_is_noted", "_slot", "level")
 
     def __init__(self) -> None:
-        self.level = 0  # 0: it is not in the ranking
-        self._is_noted = False  # its level has changed
-        self._bucket = 0  # the level at which it is found; 0: at none
-        self._slot = 0  # in its bucket
+        self.level = 0  # 0: the object is not in the ranking.
+        self._is_noted = False  # A change of its level is recorded, but not applied yet.
+        self._bucket = 0  # The level of the bucket that holds it; 0: none.
+        self._slot = 0  # Its index in the bucket.
 
 
 class Ranking:
-    """Things by level."""
+    """Objects ordered by level."""
 
     __slots__ = ("_levels", "_noted", "_top")
 
     def __init__(self) -> None:
         self._levels: dict[int, list[Ranked]] = {}
         self._noted: list[Ranked] = []
-        self._top = 0  # no level above holds anything
+        self._top = 0  # All levels above are empty.
 
     def move(self, thing: Ranked, level: int) -> None:
-        """Put a thing on a level; 0 takes it out."""
+        """Set the level of an object; 0 removes it."""
         thing.level = level
         if thing._is_noted or level == thing._bucket:
             return
@@ -50,7 +50,7 @@ class Ranking:
             self._settle()
 
     def largest(self) -> Ranked | None:
-        """One of the things on the highest level."""
+        """Return one of the objects on the highest level."""
         if self._noted:
             self._settle()
         while self._top:

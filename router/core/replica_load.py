@@ -1,10 +1,10 @@
-"""The load of one replica: what leases and polls count, and what the queue and its gates read.
+"""The load of one replica: the counts of leases and polls, which the queue and its gates read.
 
-One object per replica, updated in place. `core/lease.py` writes what it counts; the fleet table
-writes the rest. It is a base class, and no `Protocol`, so that compiled code reads each field
-directly: a protocol costs a look-up in a dictionary for every field.
+There is one object per replica, updated in place. `core/lease.py` writes its counts; the fleet
+table writes the rest. It is a base class and not a `Protocol`, so that compiled code reads each
+field directly: a protocol costs a dictionary lookup for every field.
 
-Must never: decide, do I/O, or look at a clock.
+Must never: make decisions, do I/O, or read a clock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNLIMITED = sys.maxsize
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ReplicaLoad(Candidate):
-    """Every count begins at 0. Compared and hashed as an object."""
+    """The counts of one replica; each begins at 0. Compared and hashed by identity."""
 
     __slots__ = (
         "cadence_s",
@@ -49,19 +49,20 @@ class ReplicaLoad(Candidate):
 
     def __init__(self, id: str, *, weight: float = 1.0) -> None:
         super().__init__(id, weight=weight)
-        self.limit = UNLIMITED  # attempts at once
+        self.limit = UNLIMITED  # Maximum of attempts in progress.
         self.cadence_s: float | None = None  # seconds per output token now; None: no stream runs
         # The input of `core/kv_estimate.py`, which keeps `kv_usage` up to date.
         self.kv_reported = -1.0  # share of the KV cache by the engine's last report; -1: unknown
         self.kv_counted = 0  # requests that held this share
         self.kv_scales = False  # the engine reported that number
-        self.kv_sent = 0  # own attempts that the report does not include, and that were sent since
+        self.kv_sent = 0  # Own attempts that the report does not include, or that were sent since.
         self.kv_sent_tokens = 0  # their uncached prompt tokens
-        self.foreign_load = 0  # of `load`: requests of other clients, running and waiting
-        self.foreign_waiting = 0  # of `waiting`: the same
+        # The part of `load` that comes from other clients, running and waiting.
+        self.foreign_load = 0
+        self.foreign_waiting = 0  # The part of `waiting` that comes from other clients.
         self.polls = 0  # polls begun so far
-        self.polls_heard = 0  # polls that came back, or failed
-        self.polled_inflight = 0  # own attempts under way when the last poll was counted
+        self.polls_heard = 0  # Polls that returned or failed.
+        self.polled_inflight = 0  # Own attempts in progress when the last poll was counted.
         self.polled_tokens = 0  # prompt tokens of whole attempts that the engine took at once
         # Attempts that are not streamed ("whole") and that no poll has taken over, in two
         # generations: sent since `whole_marked_at` ...
@@ -72,5 +73,5 @@ class ReplicaLoad(Candidate):
         self.whole_turn = 0  # number of the fresh generation
         self.whole_marked_at = 0.0  # seconds
         self.whole_settled = False  # the poll under way began `SETTLE_S` or more after that
-        self.whole_taken = 0  # whole attempts under way that a poll has taken over ...
-        self.whole_seen = 0  # ... and those of them that wait
+        self.whole_taken = 0  # Whole attempts in progress that a poll has taken over.
+        self.whole_seen = 0  # The attempts among these that wait.

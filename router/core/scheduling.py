@@ -1,9 +1,9 @@
-"""Time, as the drivers of requests and of the queue see it: this moment, and calls at a later one.
+"""The clock and the timers that request drivers and queue drivers use.
 
-The proxy has an event loop behind it, the simulator a virtual clock. Base classes, so that compiled
-code calls them directly.
+The proxy implements them with the event loop, the simulator with a virtual clock. They are base
+classes, so that compiled code calls them directly.
 
-Must never: decide what happens then.
+Must never: decide what a timer does.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from mypy_extensions import mypyc_attr
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Alarm(ABC):
-    """One call at one moment, which can be moved."""
+    """One call at one time, which can be moved."""
 
     __slots__ = ()
 
     @abstractmethod
     def set(self, when: float) -> None:
-        """Ring at `when`, in monotonic seconds, instead of whenever it was to ring."""
+        """Call at `when` (monotonic seconds), instead of any earlier setting."""
 
     @abstractmethod
     def clear(self) -> None:
-        """Do not ring."""
+        """Cancel the call."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Scheduler(ABC):
-    """The time of one router."""
+    """The clock and the timers of one router."""
 
     __slots__ = ()
 
     @abstractmethod
     def now(self) -> float:
-        """Monotonic seconds."""
+        """Return the time in monotonic seconds."""
 
     @abstractmethod
     def soon(self, act: Callable[[], None]) -> None:
-        """Call at the end of this turn, behind everything that was asked for before."""
+        """Call `act` at the end of this turn, after all calls that were added before."""
 
     @abstractmethod
     def alarm(self, act: Callable[[], None]) -> Alarm:
-        """An alarm that is not set yet."""
+        """Return an alarm that is not set yet."""

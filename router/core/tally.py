@@ -1,6 +1,6 @@
-"""Counts of connections. They outlive the pools and the ports that count them.
+"""Counts connections. The counts outlive the pools and the ports that update them.
 
-Must never: decide, or count anything of a request.
+Must never: make decisions, or count anything that belongs to a request.
 """
 
 from __future__ import annotations

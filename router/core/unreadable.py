@@ -1,5 +1,5 @@
-"""What reading JSON raises: one tuple for every `except`, because each of the three is forgotten
-somewhere else it stands alone."""
+"""The exceptions that reading JSON raises, as one tuple for every `except`, so that none is
+forgotten."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Since when a known name has had no fit replica: a model, or one replica itself.
+"""Records since when a known name (a model or one replica) has had no fit replica.
 
-The fleet table rebuilds what is fit; here the difference is kept as a time. A request that finds no
-fit replica compares that time with what its class may wait (`queue.classes.*.absent_s`).
+The fleet table computes which replicas are fit; this class keeps the time of each change. A request
+that finds no fit replica compares this time with the limit of its class
+(`queue.classes.*.absent_s`).
 
-Must never: keep a name that the fleet does not know, or look at a clock.
+Must never: keep a name that the fleet does not know, or read a clock.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Collection
 
 
 class Absences:
-    """Names that are known and not present, each with the time since when."""
+    """Names that are known but have no fit replica, each with the time since when."""
 
     __slots__ = ("_since",)
 
@@ -20,7 +21,8 @@ class Absences:
         self._since: dict[str, float] = {}
 
     def update(self, known: Collection[str], present: Collection[str], now: float) -> None:
-        """The fleet was rebuilt: it knows these names, and has a fit replica for these."""
+        """Take a rebuild of the fleet: the names in `known`, and those that have a fit replica in
+        `present`."""
         since = self._since
         for name in known:
             if name not in present:
@@ -30,5 +32,5 @@ class Absences:
                 del since[name]
 
     def since(self, name: str) -> float | None:
-        """When the name was lost, or first known; None: it is present, or it is not known."""
+        """Return when the name was lost or first known; `None` if it is present or unknown."""
         return self._since.get(name)

@@ -1,17 +1,18 @@
-"""Which listed model stands for a name that no replica lists, so that an engine judges the name.
+"""Finds the listed model that stands for a name that no replica lists, so the engine judges the
+name.
 
-Some engines take any name, others put more behind it (`model:adapter`). Queues, routing and
-prefixes go by the model that stands for such a name; the body keeps its own. The rules, in this
-order:
+Some engines accept any name; others accept more names than they list (`model:adapter`). Queues,
+routing and the prefix index use the listed model that stands for such a name. The request body
+keeps the name that the client wrote. The rules, in this order:
 
-1. `model:adapter` goes where `model` goes, if all replicas of that model have such names.
-2. `ANY` stands for every name where a replica lists it: by its configuration (`models: ["*"]`,
+1. `model:adapter` stands for `model`, if the engines of all replicas of `model` accept such names.
+2. `ANY` stands for every name if a replica lists it by its configuration (`models: ["*"]` or
    `unknown_models: forward`).
-3. Where all replicas of the fleet serve the same models, one of these stands for every name, unless
-   one of their engines is known to refuse names that it does not list, or one was told to
-   (`unknown_models: reject`).
+3. If all replicas of the fleet serve the same models, one of these models stands for every name.
+   This rule is off if one of the engines is known to refuse names that it does not list, or if a
+   replica is configured to refuse them (`unknown_models: reject`).
 
-A name that nothing stands for is refused by the router.
+The router refuses a name if no rule applies.
 
 Must never: wait, or judge a name that is listed.
 """
@@ -23,7 +24,7 @@ from typing import Final
 from router.fleet.listed import ANY
 from router.fleet.replica import Replica
 
-_MORE: Final = ":"  # between a model and an adapter
+_MORE: Final = ":"  # Separates the model from the adapter.
 
 
 def _refuses(replica: Replica) -> bool:
@@ -36,29 +37,30 @@ def _has_adapters(replica: Replica) -> bool:
 
 
 class Aliases:
-    """Of one fleet."""
+    """The names that stand for unlisted names in one fleet."""
 
     __slots__ = ("_engines", "_extended", "_is_stale", "_replicas", "_stand_in")
 
     def __init__(self, replicas: dict[str, Replica]) -> None:
-        """`replicas`: the fleet's own dict, which changes."""
+        """`replicas`: the fleet's own dict, which changes over time."""
         self._replicas = replicas
         self._engines: dict[Replica, str | None] = {}
-        self._extended: frozenset[str] = frozenset()  # models of which there are adapters
+        self._extended: frozenset[str] = frozenset()  # Models that accept the form `model:adapter`.
         self._stand_in = ""
         self._is_stale = True
 
     def changed(self) -> None:
-        """The fleet or the models of a replica have changed."""
+        """Note that the fleet or the models of a replica have changed."""
         self._is_stale = True
 
     def noticed(self, replica: Replica) -> None:
-        """The router has heard from the replica, so its engine may be known by now."""
+        """Note an answer from the replica: its engine may have been detected by it."""
         if self._engines.get(replica) != replica.engine:
             self._is_stale = True
 
     def of(self, name: str) -> str:
-        """What stands for a name that nobody lists: a model, `ANY` or, if nothing does, itself."""
+        """Return what stands for an unlisted name: a model, `ANY`, or the name itself if no rule
+        applies."""
         if self._is_stale:
             self._build()
         model = name.rpartition(_MORE)[0]

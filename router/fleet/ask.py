@@ -1,11 +1,11 @@
-"""Puts questions to replicas: one GET, bounded in time and size, over connections of its own. Also
-tells them something, by one POST.
+"""Sends questions to replicas: one GET, limited in time and size, or one POST, over own
+connections.
 
-These never are the data plane's connections, so a replica that hangs here delays no request. An
-answer is read in pieces and given to a sink; between pieces the event loop has its turn, so that
-megabytes sent on purpose cost nobody else more than one piece.
+These are never the data plane's connections, so a replica that hangs here delays no request. An
+answer is read in pieces and passed to a sink. The event loop runs between two pieces, so a
+malicious answer of megabytes delays other work by one piece only.
 
-Must never: follow a redirect, inflate a compressed answer, or log.
+Must never: follow a redirect, decompress an answer, or log.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 # another status than 200, said what nobody can read, or said nothing that is known.
 Problem = Literal["refused", "timeout", "too_large", "status", "garbage", "nothing"]
 
-_PIECE = 16 * 1024  # of an answer between two turns of the event loop
-_IDLE_S = 3.0  # a connection is used again; servers close idle ones after 5 s (uvicorn)
+_PIECE = 16 * 1024  # Bytes of an answer between two turns of the event loop.
+_IDLE_S = 3.0  # Lifetime of an idle connection. Servers close idle ones after 5 s (uvicorn).
 
-Sink = Callable[[bytes], bool]  # takes a piece; False: too much
+Sink = Callable[[bytes], bool]  # Takes a piece; returns False if it is too much.
 
 
 class NoAnswer(Exception):
-    """A question that was not answered, in one word; `detail`: in more, for people."""
+    """A question without an answer. `problem`: one word; `detail`: more text, for people."""
 
     def __init__(self, problem: Problem, detail: str = "") -> None:
         super().__init__(problem)
@@ -44,16 +44,16 @@ class NoAnswer(Exception):
 
 
 class Asker:
-    """Asks many replicas. `close` it after the last question."""
+    """Asks many replicas. Call `close` after the last question."""
 
     def __init__(self, config: Config, token: str | None, tls: ssl.SSLContext | None) -> None:
         self._sessions: dict[bool, aiohttp.ClientSession] = {}  # by whether connections are kept
-        # Host -> what gives its addresses: the data plane's, which keeps them in a DNS outage.
+        # Host -> resolver of the data plane, which keeps the addresses during a DNS outage.
         self._names: dict[str, Resolve] = {}
         self.adopt(config, token, tls)
 
     def adopt(self, config: Config, token: str | None, tls: ssl.SSLContext | None) -> None:
-        """New settings from a reload, for the questions to come."""
+        """Use new settings from a reload for later questions."""
         self._headers = {"accept-encoding": "identity"}
         if token:
             self._headers["authorization"] = f"Bearer {token}"
@@ -61,7 +61,8 @@ class Asker:
         self._server_name = config.upstream.server_name
 
     def prepare(self) -> None:
-        """Load what questions need, so that the first one is not late for it. Needs a loop."""
+        """Load what questions need, so that the first one is not delayed. Needs a running event
+        loop."""
         if False not in self._sessions:
             self._open(False)
 
@@ -101,7 +102,7 @@ class Asker:
                     if sink is not None and response.status == 200:
                         await _read(response, sink, size)
                 except NoAnswer:
-                    response.close()  # whatever is still to come
+                    response.close()  # Discard the rest of the answer.
                     raise
                 return response.status
 
@@ -156,7 +157,7 @@ class Asker:
             connector=connector(self._names, idle_s=_IDLE_S if keep_alive else None),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
-            # Its own time-outs may swallow a cancellation that comes at the same moment.
+            # aiohttp's own timeouts may swallow a cancellation that comes at the same moment.
             timeout=aiohttp.ClientTimeout(total=None),
             read_bufsize=_PIECE,
         )
@@ -165,7 +166,7 @@ class Asker:
 
 @contextmanager
 def _in_one_word() -> Iterator[None]:
-    """Whatever goes wrong inside is a NoAnswer."""
+    """Turn the network and protocol errors raised inside into NoAnswer."""
     import aiohttp
 
     try:
@@ -183,7 +184,7 @@ def _in_one_word() -> Iterator[None]:
 
 
 def keep(pieces: list[bytes]) -> Sink:
-    """A sink that keeps everything."""
+    """Return a sink that keeps every piece."""
 
     def take(piece: bytes) -> bool:
         pieces.append(piece)

@@ -1,62 +1,67 @@
-"""How fast the streams that a replica sends now make progress: seconds per output token.
+"""Measures the current speed of a replica's streams, in seconds per output token.
 
-Streams count their events as they are relayed, one addition each. A look divides the time that the
-streams ran since the last look by the tokens that came. So the figure follows what runs now, and is
-unknown (None) when nothing does: an average over finished streams stays as it is while long streams
-run, or none.
+A stream counts its events while it is relayed: one addition per event. `look` divides the time that
+the streams ran since the last look by the tokens that came in that time. So the figure describes
+the streams that run now, and it is `None` when no stream runs. An average over finished streams
+would not change while only long streams run, or while no stream runs.
 
-An event may carry several tokens (speculative decoding, `stream_interval`). Streams whose engine
-tells their exact token count teach how many.
+An event may carry several tokens (speculative decoding, `stream_interval`). The tokens per event
+are learned from streams whose engine reports an exact token count.
 
-Must never: look at a clock, or be asked for more than an addition per token.
+Must never: read a clock, or cost more than one addition per token.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-LEAST_S: Final = 0.25  # of streams' time; less is left for the next look
-SMOOTHING: Final = 0.1  # of a finished stream, in the tokens per event
-MOST_TOKENS: Final = 64.0  # of one event
+# Summed running time of all streams that one measurement needs. Less time is carried over to the
+# next look.
+LEAST_S: Final = 0.25
+SMOOTHING: Final = 0.1  # Weight of one finished stream in the average of tokens per event.
+MOST_TOKENS: Final = 64.0  # Upper limit of tokens per event.
 
 
 class Cadence:
-    """Of one replica's relayed streams."""
+    """The speed of the streams that are relayed from one replica."""
 
     __slots__ = ("_at", "_event_tokens", "_last_s", "_ran_s", "_streams", "events")
 
     def __init__(self) -> None:
-        self.events = 0  # relayed since the last look, those without a token taken off
-        self._streams = 0  # that run now
-        self._ran_s = 0.0  # all streams together, since the last look ...
-        self._at = 0.0  # ... until then
+        self.events = 0  # Events relayed since the last look, less the events that carry no token.
+        self._streams = 0  # Streams that run now.
+        self._ran_s = 0.0  # Running time of all streams since the last look, counted until `_at`.
+        self._at = 0.0  # Time (monotonic seconds) until which `_ran_s` was counted.
         self._event_tokens = 1.0
         self._last_s: float | None = None
 
     def begins(self, now: float, events: int = 0) -> None:
-        """A stream runs; it counts so many events that are no token after the first."""
+        """Add a stream that starts to run. `events`: number of its later events that carry no
+        token."""
         self._ran(now)
         self._streams += 1
         self.events -= events
 
     def ends(self, now: float) -> None:
-        """A stream runs no longer, or its client has stopped reading."""
+        """Remove a stream that ended, or whose client has stopped reading."""
         self._ran(now)
         self._streams -= 1
 
     def learn(self, tokens: int, events: int) -> None:
-        """A stream of so many tokens had so many events with content."""
+        """Learn the tokens per event: a finished stream had `tokens` in `events` events with
+        content."""
         found = min(MOST_TOKENS, max(1.0, tokens / max(1, events)))
         self._event_tokens += (found - self._event_tokens) * SMOOTHING
 
     def look(self, now: float) -> float | None:
-        """Seconds per output token since the last look; None: nothing runs."""
+        """Return the seconds per output token since the last look; `None` if no stream runs."""
         self._ran(now)
         if self._ran_s < LEAST_S:
             if not self._streams:
                 self._last_s = None
             return self._last_s
-        # Streams that showed nothing are taken to be about to show one token each.
+        # A stream without an event is counted as one token, because its next token may be about to
+        # come.
         tokens = max(self.events * self._event_tokens, float(self._streams), 1.0)
         found = self._ran_s / tokens
         self.events = 0

@@ -1,11 +1,13 @@
-"""What the replicas of each model's pool serve where a request names no model: their own models.
+"""The models that the replicas of each pool serve if a request names no model: their own models.
 
-An engine that does not read a request's `model` serves its own model, also where the request names
-one of its adapters. A key that may ask for some models only is judged by this table
-(`intake/authority.py`).
+An engine that ignores the field `model` of a request serves its own model, even if the request
+names one of its adapters. This table decides whether an API key with a list of allowed models may
+use such a replica (`intake/authority.py`).
 
-The table is rebuilt after a change, at the first question; a question is one dict lookup. Replicas
-with the same models share one entry, so a rebuild costs as much as the distinct lists are long.
+The table is rebuilt at the first lookup after a change. Every other lookup is one dict access.
+Replicas with the same models share one entry, so the cost of a rebuild is proportional to the total
+length of the distinct model lists.
+
 Must never: do I/O, or look at replicas for each request.
 """
 
@@ -16,34 +18,35 @@ from collections.abc import Sequence
 from router.fleet.listed import ANY
 from router.fleet.replica import Replica
 
-# Engine ("": not detected), the names of the replica's own model, and those of its adapters.
+# Engine name ("" if not detected), the names of the replica's own model, the names of its adapters.
 Entry = tuple[str, frozenset[str], frozenset[str]]
 
 
 class Defaults:
-    """The own models of one fleet's pools."""
+    """The own models of the replicas in each pool of one fleet."""
 
     __slots__ = ("_all", "_by_model", "_is_stale", "_replicas", "_seen")
 
     def __init__(self, replicas: dict[str, Replica]) -> None:
-        """`replicas`: the fleet's own dict, which changes."""
+        """`replicas`: the fleet's own dict, which changes over time."""
         self._replicas = replicas
-        self._seen: dict[Replica, tuple[str | None, frozenset[str]]] = {}  # engine, adapters
+        # Value: engine and adapters.
+        self._seen: dict[Replica, tuple[str | None, frozenset[str]]] = {}
         self._by_model: dict[str, list[Entry]] = {}
         self._all: Sequence[Entry] = ()
         self._is_stale = True
 
     def changed(self) -> None:
-        """The fleet or the models of a replica have changed."""
+        """Note that the fleet or the models of a replica have changed."""
         self._is_stale = True
 
     def noticed(self, replica: Replica) -> None:
-        """The router has heard from the replica: its engine or its adapters may be others now."""
+        """Note an answer from the replica: its engine or its adapters may have changed."""
         if self._seen.get(replica) != (replica.engine, replica.adapters):
             self._is_stale = True
 
     def of(self, model: str | None) -> Sequence[Entry]:
-        """The entries of the replicas that serve a model; `None`: of the whole fleet."""
+        """Return the entries of the replicas that serve `model`; for `None`, of the whole fleet."""
         if self._is_stale:
             self._build()
         return self._all if model is None else self._by_model.get(model, ())
@@ -57,11 +60,11 @@ class Defaults:
         for replica in replicas:
             models, adapters = replica.models, replica.adapters
             if models is None or not (replica.listed or models - {ANY}):
-                continue  # what it serves is not known
+                continue  # The models of this replica are unknown.
             own = owns.get((models, adapters))
             if own is None:
-                # A model that the configuration gives the replica is its own, unless the engine
-                # lists it as an adapter. Several names may mean one model.
+                # A configured model counts as the replica's own model, unless the engine lists it
+                # as an adapter. Several names may mean the same model.
                 own = owns[models, adapters] = models - adapters - {ANY}
             if not own and replica.listed is not None:
                 own = replica.listed - adapters

@@ -1,8 +1,10 @@
-"""The priority dialect of each model's pool: what a number in a client's body means there.
+"""The priority dialect of each model's pool: the meaning of a number in a client's `priority`.
 
-A dialect is the way in which an engine reads the field `priority`. A pool speaks the dialect that
-all of its replicas with a known dialect share. The table is rebuilt after a change, at the first
-question; a question is one dict lookup. Must never: do I/O, or look at replicas for each request.
+A dialect is the way in which an engine reads the request field `priority`. The dialect of a pool is
+the one that all its replicas with a known dialect share. The table is rebuilt at the first lookup
+after a change. Every other lookup is one dict access.
+
+Must never: do I/O, or look at replicas for each request.
 """
 
 from __future__ import annotations
@@ -13,13 +15,14 @@ from typing import Final
 from router.fleet.engines.common.priority import SILENT, Dialect
 from router.fleet.replica import Replica
 
-NONE: Final = SILENT.name  # every engine of the pool is known, and none of them has priorities
-MIXED: Final = "mixed"  # the pool's engines read numbers in different ways
-UNKNOWN: Final = "unknown"  # no engine of the pool has been detected yet
+# Every engine of the pool is known, and none of them supports priorities.
+NONE: Final = SILENT.name
+MIXED: Final = "mixed"  # The engines of the pool read numbers in different ways.
+UNKNOWN: Final = "unknown"  # No engine of the pool has been detected yet.
 
 
 def spoken(replica: Replica) -> str:
-    """The dialect of a replica: the configured one, else its engine's; NONE or UNKNOWN."""
+    """Return the dialect of a replica: the configured one, or its engine's; NONE or UNKNOWN."""
     configured = replica.config.priority
     if configured is not None and configured != NONE:
         return configured
@@ -29,14 +32,14 @@ def spoken(replica: Replica) -> str:
 
 
 def dialect_of_engine(replica: Replica) -> Dialect:
-    """The dialect of a replica's engine, whatever is configured."""
+    """Return the dialect of a replica's engine, regardless of the configuration."""
     engine = replica.descriptor
     low_first = engine.low_first
     return low_first if low_first is not None and replica.low_first else engine.dialect
 
 
 def common(dialects: Iterable[str]) -> str:
-    """The dialect of replicas that speak these."""
+    """Return the common dialect of replicas that have these dialects."""
     found = set(dialects)
     known = found - {NONE, UNKNOWN}
     if len(known) == 1:
@@ -47,30 +50,30 @@ def common(dialects: Iterable[str]) -> str:
 
 
 class Dialects:
-    """The dialects of one fleet's pools."""
+    """The dialects of the pools of one fleet."""
 
     __slots__ = ("_all", "_any_model", "_by_model", "_is_stale", "_replicas", "_spoken")
 
     def __init__(self, replicas: dict[str, Replica]) -> None:
-        """`replicas`: the fleet's own dict, which changes."""
+        """`replicas`: the fleet's own dict, which changes over time."""
         self._replicas = replicas
         self._spoken: dict[Replica, str] = {}
         self._by_model: dict[str, str] = {}
-        self._any_model = UNKNOWN  # of replicas whose models are not known
+        self._any_model = UNKNOWN  # The dialect of replicas whose models are unknown.
         self._all = UNKNOWN
         self._is_stale = True
 
     def changed(self) -> None:
-        """The fleet or the models of a replica have changed."""
+        """Note that the fleet or the models of a replica have changed."""
         self._is_stale = True
 
     def noticed(self, replica: Replica) -> None:
-        """The router has heard from the replica, so its engine may be known by now."""
+        """Note an answer from the replica: its engine may have been detected by it."""
         if self._spoken.get(replica) != spoken(replica):
             self._is_stale = True
 
     def of(self, model: str | None) -> str:
-        """The dialect of the model's pool; `None`: of the whole fleet."""
+        """Return the dialect of the model's pool; for `None`, of the whole fleet."""
         if self._is_stale:
             self._build()
         if model is None:

@@ -1,35 +1,41 @@
-"""Is a replica fit to be given requests? Two independent opinions, both pure.
+"""Decides whether a replica is fit for requests, from active probes and from the results of
+requests.
 
-*Active*: a probe now and then; `rise` good ones in a row bring a replica up, `fall` bad ones take
-it down. A replica that waits for its first probe (`await_probe`) is not up: the first probe decides
-alone. *Passive*: requests that fail in a row eject it for a while that doubles each time (Envoy's
-outlier detection); when the while is over one trial request decides (half-open). A good probe never
-ends an ejection: `/health` answers 200 while generation hangs.
+*Active*: probes run periodically. `rise` good probes in a row bring a replica up, `fall` bad probes
+take it down. A replica that waits for its first probe (`await_probe`) is not up; that first probe
+alone decides.
 
-429, other 4xx and what the client caused never count: they say nothing about the replica.
+*Passive*: requests that fail in a row eject a replica for a period that doubles each time (Envoy's
+outlier detection). After the period, one trial request decides (half-open). A good probe never ends
+an ejection, because `/health` may answer 200 while generation hangs.
 
-*Busy*: a replica that answers 429 or 503 is spared for as long as it asks (`Retry-After`), or for a
-short while that doubles each time. That is no opinion of its fitness: nothing is ejected for it.
+Answers 429, other 4xx answers and errors that the client caused never count as failures: they show
+nothing about the replica.
 
-*Zombies* answer probes, accept requests and generate nothing. A busy replica is no zombie: the
-caller counts an overdue token, a timeout or a lost race only while the replica shows no work for
-any request (`core/progress.py`). The first token that is overdue makes a replica suspect; a second
-one, or the failure of the attempt that was overdue, ejects it. A good probe does not clear it, nor
-does an answer that generates nothing; work does. Where copies race (hedging), an attempt rarely
-lives until it is overdue. So races lost in a row by the first attempt, without any work in between,
-make a replica suspect, too; one more that is lost after the suspicion has expired ejects it.
+*Busy*: a replica that answers 429 or 503 is avoided for the time it asks for (`Retry-After`), or
+else for a short pause that doubles each time. A busy replica is not unhealthy, and it is not
+ejected for this.
 
-An ejected zombie that shows work is evidently alive: its ejection ends at once (`revived`).
+*Zombies* answer probes and accept requests, but generate nothing. A busy replica is not a zombie.
+So the caller counts an overdue token, a timeout or a lost race only while the replica shows no work
+for any request (`core/progress.py`). The first overdue first token makes a replica suspect. A
+second one, or the failure of the overdue attempt, ejects it. Only work clears the suspicion; a good
+probe, or an answer without generated content, does not. With hedging, an attempt rarely lives until
+it is overdue. So several races in a row that the first attempt loses, without any work in between,
+also make a replica suspect. One more lost race after the suspicion has expired ejects it.
 
-*Half-open*: one attempt at a time is the trial, besides those that were under way when the ejection
-ended. Only an attempt that was sent since then decides.
+An ejected zombie that shows work is alive: its ejection ends at once (`revived`).
 
-All of it in one word, as a circuit breaker's (`breaker`): closed, suspect, open or half_open.
+*Half-open*: one attempt at a time is the trial, besides the attempts that were in progress when the
+ejection ended. Only an attempt that was sent since then decides.
 
-*Slow start*: a replica that came up, or back from an ejection, is cold; `factor` is the share of
-its weight that it should get (Envoy's slow start, aggression 1).
+`breaker` returns the whole state as the state of a circuit breaker: closed, suspect, open or
+half_open.
 
-Must never: look at a clock, or draw a random number that was not passed in.
+*Slow start*: a replica that came up, or returned from an ejection, is cold. `factor` is the share
+of its weight that it should get (Envoy's slow start, aggression 1).
+
+Must never: read a clock, or draw random numbers except from the generator that is passed in.
 """
 
 from __future__ import annotations
@@ -40,7 +46,7 @@ from typing import Final
 from router.config.model import Health as Rules
 from router.core.errors import Reason
 
-# Ends of an attempt that speak against the replica.
+# Results of an attempt that count against the replica.
 BLAMED: frozenset[Reason] = frozenset(
     {
         Reason.CONNECT_FAILED,
@@ -56,30 +62,30 @@ BLAMED: frozenset[Reason] = frozenset(
     }
 )
 
-# Of those, ends that only say that the replica was silent: a busy one is not blamed for them.
+# The results in BLAMED that only show silence. A busy replica is not blamed for them.
 SILENT: frozenset[Reason] = frozenset(
     {Reason.TTFT_TIMEOUT, Reason.WHOLE_TIMEOUT, Reason.TOKEN_GAP_TIMEOUT}
 )
 
-# After this many failures in a row a replica is taken for dead: what fails there may be sent again
-# without asking the retry budget, because it is not overload that makes it fail.
+# After this many failures in a row a replica counts as dead. A request that fails there may then be
+# retried without the retry budget, because overload is not the cause of its failures.
 KNOWN_DEAD = 3
 
-COLDEST = 0.1  # the least share of its weight that a replica gets (Envoy: 10 %)
+COLDEST = 0.1  # The smallest share of its weight that a replica gets (Envoy: 10 %).
 
-# Lost by chance, a race is lost against a replica that is as good; three in a row hardly are.
+# Lost races in a row. A replica that is as good as the other loses one by chance, but hardly three.
 RACES: Final = 3
 
-# How long a replica is spared that says it is busy and not for how long: the first time, at most.
+# The pause for a busy replica that sends no Retry-After: the first pause, and the longest.
 PAUSE_S: Final = 0.1
 PAUSE_MAX_S: Final = 2.0
 
-# What a circuit breaker can be, the better the earlier; their places are the metric's numbers.
+# The states of a circuit breaker, the best first. The index is the number in the metric.
 BREAKERS: Final = ("closed", "suspect", "half_open", "open")
 
 
 class Health:
-    """The state of one replica's fitness. `now` is monotonic seconds."""
+    """The health state of one replica. `now` is in monotonic seconds."""
 
     __slots__ = (
         "busy_since",
@@ -105,24 +111,26 @@ class Health:
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
-        self.up = True  # by the probes; a replica without probes is up
-        self.is_new = False  # no probe has come back yet; see `await_probe`
-        self.probe_streak = 0  # > 0: good probes in a row, < 0: bad ones
-        self.failures = 0  # attempts in a row that spoke against it
-        self.ejections = 0  # without a long time between them, for the doubling
-        self.ended = 0.0  # when the last one ended
+        self.up = True  # Result of the probes; a replica without probes is up.
+        self.is_new = False  # No probe has returned yet; see `await_probe`.
+        self.probe_streak = 0  # > 0: good probes in a row; < 0: bad probes in a row.
+        self.failures = 0  # Failed attempts in a row that count against the replica.
+        # Ejections without a long time between them; each one doubles the next period.
+        self.ejections = 0
+        self.ended = 0.0  # When the last ejection ended.
         self.ejected_at = 0.0
         self.ejected_until = 0.0
-        self.half_open = False  # one trial request is allowed
-        self.suspected_at: float | None = None  # a first token is overdue; work clears it
-        self.zombie = False  # ejected for that: its trial has to show content
-        self.warm_since: float | None = None  # when its slow start began; None: it is warm
-        self.races_lost = 0  # in a row by attempts that were there first, and no content since
-        self.busy_since = 0.0  # when it was last found to be busy, ...
-        self.busy_until = 0.0  # ... and until when it is spared for that
-        self.refusals = 0  # pauses in a row of a length that was ours to choose, for the doubling
-        self.why = ""  # the reason of the last suspicion or ejection, for people ...
-        self.why_down = ""  # ... and what the last probe found wrong; "": nothing
+        self.half_open = False  # One trial request is allowed.
+        # When it became suspect (overdue first token or lost races). Work clears it.
+        self.suspected_at: float | None = None
+        self.zombie = False  # It was ejected for showing no work: its trial must show content.
+        self.warm_since: float | None = None  # When its slow start began; None: it is warm.
+        self.races_lost = 0  # Races lost in a row by first attempts, without content in between.
+        self.busy_since = 0.0  # When it was last found to be busy.
+        self.busy_until = 0.0  # Until when it is avoided because it is busy.
+        self.refusals = 0  # Pauses in a row without a Retry-After; each one doubles the next pause.
+        self.why = ""  # The reason of the last suspicion or ejection, for people.
+        self.why_down = ""  # The problem that the last probe found, for people; "" if none.
 
     @property
     def known_dead(self) -> bool:
@@ -132,20 +140,21 @@ class Health:
         return self.ejected_until > now
 
     def is_suspect(self, now: float) -> bool:
-        """Whether others should be preferred for now.
+        """Return whether other replicas should be preferred for now.
 
-        Suspicion wears off as long as an ejection lasts at first: if nothing came back in that time
-        (the client left), somebody has to try. The next overdue token ejects all the same.
+        A suspicion expires after the length of a first ejection. If no result came in that time
+        (because the client left), a request has to try the replica. The next overdue token ejects
+        it all the same.
         """
         since = self.suspected_at
         return since is not None and now - since < self.rules.eject_base_s
 
     def is_busy(self, now: float) -> bool:
-        """Whether it said that it takes nothing for now."""
+        """Return whether the replica is still in a pause because it was busy."""
         return self.busy_until > now
 
     def breaker(self, now: float) -> str:
-        """What it amounts to, one of `BREAKERS`."""
+        """Return the whole state as one of `BREAKERS`."""
         if self.is_ejected(now):
             return "open"
         if self.half_open:
@@ -153,7 +162,8 @@ class Health:
         return "suspect" if self.is_suspect(now) else "closed"
 
     def factor(self, now: float) -> float:
-        """The share of its weight that the replica should get: from 0.1 to 1 in its slow start."""
+        """Return the share of its weight that the replica should get: 0.1 to 1 in its slow
+        start."""
         if self.warm_since is None:
             return 1.0
         window_s = self.rules.slow_start_s
@@ -163,12 +173,14 @@ class Health:
         return max(COLDEST, elapsed_s / window_s)
 
     def await_probe(self) -> None:
-        """The replica is added to a running fleet: it is not up before its first good probe."""
+        """Mark a replica that was added to a running fleet: it is not up before its first good
+        probe."""
         self.up = False
         self.is_new = True
 
     def probed(self, good: bool, now: float | None = None) -> bool:
-        """Take a probe's result; True if the replica is found up or down now and was not before."""
+        """Take a probe's result. Returns True if it decides a first probe, or changes up to down or
+        back."""
         streak = self.probe_streak
         self.probe_streak = max(streak, 0) + 1 if good else min(streak, 0) - 1
         was_new, self.is_new = self.is_new, False
@@ -186,10 +198,10 @@ class Health:
     def succeeded(
         self, now: float | None = None, *, content: bool = True, dispatched: float | None = None
     ) -> bool:
-        """An attempt went well; True if that ends a half-open trial.
+        """Record that an attempt succeeded. Returns True if that ends a half-open trial.
 
-        `content`: it was asked to generate something, and did. Anything else proves nothing of a
-        replica that is taken for one that generates nothing. `dispatched`: as in `showed_content`.
+        `content`: the attempt had to generate content, and did. Any other success is no evidence
+        about a suspected zombie. `dispatched`: as in `showed_content`.
         """
         ends = content and self.showed_content(now, dispatched)
         self.took(dispatched)
@@ -200,10 +212,11 @@ class Health:
         return ends
 
     def showed_content(self, now: float | None = None, dispatched: float | None = None) -> bool:
-        """An attempt showed its first content; True if that ends the half-open trial of a zombie.
+        """Record the first content of an attempt. Returns True if that ends a zombie's half-open
+        trial.
 
-        Call it at the first content event, while the attempt goes on. `dispatched`: when the
-        attempt was; what was sent before the trial is no trial.
+        Call it at the first content event, while the attempt continues. `dispatched`: when the
+        attempt was sent. An attempt that was sent before the trial began does not decide the trial.
         """
         self.suspected_at = None
         self.races_lost = 0
@@ -216,22 +229,23 @@ class Health:
         return True
 
     def took(self, dispatched: float | None) -> None:
-        """It has taken a request, and answered it well; `dispatched` as in `showed_content`."""
+        """Record that it accepted a request and answered it well. `dispatched`: as in
+        `showed_content`."""
         if dispatched is None or dispatched >= self.busy_since:
             self.refusals = 0
 
     def begins_slowly(self, now: float) -> None:
-        """It is up and cold: its engine was started anew, or it has just been added."""
+        """Begin a slow start: the engine has restarted, or the replica was just added."""
         self.warm_since = now
 
     def _is_trial(self, dispatched: float | None) -> bool:
-        """Whether an attempt that was dispatched then decides a trial that is under way."""
+        """Return whether an attempt that was sent at `dispatched` decides the current trial."""
         return self.half_open and (dispatched is None or dispatched >= self.ended)
 
     def overdue(
         self, now: float, rng: Random, may_eject: bool, dispatched: float | None = None
     ) -> bool:
-        """An attempt's first token is overdue; True if the replica is ejected for that, now.
+        """Record that a first token is overdue. Returns True if the replica is ejected for it.
 
         Call it once per attempt, and not while the replica shows work for other requests.
         """
@@ -245,10 +259,12 @@ class Health:
         return False
 
     def outrun(self, now: float, rng: Random, may_eject: bool) -> bool:
-        """An attempt that was there first lost to its copy; True if that ejects the replica, now.
+        """Record that a first attempt lost to its copy. Returns True if the replica is ejected for
+        it.
 
-        Three in a row make it suspect. Those that were under way by then may lose as well, so the
-        next one counts only once the suspicion has worn off: it was tried again, for nothing.
+        Three lost races in a row make a replica suspect. Attempts that are in progress at that
+        moment may lose as well. So the next lost race counts only after the suspicion has expired:
+        it shows that another try failed.
         """
         self.races_lost += 1
         if self.races_lost < RACES or self.is_ejected(now) or self.is_suspect(now):
@@ -260,14 +276,15 @@ class Health:
         return False
 
     def refused(self, now: float, rng: Random, told_s: float | None) -> bool:
-        """It answered that it is busy; True if that begins a pause.
+        """Record an answer that the replica is busy. Returns True if a pause begins.
 
-        `told_s`: for how long, by its own word; None: it does not say.
+        `told_s`: the pause in seconds that the replica asked for; `None` if it gave none.
         """
         is_busy = self.is_busy(now)
         if told_s is None:
             if is_busy:
-                return False  # sent before it was found to be: one burst, one pause
+                # The attempt was sent before the pause began: one burst causes one pause.
+                return False
             told_s = min(PAUSE_S * 2.0 ** min(self.refusals, 30), PAUSE_MAX_S)
             told_s *= rng.uniform(0.8, 1.2)
             self.refusals += 1
@@ -284,12 +301,13 @@ class Health:
         was_overdue: bool = False,
         dispatched: float | None = None,
     ) -> bool:
-        """An attempt spoke against the replica; True if it is ejected for that, now.
+        """Record a failed attempt that counts against the replica. Returns True if it is ejected
+        for it.
 
-        `was_overdue`: it is one that `overdue` was told of; `dispatched` as in `showed_content`.
+        `was_overdue`: `overdue` was called for this attempt. `dispatched`: as in `showed_content`.
         """
         if self.half_open and not self._is_trial(dispatched):
-            return False  # the ejection was for such failures
+            return False  # The replica was already ejected for such failures.
         self.failures += 1
         if self.is_ejected(now) or not may_eject:
             return False
@@ -302,7 +320,8 @@ class Health:
     def _eject(self, now: float, rng: Random, *, zombie: bool) -> None:
         rules = self.rules
         if now - self.ended > rules.eject_max_s:
-            self.ejections = 0  # it was well for long; one that flaps is not let off so soon
+            # It was well for a long time. A replica that flaps keeps its longer periods.
+            self.ejections = 0
         pause = min(rules.eject_base_s * 2.0 ** min(self.ejections, 30), rules.eject_max_s)
         self.ejected_at = now
         self.ejected_until = now + pause * rng.uniform(0.8, 1.2)
@@ -312,13 +331,13 @@ class Health:
         self.zombie = zombie
 
     def _reopen(self, now: float | None) -> None:
-        """A trial went well."""
+        """End a trial that succeeded."""
         self.half_open = False
         if now is not None:
             self.warm_since = now
 
     def unsuspected(self, worked_at: float) -> bool:
-        """The replica last showed work then; True if that clears a suspicion."""
+        """Return whether work at `worked_at`, the last sign of work, clears a suspicion."""
         since = self.suspected_at
         if since is None or worked_at <= since:
             return False
@@ -327,18 +346,18 @@ class Health:
         return True
 
     def revived(self, now: float, worked_at: float) -> bool:
-        """The replica last showed work then; True if that ends an ejection for showing none. The
-        replica is half-open from here."""
+        """Return whether work at `worked_at` ends a zombie's ejection. The replica is then
+        half-open."""
         if not (self.zombie and self.is_ejected(now) and worked_at > self.ejected_at):
             return False
-        self.ejections = max(0, self.ejections - 1)  # the ejection was a mistake
+        self.ejections = max(0, self.ejections - 1)  # The ejection was a mistake.
         self.ejected_until = 0.0
         self.ended = now
         self.half_open = True
         return True
 
     def reopened(self, now: float) -> bool:
-        """Whether an ejection has just run out: the replica is half-open from here."""
+        """Return whether an ejection has just expired. The replica is then half-open."""
         if self.ejected_until and self.ejected_until <= now:
             self.ejected_until = 0.0
             self.ended = now

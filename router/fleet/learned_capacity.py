@@ -1,41 +1,42 @@
-"""The number of requests that an engine runs at once, learned from what its polls show.
+"""Learns how many requests an engine runs at once, from its polls.
 
-It is needed where neither the configuration nor the engine says it:
+It is needed if neither the configuration nor the engine states that number:
 
-1. What runs holds a share of the KV cache: so many times as much would fit.
-2. An engine with a queue whose running count does not grow from one poll to the next is full with
-   what it runs. One poll is enough where its KV cache is full or where it has preempted a request.
-   A queue may also be prompts on their way into the batch: where more than a batch of prompt tokens
-   waits there and the cache has room, more polls are needed.
-3. An engine that runs more than it was thought to hold was not full. If it runs much more (a
-   slot at least), its slots are unknown again.
+1. Running requests hold a share of the KV cache. The requests divided by this share would fill it.
+2. An engine has a queue, and its running count does not grow from one poll to the next: then the
+   running requests are its capacity. One poll is enough if the KV cache is full or the engine has
+   preempted a request. A queue may also be prompts on their way into the batch. So more polls are
+   needed if more prompt tokens than one batch wait and the cache has free space.
+3. An engine that runs more than its learned capacity was not full. If it runs much more (at least
+   one slot), its slots are unknown again.
 
-Until something is learned the answer is `None`, never 0. For admission there is a guess instead
-(`guess`): `FIRST` requests, or `GROWTH` times what ran at a poll that showed no queue. A poll that
-shows fewer requests than were sent is older than the last of them, and older than their queue.
+Until a number is learned the answer is `None`, never 0. Admission uses `guess` instead: `FIRST`
+requests, or `GROWTH` times the running requests of a poll that showed no queue. A poll that shows
+fewer requests than were sent was taken before the last of them arrived, so it may miss their queue.
 
-Must never: do I/O, or take what is unknown for idle or for full.
+Must never: do I/O, or treat an unknown capacity as idle or as full.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-POLLS: Final = 2  # in a row with a queue and no growth ...
-POLLS_PREFILL: Final = 5  # ... where the queue may be prompts on their way into the batch
-PREFILL_TOKENS: Final = 8192  # vLLM 0.32's batch; what waits beyond it may wait for its prefill
-MUCH_MORE: Final = 1.1  # times what an engine was thought to hold
-STEADY: Final = 0.9  # of the most in these polls: an engine that runs less is emptying
-SHOWN: Final = 0.9  # of what was sent: a poll that shows less is older than the last of it
-KV_FULL: Final = 0.8  # share of the cache that is held; from here on what waits waits for room
-KV_LEAST: Final = 0.02  # below it the share says too little of what would fit
-SMOOTHING: Final = 0.25  # of a poll, in what is learned
-FIRST: Final = 8.0  # twice the slots of the smallest engines; doubling fills 256 in five steps
-GROWTH: Final = 4.0  # a poll may be a second old: three of them fill an engine of 256 slots
+POLLS: Final = 2  # Polls in a row with a queue and no growth.
+POLLS_PREFILL: Final = 5  # The same, if the queue may be prompts on their way into the batch.
+PREFILL_TOKENS: Final = 8192  # The batch of vLLM 0.32. Tokens beyond it may wait for their prefill.
+MUCH_MORE: Final = 1.1  # Factor above the learned capacity from which the slots are unknown again.
+STEADY: Final = 0.9  # Share of the peak in these polls. An engine that runs less is emptying.
+# Share of the sent requests. A poll that shows less was taken before the last of them arrived.
+SHOWN: Final = 0.9
+KV_FULL: Final = 0.8  # Share of the cache in use. Above it, waiting requests wait for cache space.
+KV_LEAST: Final = 0.02  # Below this share, the estimate of what fits is too uncertain.
+SMOOTHING: Final = 0.25  # Weight of one poll in the learned averages.
+FIRST: Final = 8.0  # Twice the slots of the smallest engines.
+GROWTH: Final = 4.0  # A poll may be a second old. Three polls reach 256 slots.
 
 
 class LearnedCapacity:
-    """The requests an engine runs at once, by what its polls show."""
+    """The requests that an engine runs at once, learned from its polls."""
 
     __slots__ = ("_fit", "_full", "_is_sure", "_peak", "_preemptions", "_queued", "guess")
 
@@ -43,25 +44,26 @@ class LearnedCapacity:
         self.forget()
 
     def forget(self) -> None:
-        """The engine was started anew, maybe with other settings."""
-        self._full: float | None = None  # what it ran while it queued; None: it never did
-        self._fit: float | None = None  # what would fit into its cache; None: not known
-        self._is_sure = False  # nothing has contradicted `_full` since
-        self._queued = 0  # polls in a row that showed a queue and no growth
-        self._peak = 0  # the most that ran in them
+        """Forget everything: the engine has restarted, perhaps with other settings."""
+        # Running requests while it had a queue; None: it never had one.
+        self._full: float | None = None
+        self._fit: float | None = None  # Requests that would fit into its cache; None: unknown.
+        self._is_sure = False  # No later poll has contradicted `_full`.
+        self._queued = 0  # Polls in a row that showed a queue and no growth.
+        self._peak = 0  # The highest running count in these polls.
         self._preemptions: int | None = None
-        self.guess = FIRST  # requests that may be there while `slots` is None
+        self.guess = FIRST  # Requests that may be there while `slots` is None.
 
     @property
     def requests(self) -> float | None:
-        """None: nothing was learned."""
+        """The learned number of requests; `None` if nothing was learned."""
         if self._full is None or self._fit is None:
             return self._fit if self._full is None else self._full
         return min(self._full, self._fit)
 
     @property
     def slots(self) -> float | None:
-        """The same, where the engine was seen to be full; None: it was not."""
+        """The same, if the engine was seen to be full; `None` if it was not."""
         return self.requests if self._is_sure else None
 
     def observed(
@@ -73,9 +75,12 @@ class LearnedCapacity:
         tokens: int = 0,
         sent: int = 0,
     ) -> None:
-        """One poll: everybody's requests at the engine, the share of its KV cache that they hold,
-        and its preemptions so far. None: it did not say. `tokens`: of prompts that wait there.
-        `sent`: our own requests under way there, when the poll came back."""
+        """Learn from one poll; `None` means that the engine did not report the value.
+
+        `running`, `waiting`: requests of all clients at the engine. `kv_usage`: the share of the KV
+        cache that they hold. `preemptions`: the engine's total. `tokens`: prompt tokens that wait
+        there. `sent`: this router's requests in progress there when the poll returned.
+        """
         before, self._preemptions = self._preemptions, preemptions
         has_preempted = before is not None and preemptions is not None and preemptions > before
         if running is None or waiting is None:
@@ -84,7 +89,7 @@ class LearnedCapacity:
         if kv_usage is not None and kv_usage >= KV_LEAST and running:
             self._fit = _smoothed(self._fit, running / kv_usage)
         if self._full is not None and running > self._full:
-            # Less than one slot more is what averaging took away.
+            # A difference below one slot comes from averaging.
             is_little = running < self._full + 1.0 or running <= MUCH_MORE * self._full
             self._is_sure = self._is_sure and is_little
             self._full = float(running)
@@ -94,7 +99,7 @@ class LearnedCapacity:
             self._queued = 0
             return
         if not running:
-            self._queued = 0  # it hangs
+            self._queued = 0  # The engine hangs.
             return
         is_steady = self._queued > 0 and STEADY * self._peak <= running <= self._peak
         if is_steady:

@@ -1,6 +1,6 @@
-"""The models of one replica: by its configuration, by its own list, and as a client is told.
+"""The models of one replica: by configuration, by its own list, and as an error message names them.
 
-Pure: must never look at a replica, or ask one.
+Pure functions. Must never: look at a replica, or send a request to one.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Final
 
 from router.config.model import Replica as Config
 
-ANY: Final = "*"  # a model that stands for every name that nobody lists
+ANY: Final = "*"  # A model that stands for every name that no replica lists.
 _NAMED: Final = 20
 
 
 def served(config: Config, learned: frozenset[str] | None) -> frozenset[str] | None:
-    """The models of a replica that listed `learned`; None: nobody knows them."""
+    """Return the models of a replica that listed `learned`; `None` if they are unknown."""
     names = learned
     if config.models is not None:
         names = frozenset(config.models)
@@ -30,7 +30,7 @@ def served(config: Config, learned: frozenset[str] | None) -> frozenset[str] | N
 
 
 def told(listed: Iterable[str], models: Container[str] | None) -> str:
-    """Listed models as an error tells them; `models`: those the client may ask for, None: any."""
+    """Return listed models as text for an error. `models`: those the client may use, or `None`."""
     names = [n for n in listed if n != ANY and (models is None or n in models)]
     if not names:
         return ""

@@ -1,9 +1,9 @@
 """The answer to /v1/models, encoded once for each change of the list.
 
-A list may have thousands of entries, so that encoding it takes milliseconds. A client may ask for
-it thousands of times over one connection.
+A list may have thousands of entries, so encoding it takes milliseconds. A client may request the
+list thousands of times over one connection.
 
-Must never: be changed. The fleet makes another one when its list has changed.
+Must never: be changed. The fleet makes a new object when its list changes.
 """
 
 from __future__ import annotations
@@ -12,25 +12,26 @@ from typing import Any, Final
 
 import msgspec
 
-_KEPT: Final = 16  # parts of the list that are remembered
+_KEPT: Final = 16  # Filtered lists that are cached.
 _encode: Final = msgspec.json.Encoder().encode
 
 
 class ModelList:
-    """The models that are served, as JSON."""
+    """The models that the fleet serves, as JSON."""
 
     __slots__ = ("_entries", "_parts", "whole")
 
     def __init__(self, entries: dict[str, dict[str, Any]]) -> None:
         self._entries = {name: _encode(entry) for name, entry in entries.items()}
-        self._parts: dict[frozenset[str], bytes] = {}  # by the names that a key may see
+        # Key: the model names that an API key may see.
+        self._parts: dict[frozenset[str], bytes] = {}
         self.whole = _listed(list(self._entries.values()))
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def part(self, names: frozenset[str]) -> bytes:
-        """The list less the models outside `names`."""
+        """Return the list with only the models in `names`."""
         found = self._parts.get(names)
         if found is None:
             found = _listed([entry for name, entry in self._entries.items() if name in names])
@@ -40,7 +41,7 @@ class ModelList:
         return found
 
     def entry(self, name: str) -> bytes | None:
-        """The entry of one model; None: it is not listed."""
+        """Return the entry of one model; `None` if the model is not listed."""
         return self._entries.get(name)
 
 

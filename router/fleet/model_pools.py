@@ -1,13 +1,13 @@
-"""The replicas of a fleet by the models that they serve, and how many of each pool are fit.
+"""Groups the replicas of a fleet into pools by model, and counts how many of each pool are fit.
 
-A pool is the replicas that serve the same models. The limit of ejections and the panic threshold
-hold for each pool by itself: a healthy pool of another model helps no request.
+A pool is the set of replicas that serve the same models. The ejection limit and the panic threshold
+apply to each pool separately, because a healthy pool of another model does not help a request.
 
-The pools are built anew whenever the fleet changes. That costs as much as the distinct lists of
-models are long, not models times replicas: a thousand replicas that serve the same five hundred
-models are one pool.
+The pools are rebuilt whenever the fleet changes. The cost is proportional to the total length of
+the distinct model lists, not to models times replicas: a thousand replicas that serve the same five
+hundred models form one pool.
 
-Must never: look at a clock, or change a replica.
+Must never: read a clock, or change a replica.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ Models = frozenset[str] | None
 
 
 class ModelPool:
-    """The replicas that serve the models `names`."""
+    """The replicas that serve the models in `names`."""
 
     __slots__ = ("candidates", "ejected", "fit", "is_panicking", "members", "names")
 
     def __init__(self, members: Sequence[Replica]) -> None:
-        self.names: list[str] = []  # empty: the members list no models
-        self.members = members  # in the order of the fleet
-        self.candidates = members  # those that requests may go to
-        self.fit = len(members)  # up and not ejected
+        self.names: list[str] = []  # Empty if the members list no models.
+        self.members = members  # In the order of the fleet.
+        self.candidates = members  # Members that may receive requests.
+        self.fit = len(members)  # Members that are up and not ejected.
         self.ejected = 0
-        self.is_panicking = False  # so few are fit that every replica that is up is a candidate
+        # True if so few members are fit that every member that is up is a candidate.
+        self.is_panicking = False
 
     def judge(
         self, away: Collection[Replica], ejected: Collection[Replica], panic_share: float
@@ -42,12 +43,12 @@ class ModelPool:
             fit = [r for r in up if r not in ejected]
             self.ejected = sum([r in ejected for r in members])
         self.fit = len(fit)
-        # The few that are left would drown.
+        # The load of the whole pool would overload the few fit members.
         self.is_panicking = len(fit) < len(up) and len(fit) < panic_share * len(members)
         self.candidates = up if self.is_panicking else fit
 
     def may_eject(self, is_fit: bool, share: float) -> bool:
-        """Whether one more member may be ejected, which `is_fit` or is out for another reason."""
+        """Return whether one more member may be ejected. `is_fit`: that member is still fit."""
         if self.fit - is_fit < 1:
             return False
         return self.ejected + 1 <= max(1, int(len(self.members) * share))
@@ -60,16 +61,17 @@ class ModelPools:
 
     def __init__(self, replicas: Iterable[Replica] = ()) -> None:
         members = list(replicas)
-        places: dict[Models, list[int]] = {}  # list of models -> replicas, by their place
+        places: dict[Models, list[int]] = {}  # Model list -> places of its replicas in `members`.
         for place, replica in enumerate(members):
             places.setdefault(replica.models, []).append(place)
         self._of: dict[Models, tuple[Models, list[ModelPool]]] = {m: (m, []) for m in places}
         lists = [models for models in places if models is not None]
-        who: dict[str, list[int]] = {}  # model -> the lists that hold it
+        who: dict[str, list[int]] = {}  # Model -> indexes of the lists that contain it.
         for number, models in enumerate(lists):
             for name in models:
                 who.setdefault(name, []).append(number)
-        # Replicas whose models are not known serve any model; they are alone in their fleet.
+        # A replica whose models are unknown serves any model. It is in a pool only if no replica of
+        # the fleet has a known model list.
         unknown = places.get(None, [])
         assert not unknown or not lists
         pools: dict[tuple[int, ...], ModelPool] = {}
@@ -98,12 +100,12 @@ class ModelPools:
             self.all.append(empty)
 
     def of(self, models: Models) -> list[ModelPool]:
-        """The pools of a replica with this list of models."""
+        """Return the pools of a replica that has this model list."""
         found = self._of.get(models)
         return [] if found is None else found[1]
 
     def same(self, models: frozenset[str]) -> frozenset[str]:
-        """The equal list of another replica, if there is one: equal lists are compared quickly
-        where they are one object."""
+        """Return the equal list object of another replica if there is one, else `models`. Comparing
+        equal lists is fast if they are the same object."""
         found = self._of.get(models)
         return models if found is None or found[0] is None else found[0]

@@ -1,6 +1,8 @@
-"""The data plane's resolvers, for aiohttp: every question to a replica goes where requests go.
+"""Makes aiohttp use the data plane's resolvers, so probes and polls reach the same addresses as
+requests.
 
-Must never: ask a name server where the data plane has a resolver, which keeps its last answer.
+Must never: ask a name server for a host that has a data-plane resolver, which caches its last
+answer.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ from router.fleet.resolve import Resolve, Resolver
 def connector(
     known: Mapping[str, Resolve], *, limit: int = 0, idle_s: float | None = None
 ) -> TCPConnector:
-    """Connections for an aiohttp session, by the resolvers in `known`, by host.
+    """Return a connector for an aiohttp session. `known`: resolver of each host.
 
-    `limit`: connections at once; 0: no limit. `idle_s`: seconds for which an idle connection is
-    kept; None: each is closed after its answer.
+    `limit`: maximum number of connections; 0 means no limit. `idle_s`: seconds for which an idle
+    connection is kept; `None` closes each connection after its answer.
     """
     return TCPConnector(
         limit=limit,
@@ -32,7 +34,8 @@ def connector(
 
 
 class Names(AbstractResolver):
-    """Gives the addresses that the resolvers in `known` give, by host."""
+    """An aiohttp resolver that returns the addresses of the resolvers in `known` (host ->
+    resolver)."""
 
     def __init__(self, known: Mapping[str, Resolve]) -> None:
         self._known = known
@@ -55,4 +58,4 @@ class Names(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: the resolver holds no open resource."""

@@ -1,16 +1,16 @@
-"""Reads the engines' metrics: one task per replica, one question at a time, never the data plane's.
+"""Polls the engines' metrics: one task per replica, over connections that requests never use.
 
-What a poll finds goes to the fleet (`observed`), and why it found nothing likewise (`unobserved`);
-a poll that fails stops nobody. Which engine a replica is, is found out here when its model list did
-not say. A replica that answers but has no metrics is asked rarely: each try stands in its log.
+The result of a poll goes to the fleet: `observed` for signals, `unobserved` for a problem. A failed
+poll affects no other replica. The poller also detects the engine if the model list did not show it.
+A replica that answers but has no metrics is polled rarely, because each try appears in its log.
 
-Metrics cost the engine: vLLM 0.32 needs about 5 ms for its 60 KB. So a replica is asked at most
-one question in `gap_s`, whatever the cause: its turn, a queue in a hurry, what kind of engine it
-is, its facts, a second source. Questions of one poll follow each other at once; the next poll makes
-up for them.
+Polls cost the engine time: vLLM 0.32 needs about 5 ms for its 60 KB. So a replica gets at most one
+question per `gap_s`, whatever the cause: its regular poll, a hurried poll, engine detection, its
+facts, a second source. The questions of one poll follow each other at once; the next poll is
+delayed to keep the average.
 
-Must never: share a connection with requests, have two polls of one replica under way, or make
-anybody wait.
+Must never: share a connection with requests, have two polls of one replica in progress, or make a
+request wait.
 """
 
 from __future__ import annotations
@@ -37,27 +37,28 @@ from router.fleet.engines.common.registry import engine_of
 from router.fleet.replica import Replica
 from router.fleet.signals import NO_SIGNALS, Signals
 
-HURRY_S: Final = 0.5  # between two questions to one replica, on average, at least
-GIVE_UP: Final = 3  # polls in a row that found no metrics, or a flood; then they become rare
-_JSON_BYTES: Final = 1024 * 1024  # decoding a longer document would hold up the event loop
-_HEAD_BYTES: Final = 256 * 1024  # of a page, enough to see whose it is
+HURRY_S: Final = 0.5  # Minimum time between two questions to one replica, on average.
+# Polls in a row without metrics, or with too much data, after which polls become rare.
+GIVE_UP: Final = 3
+_JSON_BYTES: Final = 1024 * 1024  # Decoding a longer document would block the event loop.
+_HEAD_BYTES: Final = 256 * 1024  # Beginning of a page that is enough to detect the engine.
 
 
 def gap_s(interval_s: float) -> float:
-    """Seconds for each question to one replica; an operator may ask for a shorter interval."""
+    """Seconds per question to one replica. A configured interval may be shorter than HURRY_S."""
     return min(HURRY_S, interval_s)
 
 
 class Observer(Protocol):
-    """Whom the poller tells: the fleet."""
+    """The receiver of poll results: the fleet."""
 
     replicas: dict[str, Replica]
 
     def observed(self, replica: Replica, signals: Signals, poll: int, now: float, /) -> None:
-        """A poll came back; its number as `core.lease.poll_begins` gave it, monotonic seconds."""
+        """Take a poll's signals; its number from `core.lease.poll_begins`; monotonic seconds."""
 
     def unobserved(self, replica: Replica, problem: Problem, now: float, /) -> None:
-        """A poll found nothing."""
+        """Take a poll that found nothing."""
 
 
 class Poller:
@@ -79,7 +80,7 @@ class Poller:
         self._turns: dict[Replica, _Turn] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._is_open = False
-        self.odd: dict[str, int] = {}  # figure -> how often it could not be believed
+        self.odd: dict[str, int] = {}  # Metric -> number of values that were not credible.
         self._settings(config)
 
     def _settings(self, config: Config) -> None:
@@ -117,7 +118,7 @@ class Poller:
             self._end(turn)
 
     def hurry(self, replica: Replica) -> None:
-        """Poll a replica as soon as may be, not at its next turn."""
+        """Poll a replica as soon as possible, before its regular poll."""
         turn = self._turns.get(replica)
         if turn is not None:
             turn.is_hurried = True
@@ -133,7 +134,7 @@ class Poller:
 
     @property
     def running(self) -> int:
-        """Tasks that exist."""
+        """Number of existing tasks."""
         return sum(turn.task is not None for turn in self._turns.values()) + len(self._ending)
 
     def _begin(self, turn: _Turn) -> None:
@@ -159,13 +160,13 @@ class Poller:
             except Exception as err:
                 self._on_error(err)
             pause = self._polling.interval_s
-            # Not before the fleet has been told that what it knows is too old.
+            # Not before the fleet has been informed that its signals are too old.
             if turn.misses >= GIVE_UP and turn.began - turn.seen_at > self._polling.stale_s:
                 pause = max(pause, self._refresh_s)
             pause *= self._rng.uniform(0.8, 1.2)
 
     async def _poll(self, turn: _Turn) -> None:
-        """One poll, told to the fleet whatever comes of it."""
+        """Poll once, and report the result or the problem to the fleet."""
         replica = turn.replica
         try:
             engine = await self._engine(turn)
@@ -182,13 +183,14 @@ class Poller:
             self._fleet.observed(replica, _with_facts(signals, turn.facts), number, turn.seen_at)
 
     async def _ask(self, turn: _Turn, engine: Engine) -> tuple[Signals, int]:
-        """The first source that tells what runs or waits; else the first that tells anything."""
-        if monotonic() >= turn.sources_at:  # the better one may be there by now
+        """Read the first source that reports running or waiting requests, else the first with any
+        signal."""
+        if monotonic() >= turn.sources_at:  # A better source may exist by now.
             turn.source = 0
             turn.sources_at = monotonic() + self._refresh_s
         some: tuple[Signals, int] | None = None
         problem: Problem = "status"
-        is_last = True  # no source before it will say more at the next poll
+        is_last = True  # No earlier source is worth asking first at the next poll.
         for index in range(turn.source, len(engine.sources)):
             now = monotonic()
             number = poll_begins(turn.replica, now)
@@ -198,9 +200,9 @@ class Poller:
             except NoAnswer as none:
                 if none.problem not in ("status", "garbage", "nothing"):
                     raise
-                # One that is there, and has nothing new to tell, is asked first again.
+                # A source that exists, but has nothing new, is asked first again.
                 is_last = is_last and none.problem != "nothing"
-                # A page that cannot be read says more than one that is not there.
+                # An unreadable page is a better diagnosis than a missing page.
                 problem = none.problem if problem == "status" else problem
                 continue
             if signals.running is not None or signals.waiting is not None:
@@ -213,7 +215,7 @@ class Poller:
         return some
 
     async def _read(self, turn: _Turn, engine: Engine, source: Source) -> Signals:
-        """What one source says. Raises NoAnswer."""
+        """Read the signals of one source. Raises NoAnswer."""
         size = self._polling.size
         timeout_s = max(self._polling.timeout_s, source.timeout_s)
         last = turn.last if turn.told_by == source.path else NO_SIGNALS
@@ -257,10 +259,11 @@ class Poller:
         if status != 200:
             raise NoAnswer("status")
 
-    # -- what it is ---------------------------------------------------------------------------
+    # -- engine and facts ---------------------------------------------------------------------
 
     async def _engine(self, turn: _Turn) -> Engine:
-        """The replica's engine: as configured, as known, as its models say, or as asked for."""
+        """Return the engine: configured, already detected, shown by the model list, or detected
+        now."""
         replica = turn.replica
         name = replica.config.engine or replica.engine
         if name is None:
@@ -275,7 +278,8 @@ class Poller:
         return engine
 
     async def _find_out(self, turn: _Turn) -> str | None:
-        """Ask all that can tell engines apart. Raises NoAnswer if it is not to be reached."""
+        """Ask everything that distinguishes engines. Raises NoAnswer if the replica is
+        unreachable."""
         page = bytearray()
 
         def head(piece: bytes) -> bool:
@@ -310,7 +314,8 @@ class Poller:
         return {} if document is INVALID else {path: document}
 
     async def _learn_facts(self, turn: _Turn, engine: Engine) -> None:
-        """Read what changes with a restart only, now and then. No answer changes nothing."""
+        """Read the facts that change only with a restart, now and then. A failed read changes
+        nothing."""
         if engine.facts is None or monotonic() < turn.facts_at:
             return
         turn.facts_at = monotonic() + self._refresh_s
@@ -329,7 +334,7 @@ class Poller:
 
 
 class _Turn:
-    """One replica's place in the round: when it is asked next, and what is known of it."""
+    """The schedule of one replica's polls, and what earlier polls found."""
 
     __slots__ = (
         "_waiter",
@@ -355,40 +360,40 @@ class _Turn:
         self.replica = replica
         self.task: asyncio.Task[None] | None = None
         self.began = 0.0  # when the last poll began
-        self.asked = 0  # questions of the last poll
-        self.seen_at = float("-inf")  # when the last one that told something came back
+        self.asked = 0  # Questions that the last poll sent.
+        self.seen_at = float("-inf")  # When the last successful poll returned.
         self.is_hurried = False
-        self.misses = 0  # polls in a row that it answered, but not with metrics
-        self.engine_at = 0.0  # when to ask again what it is
+        self.misses = 0  # Polls in a row that the replica answered without metrics.
+        self.engine_at = 0.0  # When to try engine detection again.
         self._waiter: asyncio.Future[None] | None = None
         self.engine: Engine | None = None
         self.forget(None)
 
     def forget(self, engine: Engine | None) -> None:
-        """It is another engine: nothing that was known holds."""
+        """Discard everything that was learned, because the engine is another one."""
         self.engine = engine
-        self.source = 0  # the first source that is asked
-        self.sources_at = 0.0  # when to ask the better ones again
+        self.source = 0  # Index of the first source to ask.
+        self.sources_at = 0.0  # When to ask the better sources again.
         self.facts: Facts = NO_FACTS
         self.facts_at = 0.0
         self.last = NO_SIGNALS
-        self.told_by = ""  # the path that said it
+        self.told_by = ""  # The path that gave the last signals.
         self.empty = 0
 
     def missed(self, problem: Problem) -> None:
-        """A poll found nothing."""
+        """Record a poll that found nothing."""
         if problem in ("status", "nothing", "too_large") and not self.empty:
             self.misses += 1
             if self.misses == GIVE_UP and self.replica.config.engine is None:
-                self.replica.engine = None  # perhaps it is not what it was
+                self.replica.engine = None  # The replica may now run another engine.
             return
-        # Whatever else it is, it passes; an idle engine may have nothing to tell, either.
+        # Any other problem is temporary. An idle engine may have nothing to report, either.
         self.misses = 0
         if problem == "refused":
             self.forget(self.engine)  # it may come back as a new process
 
     async def rest(self, pause: float, gap_s: float) -> None:
-        """Wait for the next turn, or until somebody is in a hurry; `gap_s` for each question."""
+        """Wait for the next poll, or for a hurried one. `gap_s`: minimum seconds per question."""
         loop = asyncio.get_running_loop()
         soonest = self.began + self.asked * gap_s
         until = max(monotonic() + pause, soonest)
@@ -408,14 +413,14 @@ class _Turn:
                 self._waiter = None
 
     def wake(self) -> None:
-        """Look at the clock again."""
+        """Check the clock again."""
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
 
 def _with_facts(signals: Signals, facts: Facts) -> Signals:
-    """What the engine did not say now, but said of itself."""
+    """Fill values that are missing in the signals from the engine's facts."""
     if facts is NO_FACTS:
         return signals
     return msgspec.structs.replace(

@@ -1,29 +1,35 @@
-"""Who holds which prompt prefix, as far as the router can know from what it sent where.
+"""Estimates which replica holds which prompt prefix, from the requests that the router sent there.
 
-One index for the fleet: block hash -> bitmask of the replicas that hold the block, so that one walk
-along a prompt's chain of hashes finds every holder and how deep it holds. Hashes are
-chained: a block stands for everything before it. Holdings need not be monotone (a replica may have
-lost the middle), so the walk goes forward and stops when nobody is left.
+There is one index for the fleet: block hash -> bitmask of the replicas that hold the block. So one
+walk along a prompt's chain of hashes finds every holder and the number of its leading blocks.
+Hashes are chained: a block stands for everything before it. A replica may have lost blocks in the
+middle, so the walk goes forward and stops when no replica is left.
 
-Life of a block at a replica:
-1. `insert`, at dispatch: held at once, so that a burst of siblings lands together, but tentative.
-2. `confirm`, at the first token: the engine has prefilled it. Coming again counts as a use here.
-3. `withdraw`, if the attempt ended before its first token: what is still tentative goes.
-4. Eviction, when the replica's share is full: the engine evicts least recently used blocks, and so
-   do we by CLOCK: a ring in order of arrival and one bit "used since the hand came by". A prompt's
-   deepest block enters the ring first, so tails go before the roots they hang on.
-5. `clear` when the engine restarts, `remove_replica` when it is gone: done at once for every
-   question asked afterwards; the memory is swept in pieces (`tend`), so that no call takes long.
+The states of a block at a replica:
 
-Why not two dicts, masks and one of LRU order: a dict whose entries come and go holds three to six
-times as many places as entries, so two of them cost up to 275 bytes a (block, holder), and a ring
-costs 8. Why 64 dicts of masks: growing one of a million entries stops the event loop for tens of
-milliseconds and holds it twice meanwhile.
+1. `insert`, at dispatch: the block counts as held at once, so that a burst of similar requests goes
+   to one replica. The entry is tentative.
+2. `confirm`, at the first token: the engine has prefilled the block. A repeated block counts as
+   used.
+3. `withdraw`, if the attempt ended before its first token: blocks that are still tentative are
+   dropped.
+4. Eviction, when the replica's share is full. The engine evicts the least recently used blocks; the
+   index approximates this with CLOCK: a ring in order of arrival, and one bit "used since the hand
+   passed". The deepest block of a prompt enters the ring first, so a tail is evicted before its
+   root.
+5. `clear` when the engine restarts, `remove_replica` when the replica is removed. Both take effect
+   at once for every later lookup. The memory is freed in pieces (`tend`), so that no call takes
+   long.
 
-Two bits a slot: `held`, and above it `used`. Masks of one holder are shared objects.
+Why there is no second dict in LRU order: a dict whose entries come and go has three to six times as
+many places as entries. Two dicts cost up to 275 bytes per (block, holder); a ring costs 8. Why the
+masks are in 64 dicts: growing one dict of a million entries stops the event loop for tens of
+milliseconds, and needs the memory twice meanwhile.
 
-Must never: do I/O, look at a clock, raise because of a replica it does not know, or exceed the
-capacity of a replica or `entries` in all.
+A slot has two bits in a mask: `held`, and above it `used`. Masks of one holder are shared objects.
+
+Must never: do I/O, read a clock, raise because of an unknown replica, or exceed the capacity of a
+replica or `entries` in total.
 """
 
 from __future__ import annotations
@@ -59,13 +65,13 @@ class Stats(NamedTuple):
 
     entries: int  # (block, replica) pairs held now
     blocks: int  # distinct blocks among them
-    evictions: int  # pairs dropped for want of room
-    lookups: int  # prompts of at least one block asked for
-    hits: int  # ... of which somebody held the first block
+    evictions: int  # Pairs dropped because the capacity was used up.
+    lookups: int  # Lookups of prompts with at least one block.
+    hits: int  # Lookups whose first block was held by a replica.
 
 
 class _Slot(Generic[K]):
-    """One replica's place in the masks, and its ring."""
+    """One replica's bits in the masks, and its ring."""
 
     __slots__ = (
         "both",
@@ -82,14 +88,15 @@ class _Slot(Generic[K]):
     )
 
     def __init__(self, key: K, number: int, own: int) -> None:
-        self.key: K | None = key  # None: gone, and being swept
+        self.key: K | None = key  # None: the replica was removed, and its entries are being freed.
         self.number = number
         self.held: Mask = 1 << 2 * number
         self.both: Mask = 3 << 2 * number
-        self.own = own  # blocks that the replica's KV cache has room for
-        self.capacity = 0  # the same or the replica's share of all entries, whichever is less
-        self.ring = array("Q")  # hashes in order of arrival; withdrawn ones stay until passed
-        self.head = 0  # the ring begins here
+        self.own = own  # Blocks that fit into the replica's KV cache.
+        self.capacity = 0  # The same, or the replica's share of all entries, whichever is less.
+        # Hashes in order of arrival; withdrawn hashes stay until the hand passes them.
+        self.ring = array("Q")
+        self.head = 0  # Index of the first entry of the ring.
         self.count = 0  # blocks held
         # The prompt that was inserted last, as long as nothing has gone since, and what `insert`
         # was told of it: its blocks are all held.
@@ -126,14 +133,15 @@ class PrefixIndex(Generic[K]):
     # -- replicas -----------------------------------------------------------------------------
 
     def add_replica(self, key: K, blocks: int | None = None) -> None:
-        """`blocks`: what fits into its KV cache; None: not known, its share of all entries."""
+        """Add a replica. `blocks`: capacity of its KV cache; `None`: unknown, so its share of all
+        entries."""
         if key in self._slots:
             return
         self._open(key, maxsize if blocks is None else blocks)
         self._share_out()
 
     def add_replicas(self, keys: Iterable[K]) -> None:
-        """Several at once, each with its share of all entries: sharing out costs O(replicas)."""
+        """Add several replicas at once, because sharing out the entries costs O(replicas)."""
         for key in keys:
             if key not in self._slots:
                 self._open(key, maxsize)
@@ -146,7 +154,7 @@ class PrefixIndex(Generic[K]):
             self._share_out()
 
     def clear(self, key: K) -> None:
-        """The engine restarted, or dropped its cache: it holds nothing."""
+        """Drop all blocks of a replica, because its engine restarted or dropped its cache."""
         slot = self._slots.get(key)
         if slot is None or not len(slot.ring):
             return
@@ -197,7 +205,7 @@ class PrefixIndex(Generic[K]):
         self._work[slot] = None
 
     def _share_out(self) -> None:
-        """After replicas came or went."""
+        """Set the capacities after replicas were added or removed."""
         for slot in self._slots.values():
             self._limit(slot)
         self.tend(AT_ONCE)
@@ -213,9 +221,10 @@ class PrefixIndex(Generic[K]):
     # -- requests -----------------------------------------------------------------------------
 
     def match(self, blocks: tuple[Block, ...]) -> Mapping[K, int]:
-        """How many of these leading blocks each replica holds; who holds none is not in it.
+        """Return how many of these leading blocks each replica holds; replicas that hold none are
+        absent.
 
-        The answer may be given again to others: not to be changed.
+        The result may be shared with other callers, so it must not be changed.
         """
         found: dict[K, int] = {}
         left: Mask = self._live
@@ -272,7 +281,7 @@ class PrefixIndex(Generic[K]):
         return found | many if found else many
 
     def insert(self, key: K, blocks: tuple[Block, ...], held: int = 0) -> None:
-        """A request is dispatched to a replica; `held` is what `match` said for it."""
+        """Record a dispatch to a replica. `held`: the result of `match` for this replica."""
         slot = self._slots.get(key)
         if slot is None:
             return
@@ -365,10 +374,11 @@ class PrefixIndex(Generic[K]):
             self._evict(slot, min(excess, 2 * len(blocks) + 64))
 
     def withdraw(self, key: K, blocks: tuple[Block, ...], held: int = 0) -> None:
-        """An attempt ended before its first token; `held` as it was for `insert`.
+        """Drop the tentative blocks of an attempt that ended before its first token. `held`: as for
+        `insert`.
 
-        What a sibling has used since stays; what a sibling is waiting for comes back with its
-        `confirm`.
+        Blocks that another request has used since stay. A block that another request waits for is
+        added again by its `confirm`.
         """
         slot = self._slots.get(key)
         if slot is None:
@@ -428,7 +438,7 @@ class PrefixIndex(Generic[K]):
         return bool(self._work)
 
     def _sweep(self, slot: _Slot[K], most: int) -> None:
-        """Drop up to `most` entries of a slot whose replica is gone."""
+        """Drop up to `most` entries of a slot whose replica was removed."""
         ring, bit, shards, shift = slot.ring, slot.held, self._shards, self._shift
         for _ in range(min(most, len(ring) - slot.head)):
             block = ring.pop()
@@ -441,10 +451,11 @@ class PrefixIndex(Generic[K]):
             slot.head = 0
 
     def _evict(self, slot: _Slot[K], excess: int) -> None:
-        """Take `excess` entries off a replica's ring.
+        """Evict `excess` entries from a replica's ring.
 
-        The hand passes over blocks that were used since it last came by, but not for ever: after
-        four of them for each that must go it takes what it finds.
+        The hand skips blocks that were used since it last passed, but the number of skips is
+        limited to four per evicted block (plus 64). After that it evicts every block that it
+        reaches.
         """
         slot.last = None
         chances = 4 * excess + 64
@@ -498,7 +509,7 @@ class PrefixIndex(Generic[K]):
             slot.head = 0
 
     def _drop(self, slot: _Slot[K], masks: dict[Block, Mask], block: Block, mask: Mask) -> None:
-        """The replica of `slot` holds `block` no longer."""
+        """Remove `block` from the replica of `slot`."""
         mask &= ~slot.both
         if mask:
             masks[block] = self._shared.get(mask, mask)
@@ -547,7 +558,7 @@ class TokenRatio:
         return ceil(size / self.of(model))
 
     def learn(self, model: str | None, size: int, tokens: int | None) -> None:
-        """A prompt of `size` bytes had so many tokens, by the engine's own count."""
+        """Learn that a prompt of `size` bytes had `tokens` tokens, as counted by the engine."""
         if tokens is None or tokens < self.MIN_TOKENS or size <= 0:
             return
         seen = size / tokens

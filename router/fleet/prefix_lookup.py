@@ -1,8 +1,8 @@
-"""How many leading blocks of a request each replica holds, and how many tokens a prompt has.
+"""Finds how many leading blocks of a request each replica holds, and estimates a prompt's tokens.
 
-One interface over two precisions: the approximate index of what was sent where (always there), and
-the exact one that engines' KV events feed (opt-in, for requests whose token ids are known in time).
-Policies see one unit, the request's own blocks, whichever answered.
+There are two sources behind one interface. The approximate index of sent prompts always exists. The
+exact index is fed by the engines' KV events; it is opt-in, for requests whose token ids are known
+in time. Policies see one unit, the request's own blocks, whichever index answered.
 
 Must never: do I/O, or make a request wait.
 """
@@ -21,14 +21,14 @@ from router.fleet.prefix import SHARDS, PrefixIndex, TokenRatio
 from router.fleet.replica import Replica
 
 _NOBODY: Final[Mapping[Replica, int]] = {}
-_WORTH: Final = 0.05  # a capacity that changes by less is left as it is
+_WORTH: Final = 0.05  # A capacity that changes by a smaller share is not updated.
 
 
 class PrefixLookup:
-    """What the router knows of its replicas' caches."""
+    """The router's view of the replicas' prefix caches."""
 
     def __init__(self, rules: Rules, shards: int = SHARDS) -> None:
-        """`shards`: of the prefix index."""
+        """`shards`: number of dicts in the prefix index."""
         self.rules = rules
         self.prefixes: PrefixIndex[Replica] = PrefixIndex(rules.entries, shards)
         self.ratio = TokenRatio()
@@ -50,11 +50,11 @@ class PrefixLookup:
         self._capacities.pop(replica, None)
 
     def restarted(self, replica: Replica) -> None:
-        """Its engine was started anew: the cache is empty."""
+        """Clear the replica's entries: its engine restarted, so its cache is empty."""
         self.prefixes.clear(replica)
 
     def sized(self, replica: Replica) -> None:
-        """Bring what a replica may hold in line with its KV cache and what its tokens measure."""
+        """Update a replica's capacity from its KV cache size and the measured bytes per token."""
         tokens = replica.kv_tokens or self.rules.kv_tokens
         model = min(replica.models - {ANY}, default=None) if replica.models else None
         blocks = int(tokens * self.ratio.of(model) / self.rules.block_bytes)
@@ -70,7 +70,7 @@ class PrefixLookup:
     # -- requests -----------------------------------------------------------------------------
 
     def measure(self, view: RequestView, blocks: tuple[int, ...], prompt_bytes: int) -> None:
-        """Put a prompt's blocks, and its size in tokens as far as it can be told, into the view."""
+        """Store a prompt's blocks, and its estimated size in tokens, in the view."""
         ratio = self.ratio.of(view.model)
         view.prompt_bytes = prompt_bytes
         view.blocks = blocks
@@ -78,7 +78,8 @@ class PrefixLookup:
         view.block_tokens = self.rules.block_bytes / ratio
 
     def held(self, view: RequestView) -> Mapping[Replica, int]:
-        """Leading blocks of the request by replica; who holds none is not in it."""
+        """Return the leading blocks of the request by replica; replicas that hold none are
+        absent."""
         if not view.blocks:
             return _NOBODY
         roughly = self.prefixes.match(view.blocks)
@@ -87,7 +88,7 @@ class PrefixLookup:
         if exact is None or not isinstance(chains, TokenChains):
             return roughly
         found = exact.match(chains, view.block_tokens)
-        # Of a replica whose events we have heard from the start, they are the whole truth.
+        # If all events of a replica since its start were received, the exact index alone decides.
         held = {r: n for r, n in roughly.items() if not exact.is_complete(r)}
         for key, depth in found.items():
             replica = cast(Replica, key)
@@ -98,13 +99,13 @@ class PrefixLookup:
         self.prefixes.insert(replica, blocks, held)
 
     def begun(self, replica: Replica, blocks: tuple[int, ...], held: int) -> None:
-        """The first token is here: the replica has prefilled all of it."""
+        """Record the first token: the replica has prefilled the whole prompt."""
         self.prefixes.confirm(replica, blocks, held)
 
     def failed(self, replica: Replica, blocks: tuple[int, ...], held: int) -> None:
-        """The attempt ended before its first token."""
+        """Record that the attempt ended before its first token."""
         self.prefixes.withdraw(replica, blocks, held)
 
     def counted(self, model: str | None, prompt_bytes: int, prompt_tokens: int | None) -> None:
-        """An engine has told how many tokens a prompt had."""
+        """Learn from an engine's report of the number of tokens in a prompt."""
         self.ratio.learn(model, prompt_bytes, prompt_tokens)

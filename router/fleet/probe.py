@@ -1,11 +1,11 @@
-"""Asks replicas how they are, and what they serve: one task per replica, over its own connections.
+"""Probes the health and the models of replicas: one task per replica, over its own connections.
 
-Probes never share the data plane's connections, so a replica that hangs on /health delays nobody.
-The first round runs before the router listens, so that it starts with the truth. A replica that is
-not up, new or returning, is told to be well only after its model list was read; where its models
-are configured, and in a fleet of one, a good health probe is enough. Which path tells the health,
-and how long it may take, is the engine's (SGLang's /health generates a token); what a replica
-serves says in most cases which engine it is.
+Probes never share the data plane's connections, so a replica that hangs on /health delays no
+request. The first round runs before the router listens, so the router starts with known states. A
+replica that is not up, new or returning, is reported as good only after its model list was read. A
+good health probe is enough if its models are configured, or if the fleet has one replica. The
+engine's descriptor sets the health path and its timeout (SGLang's /health generates a token). The
+model list shows in most cases which engine the replica runs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from router.fleet.table import Fleet
 
 _MODELS_BYTES: Final = 4 * 1024 * 1024
 _FACTS_BYTES: Final = 1024 * 1024
-# Who has no path for it is alive if it lists its models.
+# A replica without a health path is alive if it lists its models.
 _MODELS_CHECK: Final = Check("/v1/models")
 # Statuses of a server that may list its models later: it is loading them, or is overloaded.
 _LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -54,10 +54,10 @@ class Prober:
         self._rng = rng
         self._on_error = on_error
         self._tasks: dict[Replica, asyncio.Task[None]] = {}
-        self._at_start = False  # the first round is under way
+        self._at_start = False  # The first round is in progress.
 
     def adopt(self, config: Config, token: str | None, tls: ssl.SSLContext | None) -> None:
-        """New settings from a reload, for the probes to come."""
+        """Use new settings from a reload for later probes."""
         self._rules = config.health
         self._asker.adopt(config, token, tls)
 
@@ -76,7 +76,7 @@ class Prober:
             self._at_start = False
 
     def watch(self, replica: Replica) -> None:
-        """Probe a replica now, and from now on."""
+        """Probe a replica now and periodically."""
         self._begin(replica)
 
     def _begin(self, replica: Replica) -> asyncio.Future[None]:
@@ -104,7 +104,7 @@ class Prober:
         return len(self._tasks)
 
     async def _watch(self, replica: Replica, first: asyncio.Future[None]) -> None:
-        models_at = 0.0  # when its model list is due
+        models_at = 0.0  # When its model list must be read next.
         while True:
             try:
                 if await self._probe(replica, is_due=monotonic() >= models_at):
@@ -116,12 +116,13 @@ class Prober:
             await asyncio.sleep(self._pause(replica))
 
     async def _probe(self, replica: Replica, *, is_due: bool) -> bool:
-        """One probe, told to the fleet. False: its model list is still to be asked for."""
+        """Probe once and report to the fleet. Returns False if the model list must still be
+        read."""
         why = await self._unwell(replica)
         good = not why
         entries: Entries | None = None
         if good and not replica.health.up and replica.config.models is None:
-            # Another model may be served there than before, so its list comes first.
+            # The replica may serve another model than before, so its list is read first.
             entries = await self._read_models(replica)
             good = entries is not None or len(self._fleet.replicas) == 1
             why = "it does not list its models"
@@ -135,11 +136,11 @@ class Prober:
 
     def _pause(self, replica: Replica) -> float:
         pause = self._rules.interval_s * self._rng.uniform(0.8, 1.2)
-        # One that has just begun to fail is asked sooner.
+        # A replica that has just begun to fail is probed sooner.
         return pause if replica.health.probe_streak >= 0 else min(pause, 1.0)
 
     async def _unwell(self, replica: Replica) -> str:
-        """What is wrong with the replica, for people; "": nothing is."""
+        """Return what is wrong with the replica, for people; "" if nothing is."""
         rules = self._rules
         if rules.path is not None:
             status, problem = await self._status(replica, rules.path, rules.timeout_s)
@@ -153,7 +154,8 @@ class Prober:
         return "" if 0 < status < 500 else problem
 
     async def _status(self, replica: Replica, path: str, timeout_s: float) -> tuple[int, str]:
-        """The status of a GET, 0 if there is none, and what that says where it is no good one."""
+        """Return the status of a GET (0: none), and the text of the problem if the status is a bad
+        one."""
         try:
             status = await self._asker.get(replica, path, timeout_s)
         except NoAnswer as none:
@@ -161,9 +163,10 @@ class Prober:
         return status, f"{path} answered {status}"
 
     async def _read_models(self, replica: Replica) -> Entries | None:
-        """Learn /v1/models, and say what was learned: nothing from an engine that has no such list.
+        """Read /v1/models, and return the entries; they are empty for an engine without such a
+        list.
 
-        None: it was not answered, so what the replica serves is not known now.
+        `None`: there was no usable answer, so the models of the replica are unknown now.
         """
         pieces: list[bytes] = []
         path, timeout_s = _MODELS_CHECK.path, self._rules.timeout_s
@@ -177,12 +180,13 @@ class Prober:
         if entries and not replica.removed:
             found = detect(owned_by=owners(entries))
             if found is not None and replica.config.engine is None:
-                replica.engine = found  # another engine may have come to this address
+                replica.engine = found  # Another engine may run at this address now.
             self._fleet.learned(replica, entries)
         return entries
 
     async def _learn_context(self, replica: Replica, entries: Entries) -> None:
-        """How long a prompt may be, from engines that tell it elsewhere than with their models."""
+        """Read the context length from engines that report it elsewhere than in their model
+        list."""
         facts = _engine(replica).facts
         untold = [name for name, entry in entries.items() if context_tokens(entry) is None]
         if facts is None or not untold:

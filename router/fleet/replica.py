@@ -1,8 +1,8 @@
-"""One replica: what a policy sees of it, and everything else the router knows.
+"""One replica: the facts that a policy sees, and everything else that the router knows about it.
 
-The fleet table owns these objects and is the only one to change them, apart from what leases and
-polls count (`core/replica_load.py`) and from `descriptor`, which prober and poller find out. A
-replica removed from the fleet lives on until its last lease is released.
+The fleet table owns these objects, and only the table changes them. There are two exceptions:
+leases and polls change their counts (`core/replica_load.py`), and the prober and the poller set
+`descriptor`. A replica that was removed from the fleet exists until its last lease is released.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from router.fleet.signals import NO_SIGNALS
 from router.wire.pool import Pool
 from router.wire.sweep import NEVER
 
-MISSES = 3  # requests; one may find its blocks evicted
+MISSES = 3  # Requests. One request alone may miss because its blocks were evicted.
 
 
 class Replica(ReplicaLoad):
@@ -68,7 +68,7 @@ class Replica(ReplicaLoad):
     )
 
     def __init__(self, config: Config, rules: HealthRules, pool: Pool | None) -> None:
-        """`pool`: its connections; None where there are none, as in a simulation."""
+        """`pool`: the connections of the replica; `None` if there are none, as in a simulation."""
         super().__init__(config.id, weight=config.weight)
         self.config = config
         self.address = parse_replica_url(config.url)
@@ -78,44 +78,53 @@ class Replica(ReplicaLoad):
         self.health = Health(rules)
         self.max_inflight = UNLIMITED if config.max_inflight is None else config.max_inflight
         self.limit = self.max_inflight
-        self.before_trial = 0  # attempts under way that were sent before a half-open trial
+        self.before_trial = 0  # Attempts in progress that were sent before the half-open trial.
         self.progress = Progress()
-        self.listed: frozenset[str] | None = None  # its own list of models, as it told it last
-        self.adapters: frozenset[str] = frozenset()  # those of the list that are adapters
-        # None: not known, either because no probe has come back or because it lists none.
+        self.listed: frozenset[str] | None = None  # The models that the replica listed last.
+        self.adapters: frozenset[str] = frozenset()  # The listed models that are adapters.
+        # None: unknown, because no probe has succeeded yet or because the replica lists no models.
         self.models: frozenset[str] | None = served(config, None)
-        self.is_unlisted = False  # its models are not known, and those of others are
-        self.objects: dict[str, dict[str, Any]] = {}  # model -> its entry of /v1/models
+        self.is_unlisted = False  # Its models are unknown, while other replicas list theirs.
+        self.objects: dict[str, dict[str, Any]] = {}  # Model -> its entry of /v1/models.
         self.removed = False
-        self.served = 0  # attempts that went well
-        self.polls_awaited = 0  # so many may fail before its engine is one that tells nothing
-        # What the engine said last, and when (monotonic seconds).
-        self.descriptor: Engine = engine_of(config.engine)  # everything about its engine
+        self.served = 0  # Attempts that succeeded.
+        # Polls that may still fail before the engine is treated as one that reports no metrics.
+        self.polls_awaited = 0
+        # All facts about the engine of this replica.
+        self.descriptor: Engine = engine_of(config.engine)
         self.signals = NO_SIGNALS
         self.signals_at = 0.0
-        self.asked_at = 0.0  # when the poll was asked that is under way, or was the last
-        self.apart: set[Replica] = set()  # started at the same moment, and surely another engine
-        self.checks_keys = False  # its engine has answered 401 for want of a good API key
-        # Of its engine's scheduling; None: it does not tell.
-        self.by_priority: bool | None = None  # it goes by priorities, ...
-        self.low_first: bool | None = None  # ... lower numbers first
-        self.metrics_on: bool | None = None  # it has Prometheus metrics
-        self.refuses_priority = False  # it has said that it knows none
-        self.priority_told = b""  # the last number that it was told of a request
-        self.told = NO_SIGNALS  # the same, kept when it is too old to be believed
-        # Requests that ended since the last hit in the prefix cache, and should have hit it.
+        # When the current poll, or else the last poll, was sent (monotonic seconds).
+        self.asked_at = 0.0
+        # Replicas with the same start time that are proven to be different engines.
+        self.apart: set[Replica] = set()
+        # The engine has answered 401 to a request without a valid API key.
+        self.checks_keys = False
+        # How the engine schedules requests; None if it does not report that.
+        self.by_priority: bool | None = None  # The engine orders requests by priority.
+        self.low_first: bool | None = None  # Lower numbers are served first.
+        self.metrics_on: bool | None = None  # The engine has Prometheus metrics.
+        # The engine has reported that it does not support priorities.
+        self.refuses_priority = False
+        self.priority_told = b""  # The last priority number that was sent to it with a request.
+        # The last signals that were reported; unlike `signals`, they are kept when they are too
+        # old.
+        self.told = NO_SIGNALS
+        # Requests that have ended since the last prefix-cache hit, and should have been hits.
         self.expected_hits = 0
-        self.hit_seen_at = 0.0  # when a poll showed that hit; it is of a request sent before
-        self._doubted_hits = 0  # ... as of the poll before
+        # When a poll showed the last hit. The hit belongs to a request sent before that time.
+        self.hit_seen_at = 0.0
+        self._doubted_hits = 0  # `expected_hits` at the previous poll.
         self.learned = LearnedCapacity()
-        self.cadence = Cadence()  # counted by the streams that are relayed from it
+        self.cadence = Cadence()  # The streams that are relayed from this replica count here.
 
     def adopt(self, config: Config, rules: HealthRules) -> None:
-        """The same replica with other settings; what is known of it stays."""
+        """Take over new settings for the same replica; everything learned about it stays."""
         if config.engine is not None:
             self.engine = config.engine
         if config.priority != self.config.priority:
-            self.refuses_priority = False  # whoever changed that knows better
+            # The operator changed the setting, so what was learned no longer holds.
+            self.refuses_priority = False
         self.config = config
         self.weight = config.weight
         self.max_inflight = UNLIMITED if config.max_inflight is None else config.max_inflight
@@ -123,8 +132,8 @@ class Replica(ReplicaLoad):
         self.health.rules = rules
 
     def continues(self, other: Replica) -> None:
-        """It is the same engine as `other`, spoken to in another way: what `other` serves and
-        whether it is up are known already."""
+        """Copy from `other` what it serves and whether it is up. Both are the same engine, reached
+        in another way."""
         self.objects = other.objects
         self.listed = other.listed
         self.adapters = other.adapters
@@ -135,7 +144,7 @@ class Replica(ReplicaLoad):
 
     @property
     def engine(self) -> str | None:
-        """The name of its engine; None: not detected yet. Requests read `descriptor` instead."""
+        """The name of the engine; `None` if not detected yet. Requests read `descriptor`."""
         return self.descriptor.name or None
 
     @engine.setter
@@ -144,65 +153,75 @@ class Replica(ReplicaLoad):
 
     @property
     def pool(self) -> Pool:
-        """Its connections."""
+        """The connections of the replica."""
         assert self._pool is not None, "nothing is sent to a simulated replica"
         return self._pool
 
     @property
     def kv_polled(self) -> float | None:
-        """Share of the KV cache as the engine reported it last, for metrics and reports; `None`:
-        unknown. Decisions read `kv_usage`, the estimate for now."""
+        """Share of the KV cache in use as the engine last reported it; `None` if unknown.
+
+        It is for metrics and reports. Decisions read `kv_usage`, the estimate for the present
+        moment.
+        """
         return None if self.kv_reported < 0.0 else self.kv_reported
 
     @property
     def configured_slots(self) -> int | None:
-        """Requests that it was configured to take at once; None: any number."""
+        """The configured maximum of requests in progress; `None` means no limit."""
         return self.config.max_inflight
 
     def close_idle(self) -> None:
-        """Connections that nobody uses may be stale."""
+        """Close the idle connections, because they may be stale."""
         if self._pool is not None:
             self._pool.close_idle()
 
     def give_up(self) -> None:
-        """It is not fit any more: who waits for a connection to it goes elsewhere."""
+        """Send the requests that wait for a connection to another replica, because this one is not
+        fit."""
         if self._pool is not None:
             self._pool.give_up()
 
     def close(self) -> None:
-        """It has left the fleet: connections close as they become free."""
+        """Close the pool, because the replica has left the fleet: each connection closes when it is
+        free."""
         if self._pool is not None:
             self._pool.close()
 
-    # -- what its answers teach ---------------------------------------------------------------
+    # -- learned from answers -----------------------------------------------------------------
 
     def answered(self, ttft_s: float, tokens: int, is_alone: bool) -> None:
-        """A stream's first content came `ttft_s` after its dispatch of so many uncached tokens;
-        `is_alone`: no other request waited there when it was sent."""
+        """Record the time to first token (`ttft_s`) of a stream that was dispatched with `tokens`
+        uncached tokens.
+
+        `is_alone`: no other request waited at the replica when this one was sent.
+        """
         lately = self.ttft_s
         self.ttft_s = ttft_s if lately is None else lately + (ttft_s - lately) * SMOOTHING
         self.progress.first_token(ttft_s, tokens, is_alone)
 
     def paced(self, tpot_s: float) -> None:
-        """A stream took `tpot_s` per output token after the first."""
+        """Record that a stream took `tpot_s` seconds per output token after the first token."""
         usual = self.tpot_s
         self.tpot_s = tpot_s if usual is None else usual + (tpot_s - usual) * SMOOTHING
 
     def should_have_hit(self, sent_at: float) -> None:
-        """A request ended well that was sent at `sent_at`, when its prefix seemed to be held here.
+        """Count a request that ended well and was sent at `sent_at`, when its prefix seemed to be
+        cached here.
 
-        Engines count a hit when a request begins. One that was sent before the last hit was seen
-        may be that hit, however late it ends.
+        Engines count a hit when a request begins. A request that was sent before the last hit was
+        seen may be that hit, however late it ends.
         """
         if sent_at > self.hit_seen_at:
             self.expected_hits += 1
 
     def misses_cache(self, before: int | None, now: int | None, at: float) -> bool:
-        """Whether the prefix cache must have been reset: `MISSES` requests that should have hit it
-        have ended, a poll has passed so that lagging counters show them, and none of them did.
+        """Return whether the engine's prefix cache must have been reset.
 
-        `before`, `now`: the engine's totals of hits, as a poll tells at `at`; one that never had a
-        hit may have no cache. No engine tells of a reset by a counter.
+        That is so if `MISSES` requests that should have been hits have ended, one more poll has
+        passed (counters may lag), and none of these requests was a hit. `before`, `now`: the
+        engine's hit totals at the previous poll and at the poll of time `at`. An engine that never
+        had a hit may have no prefix cache. No engine reports a cache reset by a counter.
         """
         if not before or now != before:
             self.expected_hits = self._doubted_hits = 0
@@ -214,29 +233,33 @@ class Replica(ReplicaLoad):
         self.expected_hits = self._doubted_hits = 0
         return True
 
-    # -- how long is too long -----------------------------------------------------------------
+    # -- timeouts learned from usual times ----------------------------------------------------
 
     def patience_s(self, tokens: int) -> float:
-        """Seconds until the first token is overdue of a request that was just sent, with so many
-        uncached tokens waiting there, its own among them. Infinity: what is usual is unknown.
+        """Return the seconds after which the first token of a request that was just sent is
+        overdue.
 
-        Then the replica is suspect, if it shows no work at all (`silence_s`).
+        `tokens`: uncached tokens that wait at the replica, including those of this request.
+        Infinity: the usual time is unknown. An overdue replica becomes suspect if it shows no work
+        at all (`silence_s`).
         """
         progress = self.progress
         usual = progress.first_s
         if usual <= 0.0:
             return NEVER
-        # A prompt ten times as long may take ten times as long; a shorter one is not held to less.
+        # A prompt that is ten times as long may take ten times as long. A shorter prompt does not
+        # shorten the limit.
         usual *= max(1.0, tokens / max(progress.first_tokens, 1.0))
         rules = self.health.rules
         return max(rules.suspect_min_s, rules.suspect_factor * usual)
 
     def silence_s(self, now: float) -> float:
-        """Seconds without a sign of work after which a replica that has requests is suspect.
+        """Return the seconds without a sign of work after which a replica that has requests is
+        suspect.
 
-        Some work shows no sign until it is done: answers that are not streamed, and requests of
-        other clients, where the engine counts tokens only when a request ends.
-        A replica that is full of such work is given the time that such an answer may take.
+        Some work shows no sign until it is finished: responses that are not streamed, and requests
+        of other clients if the engine counts tokens only when a request ends. A replica that is
+        full of such work gets the time that such a response may take.
         """
         rules = self.health.rules
         if (
@@ -244,7 +267,7 @@ class Replica(ReplicaLoad):
             and self.signals.generated_tokens is not None
             and now - self.signals_at <= rules.suspect_min_s / 2
         ):
-            return rules.suspect_min_s  # metrics that were read just now would show any work
+            return rules.suspect_min_s  # Metrics that were read just now would show any work.
         wholes = self.whole_fresh + self.whole_older + self.whole_taken
         slots = self.slots
         is_full = wholes > 0 if slots is None else wholes + self.foreign_load >= slots
@@ -255,13 +278,13 @@ class Replica(ReplicaLoad):
 
     @property
     def limit_now(self) -> int:
-        """Attempts at once: one more than before its trial while it is half-open."""
+        """The current limit of attempts; while half-open, one more than before the trial."""
         if not self.health.half_open:
             return self.max_inflight
         return min(self.max_inflight, self.before_trial + 1)
 
     def state(self, now: float) -> str:
-        """One word for people and metrics."""
+        """The state in one word, for people and metrics."""
         if self.removed:
             return "draining"
         if self.health.is_new:

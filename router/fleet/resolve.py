@@ -1,8 +1,8 @@
-"""Names to addresses, remembered: a name server that fails must not take a replica away.
+"""Resolves host names and caches the addresses: a failing name server must not take a replica away.
 
-An answer is used for `TTL_S`; when the next look-up fails or gives nothing, the old addresses stay.
-Look-ups run in the event loop's thread pool, so a hanging name server delays new connections to
-this one host only, and those are bounded by the connect timeout.
+An answer is used for `TTL_S`. If the next lookup fails or returns nothing, the old addresses stay
+in use. Lookups run in the event loop's thread pool. So a hanging name server delays only new
+connections to this host, and the connect timeout bounds that delay.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from time import monotonic
 from typing import Final
 
 TTL_S = 30.0
-PATIENCE_S = 0.5  # with a name server, while there are addresses that worked
-MOST: Final = 16_384  # hosts in one map of `remember`
+PATIENCE_S = 0.5  # Timeout of a lookup while known addresses exist.
+MOST: Final = 16_384  # Hosts in one map of `remember`.
 
-Resolve = Callable[[], Awaitable[list[str]]]  # the addresses of one host; raises OSError
+Resolve = Callable[[], Awaitable[list[str]]]  # Returns the addresses of one host; raises OSError.
 
 
 def remember(names: dict[str, Resolve], host: str, resolve: Resolve | None) -> None:
-    """Store the resolver of a host, if it has one. Beyond `MOST` hosts the one stored longest ago
-    is dropped."""
+    """Store the resolver of a host, if it has one. Beyond `MOST` hosts, the entry stored longest
+    ago is dropped."""
     if resolve is None:
         return
     names.pop(host, None)
@@ -33,7 +33,7 @@ def remember(names: dict[str, Resolve], host: str, resolve: Resolve | None) -> N
 
 
 class Resolver:
-    """The addresses of one host."""
+    """The addresses of one host, resolved and cached."""
 
     __slots__ = ("_asked_at", "_host", "_known", "_on_failure")
 
@@ -41,7 +41,7 @@ class Resolver:
         self._host = host
         self._known: list[str] = []
         self._asked_at = 0.0
-        self._on_failure = on_failure  # (host, what went wrong)
+        self._on_failure = on_failure  # Arguments: host, error text.
         try:
             ipaddress.ip_address(host)
         except ValueError:
@@ -51,7 +51,7 @@ class Resolver:
             self._asked_at = float("inf")
 
     async def __call__(self) -> list[str]:
-        """Addresses to try in order. Raises OSError only if none was ever known."""
+        """Return the addresses to try, in order. Raises OSError only if none was ever known."""
         now = monotonic()
         if self._known and now - self._asked_at < TTL_S:
             return self._known

@@ -1,6 +1,7 @@
-"""Which replica holds which stored response, and whose it is.
+"""Records which replica holds which stored response, and which party owns it.
 
-`resp_…` ids are known only where they were made, and an engine shows them to anybody.
+A `resp_…` id exists only on the replica that made the response, and an engine shows it to any
+client.
 
 Bounded: the least recently used ids are forgotten first.
 """
@@ -17,13 +18,13 @@ _ID = re.compile(rb'"id"\s*:\s*"(resp_[A-Za-z0-9_\-]{1,128})"')
 
 
 def response_id(data: bytes) -> str | None:
-    """The first stored-response id in the beginning of a body or stream."""
+    """Return the first stored-response id in the first 4096 bytes of a body or stream."""
     match = _ID.search(data, 0, 4096)
     return match.group(1).decode("ascii") if match else None
 
 
 class ResponseAffinity:
-    """An LRU map from response id to replica id and party ("": whoever knows the id)."""
+    """An LRU map from response id to replica id and owner; the owner "" allows any party."""
 
     __slots__ = ("_capacity", "_owners")
 
@@ -35,8 +36,11 @@ class ResponseAffinity:
         return len(self._owners)
 
     def learn(self, response: str, replica: str, party: str = "") -> bool:
-        """Remember who made a response. False: the id is another party's, and stays so, because
-        some engines let a client choose the id of its response."""
+        """Remember which replica made a response, and for which party.
+
+        Returns False if the id belongs to another party; the entry then stays as it is, because
+        some engines let a client choose the id of its response.
+        """
         owners = self._owners
         before = owners.get(response)
         if before is not None and before[1] != party:
@@ -48,14 +52,15 @@ class ResponseAffinity:
         return True
 
     def shown(self, response: str, replica: str) -> None:
-        """A replica has shown a response to somebody, who need not be its maker."""
+        """Remember the replica of a response that was read by a party that may not be its owner."""
         if response not in self._owners:
             self.learn(response, replica)
 
     def find(self, response: str, party: str = "") -> str | None:
-        """The replica; None: nobody knows of such a response.
+        """Return the replica's id; `None` if the response is unknown.
 
-        Raises RouterError (STATE_LOST): it is another party's, and does not exist for this one.
+        Raises RouterError (STATE_LOST) if the response belongs to another party. For this party it
+        does not exist.
         """
         found = self._owners.get(response)
         if found is None:

@@ -1,11 +1,12 @@
-"""Whether two replicas may be one engine under two addresses, as far as their metrics show.
+"""Detects whether two replicas may be the same engine under two addresses, from their metrics.
 
-An engine says when its process was started, to the hundredth of a second. Two replicas of the same
-moment are one engine, or two that one script started together. The totals of one engine never go
-back, by whichever address they are read: where a poll says less than what the other address had
-said before that poll was asked, they are two, for good.
+An engine reports the start time of its process, to the hundredth of a second. Two replicas with the
+same start time are either one engine or two engines that one script started together. The totals of
+one engine never decrease, whichever address they are read from. If a poll shows a total below the
+total that the other address had reported before this poll was sent, the two replicas are different
+engines. This result is final.
 
-Must never: take silence, or what may have crossed on its way, for a proof.
+Must never: treat a missing value as a proof, or compare answers that may have crossed in flight.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from router.fleet.replica import Replica
 from router.fleet.signal_changes import went_back
 from router.fleet.signals import Signals
 
-MOST: Final = 32  # replicas of one moment that are compared with another
+MOST: Final = 32  # Replicas with the same start time that one replica is compared with.
 
 
 class SameEngine:
-    """The replicas of one fleet by the moment at which they say they were started."""
+    """The replicas of one fleet, grouped by the start time that their engines report."""
 
     __slots__ = ("_begun",)
 
@@ -29,12 +30,13 @@ class SameEngine:
         self._begun: dict[float, dict[Replica, None]] = {}
 
     def observed(self, replica: Replica, before: Signals) -> None:
-        """A poll came back and stands in `replica.told`; `before`: what stood there."""
+        """Compare a replica after a poll. `replica.told` holds the new signals, `before` the
+        previous ones."""
         told = replica.told
         moment = told.started_at
         if moment != before.started_at:
             self._leave(replica, before.started_at)
-            if moment:  # at 0 nothing was started
+            if moment:  # An engine that reports 0 gives no start time.
                 self._begun.setdefault(moment, {})[replica] = None
         if not moment:
             return
@@ -49,7 +51,7 @@ class SameEngine:
                 other.apart.add(replica)
 
     def remove(self, replica: Replica) -> None:
-        """It has left the fleet."""
+        """Forget a replica that has left the fleet."""
         self._leave(replica, replica.told.started_at)
 
     def _leave(self, replica: Replica, moment: float | None) -> None:

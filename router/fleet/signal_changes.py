@@ -1,6 +1,6 @@
-"""What two looks at the metrics of one engine, one after the other, say together.
+"""Compares two successive polls of one engine's metrics.
 
-A file of its own, because it is compiled, and `Signals` cannot be.
+This is a separate file because it is compiled, and `Signals` cannot be compiled.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from typing import Final
 
 from router.fleet.signals import Signals
 
-_CLOCK_S: Final = 1.0  # an engine whose clock is set is not a new engine
+# Tolerance for the reported start time: setting the engine's clock is not a restart.
+_CLOCK_S: Final = 1.0
 
 
 def went_back(before: Signals, after: Signals) -> bool:
-    """Whether a total is less than it was: no engine that lives on says so."""
+    """Return whether a total has decreased. A running engine never reports that."""
     return (
         _less(before.prompt_tokens, after.prompt_tokens)
         or _less(before.generated_tokens, after.generated_tokens)
@@ -24,7 +25,8 @@ def went_back(before: Signals, after: Signals) -> bool:
 
 
 def restarted(before: Signals, after: Signals) -> bool:
-    """Whether the engine was started anew between the two: a total went back, or it says so."""
+    """Return whether the engine restarted between the polls: a total decreased, or the start time
+    is later."""
     if went_back(before, after):
         return True
     if before.started_at is None or after.started_at is None:
@@ -33,8 +35,11 @@ def restarted(before: Signals, after: Signals) -> bool:
 
 
 def has_worked(before: Signals, after: Signals) -> bool:
-    """Whether the engine has computed something between the two: a total has grown, or more of the
-    KV cache is in use. Without totals: fewer requests run or wait."""
+    """Return whether the engine computed something between the two polls.
+
+    The signs are: a total has grown, or more of the KV cache is in use. If the engine reports no
+    generated tokens: fewer requests run or wait.
+    """
     if _less(after.generated_tokens, before.generated_tokens):
         return True
     if _less(after.prompt_tokens, before.prompt_tokens):
@@ -43,10 +48,10 @@ def has_worked(before: Signals, after: Signals) -> bool:
     if was is not None and usage is not None and usage > was:
         return True
     if after.generated_tokens is not None:
-        return False  # requests leave a hanging engine, too, when their clients do
+        return False  # Requests also leave a hanging engine, when their clients disconnect.
     return _less(before.running, after.running) or _less(before.waiting, after.waiting)
 
 
 def _less(before: int | None, after: int | None) -> bool:
-    """Whether a count is known at both moments, and less at the second one."""
+    """Return whether a count is known in both polls and has decreased."""
     return before is not None and after is not None and after < before

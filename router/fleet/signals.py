@@ -1,7 +1,7 @@
-"""What one look at an engine's metrics says, whatever engine it is.
+"""The result of one poll of an engine's metrics, in the same form for every engine.
 
-Everything is `None` that the engine did not say, or said as NaN, as a negative number or as
-something that cannot be. Counters are totals since the engine's start.
+A field is `None` if the engine did not report it, or reported NaN, a negative number or an
+impossible value. Counters are totals since the engine's start.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ import msgspec
 
 
 class Signals(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of one replica as its engine tells it."""
+    """The state of one replica as its engine reports it."""
 
-    running: int | None = None  # requests in the batch
-    waiting: int | None = None  # requests in the engine's own queue
-    kv_usage: float | None = None  # share of the KV cache in use, 0 to 1
-    kv_tokens: int | None = None  # tokens that fit into the KV cache
-    block_tokens: int | None = None  # tokens of one KV block
-    slots: int | None = None  # requests the engine runs at once
-    asleep: bool = False  # sleeping, draining or scaling: it serves nobody now
-    adapters: frozenset[str] = frozenset()  # adapters that are loaded now
-    # Totals. One that goes back says that the engine was restarted.
-    started_at: float | None = None  # process start, seconds since the epoch
+    running: int | None = None  # Requests in the batch.
+    waiting: int | None = None  # Requests in the engine's own queue.
+    kv_usage: float | None = None  # Share of the KV cache in use, 0 to 1.
+    kv_tokens: int | None = None  # Capacity of the KV cache, in tokens.
+    block_tokens: int | None = None  # Tokens per KV block.
+    slots: int | None = None  # Requests that the engine runs at once.
+    asleep: bool = False  # The engine is sleeping, draining or scaling: it serves no request now.
+    adapters: frozenset[str] = frozenset()  # Adapters that are loaded now.
+    # Totals. A total that decreases shows that the engine was restarted.
+    started_at: float | None = None  # Start of the process, in seconds since the epoch.
     prompt_tokens: int | None = None
     generated_tokens: int | None = None
-    cache_queries: int | None = None  # prompt tokens looked up in the prefix cache ...
-    cache_hits: int | None = None  # ... and found there
+    cache_queries: int | None = None  # Prompt tokens that were looked up in the prefix cache.
+    cache_hits: int | None = None  # Prompt tokens that were found in the prefix cache.
     preemptions: int | None = None
 
 

@@ -1,17 +1,19 @@
-"""The fleet: which replicas exist, which are fit, who serves which model.
+"""The fleet: which replicas exist, which of them are fit, and which replica serves which model.
 
-Requests read two prepared structures, `ready` and the lists per model; whatever changes the fleet
-(a probe, a failure, a reload, a model list) rebuilds them. What comes back from requests re-enters
-only here: `succeeded`, `failed`, `outrun`, `busy`, `attempt_ended`.
+Requests read two prepared structures: `ready` and the lists per model. Each change of the fleet (a
+probe, a failure, a reload, a model list) rebuilds them. Results of requests enter only through
+these methods: `succeeded`, `failed`, `outrun`, `busy`, `attempt_ended`, `showed_content`,
+`overdue`.
 
-What is not known is not eligible. A replica waits for its first good probe and for its model list;
-one that lists no models serves any model only where no replica of the fleet lists its own.
+A replica is eligible only if its state is known: it waits for its first good probe and for its
+model list. A replica that lists no models serves any model, but only if no replica of the fleet
+lists its own models.
 
-Which replicas are fit and which of them are preferred are two questions, asked for each model: a
-replica that is suspect or busy is passed over as long as one that is neither serves the model.
+Two questions are answered for each model: which replicas are fit, and which of these are preferred.
+A suspect or busy replica receives no request while a replica that is neither serves the model.
 
-A replica is ejected only where each pool that it serves (`model_pools.py`) keeps another fit one.
-Nothing that only says that a replica was silent counts while the replica shows work.
+A replica is ejected only if each pool that it serves (`model_pools.py`) keeps another fit replica.
+A result that only shows that a replica was silent does not count while the replica shows work.
 
 Must never: do I/O, or make a request wait.
 """
@@ -47,18 +49,20 @@ from router.fleet.signals import NO_SIGNALS, Signals
 from router.wire.retry_after import seconds_of
 from router.wire.sweep import NEVER, Register
 
-RETRY_AFTER_S = 2  # a replica that was just lost is back, or ejected, within seconds
-SUSPICION_S = 1.0  # between two looks at a suspect or an ejected zombie, ...
-WARMING_S = 0.5  # ... and between two steps of a slow start
-POLLS_AWAITED = 3  # in a row that fail, until an engine is taken for one that tells nothing ...
-TELLS_NOTHING = frozenset(("status", "garbage", "nothing"))  # ... or one that fails like this
-LARGE = 64  # replicas; of a larger fleet the next tick passes over all that refused meanwhile
-_KNOWN_MAX = 10_000  # model names remembered through restarts
-_SAME_S = 0.001  # an attempt's own last content is no later sign of work
+RETRY_AFTER_S = 2  # A replica that was just lost is back, or ejected, within seconds.
+SUSPICION_S = 1.0  # Between two checks of a suspect or an ejected zombie.
+WARMING_S = 0.5  # Between two steps of a slow start.
+POLLS_AWAITED = 3  # Failed polls in a row after which an engine is treated as one without metrics.
+# A poll that fails for one of these reasons has that effect at once.
+TELLS_NOTHING = frozenset(("status", "garbage", "nothing"))
+# Replicas. In a larger fleet, the next tick handles all refusals since the last one together.
+LARGE = 64
+_KNOWN_MAX = 10_000  # Model names that are remembered through restarts.
+_SAME_S = 0.001  # The attempt's own last content is not a later sign of work.
 
 
 class Fleet:
-    """All replicas by id. `on_change` is told which ids exist after each change."""
+    """All replicas by id. `on_change` is called after each change, with the ids that exist."""
 
     def __init__(
         self,
@@ -72,43 +76,50 @@ class Fleet:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.knowledge = knowledge
-        self.stale_s = stale_s  # older signals count as unknown
+        self.stale_s = stale_s  # Older signals count as unknown.
         self._clock = clock
-        self.polls_failed: dict[str, int] = {}  # by what was wrong
+        self.polls_failed: dict[str, int] = {}  # Key: the problem.
         self.rules = rules
         self.replicas: dict[str, Replica] = {}
-        self.dialects = Dialects(self.replicas)  # what a number in a client's body means
-        self.aliases = Aliases(self.replicas)  # for names that nobody lists
-        self.defaults = Defaults(self.replicas)  # for engines that do not read a body's `model`
-        self.leaving: set[Replica] = set()  # removed, with leases still out
+        self.dialects = Dialects(self.replicas)  # The meaning of a number in a client's `priority`.
+        self.aliases = Aliases(self.replicas)  # For model names that no replica lists.
+        self.defaults = Defaults(self.replicas)  # For engines that do not read a body's `model`.
+        # Removed from the fleet, but still with unreleased leases.
+        self.leaving: set[Replica] = set()
         self.owners = ResponseAffinity()
         self._same_engine = SameEngine()
-        self.ready: tuple[Replica, ...] = ()  # tuples: a policy sees these very objects
+        self.ready: tuple[Replica, ...] = ()  # Tuples, because a policy sees these very objects.
         self.ready_ids: dict[str, Replica] = {}
         self._pools = ModelPools()
         self._by_model: dict[str, tuple[Replica, ...]] = {}
-        self._any_model: tuple[Replica, ...] = ()  # ready, where no replica tells its models
-        # Fit and passed over, for when everybody else was tried; None: of the whole fleet.
+        # Ready replicas, if no replica of the fleet lists its models.
+        self._any_model: tuple[Replica, ...] = ()
+        # Fit but not preferred; used when all preferred replicas were tried. Key None: the whole
+        # fleet.
         self._passed_over: dict[str | None, tuple[Replica, ...]] = {}
         self._known_models: dict[str, None] = {}
-        self._model_list: ModelList | None = None  # None: to be made anew when asked for
-        self._listing: dict[Replica, frozenset[str] | None] = {}  # the replicas that it is made of
+        # None: the list is made at the next request for it.
+        self._model_list: ModelList | None = None
+        # The replicas and models from which the list was made.
+        self._listing: dict[Replica, frozenset[str] | None] = {}
         self._absent_models = Absences()
         self._absent_replicas = Absences()
-        self._absent_since = clock()  # when the fleet became empty last: here, or in `rebuild`
+        self._absent_since = clock()  # When the fleet last became empty: here, or in `rebuild`.
         self._one_pool = True
-        self._lists_models = False  # a replica of the fleet tells its models
-        self.awaits_probe = False  # a replica of the fleet waits for its first probe
-        # Told when one has had it, or has left the fleet without.
+        self._lists_models = False  # A replica of the fleet lists its models.
+        self.awaits_probe = False  # A replica of the fleet waits for its first probe.
+        # Called when a replica got its first probe, or left the fleet without one.
         self.on_first_probe: Callable[[], None] | None = None
         self._has_limits = False
         self._sweeper = sweeper
         self._rng = rng
         self._on_change = on_change
         self._on_event = on_event
-        # Told of a replica that may have room now; None: of all, for the fleet is another.
+        # Called with a replica that may have free capacity now. None: fleet membership or fitness
+        # changed, so recompute everything.
         self.on_room: Callable[[Replica | None], None] | None = None
-        self.deadline = NEVER  # the next ejection that runs out
+        # The next time at which an ejection, a suspicion, a pause or a slow start must be checked.
+        self.deadline = NEVER
 
     # -- membership ---------------------------------------------------------------------------
 
@@ -116,7 +127,7 @@ class Fleet:
         self.add_all((replica,))
 
     def add_all(self, replicas: Sequence[Replica]) -> None:
-        """Add replicas at once: each change of the fleet looks at all of its replicas."""
+        """Add several replicas at once, because each change of the fleet looks at all replicas."""
         if not replicas:
             return
         for replica in replicas:
@@ -128,9 +139,10 @@ class Fleet:
         self._membership_changed()
 
     def remove(self, replica_id: str, successor: Replica | None = None) -> None:
-        """No new requests; those under way finish. Their connections close with them.
+        """Remove a replica: it gets no new request, and the requests in progress finish.
 
-        `successor` takes the place and the id: who waits for a connection moves on to it.
+        Its connections close when they become free. `successor` takes over its place and its id,
+        and the requests that wait for a connection.
         """
         replica = self.replicas.pop(replica_id)
         replica.removed = True
@@ -147,7 +159,7 @@ class Fleet:
             self._decided()
 
     def attempt_ended(self, replica: Replica, dispatched: float = NEVER) -> None:
-        """A lease of a replica was given back, of an attempt that was dispatched then."""
+        """Note the release of a lease, whose attempt was dispatched at `dispatched`."""
         if replica.removed and not replica.inflight:
             self.leaving.discard(replica)
         if replica.before_trial and dispatched < replica.health.ended:
@@ -169,10 +181,10 @@ class Fleet:
     def eligible(
         self, model: str | None, tried: Collection[object] = (), *, anyone: bool = False
     ) -> Sequence[Replica]:
-        """Fit replicas for a model (None: the request names none) that are not in `tried`.
+        """Return the fit replicas for a model that are not in `tried`.
 
-        `anyone`: no model is needed, whatever the fleet serves.
-        Raises RouterError if there is none.
+        `model` is `None` if the request names none. `anyone`: the request needs no model, whatever
+        the fleet serves. Raises RouterError if there is no such replica.
         """
         if model is None and not self._one_pool and not anyone:
             raise _unnamed()
@@ -192,8 +204,8 @@ class Fleet:
         return found
 
     def check(self, model: str | None) -> None:
-        """Raises RouterError where no wait would help: the fleet is there, and nobody knows the
-        model, or it has to be named."""
+        """Raise RouterError if waiting would not help: replicas are ready, but none lists the
+        model, or the request must name a model."""
         if model is None:
             if not self._one_pool:
                 raise _unnamed()
@@ -201,9 +213,10 @@ class Fleet:
             raise self._none_for(model)
 
     def refusal(self, model: str) -> RouterError | None:
-        """The error for requests that wait for a model that does not exist; None: they wait on.
+        """Return the error for requests that wait for a model that does not exist; `None`: keep
+        waiting.
 
-        While a first probe is under way, its replica may still list the model.
+        While a first probe is in progress, its replica may still list the model.
         """
         if self.awaits_probe or not self._is_unknown(model):
             return None
@@ -213,28 +226,30 @@ class Fleet:
         return bool(self.ready) and model not in self._known_models and not self.serving(model)
 
     def routed(self, model: str | None) -> str | None:
-        """The model by which a request is queued and routed: the one that it names, or what stands
-        for a name that nobody lists."""
+        """Return the model by which a request is queued and routed: the named model, or the model
+        that stands for a name that no replica lists."""
         if model is None or model in self._by_model or not self._by_model:
             return model
         return self.aliases.of(model)
 
     def serving(self, model: str | None) -> tuple[Replica, ...]:
-        """Fit replicas for a model, whether or not they have reached their limit; the same tuple
-        for as long as the fleet is the same."""
+        """Return the fit replicas for a model, including those at their limit. The tuple stays the
+        same object until the fleet changes."""
         if model is None:
             return self.ready
         return self._by_model.get(model) or self._any_model
 
     def absent_since(self, model: str | None) -> float:
-        """Since when no fit replica serves a model (None: any); infinity: one does."""
+        """Return since when no fit replica serves a model (`None`: any model); infinity if one
+        does."""
         if self.serving(model):
             return NEVER
         since = None if model is None else self._absent_models.since(model)
         return self._absent_since if since is None else since
 
     def replica_absent_since(self, replica_id: str) -> float:
-        """Since when one replica is not fit; infinity: it is. One that has left never was."""
+        """Return since when one replica is not fit; infinity if it is fit, minus infinity if it is
+        unknown."""
         if replica_id in self.ready_ids:
             return NEVER
         since = self._absent_replicas.since(replica_id)
@@ -254,9 +269,10 @@ class Fleet:
         )
 
     def owner_of(self, response: str, party: str) -> Replica | None:
-        """The fit replica that holds a stored response; None if nobody is known to.
+        """Return the fit replica that holds a stored response; `None` if no holder is known.
 
-        Raises RouterError if its holder is known and cannot be asked, or not by this party.
+        Raises RouterError if the holder is known but not available, or if the response belongs to
+        another party.
         """
         replica_id = self.owners.find(response, party)
         if replica_id is None:
@@ -273,12 +289,14 @@ class Fleet:
         raise RouterError(Reason.STATE_LOST, "the replica that held this response is gone")
 
     def models_of(self, replica: Replica) -> frozenset[str] | None:
-        """What a replica serves, fit or not; None: any model."""
+        """Return the models that a replica serves, whether or not it is fit; `None` means any
+        model."""
         models = replica.models
         return frozenset() if models is None and self._lists_models else models
 
     def told_models(self, models: Collection[str] | None) -> str:
-        """The models as an error tells them to who may ask for `models` (None: any)."""
+        """Return the served models as text for an error. `models`: those the client may use;
+        `None`: any."""
         return told(self._by_model, models)
 
     @property
@@ -286,7 +304,7 @@ class Fleet:
         return self._known_models
 
     def model_list(self) -> ModelList:
-        """The answer to /v1/models: of each model the entry that its first ready replica shows."""
+        """Return the answer to /v1/models: for each model the entry of its first ready replica."""
         models = self._model_list
         if models is None:
             self._model_list = models = ModelList(self._model_objects())
@@ -303,12 +321,13 @@ class Fleet:
                 )
         return found
 
-    # -- what comes back ----------------------------------------------------------------------
+    # -- results of requests and polls --------------------------------------------------------
 
     def succeeded(
         self, replica: Replica, dispatched: float | None = None, *, content: bool = True
     ) -> None:
-        """An attempt at the replica went well; `content`: it was asked to generate something."""
+        """Record that an attempt succeeded. `content`: the attempt was a request to generate
+        content."""
         replica.served += 1
         health = replica.health
         if health.refusals:
@@ -328,10 +347,11 @@ class Fleet:
         is_alone: bool = True,
         is_timed: bool = True,
     ) -> None:
-        """An attempt shows its first content; `ttft_s`: None where it is the whole answer.
+        """Record the first content of an attempt. `ttft_s`: time to first token; `None` if the
+        content is the whole answer.
 
-        `is_alone`: no other request waited at the replica when it was sent. Not `is_timed`: the
-        content may have come before it was read.
+        `is_alone`: no other request waited at the replica when this one was sent. `is_timed`: false
+        if the content may have arrived before it was read, so that its time teaches nothing.
         """
         progress = replica.progress
         progress.at = now
@@ -353,10 +373,12 @@ class Fleet:
     def overdue(
         self, replica: Replica, dispatched: float, now: float, request_id: bytes = b""
     ) -> float:
-        """The first token of an attempt that was dispatched then, for this request, is overdue.
+        """Record that the first token of an attempt is overdue. `dispatched`: when the attempt was
+        sent.
 
-        Returns when to look at it again, because the replica works for other requests; NEVER: the
-        attempt counts against the replica, or the replica has left.
+        Returns when to check the attempt again, if the replica still works for other requests.
+        Returns NEVER if the attempt now counts against the replica, or if the replica has left the
+        fleet.
         """
         if replica.removed:
             return NEVER
@@ -377,10 +399,11 @@ class Fleet:
         return NEVER
 
     def outrun(self, replica: Replica, dispatched: float, now: float) -> bool:
-        """An attempt at the replica, dispatched then, lost to its copy, which was sent later: only
-        such attempts are told. True: that makes the replica suspect, or ejects it.
+        """Record that an attempt lost the race to its copy, which was sent later.
 
-        A replica that showed work meanwhile was busy, and did not hang.
+        Call it only for such attempts. Returns True if that makes the replica suspect or ejects it.
+        It does not count if the replica has shown work since `dispatched`: then it was busy and did
+        not hang.
         """
         health = replica.health
         if replica.removed or replica.progress.at > dispatched:
@@ -395,14 +418,15 @@ class Fleet:
         return True
 
     def _turned_against(self, replica: Replica, is_ejected: bool) -> None:
-        """The replica is suspect, or ejected, from now on."""
+        """Note that the replica has just become suspect or was ejected."""
         self._on_event("ejected" if is_ejected else "suspect", replica)
         if is_ejected:
             replica.give_up()
         self.rebuild()
 
     def busy(self, replica: Replica, retry_after: bytes | None, now: float) -> None:
-        """The replica answered 429 or 503, with this Retry-After: it is spared for a while."""
+        """Record an answer 429 or 503 with this Retry-After: the replica gets fewer requests for a
+        while."""
         if replica.removed:
             return
         told_s = None if retry_after is None else seconds_of(retry_after, time())
@@ -410,7 +434,8 @@ class Fleet:
             return
         if len(self.replicas) <= LARGE:
             self.rebuild()
-        else:  # where all refuse, that would be hundreds of milliseconds a second
+        # If all replicas refuse, a rebuild for each would cost hundreds of milliseconds a second.
+        else:
             self.deadline = min(self.deadline, now)
             self._sweeper.add(self)
 
@@ -424,15 +449,15 @@ class Fleet:
         was_overdue: bool = False,
         request_id: bytes = b"",
     ) -> None:
-        """An attempt at the replica for this request, dispatched then, ended badly; `shown`: when
-        it last showed content, or was dispatched."""
+        """Record that an attempt at the replica failed. `dispatched`: when it was sent. `shown`:
+        when it last showed content, or else `dispatched`."""
         if reason not in BLAMED or replica.removed:
             return
         now = self._clock()
         if reason in SILENT:
             worked_at = replica.progress.at
             if worked_at > shown + _SAME_S and now - worked_at < replica.silence_s(now):
-                return  # it works for others
+                return  # The replica works for other requests.
         health = replica.health
         may_eject = self._may_eject(replica, now)
         if health.failed(
@@ -447,15 +472,16 @@ class Fleet:
             self._turned_against(replica, True)
 
     def probed(self, replica: Replica, good: bool, *, at_start: bool = False) -> None:
-        """An active probe came back. Tell what the replica serves (`learned`) before a good one.
+        """Take the result of an active probe. Before a good probe, pass the model list to
+        `learned`.
 
-        `at_start`: the router itself has just started, which says nothing of a replica's age.
+        `at_start`: the router itself has just started, so the age of the replica is unknown.
         """
         health = replica.health
         was_new = health.is_new
         if replica.removed or not health.probed(good, self._clock()):
             return
-        # Connections from before the change may be stale: Envoy closes them, too.
+        # Connections from before the change may be stale. Envoy closes them, too.
         if health.up:
             replica.close_idle()
         else:
@@ -474,7 +500,7 @@ class Fleet:
             tell()
 
     def learned(self, replica: Replica, objects: dict[str, dict[str, Any]]) -> None:
-        """The replica's /v1/models, read anew. It is remembered while the replica restarts."""
+        """Take the replica's /v1/models. The list is kept while the replica restarts."""
         listed = frozenset(objects)
         if len(listed) >= MODELS_MOST and listed != replica.listed:
             self._on_event("models_left_out", replica)
@@ -493,13 +519,14 @@ class Fleet:
             self.rebuild()
 
     def _noticed(self, replica: Replica) -> None:
-        """The router has heard from the replica, so its engine may be known by now."""
+        """Note an answer from the replica: its engine may have been detected by it."""
         self.dialects.noticed(replica)
         self.aliases.noticed(replica)
         self.defaults.noticed(replica)
 
     def observed(self, replica: Replica, signals: Signals, poll: int, now: float) -> None:
-        """The answer to a poll of the replica's metrics; `poll` is what `poll_begins` gave."""
+        """Take the result of a poll of the replica's metrics. `poll`: the value from
+        `poll_begins`."""
         if replica.removed:
             return
         before, told = replica.signals, replica.told
@@ -528,30 +555,32 @@ class Fleet:
                 self.rebuild()
         self.knowledge.sized(replica)
         self.knowledge.tend()
-        if restarted(told, signals):  # however long it was silent meanwhile
+        if restarted(told, signals):  # However long the engine was silent in between.
             self.knowledge.restarted(replica)
             replica.learned.forget()
             replica.health.begins_slowly(now)
-            replica.refuses_priority = False  # it may be another version
+            replica.refuses_priority = False  # The new process may be another version.
             self._on_event("restarted", replica)
         elif replica.misses_cache(told.cache_hits, signals.cache_hits, now):
             self.knowledge.restarted(replica)
             self._on_event("cache_reset", replica)
         if signals.asleep != before.asleep:
-            if signals.asleep:  # vLLM and SGLang give the KV cache's memory away
+            if signals.asleep:  # A sleeping vLLM or SGLang frees the memory of the KV cache.
                 self.knowledge.restarted(replica)
             self._on_event("asleep" if signals.asleep else "awake", replica)
             self.rebuild()
         self._room(replica)
 
     def told_by_the_way(self, replica: Replica, value: bytes) -> None:
-        """A response carried `endpoint-load-metrics` (vLLM, where its client asked for it)."""
+        """Read the header `endpoint-load-metrics` of a response (vLLM sends it if the client asked
+        for it)."""
         usage = read_load_header(value).kv_usage
         if usage is not None:
             report_kv(replica, usage, max(0, replica.load - replica.waiting))
 
     def unobserved(self, replica: Replica, problem: str, now: float) -> None:
-        """A poll that told nothing. What was told before counts until it is too old."""
+        """Record a poll without a result. The last signals stay valid until they are too old
+        (`stale_s`)."""
         self.polls_failed[problem] = self.polls_failed.get(problem, 0) + 1
         self._noticed(replica)
         poll_failed(replica)
@@ -569,7 +598,7 @@ class Fleet:
         self._room(replica)
 
     def _may_eject(self, replica: Replica, now: float) -> bool:
-        """Whether each pool that the replica serves keeps enough others."""
+        """Return whether each pool that the replica serves keeps enough other replicas."""
         health = replica.health
         is_fit = health.up and not replica.signals.asleep and not health.is_ejected(now)
         share = self.rules.eject_share
@@ -582,7 +611,7 @@ class Fleet:
         self.rebuild()
 
     def _look(self, replica: Replica, now: float) -> bool:
-        """Whether an ejection or a suspicion of the replica has just ended."""
+        """Return whether an ejection or a suspicion of the replica has just ended."""
         health, worked_at = replica.health, replica.progress.at
         if health.reopened(now) or health.revived(now, worked_at):
             replica.before_trial = replica.inflight
@@ -592,11 +621,12 @@ class Fleet:
 
     @property
     def panic(self) -> dict[str, bool]:
-        """Of each model, whether so few of its replicas are fit that unfit ones are asked, too."""
+        """For each model, whether so few replicas are fit that unfit replicas receive requests,
+        too."""
         return {name: pool.is_panicking for name, pool in self._pools.names.items()}
 
     def rebuild(self) -> None:
-        """Prepare what requests read."""
+        """Prepare the structures that requests read."""
         now = self._clock()
         self.dialects.changed()
         self.aliases.changed()
@@ -614,7 +644,8 @@ class Fleet:
             replica.weight = replica.config.weight * health.factor(now)
             replica.limit = replica.limit_now
         self._look_at_models()
-        # A replica that lists no models beside others that do is in no pool: it gets no request.
+        # If other replicas list models, a replica that lists none is in no pool and gets no
+        # request.
         lists = self._lists_models
         pools = ModelPools(r for r in self.replicas.values() if not lists or r.models is not None)
         self._pools = pools
@@ -655,10 +686,10 @@ class Fleet:
         self._room(None)
 
     def _remember(self, is_untold: bool) -> None:
-        """Know all models that a replica lists, whether or not it is up.
+        """Remember all models that a replica lists, whether or not it is up.
 
-        A model that no replica lists any more is forgotten, unless `is_untold`: then a replica that
-        starts or is away has not yet said what it serves.
+        A model that no replica lists any more is forgotten, unless `is_untold` is set: then a
+        replica that is down or asleep has not yet listed its models.
         """
         listed, known = self._pools.names, self._known_models
         for name in listed:
@@ -670,7 +701,7 @@ class Fleet:
                 del known[name]
 
     def _look_at_models(self) -> None:
-        """Find the replicas whose models are not known, where those of others are."""
+        """Find the replicas whose models are unknown while other replicas list theirs."""
         self.awaits_probe = False
         self._lists_models = any(r.models is not None for r in self.replicas.values())
         for replica in self.replicas.values():
@@ -683,7 +714,8 @@ class Fleet:
                 self._on_event("lists no models", replica)
 
     def _arm(self, now: float) -> None:
-        """Look again when an ejection, a suspicion or a pause ends, and in a slow start."""
+        """Schedule the next check: at the end of an ejection or a pause, and repeatedly during a
+        suspicion or a slow start."""
         due: list[float] = []
         for replica in self.replicas.values():
             health = replica.health
@@ -713,17 +745,18 @@ def _unnamed() -> RouterError:
 
 
 def _preferred(fit: Sequence[Replica], now: float) -> Sequence[Replica]:
-    """Of fit replicas those that are neither suspect nor busy; rather busy ones than suspects."""
+    """Return the fit replicas that are neither suspect nor busy; busy ones are preferred to
+    suspects."""
     trusted = [r for r in fit if not r.health.is_suspect(now)] or fit
     return [r for r in trusted if not r.health.is_busy(now)] or trusted
 
 
 def _by(request_id: bytes) -> str:
-    """Which request showed it, for people."""
+    """Return text that names the request, for people."""
     return f"; request {request_id.decode('latin-1')}" if request_id else ""
 
 
 def _without(fit: Sequence[Replica], preferred: Sequence[Replica]) -> tuple[Replica, ...]:
-    """Those that are kept for when all that are preferred have failed."""
+    """Return the fit replicas that are used only after all preferred ones have failed."""
     asked = set(preferred)
     return tuple([r for r in fit if r not in asked])

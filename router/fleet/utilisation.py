@@ -1,10 +1,10 @@
-"""Utilisation: requests that run or wait, over the requests that run at once. One definition for
-hedging, admission and the admin API.
+"""Utilisation: requests that run or wait, divided by the requests that can run at once.
 
-The capacity of a replica is what it was configured to take, or what its engine says, whichever is
-less; without either it is learned (`fleet/learned_capacity.py`).
+Hedging, admission and the admin API share this definition. The capacity of a replica is the
+configured limit or the engine's reported limit, whichever is less. If neither is known, the
+capacity is learned (`fleet/learned_capacity.py`).
 
-Must never: do I/O, or take what is unknown for idle or for full.
+Must never: do I/O, or treat an unknown capacity as idle or as full.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from router.fleet.replica import Replica
 
 
 def capacity(replica: Replica) -> float | None:
-    """Requests that run at once, as far as anything tells; None: nobody knows."""
+    """Return the number of requests that can run at once; `None` if it is unknown."""
     configured, slots = replica.configured_slots, replica.slots
     if configured is not None and slots is not None:
         return min(configured, slots)
@@ -25,16 +25,18 @@ def capacity(replica: Replica) -> float | None:
 
 
 def slots_of(replica: Replica) -> float | None:
-    """Requests that the engine runs at once, told or seen; None: it was never seen to be full.
+    """Return the number of requests that the engine runs at once, reported or learned.
 
-    `max_inflight` is no answer to this: it may be far above what the engine runs."""
+    `None`: the engine reports no slots, and it was never seen to be full. `max_inflight` is not
+    used here, because it may be far above the number that the engine runs.
+    """
     return replica.learned.slots if replica.slots is None else replica.slots
 
 
 def utilisation(replicas: Iterable[Replica]) -> float | None:
-    """Of one replica or of a pool; above 1 where requests wait. None: no capacity is known.
+    """Return the utilisation of one replica or of a pool; above 1 if requests wait.
 
-    Replicas of unknown capacity are left out: the others stand for them.
+    `None`: no capacity is known. Replicas with an unknown capacity are left out of both sums.
     """
     load = 0
     total = 0.0

@@ -1,10 +1,11 @@
-"""The client address that a request counts under: the peer, or what a trusted proxy says of it.
+"""Finds the client address that a request counts under: the peer, or the address from a trusted
+proxy.
 
-Only a trusted proxy's X-Forwarded-For counts. It is read from the right, because each proxy appends
-the address of its own peer: the first address that is no trusted proxy is the client. Whatever
-stands left of it was written by the client and is ignored.
+Only X-Forwarded-For from a trusted proxy counts. It is read from the right, because each proxy
+appends the address of its own peer. The first address that is not a trusted proxy is the client.
+The client may have written everything to the left of it, so that part is ignored.
 
-Memory is bounded: what was read is remembered for a limited number of short values.
+Memory is bounded: results are cached for a limited number of short values.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Addresses:
         self._by_field: dict[bytes, str] = {}
 
     def is_trusted(self, peer: str) -> bool:
-        """Whether the peer is a proxy that is believed what it says about its client."""
+        """Return whether the peer is a proxy whose X-Forwarded-For is trusted."""
         if not self._networks:
             return False
         found = self._trusted.get(peer)
@@ -77,7 +78,7 @@ class Addresses:
         for entry in reversed(entries):
             address = parsed(_host(entry.decode("ascii", "replace").strip()))
             if address is None:
-                break  # nothing left of it can be believed
+                break  # Addresses to the left of it cannot be trusted.
             found = counted(address)
             if not self._is_proxy(address):
                 break

@@ -1,17 +1,19 @@
-"""Members of a body by which an engine takes more than the router has judged.
+"""Checks members of a body through which an engine could exceed the limits that the router applied.
 
 - `lora_path` and `parameters.adapter_id` choose an adapter at some engines, whatever `model` says.
 - `lora` (numbers and scales; an empty list turns adapters off) and `lora_request` (a path) choose
-  adapters at some engines in a way that cannot be compared with names of models.
-- Where an engine does not read `model`, it serves its own model unless one of these chooses an
+  adapters at some engines in a way that cannot be compared with model names.
+- An engine that does not read `model` serves its own model, unless one of these members chooses an
   adapter (`check_default`).
-- `parameters` (/vertex_generate) is passed on as the request itself: its `lora_path` and its
+- `parameters` (/vertex_generate) is passed on as the request itself, so its `lora_path` and its
   `priority` count.
 - `priority` on a path that the router does not know is neither replaced nor removed.
 
-A member is refused only where a limit applies to it: adapters for a key with a list of models,
-priorities for a request with a ceiling. There a member that is too long to be decoded at once is
-refused as well. Must never: change a body, or keep a view into it.
+A member is refused only if a limit applies to it: adapters for a key with a list of models,
+priorities for a request with a ceiling. In that case a member that is too long to be decoded at
+once is refused as well.
+
+Must never: change a body, or keep a view into it.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
-"""The few fields of a request body that routing needs; everything else stays untouched bytes.
+"""Reads the few fields of a request body that routing needs; the rest stays untouched bytes.
 
-The body is forwarded as it came, so nothing is judged here but what cannot be routed: bytes that
-are no JSON where JSON is due, and a `model` that is no usable name. A field of an odd type is
-"unknown" to us and the engine's to refuse. What could not be read at all is `Unread`: it passes,
-but not by a limit that depends on what it says.
+The body is forwarded as it came. So the router refuses only a body that it cannot route: bytes that
+are not JSON where JSON is required, and a `model` that is not a usable name. A field of an
+unexpected type counts as unknown, and the engine decides whether to refuse it. A body that could
+not be read at all becomes `Unread`. It passes, unless a limit depends on its content.
 
-How a JSON body is read depends on its size, because no body may hold the event loop for long:
+The size of a JSON body decides how it is read, because no body may block the event loop for long:
 
-- Up to `DECODE_UP_TO`, one decoder reads the wanted members. Where it cannot (a field of an odd
-  type, half a surrogate pair), all members are looked at one by one. This costs 80 ns and 20 bytes
-  of memory per byte, so above `EACH_UP_TO` the members are scanned instead.
-- Above `DECODE_UP_TO`, the members are found while the body comes in (`members`). The engine judges
-  what is inside a value. A long prompt is not copied (`stretch`).
+- Up to `DECODE_UP_TO`, one decoder reads the wanted members. If the decoder fails (a field of an
+  unexpected type, half a surrogate pair), all members are read one by one. This costs 80 ns and 20
+  bytes of memory per byte, so above `EACH_UP_TO` the members are scanned instead.
+- Above `DECODE_UP_TO`, the members are found while the body arrives (`members`). The engine judges
+  the content of a value. A long prompt is not copied (`stretch`).
 - Above `SCAN_ABOVE`, nothing else is done: prompts are not read, and the body is not edited.
 
-Forms of any size are scanned while they come in (`forms`).
+Forms of any size are scanned while they arrive (`forms`).
 """
 
 from __future__ import annotations

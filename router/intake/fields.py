@@ -1,6 +1,6 @@
-"""What routing reads of a request's body. Plain values; `body` fills them.
+"""The fields of a request body that routing needs. Plain values; `body` fills them.
 
-Must never: judge, or outlive the body with a view into it.
+Must never: judge a value, or keep a view into the body longer than the body.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ MAX_SESSION: Final = 256  # characters of a session key; a longer one is none
 
 
 class Fields(msgspec.Struct, gc=False):
-    """What routing reads of a body. None: absent, or of a type that is not ours to judge.
+    """The fields of a body that routing needs. `None`: absent, or of a type that only the engine
+    judges.
 
-    A `Raw` is JSON as the client wrote it, whatever its type (`null` too: ask `is_given`), and it
-    is a view that keeps the whole body alive: `drop` them as soon as they have been read.
+    A `Raw` is JSON as the client wrote it, of any type (also `null`: call `is_given`). It is a view
+    that keeps the whole body alive, so call `drop` as soon as the fields have been read.
     """
 
     model: str | None = None
@@ -39,10 +40,11 @@ class Fields(msgspec.Struct, gc=False):
     input: MaybeText = None
     instructions: MaybeText = None
     system: MaybeText = None
-    # What changes the meaning of a prompt's prefix.
+    # Members that change the meaning of a prompt's prefix.
     tools: MaybeText = None
     cache_salt: MaybeRaw = None
-    # Whose conversation it is. Raw, because bad text in them must not make the body bad.
+    # The conversation that the request belongs to. Raw, because bad text here must not make the
+    # body bad.
     session_id: MaybeRaw = None
     prompt_cache_key: MaybeRaw = None
     user: MaybeRaw = None
@@ -51,20 +53,20 @@ class Fields(msgspec.Struct, gc=False):
     max_completion_tokens: int | None = None
     max_output_tokens: int | None = None
     n: int | None = None
-    # What the router may have to write anew.
+    # Members that the router may have to rewrite.
     priority: MaybeRaw = None
     service_tier: MaybeRaw = None
     stream_options: MaybeRaw = None
     rid: MaybeRaw = None
     request_id: MaybeRaw = None
-    # What an engine may take besides what the router has judged (`authority`).
+    # Members by which an engine may take more than the router has judged (`authority`).
     lora: MaybeRaw = None
     lora_path: MaybeRaw = None
     lora_request: MaybeRaw = None
     parameters: MaybeRaw = None
 
     def drop(self) -> None:
-        """Let go of every view into the body."""
+        """Release every view into the body."""
         self.messages = self.prompt = self.input = self.instructions = self.system = None
         self.tools = self.cache_salt = self.priority = self.service_tier = None
         self.stream_options = self.rid = self.lora_path = self.parameters = None
@@ -73,9 +75,9 @@ class Fields(msgspec.Struct, gc=False):
 
 
 class Unread(Fields, gc=False):
-    """Of a body that could not be read as its engine may read it: nothing is known for sure."""
+    """The fields of a body that could not be read as its engine may read it: nothing is certain."""
 
-    why: str = ""  # set by us; never decoded
+    why: str = ""  # Set by the router; never decoded.
 
 
 class Parameters(msgspec.Struct, gc=False):

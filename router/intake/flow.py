@@ -1,23 +1,25 @@
-"""The flow of a request: the party whose share of the fleet the request uses.
+"""Derives the flow of a request: the party whose share of the fleet the request uses.
 
-A flow has two levels. The account competes with all other accounts; a member competes within its
-account only. Both are derived here and nowhere else: for the queue, the pending steps, the access
-log, the prefix isolation, and the replay of a log.
+A flow has two levels. An account competes with all other accounts; a member competes only within
+its account. Both are derived only here: for the queue, the pending steps, the access log, the
+prefix isolation, and the replay of a log.
 
 | request | account | member |
 |---|---|---|
-| with a known key | the key's name | its user, where the key names users |
+| with a known key | the key's name | its user, if the key names users |
 | with a confirmed credential | the credential | |
 | with another credential | the client address | the credential |
 | without a credential | the client address | |
 
-A client can invent credentials, so an unconfirmed one competes within its client address only. A
-success from an engine that is known to check keys confirms a credential. Only a bearer token and an
-x-api-key can be confirmed: every other scheme has several spellings of one secret.
+A client can invent credentials, so an unconfirmed credential competes only within its client
+address. A success from an engine that is known to check keys confirms a credential. Only a bearer
+token and an x-api-key can be confirmed, because every other scheme has several spellings of one
+secret.
 
-Credentials, addresses and users are known by salted hashes of 48 bits, the same as in the access
-log. Every table has a limit. Must never: keep the name of a user, or hash a line of a head again
-for a client that repeats it.
+Credentials, addresses and users are stored as salted hashes of 48 bits, the same as in the access
+log. Every table has a limit.
+
+Must never: keep the name of a user, or hash a head line again for a client that repeats it.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ CONFIRMED: Final = 16384  # confirmed credentials; the one confirmed longest ago
 
 
 class Flow(FlowIdentity):
-    """What is known of the party behind a request. Shared by its requests, never changed."""
+    """The party behind a request. Shared by its requests, never changed."""
 
     __slots__ = ("counted", "tenant", "user", "within")
 
@@ -77,20 +79,21 @@ class Flow(FlowIdentity):
 
     @property
     def party(self) -> str:
-        """Whose what it leaves at an engine is; "": nobody's who can be told from others."""
+        """The owner name for state that the request leaves at an engine; "" if the party is not
+        identified."""
         return self.account if self.is_known else self.tenant
 
     @property
     def isolation(self) -> bytes:
-        """What tells apart those who must not share a prefix."""
+        """The bytes that separate the prefixes of parties that must not share them."""
         return (self.tenant or self.within).encode("ascii", "replace")
 
 
-NO_FLOW: Final = Flow("", "", "")  # of a request that was not identified
+NO_FLOW: Final = Flow("", "", "")  # The flow of a request that was not identified.
 
 
 class _Credential:
-    """One credential that is in no keys file."""
+    """One credential that is not in the keys file."""
 
     __slots__ = ("can_be_confirmed", "confirmed", "name", "within")
 
@@ -251,7 +254,7 @@ def header_of(lines: bytes, begins: bytes) -> bytes | None:
 
 
 class Pending:
-    """How many requests each flow has under way, queued or sent, by `Flow.counted`."""
+    """Counts the pending requests of each flow, queued or sent, by `Flow.counted`."""
 
     __slots__ = ("_counts",)
 
@@ -262,8 +265,8 @@ class Pending:
         return len(self._counts)
 
     def come(self, flow: Flow) -> int:
-        """Count a request; returns how many were counted before it. One `go` follows. Requests
-        whose party is not known are not counted."""
+        """Count a request; returns the number counted before it. Exactly one `go` must follow.
+        Requests of an unidentified party are not counted."""
         if flow.counted == NO_FLOW.counted:
             return 0
         before = self._counts.get(flow.counted, 0)
@@ -271,7 +274,7 @@ class Pending:
         return before
 
     def go(self, flow: Flow) -> None:
-        """A request that has come is over."""
+        """End a request that was counted by `come`."""
         if flow.counted == NO_FLOW.counted:
             return
         left = self._counts[flow.counted] - 1
@@ -282,7 +285,8 @@ class Pending:
 
 
 def with_steps(urgency: Urgency, steps: int) -> Urgency:
-    """The urgency of a request that so many of its own flow are pending before."""
+    """Return the urgency of a request when `steps` requests of its own flow are pending before
+    it."""
     if steps <= 0:
         return urgency
     return Urgency(stepped(urgency.number, steps), urgency.source)

@@ -1,10 +1,10 @@
-"""Whose request is it? From what stands in Authorization or x-api-key to what that key may do.
+"""Finds the API key of a request in Authorization or x-api-key, and what the key allows.
 
-A key is looked up by its SHA-256, so that how long it takes tells nothing of how near a guess is.
-Lines of heads are remembered, so that a repeated line is hashed once. Lines without a known key
-have a table of their own, so that guesses displace no known key. Both are bounded.
+A key is looked up by its SHA-256, so the time of a lookup does not show how close a guess is. Lines
+of heads are cached, so a repeated line is hashed once. Lines without a known key have their own
+cache, so guesses evict no known key. Both caches are bounded.
 
-Pure. Must never: tell a key.
+Pure. Must never: reveal a key.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LINE: Final = LONGEST + 64  # bytes of a line that may hold a key
 
 
 class Key:
-    """What one key may do; keys of one name are one object."""
+    """The rights of one key. All keys of one name share one object."""
 
     __slots__ = (
         "ceiling",
@@ -39,7 +39,8 @@ class Key:
     def __init__(self, line: KeyLine) -> None:
         self.name = line.name
         self.tier = line.tier
-        self.ceiling = -1 if line.ceiling is None else NUMBERS[line.ceiling]  # -1: none of its own
+        # -1: the key has no ceiling of its own.
+        self.ceiling = -1 if line.ceiling is None else NUMBERS[line.ceiling]
         self.models: frozenset[str] | None = None if line.models is None else frozenset(line.models)
         self.concurrency = line.concurrency
         self.requests_per_minute = line.requests_per_minute
@@ -77,7 +78,8 @@ class Keyring:
         return len(self._by_hash)
 
     def find(self, authorization: bytes | None, api_key: bytes | None) -> Key | None:
-        """The key that a request has; both are whole lines of its head. None: none that we know."""
+        """Return the key of a request; `None` if it has no known key. The arguments are whole head
+        lines."""
         if not self._by_hash:
             return None
         line = authorization

@@ -1,10 +1,11 @@
-"""The members of a JSON object too large to decode at once, found while its bytes come in.
+"""Finds the members of a JSON object that is too large to decode at once, while its bytes arrive.
 
-A decoder would hold the event loop for as long as the whole body takes; this walk takes each piece
-as it is read. Of the members that are asked for the raw value is kept if it is short; all else is
-passed over. Of several members with one name the last counts, as for the decoders of the engines.
+A decoder would block the event loop for the time that the whole body takes. This scan takes each
+piece as it is read. It keeps the raw value of a wanted member if the value is short, and skips
+everything else. If several members have the same name, the last one counts, as in the engines'
+decoders.
 
-Must never: judge more than where the object's own members begin and end, or keep what is long.
+Must never: judge more than where the object's own members begin and end, or keep a long value.
 """
 
 from __future__ import annotations

@@ -20,11 +20,11 @@ from router.fleet.engines.common.registry import CONTROL, CONTROL_BELOW, NATIVE_
 
 JSON: Final = "json"
 MULTIPART: Final = "multipart"
-ANY: Final = "any"  # read the model if the body shows one, let the engine judge the rest
+ANY: Final = "any"  # Read the model if the body shows one; the engine judges the rest.
 
 
 class Route:
-    """How to treat the requests of one path. Shared by its requests, never changed."""
+    """How the requests of one path are treated. Shared by its requests, never changed."""
 
     __slots__ = (
         "body",
@@ -141,12 +141,12 @@ _TRICKS: Final = (b"//", b"/./", b"/../", b"\\", b";", b"\x00")
 
 
 def has_judged_body(method: bytes) -> bool:
-    """Whether the body of a request with this method is read and judged."""
+    """Return whether the body of a request with this method is read and judged."""
     return method == b"POST" or method in _BODY_METHODS
 
 
 def may_answer_in_text(path: bytes) -> bool:
-    """Whether the answers of a path that the router does not know may be text of a model."""
+    """Return whether the responses of an unknown path may contain text of a model."""
     return not path.startswith(_DATA_BELOW)
 
 

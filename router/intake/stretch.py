@@ -1,9 +1,9 @@
-"""A value of a large body, as its client wrote it: where it stands, and no copy of it.
+"""A value of a large body as its client wrote it: its position in the body, without a copy.
 
-A copy of some megabytes costs more CPU than all else that the router does with them. So a long
-prompt stays in the pieces in which its body came, and only what is hashed of it is copied.
+Copying some megabytes costs more CPU than everything else that the router does with them. So a long
+prompt stays in the pieces in which its body arrived. Only the hashed part is copied.
 
-Must never: outlive the body, whose pieces it keeps alive (`Fields.drop`).
+Must never: outlive the body, because it keeps the body's pieces alive (`Fields.drop`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Decodes single members of a request's body that were kept as they came.
+"""Decodes single members of a request's body that were kept as raw JSON.
 
-A file of its own, because it is compiled; the structs in `fields` are C already.
+This is a separate file because it is compiled; the structs in `fields` are already C code.
 
-Must never: raise for a value that is not what it should be.
+Must never: raise for an invalid value.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ _decode_any: Final = msgspec.json.Decoder().decode
 
 
 def is_given(raw: msgspec.Raw | Stretch | None) -> bool:
-    """Whether a field is there and not null."""
+    """Return whether a field is present and not null."""
     return raw is not None and raw != NULL
 
 
 def opening_of(raw: msgspec.Raw | Stretch) -> int:
-    """The first byte of what the client wrote."""
+    """Return the first byte of the raw value."""
     return raw.cut(0, 1)[0] if isinstance(raw, Stretch) else memoryview(raw)[0]
 
 
 def bytes_of(raw: msgspec.Raw | Stretch) -> bytes:
-    """A copy of what the client wrote."""
+    """Return a copy of the raw value."""
     return raw.whole() if isinstance(raw, Stretch) else bytes(raw)
 
 
 def value_of(raw: msgspec.Raw | None) -> object:
-    """The decoded member; `...` where it is there and unusable."""
+    """Return the decoded member; `...` if it is present but unusable."""
     if raw is None:
         return None
     try:
@@ -45,7 +45,8 @@ def value_of(raw: msgspec.Raw | None) -> object:
 
 
 def session_of(fields: Fields) -> str | None:
-    """The client's key of a conversation: the first of its fields that is a usable string."""
+    """Return the conversation key of the request: the first of its fields that is a usable
+    string."""
     key = _session(fields.session_id)
     if key is None:
         key = _session(fields.prompt_cache_key)
@@ -61,7 +62,8 @@ def _session(raw: msgspec.Raw | None) -> str | None:
 
 
 def output_tokens_of(fields: Fields) -> int | None:
-    """The most output tokens the client wants, by whichever name; None: no usable number."""
+    """Return the client's limit of output tokens, whatever its field name; `None` if there is no
+    usable one."""
     # One after the other: a field of a struct costs more than the comparisons.
     most: int | None = fields.max_completion_tokens
     if _is_usable(most):

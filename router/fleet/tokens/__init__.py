@@ -1,5 +1,6 @@
-"""Who turns a request into token ids, so that the exact index can be asked about it.
+"""Turns a request into token ids, which the exact index needs.
 
-`local` does it with a tokenizer of ours, `remote` asks a replica's /tokenize, `provider` decides
-who, remembers answers and bounds everything. No answer in time means the approximate index answers.
+`local` uses a tokenizer in the router, `remote` calls a replica's /tokenize, `provider` chooses
+between them, caches results and bounds everything. If no result comes in time, the approximate
+index is used.
 """

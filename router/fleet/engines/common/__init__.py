@@ -1,1 +1,2 @@
-"""What the engines' files are made of, and how the rest of the router finds them."""
+"""Shared building blocks of the engine files, and the registry through which the router finds
+them."""

@@ -1,9 +1,10 @@
-"""How answers of an engine are read: its marks, its metrics, its health and its facts.
+"""Defines how answers of an engine are read: detection marks, metrics, health and facts.
 
-Data, and pure functions over bytes. Nothing here or in the engines' own files does I/O: the poller
-and the prober ask, and hand over what came.
+Data, and pure functions over bytes. Neither this file nor the engines' files do I/O: the poller and
+the prober send the questions, and pass the answers here.
 
-Reading never raises: what is missing or cannot be is `None` in the `Signals` and named in `odd`.
+Reading never raises: a missing or impossible value is `None` in the `Signals`; an impossible one is
+named in `odd`.
 """
 
 from __future__ import annotations

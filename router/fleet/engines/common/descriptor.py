@@ -1,11 +1,12 @@
 """The descriptor of an engine: everything that the router must know about one kind of engine.
 
-One file of `router/fleet/engines` makes one `Engine`. Every other part reads the attributes, so no
-other part compares or lists names of engines. Attributes that are not given describe an engine of
-which nothing is known.
+Each file of `router/fleet/engines` makes one `Engine`. All other code reads its attributes, and
+never compares or lists names of engines. The default attributes describe an engine about which
+nothing is known.
 
-The class is compiled and its attributes are plain values, because requests read them. Must never:
-do I/O, or be changed once it is made.
+The class is compiled and its attributes are plain values, because requests read them.
+
+Must never: do I/O, or be changed after it was made.
 """
 
 from __future__ import annotations

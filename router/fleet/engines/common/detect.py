@@ -1,7 +1,9 @@
-"""Which engine is it? From what it answered, surest first: metric names, `/v1/models`, the rest.
+"""Detects the engine of a replica from its answers: metric names first, then `/v1/models`, then
+others.
 
-Must never: ask anything itself, or raise. What a version number alone says is not used: the
-answers of `/version` of two engines look the same.
+Version numbers alone are not used, because the `/version` answers of two engines look the same.
+
+Must never: send a question, or raise.
 """
 
 from __future__ import annotations

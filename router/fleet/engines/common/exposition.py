@@ -1,14 +1,14 @@
-"""Reads a few named samples out of the Prometheus text format, and looks at nothing else.
+"""Reads a few named samples from a page in the Prometheus text format, and skips everything else.
 
-An engine's page is 50 to 100 KB of histograms, once a second and replica: one compiled search finds
-the wanted lines, and only those are taken apart. `Reader` takes a page in pieces, so that a page of
-megabytes never holds up the event loop for longer than one piece.
+An engine's page is 50 to 100 KB of histograms, read once a second per replica. One compiled search
+finds the wanted lines, and only these are parsed. `Reader` takes a page in pieces, so a page of
+megabytes never blocks the event loop for longer than one piece.
 
-A sample that cannot be believed (NaN, infinite, negative, no number, labels that do not end, the
-same series twice, a line that was cut off) spoils its whole family: a sum over what is left would
-be wrong without looking wrong. What is spoilt is named in `Samples.odd`.
+One invalid sample (NaN, infinite, negative, not a number, unterminated labels, a duplicate series,
+a truncated line) invalidates its whole family, because the sum of the rest would be wrong without
+looking wrong. Invalid families are named in `Samples.odd`.
 
-Must never: raise, whatever the bytes; know an engine.
+Must never: raise, whatever the bytes are; depend on an engine.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What a `/v1/models` says: models, adapters, who owns them, how long a prompt may be.
+"""Reads `/v1/models`: models, adapters, their owners, and the context length.
 
-Read from any server that calls itself OpenAI-compatible: whatever is not as expected is not there.
+The answer may come from any server that calls itself OpenAI-compatible, so unexpected parts are
+ignored.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""All engines by name, and what they say together. The files of the package are the list.
+"""Finds all engines by name, and merges their tables. The files of the package are the list.
 
-Tables of all engines are made once, when this module is imported. Must never: name an engine.
+The merged tables are made once, when this module is imported. Must never: name an engine.
 """
 
 from __future__ import annotations
