@@ -1,4 +1,4 @@
-"""One router's life: start, reload, drain, stop."""
+"""The lifecycle of one router: start, reload, drain, stop."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NAMED = 8  # replicas that are down, in one event
 
 
 class App:
-    """One router. `start`, then `stop` once; in between `reload` and `drain`."""
+    """One router. Call `start` first and `stop` once at the end; `reload` and `drain` in between."""
 
     parts: Parts  # from `start` on
 

@@ -1,6 +1,6 @@
-"""Everything a router is made of, built from one Config and joined.
+"""Builds and connects all parts of a router from one Config.
 
-Must never: start anything. `App` does that, in its own order.
+Must never: start anything. `App` starts the parts in its own order.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class Upstream:
-    """How replicas are spoken to, ready for use. Raises ConfigError."""
+    """The credentials and TLS for connections to replicas, ready for use. Raises ConfigError."""
 
     def __init__(self, config: Config) -> None:
         try:

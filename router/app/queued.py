@@ -1,6 +1,6 @@
-"""What a router says of its queue: how many wait, who they are, and what became of others.
+"""Reports the state of the queue: the number of waiting requests, their tenants, and the outcomes.
 
-Must never: change anything, or name more tenants than `MOST`.
+Must never: change anything, or list more tenants than `MOST`.
 """
 
 from __future__ import annotations

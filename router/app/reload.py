@@ -1,8 +1,9 @@
-"""A reload: what differs between the configuration in force and the new one, swapped in.
+"""A reload: finds what differs between the present and the new configuration, and applies it.
 
 `prepare` does everything that can fail, on new objects: it reads files, makes policies and makes
-replicas. `commit` puts these objects in force, one swap after the other, none of which can fail.
-Must never: leave half of each in force, or make anything in `commit`.
+replicas. `commit` puts these objects in force by a sequence of swaps that cannot fail.
+
+Must never: leave a configuration half applied, or create anything in `commit`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from router.observe.access_log import AccessLog
 
 
 class Prepared(NamedTuple):
-    """A configuration that can be put in force, and what was made for it."""
+    """A configuration that can be put in force, and the objects that were made for it."""
 
     config: Config
     policies: Policies

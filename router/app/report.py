@@ -1,4 +1,4 @@
-"""What a router says of itself to people and scripts: what it holds, its replicas, its hedging."""
+"""Reports about the router for people and scripts: what it holds, its replicas, its hedging."""
 
 from __future__ import annotations
 

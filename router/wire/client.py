@@ -1,13 +1,14 @@
-"""A client's connection: bytes in, requests out, one at a time, and the client's leaving noticed.
+"""A client's connection: reads one request at a time, and notices when the client disconnects.
 
-Reading is never paused: a paused transport hides its peer's FIN and RST, and then a client that has
-left keeps a GPU busy. What arrives early is kept up to a cap, beyond it the connection closes.
+Reading is never paused. A paused transport hides the client's FIN and RST, so the request of a
+client that has left would keep a GPU busy. Data that arrives early is kept up to a cap. Beyond the
+cap the connection closes.
 
-The connection owns its transport and its deadline while it reads; while a request is under way, its
-exchange owns both the writing and the deadlines, and hears at once, in the same callback, when the
-client leaves or stops reading.
+While the connection reads a request, it owns its transport and its deadline. While a request is
+under way, the request's exchange owns the writing and the deadlines. The connection tells the
+exchange in the same callback when the client leaves or stops reading.
 
-Must never: pick a replica, decide about a retry, await anything.
+Must never: choose a replica, decide about a retry, await anything.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 @trait
 class ClientExchange(ABC):
-    """A request under way, as its client's connection sees it."""
+    """A request under way, as seen by the connection of its client."""
 
     __slots__ = ()
 
@@ -69,7 +70,7 @@ class ClientExchange(ABC):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Handler(ABC):
-    """What is done with requests."""
+    """The handler of requests."""
 
     __slots__ = ()
 
@@ -102,7 +103,7 @@ class Handler(ABC):
 
 
 class Front:
-    """What all client connections share."""
+    """The state that all client connections share."""
 
     __slots__ = (
         "_max_clients",
@@ -187,9 +188,9 @@ class Front:
 
 
 class ClientConnection(Counted):
-    """One client connection, HTTP/1.0 or 1.1; the protocol of its transport.
+    """One client connection, HTTP/1.0 or 1.1. It is the protocol of its transport.
 
-    `asyncio.Protocol` is no base class: compiled code would look up each attribute by name.
+    It does not derive from `asyncio.Protocol`: compiled code would look up each attribute by name.
     """
 
     __slots__ = (

@@ -1,13 +1,13 @@
-"""How each family of APIs writes an error: as a body, and inside a stream that has begun.
+"""Writes an error in the shape of each family of APIs: as a body, and inside a stream.
 
-SDKs make exceptions only of errors in the shape of their own API: Anthropic's reads an error in a
-stream only from an event named `error`, Ollama's from a line of its own. Which family a request
-belongs to follows from its path.
+An SDK raises an exception only for an error in the shape of its own API. Anthropic's SDK reads an
+error in a stream only from an event named `error`. Ollama's SDK reads it from a line of its own.
+The request's path determines the family.
 
-What a replica answered is read in the shapes of all engines (`of_replica`), for the case that its
-status cannot be passed on: the client has its 200 already.
+`of_replica` reads a replica's error answer in the shapes of all engines. It is used when the status
+cannot be passed on because the client has already received a 200.
 
-Pure: must never be asked where no error is to be told; nothing here is fast.
+Pure. Must never: be called when there is no error to report; nothing here is fast.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 class Told(NamedTuple):
-    """An error, whoever tells it."""
+    """An error, whether the router or a replica reports it."""
 
     status: int
     message: str

@@ -1,9 +1,10 @@
-"""Facts about header fields, in one place: which are ours to set, which never pass, which are read.
+"""Sorts header fields: fields that the router sets, fields that never pass on, fields that it
+reads.
 
-RFC 9110 section 7.6.1 names the fields that belong to one connection; they end here, in both
-directions, together with whatever `Connection` lists. Framing is never copied: each side gets its
-own Content-Length or Transfer-Encoding. The readers split a head that the C parser has already
-judged, so nothing here has to be lenient or strict: it only sorts.
+RFC 9110 section 7.6.1 names the fields that belong to one connection. They are removed in both
+directions, together with the fields that `Connection` lists. Framing is never copied: each side
+gets its own Content-Length or Transfer-Encoding. The readers split a head that the C parser has
+already validated, so this module only sorts and does not validate.
 
 Must never: see a body, decide a status, keep state that grows with traffic.
 """
@@ -120,10 +121,11 @@ _MEMO_LINE: Final = 256  # bytes of a line that is remembered
 
 
 class Sorter:
-    """A field's line -> (what to do with it, its value), remembered line by line.
+    """Maps a field's line to an action and the field's value, and remembers each line.
 
-    Peers send the same few lines for ever, so the usual cost of a field is one dict lookup. When
-    the memory is full it is emptied: a client that invents lines costs the others a few misses.
+    Peers send the same few lines again and again, so the usual cost of a field is one dict lookup.
+    When the memory is full it is emptied: a client that sends new lines all the time costs other
+    clients only a few misses.
     """
 
     __slots__ = ("_known", "_prefix", "memo")

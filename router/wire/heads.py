@@ -1,7 +1,7 @@
-"""The two heads as the readers leave them: sorted, judged, ready to be used. Plain values.
+"""The heads of a request and of a response after the readers sorted and validated them. Plain values.
 
-One is copied per message, so these are compiled classes with a copy of their own. Heads that are
-remembered (`wire/plans.py`) are shared: whoever changes a field copies the head first.
+Each message copies one head, so these are compiled classes with their own `copy`. Remembered heads
+(`wire/plans.py`) are shared: code that changes a field must copy the head first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _NOTHING_SAID: Final = RoutingHeaders()
 
 
 class RequestHead:
-    """A request's head, sorted. `lines` are the fields that pass on as they came."""
+    """A request's head, sorted. `lines` are the fields that pass on unchanged."""
 
     __slots__ = (
         "api_key",
@@ -103,7 +103,7 @@ class RequestHead:
 
 
 class ResponseHead:
-    """A response's head, sorted. `lines` are the fields that pass on as they came."""
+    """A response's head, sorted. `lines` are the fields that pass on unchanged."""
 
     __slots__ = (
         "chunked",

@@ -1,12 +1,13 @@
-"""Client connections by the address they come from, and which of them is closed to make room.
+"""Counts client connections by their source address, and chooses a connection to close for room.
 
-When connections are short, the address with the most of them gives way: a connection that waits for
-a request is closed there, a new one included that never sent any. So an address that holds
-thousands of idle connections, or sends heads byte by byte, locks no other address out. A connection
-that has just served a request stays open for a second, because its client may be about to use it.
+When connections are scarce, a connection of the address with the most connections is closed. Only
+a connection that waits for a request is closed, including a new one that has sent no request. So
+an address that holds thousands of idle connections, or sends heads byte by byte, cannot lock out
+other addresses. A connection that has just served a request stays open for a second, because its
+client may be about to use it.
 
-A look for such a connection goes on where the last one ended and looks at a few, so that it costs
-the same for any number.
+A search for such a connection continues where the last search ended and looks at only a few, so its
+cost does not depend on the number of connections.
 
 Must never: close a connection with a request under way.
 """
@@ -27,7 +28,7 @@ _LOOKS: Final = 64  # connections that one look sees
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Counted(ABC):
-    """A connection that is counted under its address."""
+    """A connection that is counted under its source address."""
 
     __slots__ = ("origin", "peer", "place")
 

@@ -1,12 +1,13 @@
-"""Writes of one turn of the event loop, made together at its end, while that pays.
+"""Collects the writes of one turn of the event loop and makes them at its end, while that saves CPU.
 
-A `send` costs most when it wakes somebody who sleeps. One turn of the loop handles every socket
-that was ready; if the writes wait for its end, the first wakes the peer and the rest find it awake:
-at 32 connections a request costs a fifth less. With little to do a turn holds one or two writes and
-gathering costs more than it saves, so a turn with few writes turns it off for the next `DIRECT`.
+A `send` costs most when it wakes a sleeping process. One turn of the loop handles every socket that
+was ready. If the writes wait for the end of the turn, the first write wakes the peer and the others
+find it awake. With 32 connections this reduces the cost of a request by a fifth. Under low load a
+turn holds one or two writes, and collecting costs more than it saves. So a turn with few writes
+turns collecting off for the next `DIRECT`.
 
 Must never: hold a write beyond its turn, reorder the writes of one transport, or write to a
-transport that is closing. Whoever closes one in order flushes first.
+transport that is closing. Code that closes a transport after its writes must flush first.
 """
 
 from __future__ import annotations

@@ -1,15 +1,17 @@
-"""From a client's bytes to one request at a time: framing, limits and the fields we need.
+"""Reads one request at a time from a client's bytes: framing, limits, and the fields the router
+reads.
 
 Rules:
-1. The C parser judges, this file counts and sorts. No byte is fed before it was counted against a
-   limit, and no byte of a second request is fed while the first is open: the input is cut where a
-   message can end. A head ends with CRLF CRLF, a chunked body with the same behind its last chunk,
-   a sized body after its Content-Length; bytes are fed up to there, and the rest is kept.
-2. Whatever is ambiguous is refused (RFC 9112 sections 2.2, 3, 6): there is no lenient mode.
-3. Nothing here knows a socket; every refusal is a RouterError, after which the reader is dead.
+1. The C parser validates; this file counts and sorts. Each byte is counted against a limit before
+   it is fed. No byte of a second request is fed while the first is open: the input is cut where a
+   message can end. A head ends with CRLF CRLF, a chunked body with CRLF CRLF after its last chunk,
+   and a sized body after its Content-Length. Bytes are fed up to there, and the rest is kept.
+2. Ambiguous input is refused (RFC 9112 sections 2.2, 3, 6). There is no lenient mode.
+3. This file uses no socket. Every refusal is a RouterError, after which the reader is unusable.
 
-What bare llhttp leaves open and is closed here: sizes, the Host field, the form of the target,
-blanks in the request line, transfer codings, HTTP/1.0 with chunks, trailers, upgrades with a body.
+llhttp alone does not check the following, so this file does: sizes, the Host field, the form of the
+target, blanks in the request line, transfer codings, HTTP/1.0 with chunks, trailers, and upgrades
+with a body.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ _UNREAD: Final = RequestHead()
 
 
 class RequestReader:
-    """One client connection's reader. `on_head` may refuse a request before its body is taken."""
+    """The reader of one client connection. `on_head` may refuse a request before its body is read."""
 
     __slots__ = (
         "_blank",

@@ -1,14 +1,14 @@
-"""From a replica's bytes to one response: framing, limits, and the fields the router reads.
+"""Reads one response from a replica's bytes: framing, limits, and the fields the router reads.
 
 Rules:
-1. One response per reader: whatever follows a complete one is `surplus`, never parsed, and the
-   connection does not return to the pool.
-2. A status below 200 does not end the exchange; a HEAD request's response has no body, whatever
-   its head says (RFC 9110 section 6.4.1); 204 and 304 neither.
-3. How the body ends is decided here, once (RFC 9112 section 6.3). `eof()` says whether the end of
-   the connection was the end of the body.
-4. Both Content-Length and Transfer-Encoding, control bytes, garbage before the status line: the
-   replica is not understood (`BadResponse`), and nothing of it reaches a client.
+1. One response per reader. Bytes after a complete response set `surplus`; they are never parsed,
+   and the connection does not return to the pool.
+2. A status below 200 does not end the exchange. The response to a HEAD request has no body,
+   whatever its head says (RFC 9110 section 6.4.1). Responses with 204 and 304 have no body either.
+3. The end of the body is decided here, once (RFC 9112 section 6.3). `eof()` returns whether the end
+   of the connection was the end of the body.
+4. Content-Length together with Transfer-Encoding, control bytes, or garbage before the status line
+   raise `BadResponse`, and no byte of the response reaches a client.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ CHUNK_OVERHEAD: Final = 16 * 1024
 
 
 class BadResponse(Exception):
-    """What the replica sent is no HTTP/1.x response that may be passed on."""
+    """The replica sent bytes that are not an HTTP/1.x response that may be passed on."""
 
 
 class ResponseReader:
-    """Reads one response. `parts` fills with body bytes; whoever reads them clears the list."""
+    """Reads one response. `parts` collects body bytes; the code that takes them clears the list."""
 
     __slots__ = (
         "_carry",

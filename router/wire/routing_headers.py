@@ -1,7 +1,8 @@
-"""The request headers that change what the router does with a request, each declared once.
+"""The request headers that change how the router handles a request, each declared once.
 
-To add one: a field in `RoutingHeaders`, a subclass of `RoutingHeader` that fills it, an instance in
-`DECLARED`; then use the field. `headers` and `request_reader` go by the declarations.
+To add a header, add a field to `RoutingHeaders`, a subclass of `RoutingHeader` that fills the
+field, and an instance to `DECLARED`. Then use the field. `headers` and `request_reader` follow the
+declarations.
 
 Must never: read a clock or a body.
 """
@@ -15,8 +16,10 @@ from router.wire import timeout_headers
 
 
 class RoutingHeaders:
-    """What the declared headers of one request say. It does not change once the head is sorted, so
-    copies of the head share it."""
+    """The values of the declared headers of one request.
+
+    It does not change after the head is sorted, so copies of the head share it.
+    """
 
     __slots__ = ("hedge", "model", "patience_s", "priority", "sdk_patience_s", "session")
 
@@ -30,7 +33,7 @@ class RoutingHeaders:
 
 
 class RoutingHeader:
-    """One header. `read` is called with each of its fields, in the order in which they come."""
+    """One header. `read` is called for each of its fields, in the order in which they arrive."""
 
     __slots__ = ("is_memoized", "name", "passes")
 

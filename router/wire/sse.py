@@ -1,14 +1,15 @@
-"""When does a stream of server-sent events first carry content?
+"""Finds the first event with content in a stream of server-sent events.
 
-An engine's headers are not a token: vLLM and TensorRT-LLM send 200 before prefill, and role-only
-chunks, `response.created`, `message_start`, comments and pings say nothing either. Until the first
-event that does, an attempt can still be replaced by another. The predicate is per event and knows
-the OpenAI, Anthropic and native shapes; an event it cannot read counts as content, because holding
-back what we do not understand would be worse.
+An engine's headers do not mean that a token exists: vLLM and TensorRT-LLM send 200 before prefill.
+Role-only chunks, `response.created`, `message_start`, comments and pings have no content either.
+Until the first event with content, another attempt can still replace this one. The check is made
+per event, for the OpenAI, Anthropic and native shapes. An event of unknown shape counts as content,
+because holding back a real token would be worse.
 
-The same for errors that an engine reports later, in the middle of what it says (`ErrorWatch`).
+`ErrorWatch` finds errors that an engine reports later, in the middle of its output.
 
-Pure: bytes in, a verdict out. Must never alter or keep more than one unfinished event.
+Pure: takes bytes and returns a verdict. Must never: alter bytes, or keep more than one unfinished
+event.
 """
 
 from __future__ import annotations
@@ -56,8 +57,11 @@ class Verdict(IntEnum):
 
 
 class FirstContent:
-    """Feed the body of one stream, a read at a time, until the verdict is something. A call costs
-    the bytes of its read and those of the unfinished event before it, which `cap` bounds."""
+    """Takes the body of one stream, read by read, until there is a verdict.
+
+    A call costs the bytes of its read and those of the unfinished event before it, which `cap`
+    bounds.
+    """
 
     __slots__ = ("_after_cr", "_cap", "_pending", "quiet")
 
@@ -182,11 +186,12 @@ def find_error(events: bytes) -> int:
 
 
 class ErrorWatch:
-    """Whether a stream reports an error, wherever its reads are cut.
+    """Detects whether a stream reports an error, wherever its reads are cut.
 
-    It does where a line begins in one of the `ERROR_MARKS` and the key `"error"` is there; text
-    that speaks of errors is inside a JSON string, where no line begins and quotes are escaped.
-    Needs to see only the reads that hold `"error"`, and those that begin or end inside an event.
+    A stream reports an error if a line begins with one of the `ERROR_MARKS` and the key `"error"`
+    is there. Generated text about errors does not match: it is inside a JSON string, where no line
+    begins and quotes are escaped. Only two kinds of reads must be passed in: those that hold
+    `"error"`, and those that begin or end inside an event.
     """
 
     __slots__ = ("_is_open", "_report", "_seam")

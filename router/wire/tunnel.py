@@ -1,12 +1,13 @@
-"""A client's connection joined to another one, byte for byte, for one request and its answer.
+"""Joins a client's connection to another connection, byte for byte, for one request and its answer.
 
-For requests that the router answers itself but the data plane must not hold: a file of a gigabyte
-passes in the pieces in which it comes. Both directions feel backpressure, so reading from the
-client is paused here, against the rule elsewhere: what waits is a disk, not a GPU, and a client
-that leaves meanwhile is noticed a moment later. The far end closes after its answer, and so do we.
+It serves requests that the router answers itself but that must not be held in memory: a file of a
+gigabyte passes in the pieces in which it arrives. Both directions apply backpressure. So, unlike
+elsewhere, reading from the client is paused here: only a disk waits, not a GPU, and a disconnect
+that is noticed a moment later does no harm. The far end closes after its answer, and then the
+client's connection closes too.
 
-Must never: read what passes, but for the status and the length of the answer; or pass a client's
-secret on that the far end was not meant to see.
+Must never: read the bytes that pass, except the status and the length of the answer; pass on a
+client's secret that is not meant for the far end.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ FAR_HIGH: Final = 256 * 1024  # bytes on their way to the far end at which the c
 
 
 class Door(Protocol):
-    """Where a tunnel leads."""
+    """The destination of a tunnel."""
 
     def connect(
         self, factory: Callable[[], asyncio.BaseProtocol]
@@ -40,13 +41,13 @@ class Door(Protocol):
 
 
 class TunnelEnd(Protocol):
-    """Who is told that a tunnel is over."""
+    """The object that is notified when a tunnel ends."""
 
     def passed(self, tunnel: Tunnel, reason: Reason) -> None: ...
 
 
 class Tunnel(asyncio.Protocol):
-    """The client's end; takes the place of its `ClientConnection` at the transport."""
+    """The client's end. It replaces the `ClientConnection` at the transport."""
 
     __slots__ = (
         "_early",
