@@ -1,4 +1,5 @@
-"""The heads of a request and of a response after the readers sorted and validated them. Plain values.
+"""The heads of a request and of a response after the readers sorted and validated them. Plain
+values.
 
 Each message copies one head, so these are compiled classes with their own `copy`. Remembered heads
 (`wire/plans.py`) are shared: code that changes a field must copy the head first.

@@ -1,4 +1,5 @@
-"""Collects the writes of one turn of the event loop and makes them at its end, while that saves CPU.
+"""Collects the writes of one turn of the event loop and makes them at its end, while that saves
+CPU.
 
 A `send` costs most when it wakes a sleeping process. One turn of the loop handles every socket that
 was ready. If the writes wait for the end of the turn, the first write wakes the peer and the others

@@ -60,9 +60,9 @@ class Known(Generic[T]):
 def parts_of(raw: bytes) -> tuple[bytes, bytes, int]:
     """Returns a head's bytes before and after the digits of its Content-Length, and the length.
 
-    If the head has no length, the length is -1 and all bytes are in the first part. If the length is
-    not plain digits, both parts are empty: such a head has no plan and gets none. (If a missing number
-    matched a remembered one, a request could be smuggled.)
+    If the head has no length, the length is -1 and all bytes are in the first part. If the length
+    is not plain digits, both parts are empty: such a head has no plan and gets none. (If a missing
+    number matched a remembered one, a request could be smuggled.)
     """
     at = raw.find(_NAMES[0])
     if at < 0:
@@ -77,7 +77,9 @@ def parts_of(raw: bytes) -> tuple[bytes, bytes, int]:
 
 
 class Plans(Generic[T]):
-    """The results of the slow path, by the key of their head. `latest` is the head that was found last."""
+    """The results of the slow path, by the key of their head. `latest` is the head that was found
+    last.
+    """
 
     __slots__ = ("found", "latest")
 

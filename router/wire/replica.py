@@ -3,8 +3,8 @@
 Rules:
 1. A connection has one owner or none. Without an owner it is idle in its pool. Then any event (a
    byte, a FIN, a reset) makes it unusable, because unsolicited bytes must not be taken for the next
-   answer. Before it is used again, the kernel is asked for data that the event loop has not reported
-   yet (`has_news`).
+   answer. Before it is used again, the kernel is asked for data that the event loop has not
+   reported yet (`has_news`).
 2. The owner gets `on_data` once per read, after the bytes were framed, and looks at the reader.
 3. After `cancel()` the owner gets no callback of this connection.
 
@@ -40,7 +40,9 @@ _JOINED: Final = 64 * 1024
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Owner(ABC):
-    """The sender of a request over a connection. It is a base class because compiled code calls it directly."""
+    """The sender of a request over a connection. It is a base class because compiled code calls it
+    directly.
+    """
 
     __slots__ = ()
 
@@ -133,7 +135,9 @@ class ReplicaConnection:
             self.transport.writelines([head, *body])
 
     def release(self) -> None:
-        """The response is complete: puts the connection back, or closes it if its reuse would be unsafe."""
+        """The response is complete: puts the connection back, or closes it if its reuse would be
+        unsafe.
+        """
         self.owner = None
         reader = self.reader
         head = reader.head
@@ -153,7 +157,9 @@ class ReplicaConnection:
             self.pool.put_back(self)
 
     def cancel(self) -> None:
-        """The response is no longer needed: closes the connection, so that the engine notices at once."""
+        """The response is no longer needed: closes the connection, so that the engine notices at
+        once.
+        """
         self.owner = None
         self._drop()
 
@@ -182,7 +188,8 @@ class ReplicaConnection:
     def has_news(self) -> bool:
         """Returns whether an idle connection has received unread bytes or an end.
 
-        Data that arrives just after the next request was sent cannot be distinguished from its answer.
+        Data that arrives just after the next request was sent cannot be distinguished from its
+        answer.
         """
         return self._look is not None and len(self._look(0)) > 0
 
