@@ -1,7 +1,7 @@
-"""What one field of the configuration demands of another, and what a plain type cannot say.
+"""Checks that a type cannot express, such as a condition between two settings.
 
-Every check notes its complaints in `Problems` and goes on; none raises, none changes anything. A
-check whose fields are spoiled already stays silent.
+Every check adds its errors to `Problems` and continues. No check raises or changes anything. A
+check is skipped if one of its fields is already known to be invalid.
 """
 
 from __future__ import annotations

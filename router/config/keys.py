@@ -1,12 +1,13 @@
-"""The file of API keys: what a line says, how it is read, how it is made.
+"""The file of API keys: the format of a line, and how lines are read and made.
 
-One JSON object a line; empty lines and lines that begin with `#` are nothing. `hash` is "sha256:"
-and the SHA-256 of the key in hexadecimal digits: that is enough for keys of 128 bits and more drawn
-at random, as `hedgerow key` draws them (a slow hash protects short secrets, and costs as much at
-every request). Keys of one `name` belong to one tenant and share its limits, so that a new key can
-be given out before the old one is taken back; apart from `hash` their lines must say the same.
+The file has one JSON object a line; empty lines and lines that begin with `#` are ignored. `hash`
+is "sha256:" and the SHA-256 of the key in hexadecimal digits. SHA-256 is enough for random keys of
+at least 128 bits, as `hedgerow key` draws them. (A slow hash protects short secrets, and its cost
+would apply to every request.) Keys with the same `name` belong to one tenant and share its limits,
+so that a new key can be issued before the old one is removed. Except for `hash`, their lines must
+be equal.
 
-Must never: keep or tell a key itself.
+Must never: store or print a key itself.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._:@+-]{1,100}\Z")
 class KeyLine(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """One line of the file. What is not given is not limited, or as for anybody."""
+    """One line of the file. A field that is not given sets no limit, or uses the general default."""
 
     name: str  # whose key it is
     hash: str
@@ -52,7 +53,7 @@ class KeyLine(
 
 
 class KeysProblem(Exception):
-    """The file cannot be used. Its text names the line."""
+    """The file cannot be used. The text names the line."""
 
 
 _decode = msgspec.json.Decoder(KeyLine).decode

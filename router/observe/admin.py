@@ -1,8 +1,8 @@
-"""The admin listener's life: where it listens, how it stops.
+"""Starts and stops the admin listener.
 
-aiohttp is imported when the listener starts (12 MB resident and 150 ms), not when a configuration
-is merely checked. The routes are in `admin_routes.py`. Nothing here is reachable from the data
-port, and the data plane does not depend on it.
+aiohttp is imported when the listener starts (it costs 12 MB of memory and 150 ms), not when a
+configuration is only checked. The routes are in `admin_routes.py`. Nothing here is reachable from
+the data port, and the data plane does not depend on it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CLOSE_TIMEOUT_S = 1.0  # for requests under way when the listener stops
 
 
 class Admin:
-    """The admin listener: `start`, then `stop` once."""
+    """The admin listener. Call `start`, then `stop` once."""
 
     def __init__(self, actions: AdminActions, collector: Collector) -> None:
         self._actions = actions

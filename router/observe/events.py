@@ -1,10 +1,12 @@
-"""Rare operational messages (replica up or down, reload, drain) as JSON lines on standard error.
+"""Writes rare operational messages (replica up or down, reload, drain) as JSON lines to standard
+error.
 
-They travel through stdlib logging, so the lines of asyncio and aiohttp come out in the same shape
-and under the same limit: one line per message and minute, with the number of those kept back in
-the next one. A thread writes them; a blocked standard error costs lines, never the event loop.
+The messages use stdlib logging, so lines of asyncio and aiohttp have the same shape and the same
+rate limit: one line per message and minute. The next line contains the number of suppressed lines.
+A thread writes the lines. If standard error is blocked, lines are lost, but the event loop
+continues.
 
-Must never: raise into its caller, or be used per request or per token (12.6 us a line).
+Must never: raise into its caller, or be used per request or per token (a line costs 12.6 us).
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ def log_event(level: int, message: str, /, *, key: str | None = "", **fields: ob
 
 
 class RateLimit:
-    """Lets one line per key pass in `every_s` seconds, and counts the others."""
+    """Lets one line per key pass in `every_s` seconds, and counts the suppressed lines."""
 
     def __init__(
         self, every_s: float = EVERY_S, clock: Callable[[], float] = time.monotonic

@@ -1,12 +1,12 @@
-"""One thread that writes bytes to one file descriptor, so that nobody else ever waits for a disk
-or for whoever reads our pipe.
+"""One thread that writes bytes to one file descriptor, so that no other thread waits for a disk or
+for the reader of a pipe.
 
-Invariants: at most `queue_bytes` wait; what does not fit is refused (`put` answers False) and what
-the descriptor refuses (disk full, broken pipe) is dropped and counted, never retried. Lines are
-never glued together: after a torn write the next one starts on a new line.
+Invariants: at most `queue_bytes` wait. Data that does not fit is refused (`put` returns False).
+Data that the descriptor refuses (disk full, broken pipe) is dropped and counted, never retried. Two
+lines are never joined: after a partial write the next write starts on a new line.
 
-Must never: block its callers, raise out of the thread, or keep the process from exiting.
-`put`, `reopen` and `close` belong to one thread at a time; each number here has one writer.
+Must never: block its callers, raise out of the thread, or keep the process from exiting. `put`,
+`reopen` and `close` belong to one thread at a time; each number here has one writer.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class _Order(Enum):
 
 
 class Sink:
-    """Writes batches of whole lines to a path (opened for appending) or to a descriptor it borrows.
+    """Writes batches of whole lines to a path (opened for appending) or to a borrowed descriptor.
 
-    Raises OSError when the path cannot be opened. `on_error` is called in the writer's thread for
+    Raises OSError if the path cannot be opened. `on_error` is called in the writer's thread for
     every write or reopen that fails; it must not raise.
     """
 

@@ -1,11 +1,12 @@
-"""What each tenant has used since the start: requests, tokens and their cost, by class of urgency.
+"""The usage of each tenant since the start: requests, tokens and their cost, by priority class.
 
-A tenant is the name of its API keys; requests without a known key are one tenant together. Prices
-are those in force when a request ends.
+A tenant is the name of its API keys. Requests without a known key are counted as one tenant. The
+cost uses the prices in force when a request ends.
 
-Plain numbers, read when somebody asks: GET /usage tells all of them, /metrics the totals. Must
-never: be reset, or hold more than TENANTS_MAX names (a megabyte). Who comes later is counted with
-the others: names that come and go would make their counters fall.
+The numbers are plain and are read on demand: GET /usage returns all of them, /metrics the totals.
+
+Must never: be reset, or hold more than TENANTS_MAX names (a megabyte). Further tenants are counted
+together: if names were removed and added again, their counters would decrease.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _MILLION: Final = 1e6
 
 
 class Used:
-    """What was used by one tenant in one class."""
+    """The usage of one tenant in one class."""
 
     __slots__ = ("cached", "cost", "estimated", "output", "prompt", "requests", "unpriced")
 
@@ -53,7 +54,7 @@ class Used:
 
 
 class _Prices:
-    """Of one token of one model."""
+    """The prices of one token of one model."""
 
     __slots__ = ("cached", "output", "prompt")
 
@@ -64,7 +65,7 @@ class _Prices:
 
 
 class TenantUsage:
-    """Of all tenants of one router."""
+    """The usage of all tenants of one router."""
 
     __slots__ = ("_prices", "since", "tenants")
 
