@@ -1,7 +1,7 @@
-"""The folder's files: written beside their place, synced, then put there under a name of ours.
+"""The files of the folder: written under a temporary name, synced, then moved to their final name.
 
-A file is whole or it is not there. Nothing of a client's ever becomes part of a path. Called in the
-worker only; raises OSError (a full disk) and then leaves nothing of what it was writing.
+A file is complete or does not exist. No input of a client becomes part of a path. Called only in
+the worker. Raises OSError (such as a full disk) and then removes the unfinished file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SYNC_EVERY: Final = 16 * 1024 * 1024  # bytes: the last sync of a large file mus
 
 
 class BlobStore:
-    """One folder, of which this process is the only user. Raises OSError if another one is."""
+    """One folder, used by this process only. Raises OSError if another process uses it."""
 
     def __init__(self, folder: Path, least_free: int) -> None:
         folder.mkdir(mode=0o700, parents=False, exist_ok=True)
@@ -70,7 +70,9 @@ class BlobStore:
 
 
 class Reading:
-    """A file that is being read; opened by its first `read`, so that who has one may close it."""
+    """A file that is being read. The first `read` opens it, so that its holder may close it at any
+    time.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -88,7 +90,7 @@ class Reading:
 
 
 class Draft:
-    """A file that is being written: `open` first, `keep` or `drop` in the end."""
+    """A file that is being written: call `open` first, and `keep` or `drop` at the end."""
 
     def __init__(self, shelf: BlobStore, name: str) -> None:
         self._shelf = shelf

@@ -1,6 +1,6 @@
-"""A running batch in memory: its lines that are next, those that come again, those under way.
+"""A running batch in memory: the lines that are next, lines to send again, and lines under way.
 
-No I/O, no clock of its own; times are monotonic seconds.
+No I/O and no clock of its own. Times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from router.batches.lines import Line
 from router.batches.rows import Batch
 
 NEVER: Final = math.inf
-AGAIN_MOST: Final = 64  # lines that wait for another attempt; above it no new ones are begun
+AGAIN_MOST: Final = (
+    64  # lines that wait for another attempt; above this number no new line is begun
+)
 
 
 class Job:
@@ -39,10 +41,10 @@ class Job:
         self.batch = batch
         self.feed = feed
         self.tasks: set[asyncio.Task[None]] = set()  # lines under way
-        self.tries: dict[int, int] = {}  # of lines that failed and come again
-        self.reads_at = 0.0  # not before: the disk failed
+        self.tries: dict[int, int] = {}  # attempts, for lines that failed and are sent again
+        self.reads_at = 0.0  # no read before this time, because the disk failed
         self.held = 0  # bytes of all lines in memory
-        # What ends it, once somebody knows.
+        # The reason why the batch ends, once it is known.
         self.ending: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._fresh: deque[Line] = deque()
         self._again: list[tuple[float, int, Line]] = []

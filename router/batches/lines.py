@@ -1,9 +1,11 @@
-"""JSONL: cutting a file into lines, and what makes a line a request of a batch.
+"""JSONL: splits a file into lines, and decides which lines are valid requests of a batch.
 
-A file is read in pieces of `PIECE` bytes and never held: whoever walks it yields between pieces. A
-line is a JSON object with `custom_id`, `method`, `url` and `body`; blank lines are no requests, but
-they count where lines are numbered (from 1), as an editor counts. Must never: change a body, except
-that a `priority` of its own is taken out of it; a batch is not urgent.
+A file is read in pieces of `PIECE` bytes and is never held completely; its reader yields between
+pieces. A line is a JSON object with `custom_id`, `method`, `url` and `body`. A blank line is not a
+request, but it counts in the numbering of lines (from 1), as in an editor.
+
+Must never: change a body. The only exception is a client's `priority`, which is removed because a
+batch is not urgent.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ class Line(NamedTuple):
 
 
 class LineError(msgspec.Struct, frozen=True):
-    """One complaint about an input file, as a batch's `errors` hold it."""
+    """One error in an input file, as it appears in the `errors` of a batch."""
 
     code: str
     message: str
@@ -42,7 +44,7 @@ class LineError(msgspec.Struct, frozen=True):
 
 
 class Unusable(Exception):
-    """A line that is no request."""
+    """A line that is not a valid request."""
 
     def __init__(self, code: str, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -70,7 +72,7 @@ class Readable(Protocol):
 
 
 class Cutter:
-    """Where a walk through a file stands: lines out of pieces."""
+    """The position of a reader in a file: turns pieces into lines."""
 
     def __init__(self, file: Readable, longest: int) -> None:
         self._file = file

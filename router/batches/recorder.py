@@ -1,7 +1,7 @@
-"""Results on their way into the books: those that come while one commit runs share the next.
+"""Writes results to the store. Results that arrive during a commit share the next commit.
 
-A result that cannot be written (a full disk, or less left of it than is to stay free) is kept and
-tried again; meanwhile `is_stuck`, and whoever sends lines sends no more.
+A result that cannot be written (the disk is full or has too little free space) is kept and tried
+again. Meanwhile `is_stuck` is true, and no more lines are sent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST: Final = 256  # results in one transaction
 
 
 class Recorder:
-    """`record` returns when the result is on disk."""
+    """Writes results; `record` returns when the result is on disk."""
 
     def __init__(self, store: Store, shelf: BlobStore, worker: Worker, pause_s: float) -> None:
         self._store = store

@@ -1,14 +1,14 @@
-"""The books: files, batches and the results of their lines, in SQLite. Called in the worker only.
+"""The store of files, batches and line results, in SQLite. Called only in the worker.
 
-Invariants, whatever dies and whenever:
-1. What a call returned from is on disk (WAL, synchronous=FULL: one fsync per transaction).
-2. A line has at most one result: results are keyed by (batch, line), the first stays, and the
-   batch's counts move in the same transaction.
-3. A batch's status moves forward only; a move that does not fit the status it finds does nothing.
+Invariants, at any crash:
+1. When a call returns, its changes are on disk (WAL, synchronous=FULL: one fsync per transaction).
+2. A line has at most one result: results are keyed by (batch, line), the first result stays, and
+   the batch's counts change in the same transaction.
+3. A batch's status only moves forward. A move that does not fit the present status does nothing.
 
-What was sent and not recorded when the process died is sent again, and has one result.
+A line that was sent but not recorded before a crash is sent again, and gets one result.
 
-Must never: hold a client's secret.
+Must never: store a client's secret.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PENDING: Final = f"({', '.join(repr(status) for status in UNFINISHED)})"
 
 
 class Result(NamedTuple):
-    """What became of one line. `record` is its line in the output or the error file."""
+    """The result of one line. `record` is its line in the output or the error file."""
 
     batch: int
     line: int
@@ -50,11 +50,11 @@ class Result(NamedTuple):
 
 
 class Store:
-    """One database. Raises sqlite3.Error; OSError is what the files' side raises."""
+    """One database. Raises sqlite3.Error. The blob store raises OSError."""
 
     def __init__(self, path: Path) -> None:
         self._db = open_database(path)
-        self.usage = Usage()  # of all files in the books, and of those on their way in
+        self.usage = Usage()  # of all stored files and of uploads in progress
         sums = "SELECT owner, count(*), sum(bytes) FROM files GROUP BY owner"
         for owner, files, size in self._db.execute(sums):
             self.usage.add(owner, files, size)

@@ -1,8 +1,8 @@
-"""One file on its way in: pieces of a body go to the parser of its form (`form.py`), the bytes of
-the file into a draft, within what its owner may have.
+"""One upload: passes pieces of a body to the form's parser (`form.py`) and the file's bytes to a
+draft, within the owner's quota.
 
-Nothing of it is held but the piece that is being written, and the event loop has its turn between
-two pieces. Import only through `server.py`: this module pulls in aiohttp.
+Only the piece that is being written is held in memory, and the event loop runs between two pieces.
+Import only through `server.py`: this module imports aiohttp.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ PIECE: Final = 256 * 1024  # bytes of a file that the disk gets at once, at leas
 
 
 class Upload:
-    """A draft that counts as its owner's from the first byte. Called in the worker only.
+    """A draft that counts against its owner's quota from the first byte. Called only in the worker.
 
-    `begin` first, `close` in the end; both raise Refused or OSError, and so does `take`.
+    Call `begin` first and `close` at the end. Both raise Refused or OSError, and so does `take`.
     """
 
     def __init__(self, store: Store, shelf: BlobStore, rules: Batches, owner: str) -> None:

@@ -1,4 +1,4 @@
-"""What the router's answer to a line means for the line. Pure."""
+"""Decides what the router's answer to a line means for the line. Pure."""
 
 from __future__ import annotations
 
