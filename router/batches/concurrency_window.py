@@ -30,29 +30,31 @@ class ConcurrencyWindow:
         self._cut_at = -1.0
 
     def admits(self, now: float) -> bool:
-        """Whether one more may leave now."""
+        """Returns whether one more line may be sent now."""
         return now >= self.resumes_at and self.under_way < int(self.window)
 
     def left(self) -> None:
         self.under_way += 1
 
     def gone(self) -> None:
-        """One is over, without a word about capacity."""
+        """A line has ended without information about capacity."""
         self.under_way -= 1
 
     def answered(self) -> None:
-        """A good answer. Grows only while the window is what limits."""
+        """A line succeeded. The window grows only if it was the limit."""
         if self.under_way >= int(self.window) / 2:
             self.window = min(self._most, self.window + (1.0 / self.window if self._slow else 1.0))
         self.under_way -= 1
 
     def refused(self, sent_at: float, now: float, retry_after_s: float | None) -> float:
-        """429 or 503 for a request that left at `sent_at`. Returns when to try it again."""
+        """The router answered 429 or 503 to a line sent at `sent_at`. Returns when to send it
+        again.
+        """
         self.under_way -= 1
         self._slow = True
         if sent_at > self._cut_at:
             self._cut_at = now
-            # Halve the number really under way: the router never confirmed a window that was not filled.
+            # Halves the number really under way: a window that was never filled was never confirmed.
             self.window = max(LEAST, min(self.window, self.under_way + 1.0) / 2)
         pause = PAUSE_S if retry_after_s is None else retry_after_s
         self.resumes_at = max(self.resumes_at, now + min(max(pause, 0.0), PAUSE_MAX_S))

@@ -16,9 +16,7 @@ from router.batches.lines import Line
 from router.batches.rows import Batch
 
 NEVER: Final = math.inf
-AGAIN_MOST: Final = (
-    64  # lines that wait for another attempt; above this number no new line is begun
-)
+AGAIN_MOST: Final = 64  # lines that wait for a retry; above this number no new line is begun
 
 
 class Job:
@@ -51,7 +49,7 @@ class Job:
         self._serial = 0
 
     def took(self, lines: list[Line]) -> int:
-        """Lines of the file that come next; their bytes."""
+        """Adds the lines of the file that come next. Returns their size in bytes."""
         self._fresh.extend(lines)
         size = sum(len(line.body) for line in lines)
         self.held += size
@@ -62,14 +60,14 @@ class Job:
         heapq.heappush(self._again, (due, self._serial, line))
 
     def over_with(self, line: Line) -> int:
-        """A line has its result; its bytes."""
+        """A line has its result. Returns the line's size in bytes."""
         self.tries.pop(line.number, None)
         size = len(line.body)
         self.held -= size
         return size
 
     def wants_lines(self, now: float) -> bool:
-        """Whether the next line must be read from the file first."""
+        """Returns whether the next line must first be read from the file."""
         if self._fresh or self.feed.is_over or now < self.reads_at:
             return False
         return len(self._again) < AGAIN_MOST
@@ -79,12 +77,12 @@ class Job:
         return self.feed.is_over and not self._fresh and not self._again and not self.tasks
 
     def next_due(self, now: float) -> float:
-        """When something will be due here by itself; NEVER: nothing will."""
+        """Returns the time of the next event that happens by itself; NEVER if there is none."""
         again = self._again[0][0] if self._again else NEVER
         return min((at for at in (again, self.reads_at) if at > now), default=NEVER)
 
     def next(self, now: float) -> Line | None:
-        """The line whose turn it is; it stays until `pop`."""
+        """Returns the next line. It stays in the job until `pop`."""
         if self._again and self._again[0][0] <= now:
             return self._again[0][2]
         if self._fresh and len(self._again) < AGAIN_MOST:
@@ -92,7 +90,7 @@ class Job:
         return None
 
     def pop(self, now: float) -> None:
-        """Take the line that `next` gave for the same time."""
+        """Removes the line that `next` returned for the same time."""
         if self._again and self._again[0][0] <= now:
             heapq.heappop(self._again)
         else:

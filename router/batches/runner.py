@@ -81,11 +81,11 @@ class Runner:
 
     @property
     def running(self) -> int:
-        """Batches that are not over."""
+        """The number of unfinished batches."""
         return len(self._lives)
 
     async def start(self) -> None:
-        """Take up every batch that is not over. Raises sqlite3.Error."""
+        """Begins to work on every unfinished batch. Raises sqlite3.Error."""
         for batch in await self._worker(self._store.unfinished):
             self.begin(batch)
             if batch.needs_secret and batch.status in (VALIDATING, IN_PROGRESS):
@@ -93,7 +93,7 @@ class Runner:
         self.lines.start()
 
     def begin(self, batch: Batch) -> None:
-        """Take up a batch, unless that was done."""
+        """Begins to work on a batch, unless it has a task already."""
         if batch.number in self._lives:
             return
         if batch.needs_secret:
@@ -108,7 +108,7 @@ class Runner:
             self._secrets.release(batch.owner)
 
     def met(self, owner: str, secret: Secret) -> None:
-        """An owner has come, with what replicas are to be shown for him."""
+        """An owner has sent a request, with the credentials to show to replicas."""
         if self._secrets.learn(owner, secret):
             self.lines.wake()
 
@@ -131,7 +131,7 @@ class Runner:
         await asyncio.gather(*lives, return_exceptions=True)
         await self.lines.close()
 
-    # -- a batch's way ------------------------------------------------------------------------
+    # -- states of a batch --------------------------------------------------------------------
 
     async def _live(self, batch: Batch) -> None:
         number = batch.number
@@ -153,7 +153,7 @@ class Runner:
         await self._worker(self._store.failed, batch.number, errors_column([trouble]), int(time()))
 
     async def _insist(self, act: Callable[[], Awaitable[T]]) -> T:
-        """Try until the disk agrees; every step can be done again."""
+        """Repeats a step until the disk accepts it. Every step can be repeated."""
         while True:
             try:
                 return await act()
@@ -225,6 +225,6 @@ class Runner:
         return File(0, name, batch.owner, "batch_output", filename, size, now, expires_at)
 
     async def purge(self, number: int) -> None:
-        """Delete the results of a batch that is over: they are in its files."""
+        """Deletes the line results of an ended batch; its files contain them."""
         while await self._worker(self._store.purge, number):
             pass

@@ -73,8 +73,10 @@ class Sending:
         trouble_s: float,
         rng: Random | None = None,
     ) -> None:
-        """`waiting`: None where the router has no queue. `trouble_s`: before what the disk refused
-        is tried again."""
+        """`waiting` is None if the router has no queue.
+
+        `trouble_s` is the time until a failed disk operation is tried again.
+        """
         self._worker = worker
         self._rules = rules
         self._sender = sender
@@ -104,7 +106,9 @@ class Sending:
         self._wake.set()
 
     async def leave(self, job: Job) -> None:
-        """Its lines under way end; what is handed over of it is on disk once `settled`."""
+        """Ends the job's lines that are under way. Results passed on before are on disk after
+        `settled`.
+        """
         self._jobs.discard(job)
         self._turns.discard(job.batch.owner, job)
         for task in job.tasks:
@@ -113,19 +117,19 @@ class Sending:
         self.held -= job.held
 
     async def settled(self) -> None:
-        """Everything that was answered so far is on disk."""
+        """Returns when all results so far are on disk."""
         await self._recorder.settled()
 
     def wake(self) -> None:
-        """Something that lines waited for may be there."""
+        """Checks again whether a line may begin."""
         self._wake.set()
 
     def rest(self) -> None:
-        """Begin no more lines; those under way may end."""
+        """Begins no more lines. Lines under way may end."""
         self._resting = True
 
     async def stop(self) -> None:
-        """Nothing is sent any more; jobs may still leave."""
+        """Stops sending. Jobs may still leave."""
         self._resting = True
         if self._task is not None:
             self._task.cancel()

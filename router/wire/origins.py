@@ -23,7 +23,7 @@ from router.core.client_address import counted_peer
 from router.core.ranking import Ranked, Ranking
 
 INSIDE: Final = "-"  # the peer of a connection from within this process, or of one already reset
-_LOOKS: Final = 64  # connections that one look sees
+_LOOKS: Final = 64  # connections that one search examines
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -34,16 +34,16 @@ class Counted(ABC):
 
     def __init__(self) -> None:
         self.peer = INSIDE
-        self.origin: Origin | None = None  # with the other connections of its address ...
-        self.place = 0  # ... and where it is among them
+        self.origin: Origin | None = None  # the group of its address
+        self.place = 0  # its index in that group
 
     @abstractmethod
     def is_quiet(self, now: float, *, is_own: bool) -> bool:
-        """Whether it may be closed to make room. `is_own`: for a new one of its address."""
+        """Returns whether it may be closed for a new connection; `is_own`: of the same address."""
 
     @abstractmethod
     def shed(self) -> None:
-        """Close it while it waits for a request, to make room for another connection."""
+        """Closes this waiting connection to make room for another one."""
 
 
 class Origin(Ranked):
@@ -55,10 +55,10 @@ class Origin(Ranked):
         super().__init__()
         self.name = name
         self.connections: list[Counted] = []
-        self.hand = 0  # where the next look begins
+        self.hand = 0  # the index where the next search begins
 
     def quiet(self, now: float, *, is_own: bool) -> Counted | None:
-        """A connection that may be closed. `is_own`: for a new one of the same address."""
+        """Returns a connection that may be closed for a new one; `is_own`: of the same address."""
         connections = self.connections
         for _ in range(min(_LOOKS, len(connections))):
             if self.hand >= len(connections):
@@ -84,7 +84,7 @@ class Origins:
 
     def join(self, client: Counted) -> None:
         peer = client.peer
-        name = counted_peer(peer) if ":" in peer else peer  # of IPv4 there is one spelling
+        name = counted_peer(peer) if ":" in peer else peer  # an IPv4 address has only one spelling
         origin = self._by_name.get(name)
         if origin is None:
             origin = self._by_name[name] = Origin(name)
@@ -110,12 +110,12 @@ class Origins:
             del self._by_name[origin.name]
 
     def is_largest(self, client: Counted) -> bool:
-        """Whether no other address has more connections than the client's."""
+        """Returns whether no other address has more connections than the client's address."""
         largest, own = self._ranking.largest(), client.origin
         return largest is None or own is None or largest.level <= len(own.connections)
 
     def quiet(self, client: Counted, now: float) -> Counted | None:
-        """The connection that is closed to make room for a client's; None: none is."""
+        """Returns the connection to close so that a new one has room; None if there is none."""
         largest, own = self._ranking.largest(), client.origin
         if largest is None or own is None:
             return None

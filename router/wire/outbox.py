@@ -16,11 +16,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-FEW: Final = 4  # writes of a turn below which gathering does not pay
-# A large write goes at once: a fast replica can fill many in one turn, and only a write tells that
-# its client does not keep up.
+FEW: Final = 4  # writes per turn; with fewer, collecting does not pay
+# A large write is made at once: a fast replica can fill many in one turn, and only a write shows if
+# the client does not keep up.
 LARGE: Final = 16 * 1024
-DIRECT: Final = 64  # writes made at once before gathering is tried again
+DIRECT: Final = 64  # writes made directly before collecting is tried again
 
 
 class Outbox:
@@ -31,7 +31,7 @@ class Outbox:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._items: list[Any] = []  # transport, data, transport, data, …
-        self._direct = 0  # writes that are still to be made at once
+        self._direct = 0  # direct writes left
 
     def write(self, transport: Any, data: bytes) -> None:
         if self._direct or len(data) > LARGE:
@@ -49,7 +49,7 @@ class Outbox:
         items.append(data)
 
     def flush(self) -> None:
-        """Make all writes now."""
+        """Makes all collected writes now."""
         items = self._items
         if not items:
             return
