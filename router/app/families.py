@@ -49,7 +49,7 @@ def _replicas(parts: Parts) -> list[Replica]:
 
 
 def _of_each(attribute: str) -> Callable[[Parts], Values]:
-    """An attribute of every replica for which it is known."""
+    """Reads an attribute of every replica for which it is known."""
 
     def read(parts: Parts) -> dict[str, float]:
         return {r.id: v for r in _replicas(parts) if (v := getattr(r, attribute)) is not None}

@@ -33,13 +33,13 @@ class Prepared(NamedTuple):
     config: Config
     policies: Policies
     hedging: HedgingPolicy
-    orders: Sequence[OrderPolicy]  # one for each queue
+    orders: Sequence[OrderPolicy]  # one policy for each queue
     upstream: Upstream
     keys: Sequence[KeyLine]
-    tls: ssl.SSLContext | None  # with the certificate, where the data port has one
+    tls: ssl.SSLContext | None  # with the data port's certificate; None without TLS
     log: AccessLog
     wanted: Mapping[str, ReplicaConfig]  # all replicas, by ID
-    made: Mapping[str, Replica]  # those that are not in the fleet yet
+    made: Mapping[str, Replica]  # replicas that are not in the fleet yet
 
 
 def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> Prepared:
@@ -72,7 +72,7 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
             raise ConfigError([f"tls.{err.field}: {err}"]) from None
     wanted = {replica.id: replica for replica in (*config.replicas, *emulated)}
     made = _new_replicas(parts, config, upstream, wanted)
-    # The last, because it is the only one that would have to be closed again.
+    # Made last, because it is the only one that must be closed if a later step fails.
     log = parts.log if config.access_log == old.access_log else open_log(config)
     return Prepared(config, policies, hedging, orders, upstream, keys, tls, log, wanted, made)
 
@@ -80,7 +80,7 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
 def _new_replicas(
     parts: Parts, config: Config, upstream: Upstream, wanted: Mapping[str, ReplicaConfig]
 ) -> dict[str, Replica]:
-    """The replicas that are new, or are reached in another way than before."""
+    """Returns the replicas that are new or whose address or TLS has changed."""
     moves_all = config.upstream != parts.config.upstream
     made: dict[str, Replica] = {}
     for replica_id, replica in wanted.items():
@@ -91,7 +91,7 @@ def _new_replicas(
 
 
 def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) -> None:
-    """Put it in force. `certificate`: the data port's."""
+    """Puts the configuration in force. `certificate` is the data port's."""
     old_policies = parts.policies
     config, policies, hedging, orders, upstream, keys, tls, log, wanted, made = prepared
     if certificate is not None and tls is not None:
@@ -124,7 +124,7 @@ def _diff_fleet(
     wanted: Mapping[str, ReplicaConfig],
     made: Mapping[str, Replica],
 ) -> None:
-    """Keep the replicas that stay, with all that is known of them."""
+    """Keeps the replicas that stay, with their state."""
     fleet = parts.fleet
     for replica_id, replica in list(fleet.replicas.items()):
         successor = made.get(replica_id)

@@ -37,7 +37,9 @@ class BlobStore:
         os.close(self._lock)
 
     def check_room(self, wanted: int) -> None:
-        """Raise ENOSPC where writing so many bytes would leave less than is to stay free."""
+        """Raises ENOSPC if writing this many bytes would leave less than the required free
+        space.
+        """
         if shutil.disk_usage(self._files).free - wanted < self._least_free:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -48,20 +50,20 @@ class BlobStore:
         return Reading(self.path(name))
 
     def draft(self, name: str) -> Draft:
-        """A new file in the making; one of before by that name is replaced in the end."""
+        """Returns a new draft. `keep` replaces an existing file of that name."""
         return Draft(self, name)
 
     def remove(self, name: str) -> None:
         self.path(name).unlink(missing_ok=True)
 
     def sweep(self, known: set[str]) -> None:
-        """Remove what a crash left behind: drafts, and files that the books do not know."""
+        """Removes the remains of a crash: drafts, and files that the store does not list."""
         for path in self._files.iterdir():
             if path.name not in known:
                 path.unlink(missing_ok=True)
 
     def sync(self) -> None:
-        """Make the folder's own entries last."""
+        """Syncs the folder's entries to disk."""
         handle = os.open(self._files, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(handle)
@@ -79,7 +81,7 @@ class Reading:
         self._file: BinaryIO | None = None
 
     def read(self, size: int) -> bytes:
-        """The next bytes; none at the end."""
+        """Returns the next bytes; no bytes at the end."""
         if self._file is None:
             self._file = self._path.open("rb", buffering=0)
         return self._file.read(size)
@@ -117,7 +119,7 @@ class Draft:
             self._unsynced = 0
 
     def keep(self) -> None:
-        """On disk, whole, in its place."""
+        """Syncs the file and moves it to its final name."""
         assert self._file is not None
         os.fsync(self._file.fileno())
         self._file.close()
@@ -126,7 +128,7 @@ class Draft:
         self._shelf.sync()
 
     def drop(self) -> None:
-        """Nothing stays; after `keep` nothing happens."""
+        """Removes the draft. Does nothing after `keep`."""
         if self._file is not None:
             self._file.close()
             self._file = None

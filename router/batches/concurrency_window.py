@@ -54,7 +54,7 @@ class ConcurrencyWindow:
         self._slow = True
         if sent_at > self._cut_at:
             self._cut_at = now
-            # Halves the number really under way: a window that was never filled was never confirmed.
+            # Halves the number really under way: an unfilled window was never confirmed.
             self.window = max(LEAST, min(self.window, self.under_way + 1.0) / 2)
         pause = PAUSE_S if retry_after_s is None else retry_after_s
         self.resumes_at = max(self.resumes_at, now + min(max(pause, 0.0), PAUSE_MAX_S))

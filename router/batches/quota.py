@@ -19,7 +19,7 @@ class Usage:
         self._owners: dict[str, tuple[int, int]] = {}
 
     def of(self, owner: str) -> tuple[int, int]:
-        """Files and bytes of one."""
+        """Returns the files and bytes of one owner."""
         return self._owners.get(owner, (0, 0))
 
     def add(self, owner: str, files: int, size: int) -> None:
@@ -34,7 +34,7 @@ class Usage:
 
 
 def check_quota(rules: Batches, usage: Usage, owner: str, files: int, size: int) -> None:
-    """Whether an owner may have so many files and bytes more. Raises Refused, with the reason."""
+    """Checks whether an owner may store this many more files and bytes. Raises Refused."""
     own_files, own_bytes = usage.of(owner)
     if own_files + files > rules.files:
         message = f"You have {own_files} files of {rules.files}; delete some, or let them expire."

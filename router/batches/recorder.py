@@ -33,7 +33,7 @@ class Recorder:
         self.is_stuck = False
 
     async def record(self, result: Result) -> None:
-        """A caller that is cancelled has handed its result over all the same."""
+        """Records a result. If the caller is cancelled, its result is still recorded."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((result, done))
         if self._task is None:
@@ -41,12 +41,14 @@ class Recorder:
         await done
 
     async def settled(self) -> None:
-        """Wait until everything handed over so far is on disk."""
+        """Waits until all results passed in so far are on disk."""
         if self._task is not None:
             await asyncio.shield(self._task)
 
     async def close(self, timeout_s: float) -> None:
-        """Write what waits, for so long; what does not get there is asked for again one day."""
+        """Writes waiting results within a time limit. Lines without a result are sent again
+        later.
+        """
         task = self._task
         if task is not None:
             await asyncio.wait([task], timeout=timeout_s)

@@ -104,7 +104,7 @@ class Store:
             self.usage.add(owner, -1, -size)
 
     def names(self) -> set[str]:
-        """Returns the files that the folder may hold, including results of unfinished batches."""
+        """Returns the names that the folder may hold, including results of unfinished batches."""
         db = self._db
         found = {str(row[0]) for row in db.execute("SELECT id FROM files")}
         for row in db.execute(
@@ -240,7 +240,9 @@ class Store:
     # -- results ------------------------------------------------------------------------------
 
     def record(self, results: Iterable[Result]) -> None:
-        """Stores all of the results or none. If a line already has a result, the first one stays."""
+        """Stores all of the results or none. If a line already has a result, the first one
+        stays.
+        """
         with Transaction(self._db) as db:
             for result in results:
                 cursor = db.execute("INSERT OR IGNORE INTO results VALUES (?, ?, ?, ?)", result)

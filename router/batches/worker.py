@@ -17,7 +17,9 @@ T = TypeVar("T")
 
 
 class Worker:
-    """Runs functions in its thread. `close` waits for the functions that were requested before it."""
+    """Runs functions in its thread. `close` waits for the functions that were requested before
+    it.
+    """
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches")

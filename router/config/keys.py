@@ -35,7 +35,9 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._:@+-]{1,100}\Z")
 class KeyLine(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """One line of the file. A field that is not given sets no limit, or uses the general default."""
+    """One line of the file. A field that is not given sets no limit, or uses the general
+    default.
+    """
 
     name: str  # whose key it is
     hash: str

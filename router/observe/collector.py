@@ -28,7 +28,9 @@ _EOF = b"# EOF\n"  # ends an OpenMetrics text
 
 
 class Collector(CollectorBase):
-    """A prometheus_client collector over sources, in a registry that contains only this collector."""
+    """A prometheus_client collector over sources, in a registry that contains only this
+    collector.
+    """
 
     def __init__(self, metrics: Metrics, *others: Source[Any]) -> None:
         self._sources: tuple[Source[Any], ...] = (

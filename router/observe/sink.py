@@ -56,7 +56,7 @@ class Sink:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes taken and not yet written or dropped."""
+        """The number of bytes accepted and not yet written or dropped."""
         return self._put_bytes - self._done_bytes
 
     def put(self, lines: bytes | bytearray) -> bool:
@@ -138,7 +138,7 @@ class Sink:
         try:
             fresh = _open(self.path)
         except OSError as err:
-            self._report(err)  # the old file is better than none
+            self._report(err)  # keep writing to the old file
             return
         os.close(self._fd)
         self._fd = fresh

@@ -30,13 +30,13 @@ class Used:
     __slots__ = ("cached", "cost", "estimated", "output", "prompt", "requests", "unpriced")
 
     def __init__(self) -> None:
-        self.requests = 0  # that ended, in whatever way
-        self.prompt = 0  # tokens, the cached ones among them
+        self.requests = 0  # requests that ended, with any outcome
+        self.prompt = 0  # prompt tokens, including cached ones
         self.cached = 0
         self.output = 0
         self.estimated = 0  # requests whose tokens were not all counted by an engine
         self.unpriced = 0  # tokens of models that have no price
-        self.cost = 0.0  # of all others
+        self.cost = 0.0  # cost of all priced tokens
 
     def add(self, other: Used) -> None:
         self.requests += other.requests
@@ -75,7 +75,7 @@ class TenantUsage:
         self._prices: dict[str, _Prices] = {}
 
     def adopt(self, prices: Mapping[str, Price]) -> None:
-        """Other prices from now on, by model."""
+        """Sets the prices by model, for later requests."""
         self._prices = {model: _Prices(price) for model, price in prices.items()}
 
     def count(
@@ -88,7 +88,7 @@ class TenantUsage:
         output: int,
         is_estimate: bool,
     ) -> None:
-        """Count one request that has ended; no tokens: none were used."""
+        """Counts one request that has ended. Without tokens, none were used."""
         classes = self.tenants.get(tenant)
         if classes is None:
             classes = self._come(tenant)
@@ -109,7 +109,7 @@ class TenantUsage:
             used.cost += fresh * prices.prompt + cached * prices.cached + output * prices.output
 
     def _come(self, tenant: str) -> dict[str, Used]:
-        """The classes of a tenant that has no name here yet."""
+        """Adds a tenant and returns its classes."""
         if len(self.tenants) >= TENANTS_MAX and tenant != NO_KEY:
             tenant = OTHERS
         return self.tenants.setdefault(tenant, {})

@@ -86,7 +86,9 @@ class Handler(ABC):
     def start(
         self, client: ClientConnection, head: RequestHead, body: list[bytes], size: int
     ) -> None:
-        """A whole request has arrived. Sets `client.exchange`, or answers at once and calls `done`."""
+        """A whole request has arrived. Sets `client.exchange`, or answers at once and calls
+        `done`.
+        """
 
     @abstractmethod
     def hand_over(self, client: ClientConnection, head: RequestHead, early: bytes) -> None:
@@ -334,8 +336,8 @@ class ClientConnection(Counted):
             if self._front.allow_half_close:
                 self.half_closed = True
                 return True
-            # A proxy cannot distinguish a half-close from a disconnect. To generate for a client that has
-            # left is the costlier error (HAProxy: `abortonclose`).
+            # A proxy cannot distinguish a half-close from a disconnect. Generating for a client
+            # that has left is the costlier error (HAProxy: `abortonclose`).
             self.abort(Reason.CLIENT_GONE)
         elif self._reader.started:
             self._refuse(RouterError(Reason.BAD_REQUEST, "the request ended in its middle"))
@@ -453,7 +455,7 @@ class ClientConnection(Counted):
         reader = self._reader
         try:
             if self.exchange is not None or self.paused or reader.early:
-                # Early data is kept up to the cap. A client that does not read gets no further answer.
+                # Early data is kept up to the cap. A client that does not read gets no more.
                 reader.keep(data)
                 return
             fresh = not reader.started
@@ -476,7 +478,9 @@ class ClientConnection(Counted):
                 self._refuse(err)
 
     def _hand_over(self) -> None:
-        """Another protocol serves the transport from now on; it must report the connection's loss."""
+        """Another protocol serves the transport from now on; it must report the connection's
+        loss.
+        """
         reader = self._reader
         early, reader.early = reader.early, b""
         self._closing = True

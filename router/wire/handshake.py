@@ -18,7 +18,9 @@ from typing import Any
 
 
 class Handshake:
-    """One handshake. `done` receives the transport to use afterwards; None if the handshake failed."""
+    """One handshake. `done` receives the transport to use afterwards; None if the handshake
+    failed.
+    """
 
     __slots__ = ("_done", "_steps")
 

@@ -88,7 +88,9 @@ class Plans(Generic[T]):
         self.latest: Known[T] | None = None
 
     def find(self, raw: bytes) -> Known[T] | None:
-        """Returns the remembered head that equals `raw` in all but the length. See `Known.length`."""
+        """Returns the remembered head that equals `raw` in all but the length. See
+        `Known.length`.
+        """
         before, after, _ = parts_of(raw)
         return self.found.get(before + after)
 

@@ -54,7 +54,9 @@ class Waiter(Owner):
 
 
 class Address:
-    """The address of a replica. `resolve` returns the IP addresses to try, the latest result first."""
+    """The address of a replica. `resolve` returns the IP addresses to try, the latest result
+    first.
+    """
 
     __slots__ = ("host", "port", "resolve", "server_name", "tls")
 

@@ -99,7 +99,7 @@ class ResponseReader:
             self.surplus = True
 
     def eof(self) -> bool:
-        """The connection ended cleanly. True if that was the end of the body."""
+        """The connection ended with a FIN. Returns whether that was the end of the body."""
         if self.state == UNTIL_EOF:
             self.state = COMPLETE
         return self.state == COMPLETE
@@ -107,7 +107,7 @@ class ResponseReader:
     # -- head ---------------------------------------------------------------------------------
 
     def _feed_head(self, data: bytes) -> bytes:
-        """Returns what follows the head."""
+        """Returns the bytes after the head."""
         while data:
             carry = self._carry
             if carry:
@@ -143,7 +143,7 @@ class ResponseReader:
                     self._parse(raw)
                 self.head = plan
                 return rest
-            # A head that has a plan was judged before.
+            # A head with a plan was validated before.
             if end > self._limits.response_head:
                 raise BadResponse(f"a head over {self._limits.response_head} bytes")
             head = self._sort(raw)
@@ -163,13 +163,13 @@ class ResponseReader:
             self._parse(raw)
             plans.keep(raw, head.copy())
             if self.state != CHUNKED:
-                self._parser = None  # it and we refer to each other
+                self._parser = None  # the parser and this reader refer to each other
             self.head = head
             return rest
         return b""
 
     def _parse(self, raw: bytes) -> None:
-        """Have llhttp judge the head."""
+        """Lets llhttp validate the head."""
         # A parser that has read a head without its body is of no use for another response.
         self.on_body = self.parts.append  # called by the parser, in C
         self._parser = httptools.HttpResponseParser(self)
@@ -290,8 +290,8 @@ class ResponseReader:
             if self._ended_at < 0:
                 if not _is_about_trailers(str(err)):
                     raise BadResponse(str(err)) from None
-                self._ended_at = len(parts)  # the body is whole; its trailers are dropped anyway
-            self.surplus = True  # the response was whole; what follows it is not one
+                self._ended_at = len(parts)  # the body is complete; its trailers are dropped anyway
+            self.surplus = True  # the response was complete; later bytes do not belong to it
         if self._ended_at >= 0:
             # More than one message can end in one read: only the first is ours. A lone line end
             # after it is swallowed by llhttp without a word.

@@ -25,11 +25,11 @@ class RoutingHeaders:
 
     def __init__(self) -> None:
         self.model: bytes | None = None  # the model of a body that the router does not read
-        self.session: bytes | None = None  # the key of a conversation
-        self.priority: bytes | None = None  # how urgent the client says the request is
+        self.session: bytes | None = None  # the session key of a conversation
+        self.priority: bytes | None = None  # the priority that the client requests
         self.hedge: bytes | None = None  # whether the client wants a second copy, in lower case
-        self.patience_s = inf  # seconds for which the client says that it waits
-        self.sdk_patience_s = inf  # seconds to the first byte, as its SDK states by default
+        self.patience_s = inf  # the client's timeout in seconds
+        self.sdk_patience_s = inf  # the SDK's timeout to the first byte, in seconds
 
 
 class RoutingHeader:
@@ -44,7 +44,7 @@ class RoutingHeader:
         self.is_memoized = is_memoized
 
     def read(self, value: bytes, into: RoutingHeaders) -> None:
-        """Take a field's value. Raises RouterError for a value that must not be ignored."""
+        """Reads a field's value. Raises RouterError for an invalid value that must be reported."""
         raise NotImplementedError
 
 
@@ -93,7 +93,7 @@ DECLARED: Final[tuple[RoutingHeader, ...]] = (
     _Session(b"x-session-id", passes=True, is_memoized=False),
     _Priority(b"x-priority"),  # a router behind this one would obey it
     _Hedge(b"x-hedge"),
-    # What is left of this time shrinks on the way, so the field ends here.
+    # The remaining time decreases on the way, so the field is not forwarded.
     _Timeout(b"x-request-timeout-ms", is_memoized=False),
     _EnvoyTimeout(b"x-envoy-expected-rq-timeout-ms", passes=True),
     _GrpcTimeout(b"grpc-timeout", passes=True, is_memoized=False),

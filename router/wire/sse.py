@@ -53,7 +53,7 @@ class Verdict(IntEnum):
     NOTHING = 0  # no content so far
     CONTENT = 1  # the stream has begun to answer
     ERROR = 2  # the engine reports an error instead
-    BUSY = 3  # the engine says that it is overloaded: another may not be
+    BUSY = 3  # the engine reports overload; another replica may have capacity
 
 
 class FirstContent:
@@ -66,13 +66,13 @@ class FirstContent:
     __slots__ = ("_after_cr", "_cap", "_pending", "quiet")
 
     def __init__(self, cap: int) -> None:
-        self.quiet = 0  # events so far that say nothing
+        self.quiet = 0  # events so far without content
         self._pending = b""
         self._after_cr = False
-        self._cap = cap  # bytes of one unfinished event that are looked at
+        self._cap = cap  # maximum bytes of one unfinished event that are examined
 
     def feed(self, data: bytes) -> Verdict:
-        """The verdict on everything fed so far."""
+        """Returns the verdict on all data so far."""
         if self._after_cr and data.startswith(b"\n"):
             data = data[1:]  # with the CR before it, it was one line end, not two
         self._after_cr = data.endswith(b"\r") or (self._after_cr and not data)
@@ -80,7 +80,7 @@ class FirstContent:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         start = looked = 0
         if self._pending:
-            looked = len(self._pending) - 1  # before its last byte no event ends
+            looked = len(self._pending) - 1  # no event ends before its last byte
             data = self._pending + data
         while True:
             end = data.find(b"\n\n", looked)
@@ -98,7 +98,7 @@ class FirstContent:
 
 
 def judge(event: bytes) -> Verdict:
-    """The verdict on one event, given without its closing blank line."""
+    """Returns the verdict on one event, passed without its closing blank line."""
     if b"data:" not in event:
         return Verdict.NOTHING
     lines = [line[5:] for line in event.split(b"\n") if line.startswith(b"data:")]
@@ -145,7 +145,7 @@ def _judge_error(error: object) -> Verdict:
 
 
 _CODE = re.compile(rb'"(?:code|http_status_code)"\s*:\s*"?([0-9]{3})')
-# How an error event begins, or a line of it.
+# The beginnings of an error event or of one of its lines.
 ERROR_MARKS: Final = (b'data: {"error"', b'data:{"error"', b"event: error")
 _MARK = re.compile(b"\n(?:" + b"|".join(re.escape(mark) for mark in ERROR_MARKS) + b")")
 # What is kept of an unfinished event: `event: error`, a line end and the JSON up to its `"error"`.
@@ -154,7 +154,7 @@ _REPORT: Final = 16 * 1024  # bytes of an error event that are looked through fo
 
 
 def is_server_error(report: bytes) -> bool:
-    """Whether an error event tells of the engine's own doing: no code, or one from 500 on."""
+    """Returns whether the engine caused the error: no code, or a code of 500 or more."""
     code = _CODE.search(report)
     return code is None or code.group(1) >= b"500"
 
@@ -177,7 +177,7 @@ def _find_report(data: bytes) -> int:
 
 
 def find_error(events: bytes) -> int:
-    """Where in whole events the first one begins that reports an error; -1: none does."""
+    """Returns the index of the first event that reports an error, in whole events; -1 if none."""
     at = _find_report(b"\n" + events)
     if at <= 0:
         return at
@@ -199,7 +199,7 @@ class ErrorWatch:
     def __init__(self) -> None:
         self._seam = b"\n"  # last bytes of an unfinished event: a mark may be split over two reads
         self._report = b""
-        self._is_open = False  # the report's event goes on in the next read
+        self._is_open = False  # the error event continues in the next read
 
     def feed(self, data: bytes, is_cut: bool) -> None:
         """`is_cut`: the data end inside an event."""
@@ -221,10 +221,10 @@ class ErrorWatch:
 
     @property
     def has_seen(self) -> bool:
-        """Whether an error was reported."""
+        """Returns whether an error was reported."""
         return bool(self._report)
 
     @property
     def blames_server(self) -> bool:
-        """Whether one was, and it is the engine's own doing. Final when the stream has ended."""
+        """Returns whether the engine caused a reported error. Final when the stream has ended."""
         return bool(self._report) and is_server_error(self._report)
