@@ -30,13 +30,13 @@ class Admin:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """(host, port) of every listening socket."""
+        """Returns (host, port) of every listening socket."""
         if self._runner is None:
             return []
         return [(address[0], address[1]) for address in self._runner.addresses]
 
     async def start(self, host: str, port: int) -> None:
-        """Listen; port 0 takes any. Raises OSError when the address is not to be had."""
+        """Listens; port 0 selects a free port. Raises OSError if the address is not available."""
         from aiohttp import web
 
         from router.observe.admin_routes import KEEP_ALIVE_S, LINGER_S, build
@@ -58,7 +58,7 @@ class Admin:
         self._runner = runner
 
     async def stop(self) -> None:
-        """Stop listening and end what is under way, within about three times CLOSE_TIMEOUT_S."""
+        """Stops listening and ends open requests, within about three times CLOSE_TIMEOUT_S."""
         runner, self._runner = self._runner, None
         if runner is not None:
             try:

@@ -43,11 +43,11 @@ class Collector(CollectorBase):
         self.registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: a registration must not read what is not there yet."""
+        """Returns nothing: the sources may not be readable yet at registration."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Every family that is known now, each read at one instant."""
+        """Yields every present family. Each family is read at one instant."""
         for source in self._sources:
             for family in source.families:
                 metric = metric_of(family, source.of)
@@ -77,7 +77,7 @@ class Collector(CollectorBase):
 
 
 def _pieces(family: Metric) -> Iterator[Metric]:
-    """The family, cut into copies that hold at most PIECE_SAMPLES samples each."""
+    """Splits the family into copies that hold at most PIECE_SAMPLES samples each."""
     samples = family.samples
     family.samples = samples[:PIECE_SAMPLES]
     yield family

@@ -38,7 +38,7 @@ class Record(msgspec.Struct, omit_defaults=True, gc=False, rename={"priority": "
     bytes_out: int = 0
     # Input of a replay. Hashes are salted. Counts come from the engine; None if it reported none.
     priority: str = ""  # the name of the class
-    tenant: str = ""  # the name of its key, or the hash of its credential
+    tenant: str = ""  # hash of the key's name, or of the client's credential
     session: str = ""
     prompt_tokens: int | None = None
     output_tokens: int | None = None
@@ -48,9 +48,9 @@ class Record(msgspec.Struct, omit_defaults=True, gc=False, rename={"priority": "
     blocks: bytes = b""  # six bytes for every two leading blocks of the prompt, as base64
     queue_ms: float | None = None  # total time in the queue; None: it never waited there
     # The rest of its flow (`intake/flow.py`).
-    within: str = ""  # the client address whose share it used; "": it had a share of its own
+    within: str = ""  # the client address whose share of the queue it used; "": its own share
     user: str = ""  # the user within the tenant
-    known_key: bool = False  # its tenant is in the keys file
+    known_key: bool = False  # its key is in the keys file
     sent_as: str = ""  # its id at engines, which add `-` and the attempt; "": `id` itself
     # Of the attempt whose answer the client got: from its dispatch to its first content (None: that
     # is `ttft_ms`, as there was no wait and no other attempt), ...

@@ -60,7 +60,7 @@ class Sink:
         return self._put_bytes - self._done_bytes
 
     def put(self, lines: bytes | bytearray) -> bool:
-        """Take whole lines, the last newline included; False if there is no room for them."""
+        """Accepts whole lines with their last newline. Returns False if there is no room."""
         if self._closed or self.waiting_bytes + len(lines) > self.queue_bytes:
             return False
         self._put_bytes += len(lines)
@@ -68,12 +68,12 @@ class Sink:
         return True
 
     def reopen(self) -> None:
-        """Open the path anew once everything put so far is written. A descriptor stays as it is."""
+        """Reopens the path after all earlier data is written. A descriptor stays as it is."""
         if self.path is not None and not self._closed:
             self._order(_Order.REOPEN)
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Write what waits, for at most `timeout_s` (seconds), and end the thread. Idempotent."""
+        """Writes waiting data for at most `timeout_s` (seconds) and ends the thread. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -91,7 +91,9 @@ class Sink:
             thread = threading.Thread(target=self._run, name="hedgerow-sink", daemon=True)
             try:
                 thread.start()
-            except RuntimeError:  # no thread to be had now: the item waits, the next one tries
+            except (
+                RuntimeError
+            ):  # no thread can start now: the item waits, and the next call tries again
                 return
             self._thread = thread
 
@@ -126,7 +128,7 @@ class Sink:
             try:
                 return os.write(self._fd, data)
             except BlockingIOError:
-                # Standard output may be shared with somebody who made it non-blocking.
+                # Another process may share standard output and have made it non-blocking.
                 if self._give_up_at is not None and time.monotonic() >= self._give_up_at:
                     raise
                 poll = select.poll()
