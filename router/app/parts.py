@@ -111,9 +111,7 @@ class Parts:
         )
         self.door: BatchServer | None = None
         if config.batches.enabled:
-            from router.batches.server import (
-                BatchServer,
-            )  # needs SQLite, so it is imported only if enabled
+            from router.batches.server import BatchServer  # needs SQLite: only if enabled
 
             rules = config.batches
             # Lines use connections of the data port, most of which are for other clients.

@@ -91,9 +91,7 @@ class Sink:
             thread = threading.Thread(target=self._run, name="hedgerow-sink", daemon=True)
             try:
                 thread.start()
-            except (
-                RuntimeError
-            ):  # no thread can start now: the item waits, and the next call tries again
+            except RuntimeError:  # no thread can start: the item waits for the next call
                 return
             self._thread = thread
 

@@ -133,9 +133,7 @@ class Sorter:
     def __init__(self, known: dict[bytes, int], dropped_prefix: bytes) -> None:
         self._known = known
         self._prefix = dropped_prefix
-        self.memo: dict[
-            bytes, tuple[int, bytes]
-        ] = {}  # callers look here first and then call `sort`
+        self.memo: dict[bytes, tuple[int, bytes]] = {}  # callers look here, then call `sort`
 
     def sort(self, line: bytes) -> tuple[int, bytes]:
         """Returns the action for the field on `line`, and its value unless it only passes on."""

@@ -53,9 +53,7 @@ class RequestHead:
         self.lines: list[bytes] = []
         self.joined = b""  # `lines`, each with a CRLF before it
         self.content_length: int | None = None
-        self.host: bytes | None = (
-            None  # the host of an absolute target takes precedence over the field
-        )
+        self.host: bytes | None = None  # an absolute target's host overrides the field
         self.chunked = False
         self.has_body = False
         self.expect_continue = False
@@ -68,9 +66,7 @@ class RequestHead:
         self.content_type: bytes | None = None
         self.content_encoding: bytes | None = None
         self.routing = _NOTHING_SAID
-        self.owner: bytes | None = (
-            None  # x-router-owner: the owner for whom the batch server sends the request
-        )
+        self.owner: bytes | None = None  # x-router-owner: the owner of a batch server's request
         self.door = -1  # the priority class in its path; -1 if none
         self.route: Any = None  # the route that `check_head` stored
         self.passes = False  # set by `check_head` if the body is to bypass the router

@@ -105,9 +105,7 @@ class RequestReader:
         self._plans = Plans[RequestHead]() if plans is None else plans
         self._latest: Known[RequestHead] | None = None  # the previous head, if it has a plan
         self._on_head = on_head
-        self.via = (
-            via.lower()
-        )  # the router's own name: a request that already contains it is a loop
+        self.via = via.lower()  # the router's own name; a request with it in Via is a loop
         self._chunks: list[bytes] = []
         self.on_body = self._chunks.append  # called by the parser, in C
         self.early = b""
