@@ -1,6 +1,6 @@
-"""What a running router knows of its fleet, its queue and itself, as metrics.
+"""Metrics of a running router: its fleet, its queue and its own state.
 
-Each family reads `Parts` at the scrape. What is unknown of a replica is not shown.
+Each family reads `Parts` at the scrape. An unknown value of a replica is left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from router.observe.families import COUNTER, GAUGE, Family, Values
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
-    """Where the process stands."""
+    """Whether the process is ready and whether it drains."""
 
     is_ready: Callable[[], bool]
     is_draining: Callable[[], bool]
@@ -49,7 +49,7 @@ def _replicas(parts: Parts) -> list[Replica]:
 
 
 def _of_each(attribute: str) -> Callable[[Parts], Values]:
-    """An attribute of every replica for which it is known."""
+    """Reads an attribute of every replica for which it is known."""
 
     def read(parts: Parts) -> dict[str, float]:
         return {r.id: v for r in _replicas(parts) if (v := getattr(r, attribute)) is not None}

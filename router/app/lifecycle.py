@@ -1,4 +1,4 @@
-"""One router's life: start, reload, drain, stop."""
+"""The lifecycle of one router: start, reload, drain, stop."""
 
 from __future__ import annotations
 
@@ -30,13 +30,15 @@ from router.wire.client import ClientConnection, as_protocol
 
 BACKLOG = 4096
 _SETTLE_TURNS = 1000  # turns of the loop in which aborted connections report their end
-_NAMED = 8  # replicas that are down, in one event
+_NAMED = 8  # maximum number of down replicas named in one event
 
 
 class App:
-    """One router. `start`, then `stop` once; in between `reload` and `drain`."""
+    """One router. Call `start` first and `stop` once at the end; `reload` and `drain` in
+    between.
+    """
 
-    parts: Parts  # from `start` on
+    parts: Parts  # set by `start`
 
     def __init__(
         self,
@@ -48,7 +50,7 @@ class App:
         self.config = config
         self.read_again = read_again
         self.metrics = Metrics()
-        self.drained = asyncio.Event()  # set when a drain is over and nothing is left to do
+        self.drained = asyncio.Event()  # set when a drain has finished
         self.draining = False
         self.port = 0
         self.admin_port = 0
@@ -59,13 +61,13 @@ class App:
         self._emulated_replicas: tuple[ReplicaConfig, ...] = ()
         self._certificate: Certificate | None = None
         self._open_files = 0
-        self._is_said = False  # that it is ready
+        self._is_said = False  # whether the ready event was written
         self._is_alone = False  # it ends, and nobody has to be told
 
     # -- start --------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Build, probe the replicas once, listen. Raises OSError or ConfigError."""
+        """Builds the parts, probes the replicas once, listens. Raises OSError or ConfigError."""
         config = self.config
         log_event(logging.INFO, "starting", version=VERSION, build=build_kind())
         self._open_files = raise_open_files()
@@ -86,7 +88,7 @@ class App:
             raise
         self._say_ready(at_start=True)
         if not self._is_said:
-            # The fleet tells it a moment before the replica may be asked.
+            # The fleet calls this shortly before the replica may get requests.
             parts.on_up = partial(parts.loop.call_soon, self._say_ready)
 
     def _collector(self, parts: Parts) -> Collector:
@@ -158,7 +160,7 @@ class App:
             await door.run(self._from_within)
 
     def _from_within(self) -> asyncio.Protocol:
-        """A connection of the batch door's, which has no address of its own."""
+        """Makes a connection of the batch server, which has no address of its own."""
         client = ClientConnection(self.parts.front)
         client.peer = "127.0.0.1"
         return as_protocol(client)
@@ -166,7 +168,7 @@ class App:
     # -- stop ---------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Stop now: what is under way is ended with an error, everything is closed."""
+        """Stops now: requests under way end with an error, and everything is closed."""
         self.draining = True
         task, self._drain_task = self._drain_task, None
         if task is not None and task is not asyncio.current_task():
@@ -183,7 +185,7 @@ class App:
         for exchange in list(dispatcher.exchanges):
             exchange.shut()
         await parts.aborter.close()
-        # What the answers above wrote is given a turn of the loop to leave.
+        # One turn of the loop lets the answers above be sent.
         await asyncio.sleep(0)
         for client in list(parts.front.clients):
             client.transport.abort()
@@ -220,7 +222,7 @@ class App:
 
     async def _drain(self) -> None:
         drain = self.config.drain
-        # Whoever balances over us needs time to see readyz: the port still accepts.
+        # A load balancer needs time to see /readyz, so the port still accepts connections.
         if not self._is_alone:
             await asyncio.sleep(drain.lame_duck_s)
         if self.parts.door is not None:
@@ -241,7 +243,7 @@ class App:
         parts = self.parts
         return {"requests": len(parts.dispatcher.exchanges), "clients": len(parts.front.clients)}
 
-    # -- what it says of itself (AdminActions) ------------------------------------------------
+    # -- reports (AdminActions) ---------------------------------------------------------------
 
     def ready(self) -> tuple[bool, str]:
         if self.draining:
@@ -263,7 +265,7 @@ class App:
         return await usage.described(self.metrics.usage)
 
     def census(self) -> dict[str, int]:
-        """What is in use now; every number is 0 after `stop`."""
+        """Counts the resources in use now. Every number is 0 after `stop`."""
         return report.census(self.parts)
 
     # -- reload (AdminActions) ----------------------------------------------------------------

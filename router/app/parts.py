@@ -1,6 +1,6 @@
-"""Everything a router is made of, built from one Config and joined.
+"""Builds and connects all parts of a router from one Config.
 
-Must never: start anything. `App` does that, in its own order.
+Must never: start anything. `App` starts the parts in its own order.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class Upstream:
-    """How replicas are spoken to, ready for use. Raises ConfigError."""
+    """The credentials and TLS for connections to replicas, ready for use. Raises ConfigError."""
 
     def __init__(self, config: Config) -> None:
         try:
@@ -74,7 +74,7 @@ class Parts:
         self.metrics = metrics
         self.open_files = open_files
         self.loop = asyncio.get_running_loop()
-        self.on_up: Callable[[], object] | None = None  # told when a replica has come up
+        self.on_up: Callable[[], object] | None = None  # called when a replica has come up
         self.sweeper = Sweeper(self.loop, failed)
         self.outbox = Outbox(self.loop)
         self.policies = Policies.of(config.routing)
@@ -111,10 +111,10 @@ class Parts:
         )
         self.door: BatchServer | None = None
         if config.batches.enabled:
-            from router.batches.server import BatchServer  # SQLite, for those who want it
+            from router.batches.server import BatchServer  # needs SQLite: only if enabled
 
             rules = config.batches
-            # Lines come through the data port: most of its places are for other clients.
+            # Lines use connections of the data port, most of which are for other clients.
             most = min(rules.concurrency, max(1, self.max_clients(config) // 4))
             rules = msgspec.structs.replace(rules, concurrency=most)
             queue = self.dispatcher.queue
@@ -149,11 +149,11 @@ class Parts:
             self.dispatcher.token_ids = TokenIds(self.tokens, self.fleet, self.upstream.server_name)
 
     def max_clients(self, config: Config) -> int:
-        # Each client may need a connection to a replica, too.
+        # Each client may also need a connection to a replica.
         return config.limits.connections or max(64, int(self.open_files * 0.45))
 
     def make_replica(self, replica: ReplicaConfig, config: Config, upstream: Upstream) -> Replica:
-        """A replica of a configuration that need not be in force yet."""
+        """Makes a replica for a configuration, which may not be in force yet."""
         url = parse_replica_url(replica.url)
         address = Address(
             url.host,
@@ -178,7 +178,7 @@ class Parts:
         return made
 
     def watch(self, replica: Replica) -> None:
-        """Probe and poll a replica from now on."""
+        """Begins to probe and poll a replica."""
         self.prober.watch(replica)
         self.poller.watch(replica)
         if self.kv_watcher is not None:
@@ -191,7 +191,9 @@ class Parts:
             self.kv_watcher.unwatch(replica)
 
     async def start_watching(self) -> None:
-        """Probe every replica once, then probe, poll and listen to them all. Raises ConfigError."""
+        """Probes every replica once, then starts probes, polls and listeners. Raises
+        ConfigError.
+        """
         await self.prober.start()
         await self.poller.start()
         if self.tokens is not None and self.kv_watcher is not None:
@@ -233,7 +235,7 @@ class Parts:
 
 
 def keys_of(config: Config) -> tuple[KeyLine, ...]:
-    """The API keys. Raises ConfigError."""
+    """Reads the API keys. Raises ConfigError."""
     if config.keys.file is None:
         return ()
     try:
@@ -252,7 +254,7 @@ def open_log(config: Config) -> AccessLog:
 
 
 def config_hash(config: Config) -> str:
-    """Twelve hex digits that change with the configuration."""
+    """Returns a hash of the configuration: twelve hex digits."""
     return hashlib.sha256(msgspec.json.encode(config)).hexdigest()[:12]
 
 

@@ -45,7 +45,7 @@ async def _serve(config: Config, read_again: Callable[[], Config]) -> int:
         try:
             await app.reload()
         except ConfigError:
-            pass  # said in the log; the old configuration stays
+            pass  # the log has the error; the old configuration stays
 
     tasks: set[asyncio.Task[None]] = set()
 

@@ -1,6 +1,6 @@
-"""What a router says of its queue: how many wait, who they are, and what became of others.
+"""Reports the state of the queue: the number of waiting requests, their tenants, and the outcomes.
 
-Must never: change anything, or name more tenants than `MOST`.
+Must never: change anything, or list more tenants than `MOST`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _COUNTED: Final = ("passed", "queued", "granted", "inverted", "promoted", "preem
 
 
 def waiting(driver: QueueDriver | None) -> int:
-    """How many requests wait."""
+    """Returns the number of waiting requests."""
     return 0 if driver is None else driver.pools.waiting
 
 
@@ -30,7 +30,7 @@ def batch_lines_waiting(driver: QueueDriver, model: str) -> int:
 
 
 def described(driver: QueueDriver | None) -> dict[str, Any]:
-    """For people and scripts: GET /queue."""
+    """Returns the data of GET /queue."""
     if driver is None:
         return {"enabled": False}
     queues = driver.pools.queues
@@ -50,7 +50,7 @@ def described(driver: QueueDriver | None) -> dict[str, Any]:
 
 
 def closed(driver: QueueDriver | None) -> dict[str, dict[str, str]]:
-    """Of each replica the classes that may not send it one more request now, and why."""
+    """Returns, for each replica, the classes that are closed now and the reason."""
     found: dict[str, dict[str, str]] = {}
     for queue in () if driver is None else driver.pools.queues:
         for place in queue.places():
@@ -77,7 +77,7 @@ def _pool(queue: Queue, now: float) -> dict[str, Any]:
         "classes": {
             name: {
                 "waiting": depth[number],
-                "blocked": depth[number] - eligible[number],  # by the limits of their keys
+                "blocked": depth[number] - eligible[number],  # blocked by the limits of their keys
                 "eldest_s": round(ages_s[number], 3),
                 **{what: getattr(counts, what)[number] for what in _COUNTED},
                 "dropped": {why: n for why in DROPS if (n := counts.dropped[why][number])},

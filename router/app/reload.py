@@ -1,8 +1,9 @@
-"""A reload: what differs between the configuration in force and the new one, swapped in.
+"""A reload: finds what differs between the present and the new configuration, and applies it.
 
 `prepare` does everything that can fail, on new objects: it reads files, makes policies and makes
-replicas. `commit` puts these objects in force, one swap after the other, none of which can fail.
-Must never: leave half of each in force, or make anything in `commit`.
+replicas. `commit` puts these objects in force by a sequence of swaps that cannot fail.
+
+Must never: leave a configuration half applied, or create anything in `commit`.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ from router.observe.access_log import AccessLog
 
 
 class Prepared(NamedTuple):
-    """A configuration that can be put in force, and what was made for it."""
+    """A configuration that can be put in force, and the objects that were made for it."""
 
     config: Config
     policies: Policies
     hedging: HedgingPolicy
-    orders: Sequence[OrderPolicy]  # one for each queue
+    orders: Sequence[OrderPolicy]  # one policy for each queue
     upstream: Upstream
     keys: Sequence[KeyLine]
-    tls: ssl.SSLContext | None  # with the certificate, where the data port has one
+    tls: ssl.SSLContext | None  # with the data port's certificate; None without TLS
     log: AccessLog
     wanted: Mapping[str, ReplicaConfig]  # all replicas, by ID
-    made: Mapping[str, Replica]  # those that are not in the fleet yet
+    made: Mapping[str, Replica]  # replicas that are not in the fleet yet
 
 
 def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> Prepared:
@@ -71,7 +72,7 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
             raise ConfigError([f"tls.{err.field}: {err}"]) from None
     wanted = {replica.id: replica for replica in (*config.replicas, *emulated)}
     made = _new_replicas(parts, config, upstream, wanted)
-    # The last, because it is the only one that would have to be closed again.
+    # Made last, because it is the only one that must be closed if a later step fails.
     log = parts.log if config.access_log == old.access_log else open_log(config)
     return Prepared(config, policies, hedging, orders, upstream, keys, tls, log, wanted, made)
 
@@ -79,7 +80,7 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
 def _new_replicas(
     parts: Parts, config: Config, upstream: Upstream, wanted: Mapping[str, ReplicaConfig]
 ) -> dict[str, Replica]:
-    """The replicas that are new, or are reached in another way than before."""
+    """Makes the replicas that are new or whose URL changed; all if `upstream` changed."""
     moves_all = config.upstream != parts.config.upstream
     made: dict[str, Replica] = {}
     for replica_id, replica in wanted.items():
@@ -90,7 +91,7 @@ def _new_replicas(
 
 
 def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) -> None:
-    """Put it in force. `certificate`: the data port's."""
+    """Puts the configuration in force. `certificate` is the data port's."""
     old_policies = parts.policies
     config, policies, hedging, orders, upstream, keys, tls, log, wanted, made = prepared
     if certificate is not None and tls is not None:
@@ -123,7 +124,7 @@ def _diff_fleet(
     wanted: Mapping[str, ReplicaConfig],
     made: Mapping[str, Replica],
 ) -> None:
-    """Keep the replicas that stay, with all that is known of them."""
+    """Keeps the replicas that stay, with their state."""
     fleet = parts.fleet
     for replica_id, replica in list(fleet.replicas.items()):
         successor = made.get(replica_id)

@@ -1,10 +1,10 @@
-"""How long clients of streams have seen nothing: since they asked, or since the last content.
+"""How long clients of streams have received no content: since their request or the last content.
 
-Looked up when somebody asks, over all requests under way; nothing is counted meanwhile. A client
-that stopped reading is left out: what it does not see is its own doing. A comment that keeps its
-connection open shows it nothing.
+The times are computed on demand over all requests under way; nothing is counted in between. A
+client that stopped reading is left out, because the router is not the cause of its silence. A
+comment that keeps the connection open does not count as content.
 
-Must never: cost a request anything.
+Must never: add a cost to a request.
 """
 
 from __future__ import annotations

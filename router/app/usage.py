@@ -1,6 +1,6 @@
-"""What tenants have used, for people and scripts: GET /usage.
+"""Reports the usage of tenants for people and scripts: GET /usage.
 
-Must never: change anything, or keep the event loop from its tokens for long.
+Must never: change anything, or block the event loop for long, because tokens would be late.
 """
 
 from __future__ import annotations

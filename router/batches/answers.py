@@ -1,6 +1,6 @@
-"""What every endpoint's handler uses: who asks, and answers as JSON.
+"""Helpers of all endpoint handlers: the owner of a request, and answers as JSON.
 
-Import only through `server.py`: this module pulls in aiohttp.
+Import only through `server.py`: this module imports aiohttp.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The application behind the door: the endpoints, and around them what holds for every answer.
+"""The aiohttp application of the batch server: the endpoints, and rules for every answer.
 
-OpenAI's shapes, errors too. Nothing is held whole but small JSON bodies. Import only through
-`server.py`: this module pulls in aiohttp.
+Answers and errors have OpenAI's shapes. Only small JSON bodies are held completely in memory.
+Import only through `server.py`: this module imports aiohttp.
 """
 
 from __future__ import annotations

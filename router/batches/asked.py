@@ -1,4 +1,4 @@
-"""What clients ask for, judged: JSON bodies and query strings. Pure. Raises Refused."""
+"""Validates clients' input: JSON bodies and query strings. Pure. Raises Refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILENAME_CHARS: Final = 256
 
 
 class Refused(Exception):
-    """An answer in OpenAI's error shape."""
+    """An error answer in OpenAI's shape."""
 
     def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
         super().__init__(message)

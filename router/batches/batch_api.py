@@ -1,7 +1,7 @@
 """The endpoints of /v1/batches: create, list, show, cancel.
 
-Whatever belongs to somebody else does not exist: 404. Import only through `server.py`: this module
-pulls in aiohttp.
+A batch of another owner returns 404, as if it did not exist. Import only through `server.py`: this
+module imports aiohttp.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class BatchApi:
-    """The handlers over one store. `settled` before it closes."""
+    """The handlers over one store. Await `settled` before the store closes."""
 
     def __init__(self, store: Store, worker: Worker, runner: Runner, rules: Batches) -> None:
         self._store = store

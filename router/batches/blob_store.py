@@ -1,7 +1,7 @@
-"""The folder's files: written beside their place, synced, then put there under a name of ours.
+"""The files of the folder: written under a temporary name, synced, then moved to their final name.
 
-A file is whole or it is not there. Nothing of a client's ever becomes part of a path. Called in the
-worker only; raises OSError (a full disk) and then leaves nothing of what it was writing.
+A file is complete or does not exist. No input of a client becomes part of a path. Called only in
+the worker. Raises OSError (such as a full disk) and then removes the unfinished file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SYNC_EVERY: Final = 16 * 1024 * 1024  # bytes: the last sync of a large file mus
 
 
 class BlobStore:
-    """One folder, of which this process is the only user. Raises OSError if another one is."""
+    """One folder, used by this process only. Raises OSError if another process uses it."""
 
     def __init__(self, folder: Path, least_free: int) -> None:
         folder.mkdir(mode=0o700, parents=False, exist_ok=True)
@@ -37,7 +37,9 @@ class BlobStore:
         os.close(self._lock)
 
     def check_room(self, wanted: int) -> None:
-        """Raise ENOSPC where writing so many bytes would leave less than is to stay free."""
+        """Raises ENOSPC if writing this many bytes would leave less than the required free
+        space.
+        """
         if shutil.disk_usage(self._files).free - wanted < self._least_free:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -48,20 +50,20 @@ class BlobStore:
         return Reading(self.path(name))
 
     def draft(self, name: str) -> Draft:
-        """A new file in the making; one of before by that name is replaced in the end."""
+        """Returns a new draft. `keep` replaces an existing file of that name."""
         return Draft(self, name)
 
     def remove(self, name: str) -> None:
         self.path(name).unlink(missing_ok=True)
 
     def sweep(self, known: set[str]) -> None:
-        """Remove what a crash left behind: drafts, and files that the books do not know."""
+        """Removes the remains of a crash: drafts, and files that the store does not list."""
         for path in self._files.iterdir():
             if path.name not in known:
                 path.unlink(missing_ok=True)
 
     def sync(self) -> None:
-        """Make the folder's own entries last."""
+        """Syncs the folder's entries to disk."""
         handle = os.open(self._files, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(handle)
@@ -70,14 +72,16 @@ class BlobStore:
 
 
 class Reading:
-    """A file that is being read; opened by its first `read`, so that who has one may close it."""
+    """A file that is being read. The first `read` opens it, so that its holder may close it at any
+    time.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: BinaryIO | None = None
 
     def read(self, size: int) -> bytes:
-        """The next bytes; none at the end."""
+        """Returns the next bytes; no bytes at the end."""
         if self._file is None:
             self._file = self._path.open("rb", buffering=0)
         return self._file.read(size)
@@ -88,7 +92,7 @@ class Reading:
 
 
 class Draft:
-    """A file that is being written: `open` first, `keep` or `drop` in the end."""
+    """A file that is being written: call `open` first, and `keep` or `drop` at the end."""
 
     def __init__(self, shelf: BlobStore, name: str) -> None:
         self._shelf = shelf
@@ -115,7 +119,7 @@ class Draft:
             self._unsynced = 0
 
     def keep(self) -> None:
-        """On disk, whole, in its place."""
+        """Syncs the file and moves it to its final name."""
         assert self._file is not None
         os.fsync(self._file.fileno())
         self._file.close()
@@ -124,7 +128,7 @@ class Draft:
         self._shelf.sync()
 
     def drop(self) -> None:
-        """Nothing stays; after `keep` nothing happens."""
+        """Removes the draft. Does nothing after `keep`."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -1,18 +1,19 @@
-"""How many lines may be under way at once, of one owner for one model. Pure; monotonic seconds.
+"""The number of lines of one owner and model that may be under way at once. Pure; monotonic
+seconds.
 
-The router's answers are the only signal: each good one lets the number grow, fast until the first
-refusal and by one per round after it; a refusal (429, 503) halves it and stops the sending for as
-long as it says (additive increase, multiplicative decrease: Chiu and Jain 1989; slow start:
-Jacobson 1988). Refusals of requests that left before the last cut say nothing new and only prolong
-the stop.
+The router's answers are the only signal. Each successful answer increases the number: fast until
+the first refusal, and by one per round afterwards. A refusal (429, 503) halves the number and stops
+the sending for the time that it states (additive increase, multiplicative decrease: Chiu and Jain
+1989; slow start: Jacobson 1988). A refusal of a request that was sent before the last decrease
+contains no new information, so it only prolongs the stop.
 """
 
 from __future__ import annotations
 
-FIRST = 4  # at once, before anything is known
+FIRST = 4  # lines at once, before the first answer
 LEAST = 1.0
-PAUSE_S = 1.0  # after a refusal that names no time
-PAUSE_MAX_S = 60.0  # nobody is believed beyond this: a poll a minute costs nothing
+PAUSE_S = 1.0  # after a refusal without Retry-After
+PAUSE_MAX_S = 60.0  # a longer pause is cut to this: one request a minute costs little
 
 
 class ConcurrencyWindow:
@@ -24,34 +25,36 @@ class ConcurrencyWindow:
         self._most = float(most)
         self.window = float(min(first, most))
         self.under_way = 0
-        self.resumes_at = 0.0  # nothing leaves before
+        self.resumes_at = 0.0  # no line is sent before this time
         self._slow = False  # a refusal was seen: grow by one per round
         self._cut_at = -1.0
 
     def admits(self, now: float) -> bool:
-        """Whether one more may leave now."""
+        """Returns whether one more line may be sent now."""
         return now >= self.resumes_at and self.under_way < int(self.window)
 
     def left(self) -> None:
         self.under_way += 1
 
     def gone(self) -> None:
-        """One is over, without a word about capacity."""
+        """A line has ended without information about capacity."""
         self.under_way -= 1
 
     def answered(self) -> None:
-        """A good answer. Grows only while the window is what limits."""
+        """A line succeeded. The window grows only if it was the limit."""
         if self.under_way >= int(self.window) / 2:
             self.window = min(self._most, self.window + (1.0 / self.window if self._slow else 1.0))
         self.under_way -= 1
 
     def refused(self, sent_at: float, now: float, retry_after_s: float | None) -> float:
-        """429 or 503 for a request that left at `sent_at`. Returns when to try it again."""
+        """The router answered 429 or 503 to a line sent at `sent_at`. Returns when to send it
+        again.
+        """
         self.under_way -= 1
         self._slow = True
         if sent_at > self._cut_at:
             self._cut_at = now
-            # Of what was really under way: a window that was never filled says nothing.
+            # Halves the number really under way: an unfilled window was never confirmed.
             self.window = max(LEAST, min(self.window, self.under_way + 1.0) / 2)
         pause = PAUSE_S if retry_after_s is None else retry_after_s
         self.resumes_at = max(self.resumes_at, now + min(max(pause, 0.0), PAUSE_MAX_S))

@@ -1,4 +1,4 @@
-"""The database of the books: its tables, how it is opened, and what a transaction is."""
+"""The SQLite database: its tables, how it is opened, and how a transaction works."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def open_database(path: Path) -> sqlite3.Connection:
 
 
 class Transaction:
-    """All or nothing. A failed commit (a full disk) leaves the database as it was."""
+    """An atomic transaction. A failed commit (a full disk) leaves the database unchanged."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db

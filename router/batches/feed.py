@@ -1,7 +1,7 @@
-"""The lines of a running batch that still want a result, a piece of its file at a time.
+"""Reads the lines of a running batch that have no result yet, one piece of its file at a time.
 
-Nothing of where it stands is kept anywhere: after a restart the file is walked from its beginning,
-and the books say which lines to pass over. Called in the worker only.
+The position in the file is not stored. After a restart the file is read from its beginning, and the
+store says which lines to skip. Called only in the worker.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from router.batches.store import Store
 
 
 class Feed:
-    """One batch's lines, in order, each given once."""
+    """The lines of one batch, in order, each returned once."""
 
     def __init__(self, batch: Batch, store: Store, shelf: BlobStore, longest: int) -> None:
         self._batch = batch

@@ -1,7 +1,7 @@
 """The endpoints of /v1/files: upload, list, show, delete, download.
 
-Whatever belongs to somebody else does not exist: 404. Files go to disk and come from it in pieces,
-through the worker. Import only through `server.py`: this module pulls in aiohttp.
+A file of another owner returns 404, as if it did not exist. Files are written and read in pieces,
+by the worker. Import only through `server.py`: this module imports aiohttp.
 """
 
 from __future__ import annotations

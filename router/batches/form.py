@@ -1,9 +1,8 @@
-"""The parts of an uploaded form (RFC 7578), from pieces of any size: bytes in, text fields and the
-bytes of one file out. Pure.
+"""Parses an uploaded form (RFC 7578) from pieces of any size into text fields and one file's bytes.
 
-python-multipart's parser finds the parts; what they may hold is limited here. The parser is Python:
-a byte beside a delimiter costs it up to 0.8 us, a byte of a file 0.01 us at most. So only
-`SLACK` bytes of a form may be anything but its file, and a file must not hold the delimiter.
+Pure. python-multipart's parser finds the parts; this file limits their content. The parser is
+Python: a byte near a delimiter costs up to 0.8 us, a byte of a file at most 0.01 us. So at most
+`SLACK` bytes of a form may lie outside its file, and a file must not contain the delimiter.
 """
 
 from __future__ import annotations
@@ -31,8 +30,10 @@ logging.getLogger("python_multipart").setLevel(logging.ERROR)
 
 
 class Form:
-    """A form that is being read: `feed` until the body ends, then `finish`; `take` the file's bytes
-    meanwhile and in the end. All raise Refused."""
+    """A form that is being read. Call `feed` until the body ends, then `finish`.
+
+    Call `take` for the file's bytes, in between and at the end. All three raise Refused.
+    """
 
     def __init__(self, content_type: bytes) -> None:
         try:
@@ -102,7 +103,9 @@ class Form:
 
 
 class _Parts:
-    """What the parser finds. Holds one head, one text field and what is untaken of the file."""
+    """The parser's output. It holds one head, one text field, and the bytes of the file not yet
+    taken.
+    """
 
     def __init__(self, delimiter: bytes) -> None:
         self.fields: dict[str, str] = {}

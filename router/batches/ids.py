@@ -1,4 +1,4 @@
-"""Names: of files and batches (random), of requests (from where they stand)."""
+"""Makes the IDs of files and batches (random) and of requests (from their batch and line)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Connections to the data plane from within: each a socket pair, its other end a client's.
+"""Connections to the data plane inside the process. Each is a socket pair whose other end is served
+as a client's connection.
 
-So a line passes no port, no TLS and nobody else's accept queue, and is where it may wait as soon as
-it is sent. Import only through `sender.py`: this module pulls in aiohttp.
+So a line needs no port and no TLS, and does not wait in an accept queue behind other connections.
+It reaches the router's queue as soon as it is sent. Import only through `sender.py`: this module
+imports aiohttp.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from aiohttp.tracing import Trace
 
 
 class Inside(aiohttp.BaseConnector):
-    """A client's connections; `accept` makes the protocol that the data plane reads them with."""
+    """An aiohttp connector. `accept` makes the protocol with which the data plane reads a
+    connection.
+    """
 
     def __init__(
         self, accept: Callable[[], asyncio.BaseProtocol], keepalive_timeout: float

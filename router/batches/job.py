@@ -1,6 +1,6 @@
-"""A running batch in memory: its lines that are next, those that come again, those under way.
+"""A running batch in memory: the lines that are next, lines to send again, and lines under way.
 
-No I/O, no clock of its own; times are monotonic seconds.
+No I/O and no clock of its own. Times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from router.batches.lines import Line
 from router.batches.rows import Batch
 
 NEVER: Final = math.inf
-AGAIN_MOST: Final = 64  # lines that wait for another attempt; above it no new ones are begun
+AGAIN_MOST: Final = 64  # lines that wait for a retry; above this number no new line is begun
 
 
 class Job:
@@ -39,17 +39,17 @@ class Job:
         self.batch = batch
         self.feed = feed
         self.tasks: set[asyncio.Task[None]] = set()  # lines under way
-        self.tries: dict[int, int] = {}  # of lines that failed and come again
-        self.reads_at = 0.0  # not before: the disk failed
+        self.tries: dict[int, int] = {}  # attempts, for lines that failed and are sent again
+        self.reads_at = 0.0  # no read before this time, because the disk failed
         self.held = 0  # bytes of all lines in memory
-        # What ends it, once somebody knows.
+        # The reason why the batch ends, once it is known.
         self.ending: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._fresh: deque[Line] = deque()
         self._again: list[tuple[float, int, Line]] = []
         self._serial = 0
 
     def took(self, lines: list[Line]) -> int:
-        """Lines of the file that come next; their bytes."""
+        """Adds the lines of the file that come next. Returns their size in bytes."""
         self._fresh.extend(lines)
         size = sum(len(line.body) for line in lines)
         self.held += size
@@ -60,14 +60,14 @@ class Job:
         heapq.heappush(self._again, (due, self._serial, line))
 
     def over_with(self, line: Line) -> int:
-        """A line has its result; its bytes."""
+        """A line has its result. Returns the line's size in bytes."""
         self.tries.pop(line.number, None)
         size = len(line.body)
         self.held -= size
         return size
 
     def wants_lines(self, now: float) -> bool:
-        """Whether the next line must be read from the file first."""
+        """Returns whether the next line must first be read from the file."""
         if self._fresh or self.feed.is_over or now < self.reads_at:
             return False
         return len(self._again) < AGAIN_MOST
@@ -77,12 +77,12 @@ class Job:
         return self.feed.is_over and not self._fresh and not self._again and not self.tasks
 
     def next_due(self, now: float) -> float:
-        """When something will be due here by itself; NEVER: nothing will."""
+        """Returns the time of the next event that happens by itself; NEVER if there is none."""
         again = self._again[0][0] if self._again else NEVER
         return min((at for at in (again, self.reads_at) if at > now), default=NEVER)
 
     def next(self, now: float) -> Line | None:
-        """The line whose turn it is; it stays until `pop`."""
+        """Returns the next line. It stays in the job until `pop`."""
         if self._again and self._again[0][0] <= now:
             return self._again[0][2]
         if self._fresh and len(self._again) < AGAIN_MOST:
@@ -90,7 +90,7 @@ class Job:
         return None
 
     def pop(self, now: float) -> None:
-        """Take the line that `next` gave for the same time."""
+        """Removes the line that `next` returned for the same time."""
         if self._again and self._again[0][0] <= now:
             heapq.heappop(self._again)
         else:

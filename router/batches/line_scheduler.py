@@ -1,7 +1,7 @@
-"""Whose line goes next: one per owner and turn, and within an owner one per batch and turn. Pure.
+"""Chooses the next line by taking turns between owners, and between the batches of one owner. Pure.
 
-So ten batches of one owner get as much as the single batch of another, and a batch that is blocked
-(its model has no room, its lines wait for a retry) is passed over without losing its place.
+So ten batches of one owner together get as much as the single batch of another owner. A blocked
+batch (its model has no capacity, its lines wait for a retry) is skipped and keeps its place.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class LineScheduler(Generic[T]):
-    """Who takes part, in the order of their next turn."""
+    """The owners and their batches, in the order of their next turn."""
 
     __slots__ = ("_owners",)
 

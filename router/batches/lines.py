@@ -1,9 +1,11 @@
-"""JSONL: cutting a file into lines, and what makes a line a request of a batch.
+"""JSONL: splits a file into lines, and decides which lines are valid requests of a batch.
 
-A file is read in pieces of `PIECE` bytes and never held: whoever walks it yields between pieces. A
-line is a JSON object with `custom_id`, `method`, `url` and `body`; blank lines are no requests, but
-they count where lines are numbered (from 1), as an editor counts. Must never: change a body, except
-that a `priority` of its own is taken out of it; a batch is not urgent.
+A file is read in pieces of `PIECE` bytes and is never held completely; its reader yields between
+pieces. A line is a JSON object with `custom_id`, `method`, `url` and `body`. A blank line is not a
+request, but it counts in the numbering of lines (from 1), as in an editor.
+
+Must never: change a body. The only exception is a client's `priority`, which is removed because a
+batch is not urgent.
 """
 
 from __future__ import annotations
@@ -26,14 +28,14 @@ _BOM: Final = b"\xef\xbb\xbf"
 class Line(NamedTuple):
     """One request of a batch."""
 
-    number: int  # of its line in the file, from 1
+    number: int  # the line's number in the file, from 1
     custom_id: str
-    model: str  # "" where the body names none
+    model: str  # "" if the body names no model
     body: bytes
 
 
 class LineError(msgspec.Struct, frozen=True):
-    """One complaint about an input file, as a batch's `errors` hold it."""
+    """One error in an input file, as it appears in the `errors` of a batch."""
 
     code: str
     message: str
@@ -42,7 +44,7 @@ class LineError(msgspec.Struct, frozen=True):
 
 
 class Unusable(Exception):
-    """A line that is no request."""
+    """A line that is not a valid request."""
 
     def __init__(self, code: str, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -66,18 +68,18 @@ _encode = msgspec.json.Encoder().encode
 
 class Readable(Protocol):
     def read(self, size: int) -> bytes:
-        """The next bytes; none at the end. Raises OSError."""
+        """Returns the next bytes; no bytes at the end. Raises OSError."""
 
 
 class Cutter:
-    """Where a walk through a file stands: lines out of pieces."""
+    """The position of a reader in a file: turns pieces into lines."""
 
     def __init__(self, file: Readable, longest: int) -> None:
         self._file = file
         self._longest = longest
-        self._rest: list[bytes] = []  # of a line that has not ended, as it came ...
-        self._rest_bytes = 0  # ... joined once, or a long line would be copied with every piece
-        self.number = 0  # of the last line given
+        self._rest: list[bytes] = []  # pieces of a line that has not ended
+        self._rest_bytes = 0  # their size; joined once, to copy a long line only once
+        self.number = 0  # the number of the last line returned
         self.is_over = False
 
     def take(self) -> Iterator[tuple[int, bytes]]:
@@ -98,7 +100,7 @@ class Cutter:
             self._refuse()
 
     def _cut(self, piece: bytes) -> list[bytes]:
-        """The lines that end in a piece; the last one of all ends with the file."""
+        """Returns the lines that end in a piece. The last line ends with the file."""
         if not piece:
             self.is_over = True
             last = b"".join(self._rest)
@@ -118,7 +120,7 @@ class Cutter:
 
 
 def parse(number: int, raw: bytes, endpoint: str) -> Line:
-    """One line as a request to `endpoint`. Raises Unusable, in words of OpenAI's."""
+    """Parses one line as a request to `endpoint`. Raises Unusable, with OpenAI's error code."""
     try:
         found = _decode(raw)
     except msgspec.ValidationError as err:
@@ -157,7 +159,7 @@ def _no_json() -> Unusable:
 
 
 def is_json(data: bytes) -> bool:
-    """Whether it is JSON of any kind."""
+    """Returns whether it is valid JSON."""
     try:
         _decode_any(data)
     except NOT_JSON:
@@ -169,7 +171,7 @@ def _model(field: msgspec.Raw | None) -> str:
     try:
         return "" if field is None else msgspec.json.decode(field, type=str)[:256]
     except NOT_JSON:
-        return ""  # the router says what is wrong with it
+        return ""  # the router's answer will state the error
 
 
 def _misfit(err: msgspec.ValidationError) -> Unusable:

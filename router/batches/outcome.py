@@ -1,4 +1,4 @@
-"""What becomes of a line that was answered: a verdict, and its line of a result file. Pure."""
+"""Turns the answer to a line into a verdict and a line of a result file. Pure."""
 
 from __future__ import annotations
 

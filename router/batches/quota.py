@@ -1,7 +1,7 @@
-"""How much an owner may keep here, and all of them together: files, and their bytes.
+"""Limits how much each owner may store, and all owners together: files, and their bytes.
 
-What counts is what is in the books, results among it, and what is on its way in. Results are always
-kept, since their work is done; whoever has too much may not bring more.
+Stored files count, results among them, and so do uploads in progress. Results are always stored,
+because their work is done. An owner above the limit may not upload more.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from router.config.model import Batches
 
 
 class Usage:
-    """Files and bytes, of each owner and of all. Owners without any are forgotten."""
+    """Files and bytes, of each owner and of all owners. An owner without files is removed."""
 
     def __init__(self) -> None:
         self.files = 0
@@ -19,7 +19,7 @@ class Usage:
         self._owners: dict[str, tuple[int, int]] = {}
 
     def of(self, owner: str) -> tuple[int, int]:
-        """Files and bytes of one."""
+        """Returns the files and bytes of one owner."""
         return self._owners.get(owner, (0, 0))
 
     def add(self, owner: str, files: int, size: int) -> None:
@@ -34,7 +34,7 @@ class Usage:
 
 
 def check_quota(rules: Batches, usage: Usage, owner: str, files: int, size: int) -> None:
-    """Whether an owner may have so many files and bytes more. Raises Refused, with the reason."""
+    """Checks whether an owner may store this many more files and bytes. Raises Refused."""
     own_files, own_bytes = usage.of(owner)
     if own_files + files > rules.files:
         message = f"You have {own_files} files of {rules.files}; delete some, or let them expire."

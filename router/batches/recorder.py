@@ -1,7 +1,7 @@
-"""Results on their way into the books: those that come while one commit runs share the next.
+"""Writes results to the store. Results that arrive during a commit share the next commit.
 
-A result that cannot be written (a full disk, or less left of it than is to stay free) is kept and
-tried again; meanwhile `is_stuck`, and whoever sends lines sends no more.
+A result that cannot be written (the disk is full or has too little free space) is kept and tried
+again. Meanwhile `is_stuck` is true, and no more lines are sent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST: Final = 256  # results in one transaction
 
 
 class Recorder:
-    """`record` returns when the result is on disk."""
+    """Writes results; `record` returns when the result is on disk."""
 
     def __init__(self, store: Store, shelf: BlobStore, worker: Worker, pause_s: float) -> None:
         self._store = store
@@ -33,7 +33,7 @@ class Recorder:
         self.is_stuck = False
 
     async def record(self, result: Result) -> None:
-        """A caller that is cancelled has handed its result over all the same."""
+        """Records a result. If the caller is cancelled, its result is still recorded."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((result, done))
         if self._task is None:
@@ -41,12 +41,14 @@ class Recorder:
         await done
 
     async def settled(self) -> None:
-        """Wait until everything handed over so far is on disk."""
+        """Waits until all results passed in so far are on disk."""
         if self._task is not None:
             await asyncio.shield(self._task)
 
     async def close(self, timeout_s: float) -> None:
-        """Write what waits, for so long; what does not get there is asked for again one day."""
+        """Writes waiting results within a time limit. Lines without a result are sent again
+        later.
+        """
         task = self._task
         if task is not None:
             await asyncio.wait([task], timeout=timeout_s)

@@ -1,7 +1,8 @@
-"""The result files of a batch that is over: what was answered, and what was not and why.
+"""Writes the result files of a batch that has ended: the answers, and the errors of other lines.
 
-Written from the books, line by line and in the order of the lines, so that it can be done again
-after a crash with the same outcome. A generator for the worker: a step per `PIECE` bytes.
+The files are written from the store, in the order of the lines, so that the work can be repeated
+after a crash with the same result. It is a generator for the worker, with one step per `PIECE`
+bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A file and a batch as the store keeps them. Times are whole seconds since 1970."""
+"""A file and a batch as the store represents them. Times are whole seconds since 1970."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNFINISHED: Final = (VALIDATING, IN_PROGRESS, FINALIZING, CANCELLING)
 
 
 class File(NamedTuple):
-    """One file, input or result. Its bytes lie in the folder under its id."""
+    """One file, input or result. Its content is in the folder, under its id."""
 
     number: int
     id: str

@@ -1,7 +1,8 @@
-"""Works batches through: validates them, has their lines sent (`sending.py`), ends them.
+"""Runs batches: validates them, has their lines sent (`sending.py`), and ends them.
 
-Every batch has one task that walks it through its states, each step of which can be done again
-after a crash. Must never: keep in memory what the books have to know.
+Each batch has one task that moves it through its states. Each step can be repeated after a crash.
+
+Must never: keep state in memory that the store needs after a crash.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ from router.batches.worker import Worker
 from router.config.model import Batches
 from router.observe.events import log_event
 
-TROUBLE_S: Final = 2.0  # before what the disk refused is tried again
+TROUBLE_S: Final = 2.0  # until a failed disk operation is tried again
 
 T = TypeVar("T")
 
 
 class Runner:
-    """`start`, then `begin`, `met`, `cancel` as clients say, `rest` when draining, `stop` once."""
+    """Call `start` first; `begin`, `met`, `cancel` as clients ask; `rest` to drain; `stop` once."""
 
     def __init__(
         self,
@@ -80,11 +81,11 @@ class Runner:
 
     @property
     def running(self) -> int:
-        """Batches that are not over."""
+        """The number of unfinished batches."""
         return len(self._lives)
 
     async def start(self) -> None:
-        """Take up every batch that is not over. Raises sqlite3.Error."""
+        """Begins to work on every unfinished batch. Raises sqlite3.Error."""
         for batch in await self._worker(self._store.unfinished):
             self.begin(batch)
             if batch.needs_secret and batch.status in (VALIDATING, IN_PROGRESS):
@@ -92,7 +93,7 @@ class Runner:
         self.lines.start()
 
     def begin(self, batch: Batch) -> None:
-        """Take up a batch, unless that was done."""
+        """Begins to work on a batch, unless it has a task already."""
         if batch.number in self._lives:
             return
         if batch.needs_secret:
@@ -107,22 +108,22 @@ class Runner:
             self._secrets.release(batch.owner)
 
     def met(self, owner: str, secret: Secret) -> None:
-        """An owner has come, with what replicas are to be shown for him."""
+        """An owner has sent a request, with the credentials to show to replicas."""
         if self._secrets.learn(owner, secret):
             self.lines.wake()
 
     def cancel(self, number: int) -> None:
-        """The books say `cancelling`: what is under way ends, and the batch."""
+        """The store says `cancelling`: ends the lines under way, and then the batch."""
         job = self._jobs.get(number)
         if job is not None and not job.ending.done():
             job.ending.set_result(CANCELLED)
 
     def rest(self) -> None:
-        """Begin no more lines; those under way may end."""
+        """Begins no more lines. Lines under way may end."""
         self.lines.rest()
 
     async def stop(self) -> None:
-        """End everything; what has no result is sent again after the next start."""
+        """Ends everything. A line without a result is sent again after the next start."""
         await self.lines.stop()
         lives = list(self._lives.values())
         for task in lives:
@@ -130,7 +131,7 @@ class Runner:
         await asyncio.gather(*lives, return_exceptions=True)
         await self.lines.close()
 
-    # -- a batch's way ------------------------------------------------------------------------
+    # -- states of a batch --------------------------------------------------------------------
 
     async def _live(self, batch: Batch) -> None:
         number = batch.number
@@ -142,9 +143,9 @@ class Runner:
             if batch.status in (FINALIZING, CANCELLING):
                 await self._insist(lambda: self._end(batch))
                 await self._insist(lambda: self.purge(number))
-        except Exception as err:  # a bug of ours
+        except Exception as err:  # a defect of the router
             log_event(logging.ERROR, "a batch is stuck", batch=batch.id, error=repr(err))
-            if batch.status == VALIDATING:  # or its place would never be free again
+            if batch.status == VALIDATING:  # otherwise its place would never become free
                 await self._insist(lambda: self._give_up(batch))
 
     async def _give_up(self, batch: Batch) -> None:
@@ -152,7 +153,7 @@ class Runner:
         await self._worker(self._store.failed, batch.number, errors_column([trouble]), int(time()))
 
     async def _insist(self, act: Callable[[], Awaitable[T]]) -> T:
-        """Try until the disk agrees; every step can be done again."""
+        """Repeats a step until the disk accepts it. Every step can be repeated."""
         while True:
             try:
                 return await act()
@@ -184,7 +185,7 @@ class Runner:
         job = Job(batch, feed)
         self._jobs[batch.number] = job
         try:
-            # From here on `cancel` finds the job; one that came before is in the books.
+            # From here on `cancel` finds the job; an earlier cancellation is in the store.
             batch = await self._worker(self._store.numbered, batch.number)
             if batch.status != IN_PROGRESS:
                 return batch
@@ -199,7 +200,7 @@ class Runner:
             await self.lines.leave(job)
             await self._worker(feed.close)
         await self.lines.settled()
-        if ending != CANCELLED:  # that is in the books already
+        if ending != CANCELLED:  # a cancellation is already in the store
             await self._worker(self._store.worked_through, batch.number, ending, int(time()))
         return await self._worker(self._store.numbered, batch.number)
 
@@ -224,6 +225,6 @@ class Runner:
         return File(0, name, batch.owner, "batch_output", filename, size, now, expires_at)
 
     async def purge(self, number: int) -> None:
-        """Delete the results of a batch that is over: they are in its files."""
+        """Deletes the line results of an ended batch; its files contain them."""
         while await self._worker(self._store.purge, number):
             pass

@@ -1,8 +1,9 @@
-"""What the lines of some owners are sent with: their own credentials, in memory and nowhere else.
+"""The clients' credentials with which the lines of some owners are sent, held only in memory.
 
-Only where replicas ask for them: an owner whose key the router knows is named, and needs none.
-Kept while a batch of the owner needs them. After a restart nothing is known, and lines wait until
-their owner is heard of again; whoever polls his batch is.
+They are needed only if replicas require the client's credentials. An owner whose key the router
+knows is identified by name and needs none. Credentials are kept while a batch of the owner needs
+them. After a restart there are none, and lines wait until their owner sends a request, such as a
+poll of the batch.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ Secret = dict[str, str]  # header fields
 
 
 class Secrets:
-    """By owner. Every `hold` has one `release`."""
+    """Credentials by owner. Each `hold` needs one `release`."""
 
     def __init__(self) -> None:
         self._known: dict[str, Secret] = {}

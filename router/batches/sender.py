@@ -1,9 +1,10 @@
-"""One line as a request to the router's own data plane.
+"""Sends one line as a request to the router's own data plane.
 
-Over HTTP, as from any client, so that a line is routed, queued, limited, retried, counted and
-logged as any request is, in class batch and for its owner: under the client's own credentials where
-replicas ask for them, else by the owner's name, which the data plane believes whoever knows this
-process's token. aiohttp is imported when the door opens, not when a configuration is checked.
+The request uses HTTP, as from any client. So a line is routed, queued, limited, retried, counted
+and logged as any request, in class batch and for its owner. It carries the client's own credentials
+if replicas require them. Otherwise it names the owner; the data plane accepts a name only together
+with this process's token. aiohttp is imported when the sender opens, not when a configuration is
+checked.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from router.core.unreadable import NOT_JSON
 if TYPE_CHECKING:
     import aiohttp
 
-KEEP_ALIVE_S: Final = 0.5  # lines follow each other at once, or not for long
-SMALL: Final = 64 * 1024  # bytes; of larger answers only a few are in memory at once
+KEEP_ALIVE_S: Final = 0.5  # the next line follows at once, or only much later
+SMALL: Final = 64 * 1024  # bytes; only a few larger answers are in memory at once
 LARGE_AT_ONCE: Final = 4
 NO_ANSWER: Final = 0
 
@@ -67,8 +68,11 @@ Accept = Callable[[], asyncio.BaseProtocol]
 
 
 class Sender:
-    """`open` once the data plane can be asked. `token`: by which it knows us; `longest`: the bytes
-    of an answer at most."""
+    """Call `open` once the data plane serves requests.
+
+    `token` authenticates the sender at the data plane. `longest` is the maximum size of an answer
+    in bytes.
+    """
 
     def __init__(self, token: str, longest: int) -> None:
         self._token = token
@@ -86,7 +90,7 @@ class Sender:
         tracing.on_connection_reuseconn.append(_connected)
         self._session = aiohttp.ClientSession(
             connector=Inside(accept, KEEP_ALIVE_S),
-            # How long a line may take is the router's to say; it ends every request.
+            # No timeout here: the router's timeouts end every request.
             timeout=aiohttp.ClientTimeout(total=None),
             headers={
                 "Content-Type": "application/json",

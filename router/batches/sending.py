@@ -1,12 +1,15 @@
-"""Sends the lines of running batches, as the fleet has room for them.
+"""Sends the lines of running batches as the fleet has capacity.
 
-One task begins lines. `line_scheduler.py` chooses the next one: owners take turns.
-`concurrency_window.py` bounds the lines of one owner and model that are under way by the router's
-answers, so one tenant's limits delay nobody else. If the router has a queue, at most `AHEAD` lines
-wait in it: enough that it always has a next one to send. A line that waits here costs a few bytes.
+One task begins lines. `line_scheduler.py` chooses the next line; owners take turns.
+`concurrency_window.py` limits the lines under way of each owner and model, based on the router's
+answers, so that one tenant's limits delay no other tenant. If the router has a queue, at most
+`AHEAD` lines wait in it, so that it always has a next line to send. A line that waits here costs a
+few bytes.
 
-What is in memory is bounded: lines by `HELD_MOST` bytes, those under way by `concurrency`, large
-answers by the sender. Must never: end a batch (whoever holds its job does).
+Memory is bounded: lines by `HELD_MOST` bytes, lines under way by `concurrency`, large answers by
+the sender.
+
+Must never: end a batch. The holder of its job does that.
 """
 
 from __future__ import annotations
@@ -38,24 +41,24 @@ from router.config.model import Batches
 from router.observe.events import log_event
 
 HELD_MOST: Final = 64 * 1024 * 1024  # bytes of lines in memory above which no more are read
-PACES_MOST: Final = 1024  # owners and models whose pace is remembered
-LAST_WORDS_S: Final = 5.0  # for results that wait to be written when we stop
+PACES_MOST: Final = 1024  # owners and models whose concurrency window is remembered
+LAST_WORDS_S: Final = 5.0  # time for unwritten results at a stop
 
 # Of class batch, for one model, in the router's queue: as many as a free replica looks through for
 # a prefix it holds (`queue.affinity`).
 AHEAD: Final = 64
 LEAST: Final = 8  # under way of one owner and model, whatever waits: others' requests are there too
-CROWDED_S: Final = 0.25  # between two looks whether fewer wait
-TURNS: Final = 4  # of the event loop, from a line's connection to its place in the queue
+CROWDED_S: Final = 0.25  # between two checks of the queue's length
+TURNS: Final = 4  # turns of the event loop between a line's connection and its place in the queue
 
-LARGE: Final = 256 * 1024  # bytes of an answer that takes the event loop too long to read
+LARGE: Final = 256 * 1024  # bytes; reading a larger answer would block the event loop for too long
 
-# How many requests of class batch wait for a model.
+# Returns how many requests of class batch wait for a model.
 Waiting = Callable[[str], int]
 
 
 class Sending:
-    """`start`, then `join` and `leave` for every job, `rest` when draining, `stop` once."""
+    """Call `start`, then `join` and `leave` for every job, `rest` to drain, and `stop` once."""
 
     def __init__(
         self,
@@ -70,8 +73,10 @@ class Sending:
         trouble_s: float,
         rng: Random | None = None,
     ) -> None:
-        """`waiting`: None where the router has no queue. `trouble_s`: before what the disk refused
-        is tried again."""
+        """`waiting` is None if the router has no queue.
+
+        `trouble_s` is the time until a failed disk operation is tried again.
+        """
         self._worker = worker
         self._rules = rules
         self._sender = sender
@@ -86,8 +91,8 @@ class Sending:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._resting = False
-        self._crowded = False  # lines stay here because enough of them wait in the queue
-        self._leaving: set[str] = set()  # ids of lines that will be seen there in a moment
+        self._crowded = False  # lines are held back because enough of them wait in the queue
+        self._leaving: set[str] = set()  # ids of lines that are sent but not yet in the queue
         self.held = 0  # bytes of lines in memory
         self.under_way = 0  # lines
         self.ended = {verdict.value: 0 for verdict in Verdict}  # attempts at lines, since the start
@@ -101,7 +106,9 @@ class Sending:
         self._wake.set()
 
     async def leave(self, job: Job) -> None:
-        """Its lines under way end; what is handed over of it is on disk once `settled`."""
+        """Ends the job's lines that are under way. Results passed on before are on disk after
+        `settled`.
+        """
         self._jobs.discard(job)
         self._turns.discard(job.batch.owner, job)
         for task in job.tasks:
@@ -110,19 +117,19 @@ class Sending:
         self.held -= job.held
 
     async def settled(self) -> None:
-        """Everything that was answered so far is on disk."""
+        """Returns when all results so far are on disk."""
         await self._recorder.settled()
 
     def wake(self) -> None:
-        """Something that lines waited for may be there."""
+        """Checks again whether a line may begin."""
         self._wake.set()
 
     def rest(self) -> None:
-        """Begin no more lines; those under way may end."""
+        """Begins no more lines. Lines under way may end."""
         self._resting = True
 
     async def stop(self) -> None:
-        """Nothing is sent any more; jobs may still leave."""
+        """Stops sending. Jobs may still leave."""
         self._resting = True
         if self._task is not None:
             self._task.cancel()
@@ -185,7 +192,7 @@ class Sending:
             if len(self._paces) >= PACES_MOST:
                 self._paces = {name: p for name, p in self._paces.items() if p.under_way}
             most = self._rules.concurrency
-            # Where a queue tells what waits, there is no need to feel the way.
+            # If the queue reports its length, no concurrency window is needed.
             pace = ConcurrencyWindow(most, FIRST if self._waiting is None else most)
             self._paces[owner, model] = pace
         return pace
@@ -300,10 +307,10 @@ class Sending:
         self.under_way -= 1
         self._wake.set()
         if task.cancelled():
-            return  # and so is its batch
+            return  # the batch has ended as well
         err = task.exception()
         if err is not None and not job.ending.done():
-            # A bug of ours: the batch must not end as if this line had its result.
+            # A defect of the router: the batch must not end as if this line had its result.
             job.ending.set_exception(err)
         _check_done(job)
 

@@ -1,7 +1,7 @@
-"""The door's life: open the folder, answer, work, rest, stop.
+"""The lifecycle of the batch server: open the folder, answer requests, send lines, drain, stop.
 
-It listens nowhere. The data plane hands it connections of its own making (`connect`), each one half
-of a socket pair, so that whoever wants in has passed the data port.
+It does not listen on a port. The data plane gives it connections (`connect`), each one half of a
+socket pair, so every client of the batch server has passed the data port.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
     from router.batches.batch_api import BatchApi
 
-HOUSE_S: Final = 600.0  # between two looks for what is outdated
+HOUSE_S: Final = 600.0  # between two searches for expired files and batches
 CLOSE_TIMEOUT_S: Final = 1.0  # for requests under way when it stops
 
 
 class BatchServer:
-    """`open`, `run` once the data port listens, `rest` when draining, `stop`."""
+    """Call `open`, then `run` once the data port listens, `rest` to drain, and `stop`."""
 
     def __init__(self, rules: Batches, token: str, waiting: Waiting | None) -> None:
         """`token`: by which the data port knows our lines. `waiting`: see `sending.py`."""
@@ -78,7 +78,7 @@ class BatchServer:
             build(files, batches, runner),
             access_log=None,
             handle_signals=False,
-            handler_cancellation=True,  # a client that has left lingers nowhere
+            handler_cancellation=True,  # a disconnected client's handler is cancelled
             auto_decompress=False,  # a small upload must not become a large one
             shutdown_timeout=CLOSE_TIMEOUT_S,
         )
@@ -118,7 +118,7 @@ class BatchServer:
         return transport
 
     def rest(self) -> None:
-        """Begin no more lines."""
+        """Begins no more lines."""
         if self.runner is not None:
             self.runner.rest()
 

@@ -1,4 +1,4 @@
-"""Files, batches and lists of them as OpenAI's API shows them, and lines of result files. Pure."""
+"""Files, batches and lists in the shapes of OpenAI's API, and lines of result files. Pure."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""The books: files, batches and the results of their lines, in SQLite. Called in the worker only.
+"""The store of files, batches and line results, in SQLite. Called only in the worker.
 
-Invariants, whatever dies and whenever:
-1. What a call returned from is on disk (WAL, synchronous=FULL: one fsync per transaction).
-2. A line has at most one result: results are keyed by (batch, line), the first stays, and the
-   batch's counts move in the same transaction.
-3. A batch's status moves forward only; a move that does not fit the status it finds does nothing.
+Invariants, at any crash:
+1. When a call returns, its changes are on disk (WAL, synchronous=FULL: one fsync per transaction).
+2. A line has at most one result: results are keyed by (batch, line), the first result stays, and
+   the batch's counts change in the same transaction.
+3. A batch's status only moves forward. A move that does not fit the present status does nothing.
 
-What was sent and not recorded when the process died is sent again, and has one result.
+A line that was sent but not recorded before a crash is sent again, and gets one result.
 
-Must never: hold a client's secret.
+Must never: store a client's secret.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from router.batches.rows import (
     File,
 )
 
-_PURGED_AT_ONCE: Final = 200  # results of batches that are over, deleted in one transaction
+_PURGED_AT_ONCE: Final = 200  # results of ended batches, deleted in one transaction
 _FREED_AT_ONCE: Final = 1000  # pages given back to the file system
 
 _PENDING: Final = f"({', '.join(repr(status) for status in UNFINISHED)})"
 
 
 class Result(NamedTuple):
-    """What became of one line. `record` is its line in the output or the error file."""
+    """The result of one line. `record` is its line in the output or the error file."""
 
     batch: int
     line: int
@@ -50,11 +50,11 @@ class Result(NamedTuple):
 
 
 class Store:
-    """One database. Raises sqlite3.Error; OSError is what the files' side raises."""
+    """One database. Raises sqlite3.Error. The blob store raises OSError."""
 
     def __init__(self, path: Path) -> None:
         self._db = open_database(path)
-        self.usage = Usage()  # of all files in the books, and of those on their way in
+        self.usage = Usage()  # of all stored files and of uploads in progress
         sums = "SELECT owner, count(*), sum(bytes) FROM files GROUP BY owner"
         for owner, files, size in self._db.execute(sums):
             self.usage.add(owner, files, size)
@@ -78,7 +78,7 @@ class Store:
     def files(
         self, owner: str, after: str | None, limit: int, purpose: str | None, oldest_first: bool
     ) -> list[File]:
-        """At most `limit` files behind the one called `after`."""
+        """Returns at most `limit` files that follow the file `after`."""
         words = "SELECT * FROM files WHERE owner = ?"
         values: list[object] = [owner]
         if purpose is not None:
@@ -89,7 +89,7 @@ class Store:
         ]
 
     def user_of(self, file_id: str) -> str | None:
-        """The id of an unfinished batch that still needs a file."""
+        """Returns the id of an unfinished batch that still needs the file."""
         row = self._db.execute(
             f"SELECT id FROM batches WHERE input_file = ? AND status IN {_PENDING}", (file_id,)
         ).fetchone()
@@ -104,7 +104,7 @@ class Store:
             self.usage.add(owner, -1, -size)
 
     def names(self) -> set[str]:
-        """What the folder may hold: files, and those that unfinished batches will make."""
+        """Returns the names that the folder may hold, including results of unfinished batches."""
         db = self._db
         found = {str(row[0]) for row in db.execute("SELECT id FROM files")}
         for row in db.execute(
@@ -114,7 +114,7 @@ class Store:
         return found
 
     def outdated(self, now: int) -> list[str]:
-        """Files whose time is over and that nobody needs."""
+        """Returns the expired files that no batch needs."""
         rows = self._db.execute(
             "SELECT id FROM files WHERE expires_at <= ? AND id NOT IN"
             f" (SELECT input_file FROM batches WHERE status IN {_PENDING})",
@@ -125,7 +125,7 @@ class Store:
     # -- batches ------------------------------------------------------------------------------
 
     def add_batch(self, batch: Batch) -> Batch:
-        """Keep a new batch; the same with its number."""
+        """Stores a new batch. Returns it with its number."""
         with Transaction(self._db) as db:
             marks = ", ".join("?" * (len(batch) - 1))
             names = ", ".join(Batch._fields[1:])
@@ -145,7 +145,7 @@ class Store:
         return Batch(*row)
 
     def batches(self, owner: str, after: str | None, limit: int) -> list[Batch]:
-        """At most `limit` batches older than the one called `after`, newest first."""
+        """Returns at most `limit` batches older than the batch `after`, newest first."""
         words = "SELECT * FROM batches WHERE owner = ?"
         return [Batch(*row) for row in self._page(words, [owner], "batches", after, limit, False)]
 
@@ -154,17 +154,17 @@ class Store:
         return [Batch(*row) for row in rows]
 
     def unfinished_of(self, owner: str) -> tuple[int, int]:
-        """How many batches are not over: of this owner, and of everybody."""
+        """Returns the number of unfinished batches: of this owner, and of all owners."""
         (own, all_) = self._db.execute(
             f"SELECT coalesce(sum(owner = ?), 0), count(*) FROM batches WHERE status IN {_PENDING}",
             (owner,),
         ).fetchone()
         return int(own), int(all_)
 
-    # -- a batch's way ------------------------------------------------------------------------
+    # -- states of a batch --------------------------------------------------------------------
 
     def failed(self, number: int, errors: str, now: int) -> bool:
-        """validating → failed."""
+        """Moves a batch from validating to failed."""
         return self._move(
             "status = ?, errors = ?, failed_at = ?",
             (FAILED, errors, now),
@@ -173,7 +173,7 @@ class Store:
         )
 
     def validated(self, number: int, total: int, now: int) -> bool:
-        """validating → in_progress."""
+        """Moves a batch from validating to in_progress."""
         return self._move(
             "status = ?, total = ?, in_progress_at = ?",
             (IN_PROGRESS, total, now),
@@ -182,7 +182,7 @@ class Store:
         )
 
     def worked_through(self, number: int, ending: str, now: int) -> bool:
-        """in_progress → finalizing, to end as `ending` (completed or expired)."""
+        """Moves a batch from in_progress to finalizing. `ending` is completed or expired."""
         return self._move(
             "status = ?, ending = ?, finalizing_at = ?",
             (FINALIZING, ending, now),
@@ -191,7 +191,7 @@ class Store:
         )
 
     def cancel(self, number: int, now: int) -> bool:
-        """validating or in_progress → cancelling."""
+        """Moves a batch from validating or in_progress to cancelling."""
         return self._move(
             "status = ?, ending = ?, cancelling_at = ?",
             (CANCELLING, CANCELLED, now),
@@ -201,7 +201,10 @@ class Store:
         )
 
     def ended(self, number: int, output: File | None, error: File | None, now: int) -> bool:
-        """finalizing or cancelling → its ending, with its result files, in one transaction."""
+        """Moves a batch from finalizing or cancelling to its end, in one transaction.
+
+        Its result files are added in the same transaction.
+        """
         batch = self.numbered(number)
         if batch.status not in (FINALIZING, CANCELLING):
             return False
@@ -237,7 +240,9 @@ class Store:
     # -- results ------------------------------------------------------------------------------
 
     def record(self, results: Iterable[Result]) -> None:
-        """Keep results, all or none; of a line that has one already, the first stays."""
+        """Stores all of the results or none. If a line already has a result, the first one
+        stays.
+        """
         with Transaction(self._db) as db:
             for result in results:
                 cursor = db.execute("INSERT OR IGNORE INTO results VALUES (?, ?, ?, ?)", result)
@@ -249,7 +254,7 @@ class Store:
                     )
 
     def recorded(self, number: int, first: int, last: int) -> set[int]:
-        """Which lines of `first` to `last` have a result."""
+        """Returns the lines from `first` to `last` that have a result."""
         rows = self._db.execute(
             "SELECT line FROM results WHERE batch = ? AND line BETWEEN ? AND ?",
             (number, first, last),
@@ -259,7 +264,7 @@ class Store:
     def results(
         self, number: int, is_good: bool, after: int
     ) -> Generator[tuple[int, bytes], None, None]:
-        """(line, record) beyond line `after`, by line; read one by one, as they are taken."""
+        """Yields (line, record) for the lines after `after`, in order, read one by one."""
         cursor = self._db.execute(
             "SELECT line, record FROM results WHERE batch = ? AND line > ? AND is_good = ?"
             " ORDER BY line",
@@ -270,10 +275,10 @@ class Store:
         finally:
             cursor.close()
 
-    # -- keeping house ------------------------------------------------------------------------
+    # -- cleaning up --------------------------------------------------------------------------
 
     def spent(self) -> list[int]:
-        """Batches that are over and have results here still."""
+        """Returns the ended batches whose line results are still in the database."""
         rows = self._db.execute(
             "SELECT DISTINCT batch FROM results WHERE batch NOT IN"
             f" (SELECT number FROM batches WHERE status IN {_PENDING})"
@@ -281,7 +286,7 @@ class Store:
         return [int(row[0]) for row in rows]
 
     def purge(self, number: int) -> bool:
-        """Delete some results of a batch that is over; whether there is more to do."""
+        """Deletes some results of an ended batch. Returns whether results are left."""
         with Transaction(self._db) as db:
             cursor = db.execute(
                 "DELETE FROM results WHERE rowid IN"
@@ -289,13 +294,13 @@ class Store:
                 (number, _PURGED_AT_ONCE),
             )
             is_more = cursor.rowcount == _PURGED_AT_ONCE
-        # As a script: `execute` would stop after the first page.
+        # `executescript`, because `execute` would stop after the first page.
         self._db.executescript(f"PRAGMA incremental_vacuum({_FREED_AT_ONCE})")
         (left,) = self._db.execute("PRAGMA freelist_count").fetchone()
         return is_more or left > 0
 
     def forget(self, before: int) -> None:
-        """Forget batches that were created before and are over."""
+        """Deletes the ended batches that were created earlier."""
         with Transaction(self._db) as db:
             db.execute(
                 f"DELETE FROM batches WHERE created_at < ? AND status NOT IN {_PENDING}", (before,)

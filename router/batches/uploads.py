@@ -1,8 +1,8 @@
-"""One file on its way in: pieces of a body go to the parser of its form (`form.py`), the bytes of
-the file into a draft, within what its owner may have.
+"""One upload: passes pieces of a body to the form's parser (`form.py`) and the file's bytes to a
+draft, within the owner's quota.
 
-Nothing of it is held but the piece that is being written, and the event loop has its turn between
-two pieces. Import only through `server.py`: this module pulls in aiohttp.
+Only the piece that is being written is held in memory, and the event loop runs between two pieces.
+Import only through `server.py`: this module imports aiohttp.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from router.batches.worker import Worker
 from router.config.model import Batches
 
 STEP: Final = 16 * 1024  # bytes that the parser gets in a turn of the loop: 14 ms at most
-PIECE: Final = 256 * 1024  # bytes of a file that the disk gets at once, at least
+PIECE: Final = 256 * 1024  # minimum bytes per write of a file
 
 
 class Upload:
-    """A draft that counts as its owner's from the first byte. Called in the worker only.
+    """A draft that counts against its owner's quota from the first byte. Called only in the worker.
 
-    `begin` first, `close` in the end; both raise Refused or OSError, and so does `take`.
+    Call `begin` first and `close` at the end. Both raise Refused or OSError, and so does `take`.
     """
 
     def __init__(self, store: Store, shelf: BlobStore, rules: Batches, owner: str) -> None:
@@ -45,7 +45,7 @@ class Upload:
         self._files = 0  # of the owner's usage that are this one
 
     def begin(self, length: int) -> None:
-        """So many bytes are announced; 0: nobody knows."""
+        """Begins an upload of the announced size in bytes; 0 if unknown."""
         self._shelf.check_room(length)
         check_quota(self._rules, self._store.usage, self._owner, 1, max(0, length - SLACK))
         self._files = 1
@@ -61,7 +61,7 @@ class Upload:
         self._draft.write(piece)
 
     def keep(self, file: File) -> None:
-        """It is whole: into the books."""
+        """The file is complete: adds it to the store."""
         self._draft.keep()
         self._count_no_more()
         try:
@@ -71,7 +71,7 @@ class Upload:
             raise
 
     def close(self) -> None:
-        """Nothing stays of what was not kept."""
+        """Removes the draft unless it was kept."""
         self._count_no_more()
         self._draft.drop()
 
@@ -88,13 +88,13 @@ async def receive(content: StreamReader, form: Form, upload: Upload, worker: Wor
         form.feed(piece)
         if form.held >= PIECE:
             await worker(upload.take, form.take())
-        await asyncio.sleep(0)  # `read` does not wait while bytes are there
+        await asyncio.sleep(0)  # `read` does not yield while bytes are available
     form.finish()
     await worker(upload.take, form.take())
 
 
 def described(form: Form, upload: Upload, owner: str, rules: Batches) -> File:
-    """The file that a form makes of an upload. Raises Refused."""
+    """Returns the file that the form of an upload describes. Raises Refused."""
     if form.filename is None:
         raise Refused(400, "missing_required_parameter", "The form has no file.", "file")
     fields = form.fields

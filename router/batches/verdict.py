@@ -1,4 +1,4 @@
-"""What the router's answer to a line means for the line. Pure."""
+"""Decides what the router's answer to a line means for the line. Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Final
 
 
 class Verdict(Enum):
-    DONE = "done"  # into the output file
-    FAILED = "failed"  # into the error file, for good
-    AGAIN = "again"  # something broke: again, a few times
-    BUSY = "busy"  # no room: again, as often as it takes until the batch expires
+    DONE = "done"  # goes into the output file
+    FAILED = "failed"  # goes into the error file; final
+    AGAIN = "again"  # a failure: sent again a few times
+    BUSY = "busy"  # no capacity: sent again until the batch expires
 
 
 BACKOFF_S: Final = 1.0  # doubled with each attempt
@@ -21,7 +21,7 @@ _AGAIN = frozenset({408, 425, 499, 500, 502, 504, 507, 508})
 
 
 def judge(status: int) -> Verdict:
-    """By HTTP status. What is neither good nor expected to pass by itself is final."""
+    """Returns the verdict by HTTP status. An error that is not temporary is final."""
     if 200 <= status < 300:
         return Verdict.DONE
     if status in _BUSY:

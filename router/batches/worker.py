@@ -1,8 +1,8 @@
-"""The one thread that touches disk: calls in the order in which they were asked for.
+"""The one thread that touches the disk. It runs calls in the order in which they were requested.
 
-One thread is enough for what disks do, and it makes every sequence of calls a queue: nothing in the
-store or among the files needs a lock. Long work comes as a generator and is taken a step at a time,
-so that others have their turn between, and the event loop its interpreter.
+One thread is enough for the speed of disks. Because calls run one after another, the store and the
+files need no lock. A long job is a generator and runs one step at a time, so that other jobs run
+between its steps, and the event loop gets the interpreter.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ T = TypeVar("T")
 
 
 class Worker:
-    """Runs functions in its thread; `close` waits for what was asked before."""
+    """Runs functions in its thread. `close` waits for the functions that were requested before
+    it.
+    """
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches")

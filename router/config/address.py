@@ -1,7 +1,7 @@
-"""Addresses as they stand in the configuration: `host:port` to listen on, URLs of replicas.
+"""Parses the addresses of the configuration: `host:port` to listen on, URLs of replicas.
 
-Pure text; nothing here resolves a name. Every function raises ValueError whose message says what
-is wrong with the address and, where there is a usual mistake, what to write instead.
+Pure: no function resolves a name. Every function raises ValueError. Its message states the error
+and, for a common mistake, the correct form.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the annotations of `model` say about a setting. Pure."""
+"""Reads the facts about a setting from its annotations in `model`. Pure."""
 
 from __future__ import annotations
 

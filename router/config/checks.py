@@ -1,7 +1,7 @@
-"""What one field of the configuration demands of another, and what a plain type cannot say.
+"""Checks that a type cannot express, such as a condition between two settings.
 
-Every check notes its complaints in `Problems` and goes on; none raises, none changes anything. A
-check whose fields are spoiled already stays silent.
+Every check adds its errors to `Problems` and continues. No check raises or changes anything. A
+check is skipped if one of its fields is already known to be invalid.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TCP = re.compile(r"tcp://[^\s:/]+:\d{1,5}\Z|tcp://\[[0-9a-fA-F:]+\]:\d{1,5}\Z")
 _EXACT_NEEDS = ("zmq", "tokenizers", "jinja2")
 _VIA = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")  # a pseudonym of RFC 9110 section 7.6.3, kept plain
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^`|~-]{1,64}\Z")  # RFC 9110, less the underscore
-# Fields that end here, or that the router reads in another way.
+# Fields that the router drops, or that it reads in another way.
 _NOT_SEEN = frozenset(
     [
         "host",
@@ -64,7 +64,7 @@ _VISIBLE = re.compile(r"/[!-~]*\Z")
 
 
 def check(config: Config, problems: Problems) -> None:
-    """Note everything that is wrong with `config` beyond the types of its fields."""
+    """Adds every problem of `config` that the types of its fields do not exclude."""
     _check_listeners(config, problems)
     _check_replicas(config, problems)
     _check_routing(config, problems)
@@ -102,7 +102,7 @@ def _check_replicas(config: Config, problems: Problems) -> None:
     if not config.replicas and config.emulate.count == 0:
         problems.add("replicas", "at least one is needed (--replica URL, or --emulate N)")
     if config.replicas and config.emulate.count > 0:
-        # Real requests must never be answered by an emulated engine by accident.
+        # An emulated engine must never answer real requests by accident.
         problems.add(
             "emulate.count", "emulated engines replace real replicas; name one or the other"
         )
@@ -203,7 +203,7 @@ def _check_queue(config: Config, problems: Problems) -> None:
 
 
 def _check_exact(config: Config, problems: Problems) -> None:
-    """KV events need packages that not everybody installs."""
+    """Checks that the optional packages for KV events are installed."""
     for index, replica in enumerate(config.replicas):
         events = replica.kv_events
         if events is None or problems.is_spoiled(f"replicas[{index}].kv_events"):
@@ -270,7 +270,7 @@ def _check_header(path: str, name: str, problems: Problems) -> None:
 
 
 def _check_order(config: Config, problems: Problems) -> None:
-    """Pairs of which one must not exceed the other."""
+    """Checks pairs of settings in which one must not exceed the other."""
     for section, larger, smaller, is_strict in (
         ("limits", "write_high", "write_low", True),
         ("limits", "head", "request_line", False),

@@ -1,6 +1,7 @@
-"""The comments beside the fields of a class, read from its source.
+"""Reads the comments beside the fields of a class from its source.
 
-A compiled class has no source that Python would find; its `.py` file lies beside the binary.
+Python cannot find the source of a compiled class, so this module reads the `.py` file beside the
+binary.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Plain data -> the structs of `model.py`, going on after each mistake instead of stopping at one.
+"""Decodes plain data into the structs of `model.py`, and continues after each error.
 
-msgspec judges every single value (type and range); this file walks the structs, so that all bad
-values are found in one go, and finds the keys that do not exist. A bad value is replaced by the
-field's default, and by nothing ("" or an empty mapping) where there is none: the result of a
-decoding with problems is good for further checks only and must never be used.
+msgspec checks every single value (type and range). This file walks the structs, so that one run
+finds all invalid values and all unknown keys. An invalid value is replaced by the field's default,
+or by an empty value ("" or an empty mapping) if there is no default. A result with problems may be
+used for further checks only, never as a configuration.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""YAML text -> plain dicts, lists and scalars, with every duplicate key and oddity named by path.
+"""Parses YAML text into plain dicts, lists and scalars, and reports duplicate keys and oddities by
+path.
 
-It never builds anything but str, int, float, bool, None, list and dict, and it refuses what makes
-a small file large (aliases, deep nesting, size). Scalars follow the core schema of YAML 1.2 rather
-than PyYAML's 1.1: a model called `no` stays a name, `1e3` is a number and `10:30` is not 630.
+It creates only str, int, float, bool, None, list and dict. It refuses features that make a small
+file large in memory (aliases, deep nesting, size). Scalars follow the core schema of YAML 1.2, not
+PyYAML's 1.1: a model called `no` stays a name, `1e3` is a number and `10:30` is not 630.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _NULL, _BOOL, _INT, _FLOAT = (f"tag:yaml.org,2002:{n}" for n in ("null", "bool",
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes only; `_plain` below makes the values."""
+    """Composes nodes only; `_plain` below creates the values."""
 
     yaml_implicit_resolvers: dict[str, list[Any]] = {}  # noqa: RUF012  (PyYAML's own protocol)
     depth = 0

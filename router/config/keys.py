@@ -1,12 +1,13 @@
-"""The file of API keys: what a line says, how it is read, how it is made.
+"""The file of API keys: the format of a line, and how lines are read and made.
 
-One JSON object a line; empty lines and lines that begin with `#` are nothing. `hash` is "sha256:"
-and the SHA-256 of the key in hexadecimal digits: that is enough for keys of 128 bits and more drawn
-at random, as `hedgerow key` draws them (a slow hash protects short secrets, and costs as much at
-every request). Keys of one `name` belong to one tenant and share its limits, so that a new key can
-be given out before the old one is taken back; apart from `hash` their lines must say the same.
+The file has one JSON object a line; empty lines and lines that begin with `#` are ignored. `hash`
+is "sha256:" and the SHA-256 of the key in hexadecimal digits. SHA-256 is enough for random keys of
+at least 128 bits, as `hedgerow key` draws them. (A slow hash protects short secrets, and its cost
+would apply to every request.) Keys with the same `name` belong to one tenant and share its limits,
+so that a new key can be issued before the old one is removed. Except for `hash`, their lines must
+be equal.
 
-Must never: keep or tell a key itself.
+Must never: store or print a key itself.
 """
 
 from __future__ import annotations
@@ -23,58 +24,60 @@ from router.core.unreadable import NOT_JSON
 
 PREFIX: Final = "hr-"  # of a key that we make: people and scanners see what it is
 _BITS: Final = 256
-SHORTEST: Final = 20  # characters of a key that is hashed as it is: fewer can be tried out
+SHORTEST: Final = 20  # characters of a key; a shorter key can be guessed
 LONGEST: Final = 512
 _BYTES: Final = 64 * 1024 * 1024
 _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}\Z")
-# A name stands in log lines and metric labels.
+# A name appears in log lines and metric labels.
 _NAME: Final = re.compile(r"[A-Za-z0-9._:@+-]{1,100}\Z")
 
 
 class KeyLine(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """One line of the file. What is not given is not limited, or as for anybody."""
+    """One line of the file. A field that is not given sets no limit, or uses the general
+    default.
+    """
 
-    name: str  # whose key it is
+    name: str  # the tenant of the key
     hash: str
     tier: str = ""  # one of `priority.tiers`: the class of its requests
-    ceiling: ClassName | None = None  # the most urgent class; None: its tier's
-    models: tuple[str, ...] | None = None  # it may ask for, adapters included; None: any
-    # Of all but batch, which gets what they leave (`admission/limits.py`).
-    # Requests at replicas at once. Others wait in the queue; without a queue they get 429.
+    ceiling: ClassName | None = None  # the most urgent class; None: that of its tier
+    models: tuple[str, ...] | None = None  # allowed models, including adapters; None: any
+    # The limits apply to all classes but batch, which gets the rest (`admission/limits.py`).
+    # Requests at replicas at once. More requests wait in the queue, or get 429 without a queue.
     concurrency: Count | None = None
     requests_per_minute: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
     tokens_per_minute: Annotated[float, msgspec.Meta(gt=0, le=1e12)] | None = None
-    weight: Weight = 1.0  # its share where tenants share, to others'
-    names_users: bool = False  # its requests may say for which of its users they are
-    may_hedge: bool = False  # `x-hedge: on` of its requests counts
+    weight: Weight = 1.0  # its share relative to other tenants
+    names_users: bool = False  # its requests may name the tenant's user
+    may_hedge: bool = False  # `x-hedge: on` is accepted in its requests
 
 
 class KeysProblem(Exception):
-    """The file cannot be used. Its text names the line."""
+    """The file cannot be used. The text names the line."""
 
 
 _decode = msgspec.json.Decoder(KeyLine).decode
 
 
 def hash_of(key: bytes) -> str:
-    """How the file has a key."""
+    """Returns the hash of a key, as the file contains it."""
     return "sha256:" + hashlib.sha256(key).hexdigest()
 
 
 def new_key() -> str:
-    """A key nobody can guess."""
+    """Returns a random key."""
     return PREFIX + token_urlsafe(_BITS // 8)
 
 
 def line_of(line: KeyLine) -> str:
-    """A line of the file, without its end; what is at its default is left out."""
+    """Returns a line of the file, without its line end. Fields at their default are left out."""
     return msgspec.json.encode(line).decode()
 
 
 def read_keys(path: str) -> tuple[KeyLine, ...]:
-    """Every line of the file. Raises KeysProblem for the first thing that is wrong with it."""
+    """Reads every line of the file. Raises KeysProblem for the first error."""
     try:
         with open(path, "rb") as file:
             raw = file.read(_BYTES + 1)
@@ -87,7 +90,7 @@ def read_keys(path: str) -> tuple[KeyLine, ...]:
 
 
 def parse_keys(raw: bytes) -> tuple[KeyLine, ...]:
-    """`read_keys` for bytes that are already at hand."""
+    """The same as `read_keys`, for bytes that were already read."""
     found: list[KeyLine] = []
     hashes: dict[str, int] = {}
     tenants: dict[str, tuple[int, KeyLine]] = {}

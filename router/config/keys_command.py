@@ -1,6 +1,6 @@
-"""`hedgerow key`: a new API key on stderr, and the line for the file of keys on stdout.
+"""`hedgerow key`: prints a new API key to stderr, and its line for the keys file to stdout.
 
-Must never: write the key into a file, or take it from the command line, where everybody sees it.
+Must never: write the key into a file, or take it from the command line, which other users can see.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""YAML text + flags -> one frozen Config, or every problem that stands in the way.
+"""Loads YAML text and flags into one frozen Config, or reports every problem.
 
-A configuration is good as a whole or not used at all: `load` never returns half of one and never
-stops at the first mistake. The same call serves start, `hedgerow check` and reload.
+A configuration is used only if all of it is valid: `load` never returns a part of one, and it does
+not stop at the first error. The same call serves start, `hedgerow check` and reload.
 """
 
 from __future__ import annotations

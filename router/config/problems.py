@@ -1,8 +1,8 @@
-"""The list of everything wrong with a configuration, each with the path of its place.
+"""Collects everything that is wrong with a configuration, each with the path of its setting.
 
-A configuration is judged as a whole: whoever finds a mistake notes it and goes on, so that one run
-names them all. A field that is already known to be bad is "spoiled", and later checks that would
-only repeat or distort the first complaint leave it alone.
+A check that finds an error adds it here and continues, so that one run reports all errors. A field
+that is known to be invalid is "spoiled". Later checks skip a spoiled field, because they would only
+repeat or distort the first error.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Prints every setting and every policy from its declaration: `hedgerow config reference`.
 
-Reads the text of each setting from the comments of `model`'s source, so that a setting is declared
-in one place. Must never: invent a text; a setting without one fails a test.
+It reads the text of each setting from the comments in the source of `model`, so that a setting is
+declared in one place.
+
+Must never: invent a text. A setting without a text fails a test.
 """
 
 from __future__ import annotations

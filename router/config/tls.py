@@ -1,8 +1,8 @@
-"""TLS contexts and the upstream token, made from the files the configuration names.
+"""Makes TLS contexts and reads the upstream token, from the files that the configuration names.
 
-Checking a configuration and starting with it go through these same functions, so what was checked
-is what runs. Every failure is a ValueError whose message fits behind `path: `; secrets and the
-content of keys never appear in one.
+Checking a configuration and starting with it call the same functions, so both give the same result.
+Every failure is a ValueError whose message fits after `path: `. A message never contains a secret
+or the content of a key.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def listening_context(tls: Tls) -> ssl.SSLContext:
 
 
 class Certificate:
-    """The certificate of the data port, which a reload replaces.
+    """The certificate of the data port. A reload replaces it.
 
-    A listening socket keeps its context for good, and loading other files into a context may fail
-    half-way. So each handshake is handed the context in force, by the callback for the server's
-    name, which OpenSSL calls whether or not the client names one.
+    A listening socket keeps its context forever, and loading other files into a context may fail
+    halfway. So each handshake is given the context in force, by the callback for the server's name.
+    OpenSSL calls this callback whether or not the client names a server.
     """
 
     def __init__(self, tls: Tls) -> None:

@@ -1,7 +1,7 @@
-"""Durations and sizes as people write them: `250ms`, `10m`, `1h30m`; `64KiB`, `1.5GiB`, `512MB`.
+"""Parses durations and sizes: `250ms`, `10m`, `1h30m`; `64KiB`, `1.5GiB`, `512MB`.
 
-A number without a unit is in seconds or in bytes. Pure; `decode` calls it for settings whose type
-says that they are a duration or a size.
+A number without a unit is in seconds or in bytes. Pure. `decode` calls it for settings whose type
+is a duration or a size.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The access log: one JSON line per request, encoded at once and written in batches by a thread.
 
-`write` costs one C encoder call into a buffer that is handed to a `Sink` every `flush_s` seconds or
-64 KiB, whichever comes first. The timer is armed only while lines wait: an idle router has none.
-While the sink is slow, blocked or full, at most `queue_bytes` wait; further lines are dropped and
-counted in `dropped`.
+`write` costs one call of a C encoder into a buffer. The buffer is passed to a `Sink` after
+`flush_s` seconds or 64 KiB, whichever comes first. The timer runs only while lines wait, so an idle
+router has no timer. While the sink is slow, blocked or full, at most `queue_bytes` wait. Further
+lines are dropped and counted in `dropped`.
 
-Must never: block or raise into the event loop, whatever a client puts into its path or model.
-Everything here belongs to the event loop's thread.
+Must never: block the event loop or raise into it, whatever path or model a client sends. Everything
+here belongs to the event loop's thread.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ STDOUT = 1
 
 
 class AccessLog:
-    """Takes `Record`s and gets them to `path`: a file, "-" for standard output, "" for nowhere.
+    """Writes `Record`s to `path`: a file, "-" for standard output, "" for no log.
 
-    `flush_s` is in seconds; `salt` and `blocks` are as in `Salter`. Raises OSError when the file
-    cannot be opened.
+    `flush_s` is in seconds. `salt` and `blocks` have the same meaning as in `Salter`. Raises
+    OSError if the file cannot be opened.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""The admin listener's life: where it listens, how it stops.
+"""Starts and stops the admin listener.
 
-aiohttp is imported when the listener starts (12 MB resident and 150 ms), not when a configuration
-is merely checked. The routes are in `admin_routes.py`. Nothing here is reachable from the data
-port, and the data plane does not depend on it.
+aiohttp is imported when the listener starts (it costs 12 MB of memory and 150 ms), not when a
+configuration is only checked. The routes are in `admin_routes.py`. Nothing here is reachable from
+the data port, and the data plane does not depend on it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CLOSE_TIMEOUT_S = 1.0  # for requests under way when the listener stops
 
 
 class Admin:
-    """The admin listener: `start`, then `stop` once."""
+    """The admin listener. Call `start`, then `stop` once."""
 
     def __init__(self, actions: AdminActions, collector: Collector) -> None:
         self._actions = actions
@@ -30,13 +30,13 @@ class Admin:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """(host, port) of every listening socket."""
+        """Returns (host, port) of every listening socket."""
         if self._runner is None:
             return []
         return [(address[0], address[1]) for address in self._runner.addresses]
 
     async def start(self, host: str, port: int) -> None:
-        """Listen; port 0 takes any. Raises OSError when the address is not to be had."""
+        """Listens; port 0 selects a free port. Raises OSError if the address is not available."""
         from aiohttp import web
 
         from router.observe.admin_routes import KEEP_ALIVE_S, LINGER_S, build
@@ -58,7 +58,7 @@ class Admin:
         self._runner = runner
 
     async def stop(self) -> None:
-        """Stop listening and end what is under way, within about three times CLOSE_TIMEOUT_S."""
+        """Stops listening and ends open requests, within about three times CLOSE_TIMEOUT_S."""
         runner, self._runner = self._runner, None
         if runner is not None:
             try:

@@ -1,6 +1,6 @@
-"""What the admin listener may ask of the router.
+"""The interface through which the admin listener calls the router.
 
-Must never: import what serves it.
+Must never: import the admin listener.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 
 class AdminActions(Protocol):
-    """What the listener asks of the router."""
+    """The router's operations that the admin listener calls."""
 
     def ready(self) -> tuple[bool, str]:
         """Whether new requests are welcome, and if not, why."""

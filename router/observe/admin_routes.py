@@ -1,10 +1,10 @@
-"""What the admin port answers: metrics, health, the fleet, reload, drain.
+"""The routes of the admin port: metrics, health, the fleet, reload, drain.
 
-Every error is JSON of the shape {"error": {"code", "message"}}. Bodies are read (64 KiB, 5 s) and
-ignored. A POST that carries an Origin header comes from a web page, which has no business
-draining a router that listens on the browser's own loopback: 403.
+Every error is JSON of the shape {"error": {"code", "message"}}. Request bodies are read (64 KiB, 5
+s) and ignored. A POST with an Origin header comes from a web page and returns 403: a page in a
+browser must not drain a router that listens on the same host's loopback.
 
-Import only through `admin.py`: this module pulls in aiohttp.
+Import only through `admin.py`: this module imports aiohttp.
 """
 
 from __future__ import annotations

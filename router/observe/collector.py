@@ -1,10 +1,10 @@
-"""Renders the router's metrics for Prometheus, as the families of its sources declare them.
+"""Renders the router's metrics for Prometheus, from the families that its sources declare.
 
-prometheus_client only formats here: its objects are built per scrape, family by family, so that a
-scrape can be cut into small pieces between which the event loop serves tokens (`render`).
+prometheus_client is used only for the format. Its objects are built per scrape, family by family.
+So a scrape can be split into small pieces, between which the event loop serves tokens (`render`).
 
 Must never: register anything in prometheus_client's global registry, emit a family outside
-`hedgerow_*`, or fail as a whole because one family does.
+`hedgerow_*`, or fail completely because one family fails.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _EOF = b"# EOF\n"  # ends an OpenMetrics text
 
 
 class Collector(CollectorBase):
-    """A prometheus_client collector over sources, alone in a registry of its own."""
+    """A prometheus_client collector over sources, in a registry that contains only this
+    collector.
+    """
 
     def __init__(self, metrics: Metrics, *others: Source[Any]) -> None:
         self._sources: tuple[Source[Any], ...] = (
@@ -41,11 +43,11 @@ class Collector(CollectorBase):
         self.registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: a registration must not read what is not there yet."""
+        """Returns nothing: the sources may not be readable yet at registration."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Every family that is known now, each read at one instant."""
+        """Yields every present family. Each family is read at one instant."""
         for source in self._sources:
             for family in source.families:
                 metric = metric_of(family, source.of)
@@ -75,7 +77,7 @@ class Collector(CollectorBase):
 
 
 def _pieces(family: Metric) -> Iterator[Metric]:
-    """The family, cut into copies that hold at most PIECE_SAMPLES samples each."""
+    """Splits the family into copies that hold at most PIECE_SAMPLES samples each."""
     samples = family.samples
     family.samples = samples[:PIECE_SAMPLES]
     yield family
@@ -93,7 +95,7 @@ def _without_header(text: bytes) -> bytes:
 
 
 class _OneFamily(CollectorBase):
-    """What an encoder takes for a registry, holding a single family."""
+    """A registry for the encoder that contains one family."""
 
     def __init__(self, family: Metric) -> None:
         self._family = family

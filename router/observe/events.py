@@ -1,10 +1,12 @@
-"""Rare operational messages (replica up or down, reload, drain) as JSON lines on standard error.
+"""Writes rare operational messages (replica up or down, reload, drain) as JSON lines to standard
+error.
 
-They travel through stdlib logging, so the lines of asyncio and aiohttp come out in the same shape
-and under the same limit: one line per message and minute, with the number of those kept back in
-the next one. A thread writes them; a blocked standard error costs lines, never the event loop.
+The messages use stdlib logging, so lines of asyncio and aiohttp have the same shape and the same
+rate limit: one line per message and minute. The next line contains the number of suppressed lines.
+A thread writes the lines. If standard error is blocked, lines are lost, but the event loop
+continues.
 
-Must never: raise into its caller, or be used per request or per token (12.6 us a line).
+Must never: raise into its caller, or be used per request or per token (a line costs 12.6 us).
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import msgspec
 from router.observe.sink import Sink
 
 EVERY_S = 60.0  # one line per key in this time
-KEYS_MAX = 1024  # keys remembered; beyond that the oldest is forgotten
+KEYS_MAX = 1024  # keys in memory; beyond this number the oldest key is removed
 QUEUE_BYTES = 1 << 20
 TEXT_CHARS_MAX = 2_048
 TRACE_CHARS_MAX = 8_192
@@ -40,7 +42,7 @@ def log_event(level: int, message: str, /, *, key: str | None = "", **fields: ob
 
 
 class RateLimit:
-    """Lets one line per key pass in `every_s` seconds, and counts the others."""
+    """Lets one line per key pass in `every_s` seconds, and counts the suppressed lines."""
 
     def __init__(
         self, every_s: float = EVERY_S, clock: Callable[[], float] = time.monotonic
@@ -50,13 +52,13 @@ class RateLimit:
         self._seen: dict[object, list[float]] = {}  # key -> [time of the last line, kept back]
 
     def admit(self, key: object) -> int | None:
-        """None: keep this line back. Otherwise how many were kept back since the last one."""
+        """Returns None if this line is suppressed, else the lines suppressed since the last one."""
         now = self._clock()
         seen = self._seen.get(key)
         if seen is not None and now - seen[0] < self._every_s:
             seen[1] += 1
             return None
-        self._seen.pop(key, None)  # to the young end, in the order in which dicts are walked
+        self._seen.pop(key, None)  # to the end: dicts iterate in the order of insertion
         if len(self._seen) >= KEYS_MAX:
             del self._seen[next(iter(self._seen))]
         self._seen[key] = [now, 0]
@@ -74,11 +76,11 @@ class EventHandler(logging.Handler):
 
     @property
     def dropped(self) -> int:
-        """Lines lost to a blocked or broken descriptor; those kept back are not counted."""
+        """Lines lost to a blocked or broken descriptor, without suppressed lines."""
         return self._unwritten + self._sink.lost_lines
 
     def emit(self, record: logging.LogRecord) -> None:
-        # Foreign messages carry varying text; the place they come from is what repeats.
+        # Messages of libraries have varying text, so the key is their place in the source.
         key = getattr(record, "event", None) or (record.pathname, record.lineno)
         try:
             kept_back = 0 if key[1] is None else self._limit.admit(key)
@@ -88,13 +90,13 @@ class EventHandler(logging.Handler):
             self._unwritten += 1
 
     def close(self) -> None:
-        """Write what waits, for at most a second. logging.shutdown calls it at exit."""
+        """Writes the waiting lines, for at most a second. logging.shutdown calls it at exit."""
         self._sink.close()
         super().close()
 
 
 def install(fd: int = STDERR, level: int = logging.INFO) -> EventHandler:
-    """Make the process log its events, and every library's, as JSON lines on `fd`."""
+    """Logs events of the process and of every library as JSON lines to `fd`."""
     handler = EventHandler(fd)
     root = logging.getLogger()
     root.addHandler(handler)
@@ -103,7 +105,7 @@ def install(fd: int = STDERR, level: int = logging.INFO) -> EventHandler:
 
 
 def uninstall(handler: EventHandler) -> None:
-    """Take back what `install` did, and close the handler."""
+    """Undoes `install` and closes the handler."""
     root = logging.getLogger()
     root.removeHandler(handler)
     root.setLevel(logging.WARNING)

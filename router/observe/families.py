@@ -1,12 +1,13 @@
-"""The one way to declare a metric: a `Family` beside what it shows.
+"""Declares metrics: a `Family` beside the numbers that it shows.
 
     Family("queue_depth", GAUGE, "Requests that wait, by class.", read_depths, ("class",))
 
-A module that owns numbers keeps a tuple of families over them; `Source` joins that tuple with the
-object whose numbers they read. `collector` renders all sources. `read` is called at each scrape.
+A module that owns numbers has a tuple of families over them. `Source` joins this tuple with the
+object whose numbers the families read. `collector` renders all sources. `read` is called at each
+scrape.
 
-Must never: keep a number, or fail because `read` does: a family that cannot be read is left out and
-logged.
+Must never: store a number, or fail because `read` fails. A family that cannot be read is left out
+and logged.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Family(Generic[S]):
 
 @dataclass(frozen=True, slots=True)
 class Source(Generic[S]):
-    """Families, and the object that they read."""
+    """Families, and the object whose numbers they read."""
 
     families: Sequence[Family[S]]
     of: S

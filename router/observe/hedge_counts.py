@@ -1,8 +1,8 @@
-"""What is counted of hedging: plain numbers, read when somebody asks for /metrics.
+"""Counters of hedging: plain numbers, read at a scrape of /metrics.
 
-Tokens are uncached prompt tokens as estimated at the choice; times are seconds.
+Tokens are uncached prompt tokens, as estimated when the replica was chosen. Times are seconds.
 
-Must never: be reset, or hold anything per request, model or replica.
+Must never: be reset, or store anything per request, model or replica.
 """
 
 from __future__ import annotations
@@ -11,46 +11,48 @@ from enum import StrEnum
 
 
 class Refusal(StrEnum):
-    """Why no copy went although one was allowed. Closed: the metric's label."""
+    """The reason why an allowed copy was not sent. A closed set: the values are label values of a
+    metric.
+    """
 
     __hash__ = str.__hash__  # see core.errors.Reason
 
-    COLD = "cold"  # too few answers of the model so far, and they do not show that it is late
+    COLD = "cold"  # too few answers of the model so far to show that the request is late
     LONG = "long"  # the prompt is longer than `hedging.prompt_tokens`
     ALONE = "alone"  # there is no other replica
     UTILISATION = "utilisation"  # the pool is too busy
     SAME_ENGINE = "same_engine"  # the others are other addresses of the same engine
-    HEALTH = "health"  # the others are suspect, on trial, at their limit or want a pause
-    WAITING = "waiting"  # somebody waits at each of the others
+    HEALTH = "health"  # the others are suspect, on trial, at their limit or asked for a pause
+    WAITING = "waiting"  # requests wait at each of the others
     KV = "kv"  # the others' KV caches are nearly full
     BUDGET = "budget"
     GAIN = "gain"  # a copy is not expected to be earlier
 
 
 class HedgeCounts:
-    """Every number of hedging of one router."""
+    """All hedging counters and gauges of one router."""
 
     def __init__(self) -> None:
-        # Copies that went. fired = won + lost + failed + those under way.
+        # Copies that were sent. fired = won + lost + failed + copies under way.
         self.fired = 0
-        self.won = 0  # it showed content first
-        self.lost = 0  # the other copy did
-        self.failed = 0  # it ended in any other way: an error, or the client left
+        self.won = 0  # the copy delivered content first
+        self.lost = 0  # another attempt delivered content first
+        self.failed = 0  # the copy ended in any other way: an error, or the client left
         self.suppressed = dict.fromkeys(Refusal, 0)
-        self.fired_tokens = 0  # of copies that reached a replica: what the budget paid
-        self.returned_tokens = 0  # of copies that reached none
-        self.wasted_tokens = 0  # computed for copies, and beside copies, that nobody was shown
-        # What the losers would still have needed, as estimated by others that were as late.
+        self.fired_tokens = 0  # of copies that reached a replica: charged to the budget
+        self.returned_tokens = 0  # of copies that reached no replica: returned to the budget
+        self.wasted_tokens = 0  # computed by attempts whose output no client received
+        # The time that losers would still have needed, estimated from requests that were as late.
         self.saved_s = 0.0
-        self.suspected = 0  # replicas outrun so often that everybody should know
-        self.policy_errors = 0  # a policy raised, or answered nonsense
+        self.suspected = 0  # replicas that became suspect because they lost too many races
+        self.policy_errors = 0  # a policy raised or returned an invalid value
 
         # Gauges.
-        self.budget_tokens = 0.0  # that copies may use now
-        self.hedgeable_share = 0.0  # of all prompt tokens lately, 0 to 1
-        self.quantile = 0.0  # of first contents, that the budget pays from; 0 to 1
+        self.budget_tokens = 0.0  # tokens that copies may use now
+        self.hedgeable_share = 0.0  # share of recent prompt tokens, 0 to 1
+        self.quantile = 0.0  # quantile of the TTFT from which the budget pays for copies, 0 to 1
 
-        # With `dry_run`: copies that were not sent, and what they would have saved.
+        # With `dry_run`: copies that were not sent, and the time they would have saved.
         self.would_fire = 0
         self.would_fire_tokens = 0
         self.would_win = 0

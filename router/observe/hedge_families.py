@@ -1,7 +1,7 @@
-"""What was counted of hedging, as Prometheus families.
+"""The hedging counters as Prometheus families.
 
-Counters of a dry run have families of their own: a team that only looks must not find hedges among
-those that were sent, nor the other way round.
+Counters of a dry run have their own families, so that hedges that were not sent are never mixed
+with hedges that were sent.
 """
 
 from __future__ import annotations

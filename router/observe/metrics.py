@@ -1,12 +1,12 @@
-"""The router's counters: plain numbers in plain dicts and lists, touched on the hot path.
+"""The router's counters: plain numbers in plain dicts and lists, updated on the hot path.
 
-`finished` is called once per request and `attempt` once per attempt; each costs a few dict and list
-operations. Nothing here knows prometheus_client: `collector.py` reads these numbers when somebody
-asks for /metrics.
+`finished` is called once per request and `attempt` once per attempt. Each costs a few dict and list
+operations. Nothing here uses prometheus_client: `collector.py` reads these numbers at a scrape of
+/metrics.
 
-Must never: format text, take a lock, or let what a client or a replica sends open an unbounded
-number of series. Route kinds are a closed set, models and replicas are capped and then counted as
-`other`. One thread, the event loop's, owns every number.
+Must never: format text, take a lock, or let input of a client or a replica create an unbounded
+number of series. Route kinds are a closed set. Models and replicas are capped; beyond the cap they
+are counted as `other`. One thread, the event loop's, owns every number.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TPOT_BOUNDS_S: Final[tuple[float, ...]] = (
     *(0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0),
 )
 
-UNCLASSED = "none"  # an inference request that names no class of urgency
+UNCLASSED = "none"  # an inference request without a priority class
 TOKEN_KINDS = ("prompt", "output", "cached")
 MODELS_MAX = 100  # label values for models; the rest is "other"
 REPLICAS_MAX = 1024  # label values for replicas; 1,024 x ~6 series x ~110 bytes < 1 MB
@@ -63,7 +63,7 @@ def bucket_of(bounds: tuple[float, ...], value: float) -> int:
 
 
 class Histogram:
-    """Counts per bucket and their sum; `counts` has one slot more than `bounds`, for +Inf."""
+    """Counts per bucket and their sum. `counts` has one more slot than `bounds`, for +Inf."""
 
     __slots__ = ("bounds", "counts", "sum")
 
@@ -73,7 +73,7 @@ class Histogram:
         self.sum = 0.0
 
     def observe(self, value: float) -> None:
-        """Count one value. A negative one or NaN counts as 0, so the sum is never poisoned."""
+        """Counts one value. A negative value or NaN counts as 0, so the sum stays valid."""
         if not value >= 0.0:
             value = 0.0
         self.counts[bucket_of(self.bounds, value)] += 1
@@ -88,7 +88,7 @@ class Histogram:
 
 
 class KindCounts:
-    """What is counted per route kind."""
+    """The counters of one route kind."""
 
     __slots__ = ("bytes_in", "bytes_out", "duration", "ends", "ttft")
 
@@ -101,19 +101,19 @@ class KindCounts:
 
 
 class ClassCounts:
-    """What is counted per class of urgency, of requests that generate."""
+    """The counters of one priority class, for requests that generate text."""
 
     __slots__ = ("duration", "tpot", "ttft", "wait")
 
     def __init__(self) -> None:
         self.ttft = Histogram()  # of streams
-        self.tpot = Histogram(TPOT_BOUNDS_S)  # of those of two tokens and more
-        self.duration = Histogram()  # of those that ended well
-        self.wait = Histogram()  # of those that waited in the queue
+        self.tpot = Histogram(TPOT_BOUNDS_S)  # of streams of two tokens or more
+        self.duration = Histogram()  # of requests that succeeded
+        self.wait = Histogram()  # of requests that waited in the queue
 
 
 class Metrics(Tally):
-    """Every number the router counts itself. Plain attributes are for the rare events."""
+    """All counters that the router updates itself. Rare events are counted in plain attributes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,12 +133,12 @@ class Metrics(Tally):
         self._replicas: set[str] = set()
 
         # Connections.
-        self.connections_stale = 0  # kept connections that were found dead when used
+        self.connections_stale = 0  # kept connections that were closed by the replica when used
 
         # Decisions.
         self.policy_errors = 0
         self.retry_budget_exhausted = 0
-        self.priority_refused = 0  # answers by which an engine was found to know no priority
+        self.priority_refused = 0  # answers that showed that an engine does not support priorities
         self.streams_committed_early = 0
 
         # Configuration.
@@ -160,15 +160,7 @@ class Metrics(Tally):
         urgency: str = "",
         streamed: bool = True,
     ) -> None:
-        """Count the end of one request, whatever ended it.
-
-        `kind` is one of KINDS (anything else counts as other). `ttft_s` is None when no content
-        came; it counts for `urgency`, too, if that is a class by name, or UNCLASSED, and it was
-        `streamed` (the first content of a whole answer, or of an error, is its end); so does the
-        duration if the request ended well. Bytes are body bytes from and to the client. `model`
-        gets its own label only once a request for it has ended well, so that a client's inventions
-        cannot use up the labels.
-        """
+        """Counts the end of one request, whatever the reason."""
         counts = self.kinds.get(kind, self._other_kind)
         end = (reason, status)
         try:

@@ -1,4 +1,4 @@
-"""Times as the access log writes them. Must never: be called where nobody logs."""
+"""Formats times for the access log. Must never: be called if no log is written."""
 
 
 def milliseconds(seconds: float) -> float:

@@ -1,4 +1,4 @@
-"""What this process uses, as metrics. prometheus_client's own would be of its global registry."""
+"""Metrics of this process's resources. prometheus_client's own would need its global registry."""
 
 from __future__ import annotations
 

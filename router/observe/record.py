@@ -1,6 +1,6 @@
 """One line of the access log.
 
-A file of its own: the struct is C already, and what writes it is compiled.
+It has its own file because the struct is C already, while the modules that write it are compiled.
 
 Must never: hold text of a prompt or of an answer, or a secret.
 """
@@ -13,14 +13,16 @@ AttemptRecord = tuple[str, str, str, float]  # replica, kind, reason, millisecon
 
 
 class Record(msgspec.Struct, omit_defaults=True, gc=False, rename={"priority": "class"}):
-    """One line; fields at their default are left out. `write` encodes at once: reuse is allowed.
+    """One line. Fields with their default value are left out. `write` encodes at once: reuse is
+    allowed.
 
-    Build it with positional arguments: as many keyword arguments cost more than the line.
+    Build it with positional arguments: this many keyword arguments cost more than encoding the
+    line.
     """
 
     ts: float = 0.0  # arrival, seconds since 1970
     id: str = ""
-    client: str = ""  # its address
+    client: str = ""  # the client's address
     method: str = ""
     path: str = ""  # without the query, which may hold secrets
     kind: str = ""
@@ -28,28 +30,28 @@ class Record(msgspec.Struct, omit_defaults=True, gc=False, rename={"priority": "
     stream: bool = False
     status: int = 0
     reason: str = ""
-    replica: str = ""  # whose answer the client got
+    replica: str = ""  # the replica whose answer the client received
     attempts: list[AttemptRecord] = []
     ttft_ms: float | None = None
     duration_ms: float = 0.0
     bytes_in: int = 0
     bytes_out: int = 0
-    # What a replay needs. Hashes are salted; counts are the engine's, None where it told none.
-    priority: str = ""  # by name
-    tenant: str = ""  # its key, or the credential that it came with
+    # Input of a replay. Hashes are salted. Counts come from the engine; None if it reported none.
+    priority: str = ""  # the name of the class
+    tenant: str = ""  # hash of the key's name, or of the client's credential
     session: str = ""
     prompt_tokens: int | None = None
     output_tokens: int | None = None
     cached_tokens: int | None = None
-    exact: bool = False  # they are the counts of a whole answer
+    exact: bool = False  # the token counts are those of a complete answer
     estimated_tokens: int = 0  # of the prompt, by the router
     blocks: bytes = b""  # six bytes for every two leading blocks of the prompt, as base64
-    queue_ms: float | None = None  # in the queue, all together; None: it never waited there
+    queue_ms: float | None = None  # total time in the queue; None: it never waited there
     # The rest of its flow (`intake/flow.py`).
-    within: str = ""  # the client address whose share it used; "": it had a share of its own
-    user: str = ""  # of its tenant
-    known_key: bool = False  # its tenant is in the keys file
-    sent_as: str = ""  # as engines know it, followed by `-` and the attempt; "": `id` itself
+    within: str = ""  # the client address whose share of the queue it used; "": its own share
+    user: str = ""  # the user within the tenant
+    known_key: bool = False  # its key is in the keys file
+    sent_as: str = ""  # its id at engines, which add `-` and the attempt; "": `id` itself
     # Of the attempt whose answer the client got: from its dispatch to its first content (None: that
     # is `ttft_ms`, as there was no wait and no other attempt), ...
     engine_ms: float | None = None

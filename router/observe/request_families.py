@@ -1,4 +1,4 @@
-"""What `Metrics` counts of requests, attempts and connections, as metrics."""
+"""The counters of requests, attempts and connections in `Metrics`, as Prometheus families."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Names that say whether two requests have something in common, and not what.
+"""Salted hashes that show whether two requests share a value, without revealing the value.
 
-Tenants, sessions and prompt blocks stand in the access log under salted hashes (xxh3, 64 bits, cut
-to 48): whoever has the log and not the salt cannot try out guesses of a prompt or a key. The salt
-is drawn at the start unless the configuration gives one, which makes logs comparable.
+The access log contains tenants, sessions and prompt blocks only as salted hashes (xxh3, 64 bits,
+cut to 48). Without the salt, a reader of the log cannot test guesses of a prompt or a key. The salt
+is drawn at the start unless the configuration sets it; a configured salt makes logs comparable.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""One thread that writes bytes to one file descriptor, so that nobody else ever waits for a disk
-or for whoever reads our pipe.
+"""One thread that writes bytes to one file descriptor, so that no other thread waits for a disk or
+for the reader of a pipe.
 
-Invariants: at most `queue_bytes` wait; what does not fit is refused (`put` answers False) and what
-the descriptor refuses (disk full, broken pipe) is dropped and counted, never retried. Lines are
-never glued together: after a torn write the next one starts on a new line.
+Invariants: at most `queue_bytes` wait. Data that does not fit is refused (`put` returns False).
+Data that the descriptor refuses (disk full, broken pipe) is dropped and counted, never retried. Two
+lines are never joined: after a partial write the next write starts on a new line.
 
-Must never: block its callers, raise out of the thread, or keep the process from exiting.
-`put`, `reopen` and `close` belong to one thread at a time; each number here has one writer.
+Must never: block its callers, raise out of the thread, or keep the process from exiting. `put`,
+`reopen` and `close` belong to one thread at a time; each number here has one writer.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class _Order(Enum):
 
 
 class Sink:
-    """Writes batches of whole lines to a path (opened for appending) or to a descriptor it borrows.
+    """Writes batches of whole lines to a path (opened for appending) or to a borrowed descriptor.
 
-    Raises OSError when the path cannot be opened. `on_error` is called in the writer's thread for
+    Raises OSError if the path cannot be opened. `on_error` is called in the writer's thread for
     every write or reopen that fails; it must not raise.
     """
 
@@ -56,11 +56,11 @@ class Sink:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes taken and not yet written or dropped."""
+        """The number of bytes accepted and not yet written or dropped."""
         return self._put_bytes - self._done_bytes
 
     def put(self, lines: bytes | bytearray) -> bool:
-        """Take whole lines, the last newline included; False if there is no room for them."""
+        """Accepts whole lines with their last newline. Returns False if there is no room."""
         if self._closed or self.waiting_bytes + len(lines) > self.queue_bytes:
             return False
         self._put_bytes += len(lines)
@@ -68,12 +68,12 @@ class Sink:
         return True
 
     def reopen(self) -> None:
-        """Open the path anew once everything put so far is written. A descriptor stays as it is."""
+        """Reopens the path after all earlier data is written. A descriptor stays as it is."""
         if self.path is not None and not self._closed:
             self._order(_Order.REOPEN)
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Write what waits, for at most `timeout_s` (seconds), and end the thread. Idempotent."""
+        """Writes waiting data for at most `timeout_s` (seconds) and ends the thread. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -91,7 +91,7 @@ class Sink:
             thread = threading.Thread(target=self._run, name="hedgerow-sink", daemon=True)
             try:
                 thread.start()
-            except RuntimeError:  # no thread to be had now: the item waits, the next one tries
+            except RuntimeError:  # no thread can start: the item waits for the next call
                 return
             self._thread = thread
 
@@ -126,7 +126,7 @@ class Sink:
             try:
                 return os.write(self._fd, data)
             except BlockingIOError:
-                # Standard output may be shared with somebody who made it non-blocking.
+                # Another process may share standard output and have made it non-blocking.
                 if self._give_up_at is not None and time.monotonic() >= self._give_up_at:
                     raise
                 poll = select.poll()
@@ -138,7 +138,7 @@ class Sink:
         try:
             fresh = _open(self.path)
         except OSError as err:
-            self._report(err)  # the old file is better than none
+            self._report(err)  # keep writing to the old file
             return
         os.close(self._fd)
         self._fd = fresh

@@ -1,6 +1,8 @@
-"""What tenants have used, as Prometheus families: one series a tenant and figure, classes summed.
+"""The usage of tenants as Prometheus families: one series per tenant and number, summed over
+classes.
 
-In which class it was, and of more tenants, GET /usage tells: /metrics is asked every few seconds.
+GET /usage shows the usage by class, and of more tenants. /metrics is read every few seconds, so it
+shows less.
 """
 
 from __future__ import annotations

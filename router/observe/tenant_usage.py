@@ -1,11 +1,12 @@
-"""What each tenant has used since the start: requests, tokens and their cost, by class of urgency.
+"""The usage of each tenant since the start: requests, tokens and their cost, by priority class.
 
-A tenant is the name of its API keys; requests without a known key are one tenant together. Prices
-are those in force when a request ends.
+A tenant is the name of its API keys. Requests without a known key are counted as one tenant. The
+cost uses the prices in force when a request ends.
 
-Plain numbers, read when somebody asks: GET /usage tells all of them, /metrics the totals. Must
-never: be reset, or hold more than TENANTS_MAX names (a megabyte). Who comes later is counted with
-the others: names that come and go would make their counters fall.
+The numbers are plain and are read on demand: GET /usage returns all of them, /metrics the totals.
+
+Must never: be reset, or hold more than TENANTS_MAX names (a megabyte). Further tenants are counted
+together: if names were removed and added again, their counters would decrease.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ _MILLION: Final = 1e6
 
 
 class Used:
-    """What was used by one tenant in one class."""
+    """The usage of one tenant in one class."""
 
     __slots__ = ("cached", "cost", "estimated", "output", "prompt", "requests", "unpriced")
 
     def __init__(self) -> None:
-        self.requests = 0  # that ended, in whatever way
-        self.prompt = 0  # tokens, the cached ones among them
+        self.requests = 0  # requests that ended, with any outcome
+        self.prompt = 0  # prompt tokens, including cached ones
         self.cached = 0
         self.output = 0
         self.estimated = 0  # requests whose tokens were not all counted by an engine
         self.unpriced = 0  # tokens of models that have no price
-        self.cost = 0.0  # of all others
+        self.cost = 0.0  # cost of all priced tokens
 
     def add(self, other: Used) -> None:
         self.requests += other.requests
@@ -53,7 +54,7 @@ class Used:
 
 
 class _Prices:
-    """Of one token of one model."""
+    """The prices of one token of one model."""
 
     __slots__ = ("cached", "output", "prompt")
 
@@ -64,7 +65,7 @@ class _Prices:
 
 
 class TenantUsage:
-    """Of all tenants of one router."""
+    """The usage of all tenants of one router."""
 
     __slots__ = ("_prices", "since", "tenants")
 
@@ -74,7 +75,7 @@ class TenantUsage:
         self._prices: dict[str, _Prices] = {}
 
     def adopt(self, prices: Mapping[str, Price]) -> None:
-        """Other prices from now on, by model."""
+        """Sets the prices by model, for later requests."""
         self._prices = {model: _Prices(price) for model, price in prices.items()}
 
     def count(
@@ -87,7 +88,7 @@ class TenantUsage:
         output: int,
         is_estimate: bool,
     ) -> None:
-        """Count one request that has ended; no tokens: none were used."""
+        """Counts one request that has ended. Without tokens, none were used."""
         classes = self.tenants.get(tenant)
         if classes is None:
             classes = self._come(tenant)
@@ -108,7 +109,7 @@ class TenantUsage:
             used.cost += fresh * prices.prompt + cached * prices.cached + output * prices.output
 
     def _come(self, tenant: str) -> dict[str, Used]:
-        """The classes of a tenant that has no name here yet."""
+        """Adds a tenant and returns its classes."""
         if len(self.tenants) >= TENANTS_MAX and tenant != NO_KEY:
             tenant = OTHERS
         return self.tenants.setdefault(tenant, {})

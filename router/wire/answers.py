@@ -1,6 +1,7 @@
-"""The router's own answers: status lines made once, errors in the shape of the client's API.
+"""The router's own answers: status lines, and errors in the shape of the client's API.
 
-Where that shape has a `code`, it is the closed reason, so that scripts can tell reasons apart.
+Status lines are encoded once. If the shape of an error has a `code`, its value is one of the closed
+set of reasons, so that scripts can distinguish the reasons.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""A client's connection: bytes in, requests out, one at a time, and the client's leaving noticed.
+"""A client's connection: reads one request at a time, and notices when the client disconnects.
 
-Reading is never paused: a paused transport hides its peer's FIN and RST, and then a client that has
-left keeps a GPU busy. What arrives early is kept up to a cap, beyond it the connection closes.
+Reading is never paused. A paused transport hides the client's FIN and RST, so the request of a
+client that has left would keep a GPU busy. Data that arrives early is kept up to a cap. Beyond the
+cap the connection closes.
 
-The connection owns its transport and its deadline while it reads; while a request is under way, its
-exchange owns both the writing and the deadlines, and hears at once, in the same callback, when the
-client leaves or stops reading.
+While the connection reads a request, it owns its transport and its deadline. While a request is
+under way, the request's exchange owns the writing and the deadlines. The connection tells the
+exchange in the same callback when the client leaves or stops reading.
 
-Must never: pick a replica, decide about a retry, await anything.
+Must never: choose a replica, decide about a retry, await anything.
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ from router.wire.reads import LARGE_READ
 from router.wire.request_reader import COMPLETE, HEAD, PASSES, RequestReader
 from router.wire.sweep import NEVER, Sweeper
 
-# A refused client may still be sending: closing at once would reset the connection and destroy the
+# A refused client may still be sending: closing at once would reset the connection and discard the
 # answer it is about to read (nginx lingering_close; Envoy delayed_close_timeout 1 s).
 LINGER_S: Final = 1.0
 LINGER_BYTES: Final = 1024 * 1024
-QUIET_S: Final = 1.0  # without a request, before a connection may be closed to make room
-_RESERVE: Final = 16  # 1 / this of the connections is for requests whose head decides
+QUIET_S: Final = 1.0  # without a request; then a connection may be closed to make room
+_RESERVE: Final = 16  # 1/16 of the connections: here a request's head decides whether it may stay
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 @trait
 class ClientExchange(ABC):
-    """A request under way, as its client's connection sees it."""
+    """A request under way, as seen by the connection of its client."""
 
     __slots__ = ()
 
@@ -63,38 +64,49 @@ class ClientExchange(ABC):
 
     @abstractmethod
     def crashed(self, err: Exception) -> None:
-        """A callback for this request has raised, a defect of the router: log it, and end the
-        request in whatever form is still possible. Must not raise."""
+        """A callback for this request has raised, which is a defect of the router.
+
+        Logs the error and ends the request in any form that is still possible. Must not raise.
+        """
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Handler(ABC):
-    """What is done with requests."""
+    """The handler of requests."""
 
     __slots__ = ()
 
     @abstractmethod
     def check_head(self, head: RequestHead) -> None:
-        """May refuse a request before its body is taken (RouterError), or let it pass by."""
+        """May refuse a request before its body is read (RouterError), or let its body bypass the
+        router.
+        """
 
     @abstractmethod
     def start(
         self, client: ClientConnection, head: RequestHead, body: list[bytes], size: int
     ) -> None:
-        """A whole request is here. Sets `client.exchange`, or answers at once and calls `done`."""
+        """A whole request has arrived. Sets `client.exchange`, or answers at once and calls
+        `done`.
+        """
 
     @abstractmethod
     def hand_over(self, client: ClientConnection, head: RequestHead, early: bytes) -> None:
-        """`check_head` said that this request passes by: take the transport; `early` came too."""
+        """Takes over the transport of a request for which `check_head` set `passes`.
+
+        `early` contains the bytes that have already arrived.
+        """
 
     @abstractmethod
     def relieve(self, client: ClientConnection, head: RequestHead, body_bytes: int) -> bool:
-        """Connections are short (`body_bytes` 0), or so many bytes of memory: let requests of
-        larger flows give way. Whether this request may go on."""
+        """Connections are scarce (`body_bytes` is 0), or memory for a body of this size is.
+
+        Lets requests of larger flows give way. Returns whether this request may continue.
+        """
 
     @abstractmethod
     def refused(self, client: ClientConnection, head: RequestHead | None, err: RouterError) -> str:
-        """A request ended before it began: for the log and the counters. Returns its id."""
+        """A request ended before it began: logs and counts it. Returns its id."""
 
     @abstractmethod
     def crashed(self, err: Exception) -> None:
@@ -102,7 +114,7 @@ class Handler(ABC):
 
 
 class Front:
-    """What all client connections share."""
+    """The state that all client connections share."""
 
     __slots__ = (
         "_max_clients",
@@ -164,22 +176,25 @@ class Front:
         self.body_rate_over_s = timeouts.body_rate_over_s
         self.body_idle_s = timeouts.body_idle_s
         self.keep_alive_s = timeouts.keep_alive_s
-        self.plans: Plans[RequestHead] = Plans()  # those of before belong to the old rules
+        self.plans: Plans[RequestHead] = Plans()  # earlier plans belong to the old rules
 
     @property
     def max_clients(self) -> int:
-        """Connections at once."""
+        """The maximum number of connections at once."""
         return self._max_clients
 
     @max_clients.setter
     def max_clients(self, most: int) -> None:
         self._max_clients = most
-        # Above this, connections are short.
+        # Above this number connections are scarce.
         self.soft_clients = most - most // _RESERVE
 
     def takes(self, client: ClientConnection, now: float) -> bool:
-        """Whether a new connection that is one too many may stay: another is closed for it, or it
-        is one of the reserve, where the head of its request decides."""
+        """Returns whether a new connection may stay although it exceeds the soft limit.
+
+        Another connection is closed for it if possible. Otherwise it may use the reserve, where the
+        head of its request decides.
+        """
         quiet = self.origins.quiet(client, now)
         if quiet is not None:
             quiet.shed()
@@ -187,9 +202,9 @@ class Front:
 
 
 class ClientConnection(Counted):
-    """One client connection, HTTP/1.0 or 1.1; the protocol of its transport.
+    """One client connection, HTTP/1.0 or 1.1. It is the protocol of its transport.
 
-    `asyncio.Protocol` is no base class: compiled code would look up each attribute by name.
+    It does not derive from `asyncio.Protocol`: compiled code would look up each attribute by name.
     """
 
     __slots__ = (
@@ -212,7 +227,7 @@ class ClientConnection(Counted):
     )
 
     transport: asyncio.Transport
-    write: Callable[[bytes], None]  # at the end of this turn of the loop
+    write: Callable[[bytes], None]  # writes at the end of this turn of the loop
 
     def __init__(self, front: Front, tls: ssl.SSLContext | None = None) -> None:
         super().__init__()
@@ -222,10 +237,10 @@ class ClientConnection(Counted):
         self.exchange: ClientExchange | None = None
         self.deadline = NEVER
         self.half_closed = False
-        self.paused = False  # the client takes less than we write
-        self._closing = False  # nothing more is read as a request
-        self._linger_left = -1  # ≥ 0: input is thrown away, this many bytes more
-        self._turn_has_ended = False  # nothing is read any more before the next
+        self.paused = False  # the client reads more slowly than the router writes
+        self._closing = False  # input is no longer read as a request
+        self._linger_left = -1  # if ≥ 0, input is discarded, up to this many more bytes
+        self._turn_has_ended = False  # nothing more is read in this turn
         self._requests = 0
         self._held = 0
         self._body_window = 0.0
@@ -238,7 +253,7 @@ class ClientConnection(Counted):
         self.transport = transport  # type: ignore[assignment]
         self.write = partial(front.outbox.write, transport)
         peer = transport.get_extra_info("peername")
-        if peer:  # a client that has reset already has none
+        if peer:  # a connection that was already reset has no peer address
             self.peer = peer[0] if isinstance(peer, tuple) else "unix"
         limits = front.limits
         self.transport.set_write_buffer_limits(limits.write_high, limits.write_low)
@@ -256,7 +271,7 @@ class ClientConnection(Counted):
                 front.handler.refused(self, None, _too_many())
                 self.abort(Reason.NO_FILES)
         elif self._tls is not None:
-            # A handshake is held to what a head is held to.
+            # A handshake has the same deadline as a head.
             Handshake(
                 self.transport, as_protocol(self), self._tls, front.timeouts.head_s, self._secured
             )
@@ -288,21 +303,22 @@ class ClientConnection(Counted):
             self._crashed(err)
 
     def _end_turn(self) -> None:
-        """Read on, what came early first, in the next turn of the loop.
+        """Continues to read in the next turn of the loop, beginning with the early data.
 
-        Paused for the rest of this turn only: who is paused for longer is not seen to leave.
+        Reading is paused for the rest of this turn only. During a longer pause a disconnect would
+        not be noticed.
         """
         if self._turn_has_ended or self.transport.is_closing():
             return
         self._turn_has_ended = True
-        if not self.half_closed:  # its end would come once more
+        if not self.half_closed:  # otherwise the end of input would be reported again
             self.transport.pause_reading()
         asyncio.get_running_loop().call_soon(self._begin_turn)
 
     def _begin_turn(self) -> None:
         self._turn_has_ended = False
         transport = self.transport
-        # A tunnel that has taken the connection over meanwhile reads when it likes.
+        # If a tunnel has taken over the connection, the tunnel controls the reading.
         if transport.is_closing() or not self._is_its_protocol(transport):
             return
         if not self.half_closed:
@@ -320,8 +336,8 @@ class ClientConnection(Counted):
             if self._front.allow_half_close:
                 self.half_closed = True
                 return True
-            # For a proxy a FIN cannot be told from a leaving; keeping a GPU busy for nobody is
-            # the dearer mistake (HAProxy: `abortonclose`).
+            # A proxy cannot distinguish a half-close from a disconnect. Generating for a client
+            # that has left is the costlier error (HAProxy: `abortonclose`).
             self.abort(Reason.CLIENT_GONE)
         elif self._reader.started:
             self._refuse(RouterError(Reason.BAD_REQUEST, "the request ended in its middle"))
@@ -388,16 +404,16 @@ class ClientConnection(Counted):
 
     @property
     def is_closing(self) -> bool:
-        """Whether no request is read any more: the connection is lost, or is about to end."""
+        """Whether no more requests are read: the connection is lost or is about to end."""
         return self._closing
 
     @property
     def is_draining(self) -> bool:
-        """Whether the router accepts nothing new, and will stop."""
+        """Whether the router accepts no new requests and will stop."""
         return self._front.draining
 
     def done(self, keep_alive: bool) -> None:
-        """The response is written; the next request may come."""
+        """The response is written; the next request may be read."""
         self.exchange = None
         self.release_body()
         if self._closing:
@@ -411,35 +427,35 @@ class ClientConnection(Counted):
         front = self._front
         self.deadline = now + (front.timeouts.write_stall_s if self.paused else front.keep_alive_s)
         if reader.early and not self.paused:
-            # One request a turn: the router may answer thousands of them by itself.
+            # One request a turn: the client may have sent thousands that the router answers itself.
             self._end_turn()
 
     def abort(self, reason: Reason) -> None:
-        """End the connection now, unwritten bytes are lost; the exchange hears `reason`."""
+        """Closes the connection now. Unwritten bytes are lost. The exchange is told `reason`."""
         self._closing = True
         self._end_exchange(reason)
         self.transport.abort()
 
     def close_after_writing(self) -> None:
-        """End the connection once what was written is with the client."""
+        """Closes the connection after the written bytes have reached the client."""
         self.exchange = None
         self.release_body()
         self._close(monotonic())
 
     def release_body(self) -> None:
-        """The request's body is no longer kept."""
+        """The request's body is no longer in memory."""
         self._front.held_bytes -= self._held
         self._held = 0
 
     # -- reading ------------------------------------------------------------------------------
 
     def _pump(self, data: bytes) -> None:
-        """Read on, until a request is whole."""
+        """Reads until a request is complete."""
         front = self._front
         reader = self._reader
         try:
             if self.exchange is not None or self.paused or reader.early:
-                # Kept up to the cap. A client that does not read gets no further answer.
+                # Early data is kept up to the cap. A client that does not read gets no more.
                 reader.keep(data)
                 return
             fresh = not reader.started
@@ -462,7 +478,9 @@ class ClientConnection(Counted):
                 self._refuse(err)
 
     def _hand_over(self) -> None:
-        """Another protocol serves the transport from here; it tells of the connection's loss."""
+        """Another protocol serves the transport from now on; it must report the connection's
+        loss.
+        """
         reader = self._reader
         early, reader.early = reader.early, b""
         self._closing = True
@@ -471,7 +489,7 @@ class ClientConnection(Counted):
         self._front.handler.hand_over(self, reader.head, early)
 
     def _on_head(self, head: RequestHead) -> None:
-        """Called by the reader between a head and its body."""
+        """The reader calls this between a head and its body."""
         front = self._front
         front.handler.check_head(head)
         if len(front.clients) > front.soft_clients and not self._is_inside():
@@ -480,7 +498,7 @@ class ClientConnection(Counted):
                 raise _too_many()
         if head.has_body and not head.passes:
             if (head.content_length or 0) > front.body_most:
-                return  # refused in a moment
+                return  # the request will be refused
             now = monotonic()
             self._body_window = now + front.body_rate_over_s
             self._body_window_bytes = 0
@@ -493,7 +511,7 @@ class ClientConnection(Counted):
         now = monotonic()
         if self._reader.state == HEAD:
             if fresh and self._requests and self._reader.started:
-                # The clock of a head starts with its first byte, and no later byte moves it.
+                # The deadline of a head is set at its first byte; later bytes do not move it.
                 self.deadline = now + front.timeouts.head_s
             return
         self._account(self._reader.body_bytes)
@@ -515,10 +533,10 @@ class ClientConnection(Counted):
                 Reason.MEMORY_LIMIT, "too many request bodies in memory", retry_after_s=1
             )
 
-    # -- leaving ------------------------------------------------------------------------------
+    # -- closing ------------------------------------------------------------------------------
 
     def _crashed(self, err: Exception) -> None:
-        """A defect of the router, while a request was read or begun."""
+        """Handles a defect of the router that occurred while a request was read or begun."""
         exchange = self.exchange
         if exchange is not None:
             exchange.crashed(err)
@@ -536,7 +554,7 @@ class ClientConnection(Counted):
             exchange.client_gone(reason)
 
     def _refuse(self, err: RouterError) -> None:
-        """Answer an error, then close in a way that lets the client read it."""
+        """Sends an error, then closes so that the client can still read it."""
         if self._closing:
             return
         reader = self._reader
@@ -566,7 +584,7 @@ class ClientConnection(Counted):
     def _close(self, now: float) -> None:
         if not self._closing:
             self._closing = True
-            # Closing waits until the client has read; it may not wait for ever.
+            # Closing waits until the client has read the answer, up to a deadline.
             self.deadline = now + self._front.timeouts.write_stall_s
             self._front.outbox.flush()
             self.transport.close()
@@ -579,7 +597,10 @@ class ClientConnection(Counted):
         return self.peer == INSIDE
 
     def is_quiet(self, now: float, *, is_own: bool) -> bool:
-        """Whether it has waited for a request for a while; not `is_own`: or has never sent one."""
+        """Returns whether it has waited for a request for a while.
+
+        If not `is_own`, a connection that never sent a request counts as well.
+        """
         reader = self._reader
         if self.exchange is not None or self._closing or self.paused or reader.state != HEAD:
             return False
@@ -591,7 +612,7 @@ class ClientConnection(Counted):
         return since + QUIET_S <= now
 
     def shed(self) -> None:
-        """Close it while it waits for a request, to make room for another connection."""
+        """Closes this waiting connection to make room for another one."""
         front, reader = self._front, self._reader
         if reader.started:
             head = reader.head if reader.head.method else None
@@ -602,7 +623,7 @@ class ClientConnection(Counted):
         self.transport.abort()
 
     def shut(self) -> None:
-        """Draining: an idle connection closes, a busy one after its response."""
+        """Drains: closes an idle connection now, and a busy one after its response."""
         if self.exchange is None and not self._reader.started:
             self._close(monotonic())
 
@@ -612,5 +633,5 @@ def _too_many() -> RouterError:
 
 
 def as_protocol(connection: ClientConnection) -> asyncio.Protocol:
-    """The same, for those who go by asyncio's types."""
+    """The same, for callers that need asyncio's types."""
     return cast("asyncio.Protocol", connection)

@@ -1,4 +1,6 @@
-"""Numbers in bytes, read digit by digit: compiled, this costs a fraction of `int(data[a:b])`."""
+"""Reads numbers from bytes, digit by digit. Compiled, this is much cheaper than
+`int(data[a:b])`.
+"""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""How each family of APIs writes an error: as a body, and inside a stream that has begun.
+"""Writes an error in the shape of each family of APIs: as a body, and inside a stream.
 
-SDKs make exceptions only of errors in the shape of their own API: Anthropic's reads an error in a
-stream only from an event named `error`, Ollama's from a line of its own. Which family a request
-belongs to follows from its path.
+An SDK raises an exception only for an error in the shape of its own API. Anthropic's SDK reads an
+error in a stream only from an event named `error`. Ollama's SDK reads it from a line of its own.
+The request's path determines the family.
 
-What a replica answered is read in the shapes of all engines (`of_replica`), for the case that its
-status cannot be passed on: the client has its 200 already.
+`of_replica` reads a replica's error answer in the shapes of all engines. It is used when the status
+cannot be passed on because the client has already received a 200.
 
-Pure: must never be asked where no error is to be told; nothing here is fast.
+Pure. Must never: be called when there is no error to report; nothing here is fast.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import msgspec
 from router.core.errors import Reason, RouterError
 from router.core.unreadable import NOT_JSON
 
-OPENAI: Final = 0  # and every path that is no other's
-RESPONSES: Final = 1  # OpenAI's, with events of its own
+OPENAI: Final = 0  # the default for all other paths
+RESPONSES: Final = 1  # OpenAI's Responses API, which has its own events
 ANTHROPIC: Final = 2
-LINES: Final = 3  # its streams are lines of JSON
+LINES: Final = 3  # Ollama: streams are lines of JSON
 
-_READ_BYTES: Final = 64 * 1024  # of a replica's error body; a longer one is not decoded
-_MESSAGE: Final = 4096  # characters of what it says
+_READ_BYTES: Final = 64 * 1024  # of a replica's error body; a longer body is not decoded
+_MESSAGE: Final = 4096  # characters of a replica's message
 
 _OPENAI_TYPES: Final[dict[int, str]] = {
     401: "authentication_error",
@@ -54,17 +54,17 @@ _decode = msgspec.json.Decoder().decode
 
 
 class Told(NamedTuple):
-    """An error, whoever tells it."""
+    """An error, whether the router or a replica reports it."""
 
     status: int
     message: str
-    type: str | None  # as a replica named it; None: what goes with the status
+    type: str | None  # as the replica named it; None: derived from the status
     code: str | int | None
     param: str | None
 
 
 def family_of(target: bytes) -> int:
-    """The family of a request target, also of one behind a prefix that names a priority."""
+    """Returns the family of a request target, also after a prefix that names a priority."""
     path = target.partition(b"?")[0]
     if b"/v1/messages" in path:
         return ANTHROPIC
@@ -74,12 +74,12 @@ def family_of(target: bytes) -> int:
 
 
 def of_router(err: RouterError) -> Told:
-    """An error of the router's own."""
+    """Returns an error that the router itself reports."""
     return Told(err.status, err.message, None, err.reason.value, err.param)
 
 
 def of_replica(status: int, body: bytes) -> Told:
-    """What a replica answered with a status that is no 2xx."""
+    """Returns the error in a replica's answer whose status is not 2xx."""
     found = _read(body) if len(body) <= _READ_BYTES else {}
     message = found.get("message")
     if not isinstance(message, str) or not message:
@@ -95,7 +95,7 @@ def of_replica(status: int, body: bytes) -> Told:
 
 
 def _read(body: bytes) -> dict[str, Any]:
-    """The members of an error body that matter, whichever engine wrote it."""
+    """Returns the relevant members of an error body of any engine."""
     try:
         found = _decode(body)
     except NOT_JSON:
@@ -114,7 +114,7 @@ def _read(body: bytes) -> dict[str, Any]:
 
 
 def body_of(told: Told, family: int, request_id: str = "") -> bytes:
-    """An error as a whole JSON body."""
+    """Returns an error as a complete JSON body."""
     if family == LINES:
         return _encode({"error": told.message})
     if family == ANTHROPIC:
@@ -147,7 +147,7 @@ def _openai(told: Told) -> dict[str, Any]:
         usual = "invalid_request_error" if told.status < 500 else "server_error"
         kind = _OPENAI_TYPES.get(told.status, usual)
         if told.code == Reason.MODEL_NOT_FOUND.value:
-            kind = usual  # so OpenAI calls it
+            kind = usual  # OpenAI's name for this error
     return {"message": told.message, "type": kind, "param": told.param, "code": told.code}
 
 

@@ -1,10 +1,12 @@
-"""The TLS handshake of an accepted connection, begun in the callback that accepts it.
+"""The TLS handshake of an accepted connection. It begins in the callback that accepts the
+connection.
 
-A server with `ssl` tells of a connection only after its handshake, so that half-open ones would be
-counted nowhere. Here the client connection is told first (it is counted, and may be closed to make
-room), and TLS is put below it before a byte is read: no task, whose first step would come too late.
+A server with `ssl` reports a connection only after its handshake, so half-open connections would
+not be counted. Here the client connection is created first: it is counted and may be closed to make
+room. TLS is then put below it before a byte is read. This needs no task, because the first step of
+a task would run too late.
 
-Must never: let a byte of the connection pass in the clear.
+Must never: let a byte of the connection pass unencrypted.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from typing import Any
 
 
 class Handshake:
-    """One handshake. `done` gets the transport to use from then on; None: there will be none."""
+    """One handshake. `done` receives the transport to use afterwards; None if the handshake
+    failed.
+    """
 
     __slots__ = ("_done", "_steps")
 

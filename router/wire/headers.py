@@ -1,9 +1,10 @@
-"""Facts about header fields, in one place: which are ours to set, which never pass, which are read.
+"""Sorts header fields: fields that the router sets, fields that never pass on, fields that it
+reads.
 
-RFC 9110 section 7.6.1 names the fields that belong to one connection; they end here, in both
-directions, together with whatever `Connection` lists. Framing is never copied: each side gets its
-own Content-Length or Transfer-Encoding. The readers split a head that the C parser has already
-judged, so nothing here has to be lenient or strict: it only sorts.
+RFC 9110 section 7.6.1 names the fields that belong to one connection. They are removed in both
+directions, together with the fields that `Connection` lists. Framing is never copied: each side
+gets its own Content-Length or Transfer-Encoding. The readers split a head that the C parser has
+already validated, so this module only sorts and does not validate.
 
 Must never: see a body, decide a status, keep state that grows with traffic.
 """
@@ -15,7 +16,7 @@ from typing import Final
 from router.fleet.engines.common.registry import PRIVATE_HEADERS
 from router.wire.routing_headers import DECLARED
 
-# What to do with a field of a request. Zero means: pass it on as it came.
+# The action for a field of a request. Zero passes the field on unchanged.
 PASS: Final = 0
 DROP: Final = 1
 HOST: Final = 2
@@ -43,7 +44,7 @@ _REQUEST: Final[dict[bytes, int]] = {
     b"connection": CONNECTION,
     b"content-length": CONTENT_LENGTH,
     b"transfer-encoding": TRANSFER_ENCODING,
-    b"te": DROP,  # trailers end here, so none are asked for
+    b"te": DROP,  # trailers are dropped here, so none are requested
     b"expect": EXPECT,
     b"via": VIA,
     b"x-forwarded-for": FORWARDED_FOR,
@@ -58,7 +59,7 @@ _REQUEST: Final[dict[bytes, int]] = {
     b"x-api-key": API_KEY,
     b"x-router-owner": OWNER,
     **{header.name: ROUTING + place for place, header in enumerate(DECLARED)},
-    # An engine would obey these. What it is told about a request is the router's to say.
+    # An engine would obey these fields. Only the router may set them.
     **dict.fromkeys(PRIVATE_HEADERS, DROP),
     b"keep-alive": DROP,
     b"proxy-connection": DROP,
@@ -82,7 +83,7 @@ _RESPONSE: Final[dict[bytes, int]] = {
     b"trailer": DROP,
     b"upgrade": DROP,
     b"te": DROP,
-    # Ours is sent instead: the client's own id, without the suffix of the attempt.
+    # The router sends its own field: the client's id, without the suffix of the attempt.
     b"x-request-id": DROP,
 }
 
@@ -116,14 +117,15 @@ _NOT_REMEMBERED: Final = frozenset(
     }
 )
 _MEMO_LINES: Final = 4096
-_MEMO_LINE: Final = 256  # bytes of a line that is remembered
+_MEMO_LINE: Final = 256  # bytes; a longer line is not remembered
 
 
 class Sorter:
-    """A field's line -> (what to do with it, its value), remembered line by line.
+    """Maps a field's line to an action and the field's value, and remembers each line.
 
-    Peers send the same few lines for ever, so the usual cost of a field is one dict lookup. When
-    the memory is full it is emptied: a client that invents lines costs the others a few misses.
+    Peers send the same few lines again and again, so the usual cost of a field is one dict lookup.
+    When the memory is full it is emptied: a client that sends new lines all the time costs other
+    clients only a few misses.
     """
 
     __slots__ = ("_known", "_prefix", "memo")
@@ -131,10 +133,10 @@ class Sorter:
     def __init__(self, known: dict[bytes, int], dropped_prefix: bytes) -> None:
         self._known = known
         self._prefix = dropped_prefix
-        self.memo: dict[bytes, tuple[int, bytes]] = {}  # look here first, then ask `sort`
+        self.memo: dict[bytes, tuple[int, bytes]] = {}  # callers look here, then call `sort`
 
     def sort(self, line: bytes) -> tuple[int, bytes]:
-        """What to do with the field on `line`, and its value (of fields that do not just pass)."""
+        """Returns the action for the field on `line`, and its value unless it only passes on."""
         name, _, value = line.partition(b":")
         lower = name.lower()
         action = self._known.get(lower, PASS)
@@ -155,10 +157,10 @@ RESPONSE: Final = Sorter(_RESPONSE, b"x-router-")
 
 
 def connection_tokens(value: bytes) -> list[bytes]:
-    """The lower-cased members of a Connection field."""
+    """Returns the lower-case members of a Connection field."""
     return [t for t in (part.strip().lower() for part in value.split(b",")) if t]
 
 
 def without(lines: list[bytes], names: frozenset[bytes] | set[bytes]) -> list[bytes]:
-    """`lines` (name: value) less those whose lower-cased name is in `names`."""
+    """Returns `lines` (name: value) without those whose lower-case name is in `names`."""
     return [line for line in lines if line[: line.find(b":")].lower() not in names]

@@ -1,7 +1,8 @@
-"""The two heads as the readers leave them: sorted, judged, ready to be used. Plain values.
+"""The heads of a request and of a response after the readers sorted and validated them. Plain
+values.
 
-One is copied per message, so these are compiled classes with a copy of their own. Heads that are
-remembered (`wire/plans.py`) are shared: whoever changes a field copies the head first.
+Each message copies one head, so these are compiled classes with their own `copy`. Remembered heads
+(`wire/plans.py`) are shared: code that changes a field must copy the head first.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ _NOTHING_SAID: Final = RoutingHeaders()
 
 
 class RequestHead:
-    """A request's head, sorted. `lines` are the fields that pass on as they came."""
+    """A request's head, sorted. `lines` are the fields that pass on unchanged."""
 
     __slots__ = (
         "api_key",
@@ -52,7 +53,7 @@ class RequestHead:
         self.lines: list[bytes] = []
         self.joined = b""  # `lines`, each with a CRLF before it
         self.content_length: int | None = None
-        self.host: bytes | None = None  # an absolute target's host wins over the field
+        self.host: bytes | None = None  # an absolute target's host overrides the field
         self.chunked = False
         self.has_body = False
         self.expect_continue = False
@@ -60,16 +61,16 @@ class RequestHead:
         self.forwarded_for: bytes | None = None
         self.forwarded_other: list[bytes] | None = None
         self.request_id: bytes | None = None
-        self.authorization: bytes | None = None  # the whole line
+        self.authorization: bytes | None = None  # the whole header line
         self.api_key: bytes | None = None  # x-api-key, the whole line: Anthropic's SDKs send it
         self.content_type: bytes | None = None
         self.content_encoding: bytes | None = None
         self.routing = _NOTHING_SAID
-        self.owner: bytes | None = None  # x-router-owner: for whom the batch door says it asks
-        self.door = -1  # the class of urgency that its path named; -1: none
-        self.route: Any = None  # a note of whoever judged the head
-        self.passes = False  # ... who wants its body to pass by us, as it comes ...
-        self.watch: Any = None  # ... or wants to be fed (`feed`) each piece of it
+        self.owner: bytes | None = None  # x-router-owner: the owner of a batch server's request
+        self.door = -1  # the priority class in its path; -1 if none
+        self.route: Any = None  # the route that `check_head` stored
+        self.passes = False  # set by `check_head` if the body is to bypass the router
+        self.watch: Any = None  # set by `check_head`: its `feed` gets each piece of the body
 
     def copy(self) -> RequestHead:
         """A head with the same values; `lines` is the same list."""
@@ -103,7 +104,7 @@ class RequestHead:
 
 
 class ResponseHead:
-    """A response's head, sorted. `lines` are the fields that pass on as they came."""
+    """A response's head, sorted. `lines` are the fields that pass on unchanged."""
 
     __slots__ = (
         "chunked",
@@ -128,12 +129,12 @@ class ResponseHead:
         self.content_length: int | None = None
         self.chunked = False
         self.is_sse = False
-        self.is_json = False  # one value, not lines of them
+        self.is_json = False  # one JSON value, not lines of JSON
         self.has_date = False
         self.load: bytes | None = (
             None  # endpoint-load-metrics: what the engine says of itself by the way
         )
-        self.retry_after: bytes | None = None  # when it wants to be asked again
+        self.retry_after: bytes | None = None  # Retry-After, the unparsed value
         self.keep_alive = True
 
     def copy(self) -> ResponseHead:

@@ -1,12 +1,13 @@
-"""Client connections by the address they come from, and which of them is closed to make room.
+"""Counts client connections by their source address, and chooses a connection to close for room.
 
-When connections are short, the address with the most of them gives way: a connection that waits for
-a request is closed there, a new one included that never sent any. So an address that holds
-thousands of idle connections, or sends heads byte by byte, locks no other address out. A connection
-that has just served a request stays open for a second, because its client may be about to use it.
+When connections are scarce, a connection of the address with the most connections is closed. Only
+a connection that waits for a request is closed, including a new one that has sent no request. So
+an address that holds thousands of idle connections, or sends heads byte by byte, cannot lock out
+other addresses. A connection that has just served a request stays open for a second, because its
+client may be about to use it.
 
-A look for such a connection goes on where the last one ended and looks at a few, so that it costs
-the same for any number.
+A search for such a connection continues where the last search ended and looks at only a few, so its
+cost does not depend on the number of connections.
 
 Must never: close a connection with a request under way.
 """
@@ -22,27 +23,27 @@ from router.core.client_address import counted_peer
 from router.core.ranking import Ranked, Ranking
 
 INSIDE: Final = "-"  # the peer of a connection from within this process, or of one already reset
-_LOOKS: Final = 64  # connections that one look sees
+_LOOKS: Final = 64  # connections that one search examines
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Counted(ABC):
-    """A connection that is counted under its address."""
+    """A connection that is counted under its source address."""
 
     __slots__ = ("origin", "peer", "place")
 
     def __init__(self) -> None:
         self.peer = INSIDE
-        self.origin: Origin | None = None  # with the other connections of its address ...
-        self.place = 0  # ... and where it is among them
+        self.origin: Origin | None = None  # the group of its address
+        self.place = 0  # its index in that group
 
     @abstractmethod
     def is_quiet(self, now: float, *, is_own: bool) -> bool:
-        """Whether it may be closed to make room. `is_own`: for a new one of its address."""
+        """Returns whether it may be closed for a new connection; `is_own`: of the same address."""
 
     @abstractmethod
     def shed(self) -> None:
-        """Close it while it waits for a request, to make room for another connection."""
+        """Closes this waiting connection to make room for another one."""
 
 
 class Origin(Ranked):
@@ -54,10 +55,10 @@ class Origin(Ranked):
         super().__init__()
         self.name = name
         self.connections: list[Counted] = []
-        self.hand = 0  # where the next look begins
+        self.hand = 0  # the index where the next search begins
 
     def quiet(self, now: float, *, is_own: bool) -> Counted | None:
-        """A connection that may be closed. `is_own`: for a new one of the same address."""
+        """Returns a connection that may be closed for a new one; `is_own`: of the same address."""
         connections = self.connections
         for _ in range(min(_LOOKS, len(connections))):
             if self.hand >= len(connections):
@@ -83,7 +84,7 @@ class Origins:
 
     def join(self, client: Counted) -> None:
         peer = client.peer
-        name = counted_peer(peer) if ":" in peer else peer  # of IPv4 there is one spelling
+        name = counted_peer(peer) if ":" in peer else peer  # an IPv4 address has only one spelling
         origin = self._by_name.get(name)
         if origin is None:
             origin = self._by_name[name] = Origin(name)
@@ -109,12 +110,12 @@ class Origins:
             del self._by_name[origin.name]
 
     def is_largest(self, client: Counted) -> bool:
-        """Whether no other address has more connections than the client's."""
+        """Returns whether no other address has more connections than the client's address."""
         largest, own = self._ranking.largest(), client.origin
         return largest is None or own is None or largest.level <= len(own.connections)
 
     def quiet(self, client: Counted, now: float) -> Counted | None:
-        """The connection that is closed to make room for a client's; None: none is."""
+        """Returns the connection to close so that a new one has room; None if there is none."""
         largest, own = self._ranking.largest(), client.origin
         if largest is None or own is None:
             return None

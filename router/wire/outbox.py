@@ -1,12 +1,14 @@
-"""Writes of one turn of the event loop, made together at its end, while that pays.
+"""Collects the writes of one turn of the event loop and makes them at its end, while that saves
+CPU.
 
-A `send` costs most when it wakes somebody who sleeps. One turn of the loop handles every socket
-that was ready; if the writes wait for its end, the first wakes the peer and the rest find it awake:
-at 32 connections a request costs a fifth less. With little to do a turn holds one or two writes and
-gathering costs more than it saves, so a turn with few writes turns it off for the next `DIRECT`.
+A `send` costs most when it wakes a sleeping process. One turn of the loop handles every socket that
+was ready. If the writes wait for the end of the turn, the first write wakes the peer and the others
+find it awake. With 32 connections this reduces the cost of a request by a fifth. Under low load a
+turn holds one or two writes, and collecting costs more than it saves. So a turn with few writes
+turns collecting off for the next `DIRECT`.
 
 Must never: hold a write beyond its turn, reorder the writes of one transport, or write to a
-transport that is closing. Whoever closes one in order flushes first.
+transport that is closing. Code that closes a transport after its writes must flush first.
 """
 
 from __future__ import annotations
@@ -14,11 +16,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-FEW: Final = 4  # writes of a turn below which gathering does not pay
-# A large write goes at once: a fast replica can fill many in one turn, and only a write tells that
-# its client does not keep up.
+FEW: Final = 4  # writes per turn; with fewer, collecting does not pay
+# A large write is made at once: a fast replica can fill many in one turn, and only a write shows if
+# the client does not keep up.
 LARGE: Final = 16 * 1024
-DIRECT: Final = 64  # writes made at once before gathering is tried again
+DIRECT: Final = 64  # writes made directly before collecting is tried again
 
 
 class Outbox:
@@ -29,7 +31,7 @@ class Outbox:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._items: list[Any] = []  # transport, data, transport, data, …
-        self._direct = 0  # writes that are still to be made at once
+        self._direct = 0  # direct writes left
 
     def write(self, transport: Any, data: bytes) -> None:
         if self._direct or len(data) > LARGE:
@@ -47,7 +49,7 @@ class Outbox:
         items.append(data)
 
     def flush(self) -> None:
-        """Make all writes now."""
+        """Makes all collected writes now."""
         items = self._items
         if not items:
             return

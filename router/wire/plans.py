@@ -1,14 +1,16 @@
-"""Heads that were judged before, so that the next one like it costs two searches and a look-up.
+"""Remembers heads that were parsed before, so that an equal head costs two searches and a lookup.
 
 On a kept connection a peer sends the same head again and again; only the digits of Content-Length
-change. So a head is remembered under its bytes *without those digits*, together with what the whole
-slow way (llhttp, sorting, every rule) made of it. The digits count only where the field's name
-stands at the beginning of a line, in one of the two spellings that software uses; any other head is
-its own key. What depends on the digits, and nothing else, is then set anew. A head is compared with
-the one before it on its connection first, because that costs less than a look-up.
+change. So a head is stored under its bytes *without those digits*, together with the result of the
+slow path (llhttp, sorting, every rule). The digits are left out only if the field's name stands at
+the beginning of a line, in one of the two spellings that software uses. Any other head is its own
+key. Only the values that depend on the digits are then set again. A head is first compared with the
+previous head of its connection, because that costs less than a lookup.
 
-A `Plans` belongs to one set of rules (limits, our own name): whoever changes the rules clears it.
-Bounded, and emptied when full. Must never hold a head that the slow way refused.
+A `Plans` belongs to one set of rules (limits, the router's own name): code that changes the rules
+must clear it. It is bounded, and emptied when full.
+
+Must never: hold a head that the slow path refused.
 """
 
 from __future__ import annotations
@@ -21,14 +23,14 @@ T = TypeVar("T")
 
 _NAMES: Final = (b"\r\ncontent-length: ", b"\r\nContent-Length: ")
 _SKIP: Final = len(_NAMES[0])
-_DIGITS: Final = 18  # a longer number is no length
+_DIGITS: Final = 18  # a longer number is not a valid length
 _CR: Final = 13
 CAPACITY: Final = 512  # heads
-LONGEST: Final = 2048  # bytes of a head that is remembered
+LONGEST: Final = 2048  # bytes; a longer head is not remembered
 
 
 class Known(Generic[T]):
-    """A head that was judged, and its bytes before and behind the digits of its length."""
+    """A remembered head: its bytes before and after the digits of its length, and its plan."""
 
     __slots__ = ("after", "before", "has_length", "plan")
 
@@ -39,8 +41,10 @@ class Known(Generic[T]):
         self.plan = plan
 
     def length(self, raw: bytes) -> int:
-        """The length that `raw` states if it is the same head otherwise; 0 for the same head
-        without a length; -1: it is another head."""
+        """Returns the length that `raw` states if `raw` is otherwise the same head.
+
+        Returns 0 for the same head without a length, and -1 for another head.
+        """
         before = self.before
         if not self.has_length:
             return 0 if raw == before else -1
@@ -54,11 +58,11 @@ class Known(Generic[T]):
 
 
 def parts_of(raw: bytes) -> tuple[bytes, bytes, int]:
-    """A head's bytes before and behind the digits of its Content-Length, and the length.
+    """Returns a head's bytes before and after the digits of its Content-Length, and the length.
 
-    The length is -1 for a head that states none: all its bytes stand before. Both parts are empty
-    for a head whose length is not plain digits: it has no plan, and gets none. (A missing number
-    that took the place of a remembered one would be a smuggled request.)
+    If the head has no length, the length is -1 and all bytes are in the first part. If the length
+    is not plain digits, both parts are empty: such a head has no plan and gets none. (If a missing
+    number matched a remembered one, a request could be smuggled.)
     """
     at = raw.find(_NAMES[0])
     if at < 0:
@@ -73,7 +77,9 @@ def parts_of(raw: bytes) -> tuple[bytes, bytes, int]:
 
 
 class Plans(Generic[T]):
-    """What the slow way made of a head, by its key. `latest`: the one that was found last."""
+    """The results of the slow path, by the key of their head. `latest` is the head that was found
+    last.
+    """
 
     __slots__ = ("found", "latest")
 
@@ -82,7 +88,9 @@ class Plans(Generic[T]):
         self.latest: Known[T] | None = None
 
     def find(self, raw: bytes) -> Known[T] | None:
-        """The same head with any length, if it is remembered; `Known.length` says which."""
+        """Returns the remembered head that equals `raw` in all but the length. See
+        `Known.length`.
+        """
         before, after, _ = parts_of(raw)
         return self.found.get(before + after)
 

@@ -1,18 +1,20 @@
-"""The connections of one replica: idle ones for the next request, a bounded number being opened.
+"""The connection pool of one replica: idle connections, and a bounded number that are being opened.
 
-`acquire` gives an idle connection at once, the youngest first (the others may then grow old and
-close), or puts the owner in a queue and opens one. A connection that becomes free serves the queue
-before it idles. Each failure to connect fails exactly one waiting owner, so a dead replica's whole
-queue moves on as fast as connections are refused, and never more than `limits.connecting` at once.
+`acquire` returns an idle connection at once, the most recently used first, so that the others can
+expire. If none is idle, the owner enters a queue and a connection is opened. A connection that
+becomes free serves the queue before it becomes idle. Each failure to connect fails exactly one
+waiting owner. So the queue of a dead replica empties as fast as connections are refused, with at
+most `limits.connecting` attempts at once.
 
-An owner waits `timeouts.connect` at most, from when it asked, also while all openings that are
-allowed are others': a replica that drops packets must not hold its queue for one timeout after the
-other. When the fleet takes the replica out (`give_up`), all that wait are released at once.
+An owner waits at most `timeouts.connect` from its call of `acquire`, even if all allowed openings
+serve other owners. Otherwise a replica that drops packets would hold its queue for several timeouts
+in sequence. When the fleet removes the replica (`give_up`), all waiting owners are released at
+once.
 
-Idle connections are kept 3 s by default: the servers behind us close theirs after 5 s (uvicorn),
-and a request sent into that close has to be sent again.
+Idle connections are kept for 3 s by default. Servers such as uvicorn close theirs after 5 s, and a
+request that is sent while the server closes has to be sent again.
 
-Must never: retry, know about requests, keep an owner after `cancel`.
+Must never: retry, interpret requests, keep an owner after `cancel`.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ class Waiter(Owner):
 
 
 class Address:
-    """Where a replica listens. `resolve` gives addresses to try, newest knowledge first."""
+    """The address of a replica. `resolve` returns the IP addresses to try, the latest result
+    first.
+    """
 
     __slots__ = ("host", "port", "resolve", "server_name", "tls")
 
@@ -112,9 +116,9 @@ class Pool(Home):
         self._sweeper = sweeper
         self._loop = loop
         self._idle: list[ReplicaConnection] = []
-        self._waiters: dict[Waiter, float] = {}  # until when each waits, the first to come first
-        self._fresh: set[Waiter] = set()  # of them, those that want a new connection
-        self.deadline = NEVER  # when the first of them has waited for too long
+        self._waiters: dict[Waiter, float] = {}  # each one's deadline, in order of arrival
+        self._fresh: set[Waiter] = set()  # waiters that need a new connection
+        self.deadline = NEVER  # the deadline of the first waiter
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self.all: set[ReplicaConnection] = set()
@@ -122,7 +126,7 @@ class Pool(Home):
         self.reused = 0
 
     def adopt(self, limits: Limits, timeouts: Timeouts) -> None:
-        """New limits from a reload, for what comes from now on."""
+        """Applies the limits of a reload to later requests."""
         self.limits = limits
         self._timeouts = timeouts
         self._idle_most = limits.pool_idle
@@ -142,9 +146,10 @@ class Pool(Home):
         return len(self._waiters)
 
     def acquire(self, owner: Waiter, *, fresh: bool = False) -> ReplicaConnection | None:
-        """A connection now, or None: then `on_connected` or `on_connect_failed` follows.
+        """Returns a connection, or None; then `on_connected` or `on_connect_failed` is called
+        later.
 
-        `fresh` asks for one that never served a request: after a reused one died under us.
+        `fresh` asks for a new connection. It is used after a reused connection failed.
         """
         idle = self._idle
         while idle and not fresh:
@@ -172,14 +177,14 @@ class Pool(Home):
         return None
 
     def cancel(self, owner: Waiter) -> None:
-        """The owner no longer waits; an opening that nobody waits for any more is given up."""
+        """The owner no longer waits. Openings beyond the number of waiting owners are cancelled."""
         if owner not in self._waiters:
             return
         self._forget_waiter(owner)
         self._open_fewer()
 
     def put_back(self, conn: ReplicaConnection) -> None:
-        """A connection whose response is complete."""
+        """Takes back a connection whose response is complete."""
         if self._closed or monotonic() >= conn.expires:
             conn.cancel()
         else:
@@ -226,26 +231,29 @@ class Pool(Home):
             self._idle.remove(conn)
 
     def close_idle(self) -> None:
-        """The replica was lost or returned: what was open to it may be stale."""
+        """Closes idle connections, which may be stale because the replica was lost or returned."""
         for conn in list(self._idle):
             conn.cancel()
 
     def give_up(self) -> None:
-        """The replica is not fit any more: who waits for a connection is told so, in this turn of
-        the event loop and after its caller, who may be one of them."""
+        """Fails all waiting owners, because the replica is no longer fit.
+
+        It does so in this turn of the event loop but after its caller returns: the caller may be
+        one of the owners.
+        """
         self.close_idle()
         if self._waiters:
             self._loop.call_soon(self._release, list(self._waiters))
 
     def _release(self, waiters: list[Waiter]) -> None:
         for waiter in waiters:
-            if waiter in self._waiters:  # it may have left, or got its connection, meanwhile
+            if waiter in self._waiters:  # it may have been cancelled or served
                 self._forget_waiter(waiter)
                 waiter.on_connect_failed(Reason.CONNECT_FAILED, "the replica is not fit any more")
         self._open_fewer()
 
     def on_deadline(self, now: float) -> None:
-        """Owners have waited for as long as a connection may take."""
+        """Fails the owners that have waited for `timeouts.connect`."""
         while self._waiters:
             due = next(iter(self._waiters.values()))
             if due > now:
@@ -255,13 +263,13 @@ class Pool(Home):
         self._open_fewer()
 
     def _open_fewer(self) -> None:
-        """Openings that nothing waits for any more are given up."""
+        """Cancels the openings beyond the number of waiting owners."""
         spare = len(self._tasks) - len(self._waiters)
         for task in list(self._tasks)[: max(0, spare)]:
             task.cancel()
 
     def close(self) -> None:
-        """No more connections; those that carry a response are left to finish it."""
+        """Opens no more connections. Connections that carry a response may finish it."""
         self._closed = True
         self.close_idle()
         for task in list(self._tasks):
@@ -288,7 +296,7 @@ class Pool(Home):
     def _opened(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         err = None if task.cancelled() else task.exception()
-        if err is not None:  # a bug of ours, not of the replica's
+        if err is not None:  # a defect of the router, not of the replica
             self._loop.call_exception_handler({"message": "a connection failed", "exception": err})
         self._open_more()
 
@@ -300,7 +308,7 @@ class Pool(Home):
             self._failed(Reason.CONNECT_TIMEOUT, "the replica did not accept in time")
         except OSError as err:
             self._failed(_reason(err), str(err))
-        except Exception as err:  # an unusable certificate, a name that is no name
+        except Exception as err:  # such as a bad certificate or host name
             self._failed(Reason.CONNECT_FAILED, str(err))
         else:
             self._made(conn)
@@ -351,7 +359,9 @@ class Pool(Home):
 
 
 def _reason(err: OSError) -> Reason:
-    """Running out of something here is not the replica's failure."""
+    """Returns the reason of a failure; a lack of files or ports on this host is not the replica's
+    failure.
+    """
     if err.errno in (errno.EMFILE, errno.ENFILE):
         return Reason.NO_FILES
     if err.errno == errno.EADDRNOTAVAIL:

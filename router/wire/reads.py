@@ -1,7 +1,8 @@
-"""How much is read from one connection in a turn of the event loop.
+"""The size from which a read counts as large and ends its connection's turn.
 
-libuv reads a socket 32 times on end, 8 MB, before anything else has its turn. So a large read is
-the last one of its turn: the connection is paused until the next. Small reads pay a comparison.
+libuv reads a socket up to 32 times in a row, 8 MB, before it serves another socket. So after a
+large read the connection is paused until the next turn of the event loop. A small read costs only
+a comparison.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""A connection to a replica: carries one attempt at a time, tells its owner what came back.
+"""A connection to a replica: carries one attempt at a time and reports the response to its owner.
 
 Rules:
-1. One owner or none. Without an owner the connection is idle in its pool, and any event, a byte, a
-   FIN, a reset, makes it unusable: unsolicited bytes are never the next answer. Before it is used
-   again the kernel is asked for what the event loop has not told yet (`has_news`).
-2. The owner hears `on_data` once per read, after the bytes were framed; it looks at the reader.
-3. After `cancel()` nothing of this connection reaches the owner any more.
+1. A connection has one owner or none. Without an owner it is idle in its pool. Then any event (a
+   byte, a FIN, a reset) makes it unusable, because unsolicited bytes must not be taken for the next
+   answer. Before it is used again, the kernel is asked for data that the event loop has not
+   reported yet (`has_news`).
+2. The owner gets `on_data` once per read, after the bytes were framed, and looks at the reader.
+3. After `cancel()` the owner gets no callback of this connection.
 
 Must never: retry, choose, write to a client.
 """
@@ -30,7 +31,7 @@ from router.wire.reads import LARGE_READ
 from router.wire.response_reader import COMPLETE, BadResponse, ResponseReader
 from router.wire.sweep import NEVER
 
-# Why reading from the replica is paused; reading goes on when no reason is left.
+# Reasons why reading from the replica is paused. Reading resumes when no reason is left.
 PAUSE_CLIENT: Final = 1
 _PAUSE_TURN: Final = 2
 # Copying a body this small costs less than a write of two buffers.
@@ -39,26 +40,28 @@ _JOINED: Final = 64 * 1024
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Owner(ABC):
-    """The sender of a request over a connection. A base class: compiled code calls it directly."""
+    """The sender of a request over a connection. It is a base class because compiled code calls it
+    directly.
+    """
 
     __slots__ = ()
 
     @abstractmethod
     def on_sent(self) -> None:
-        """`is_sending` has ended: little of what was sent has not left."""
+        """`is_sending` has become false: most of the sent data has left the write buffer."""
 
     @abstractmethod
     def on_data(self, conn: ReplicaConnection) -> None:
-        """`conn.reader` has something new."""
+        """The reader `conn.reader` has new data."""
 
     @abstractmethod
     def on_lost(self, conn: ReplicaConnection, reason: Reason, detail: str) -> None:
-        """The response will not be completed; the connection is gone already."""
+        """The response will not be completed; the connection is already closed."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Home(ABC):
-    """Where connections of one replica come from and go to: its pool, as they see it."""
+    """The pool of one replica, as its connections see it."""
 
     __slots__ = ("limits", "outbox", "plans")
 
@@ -68,11 +71,11 @@ class Home(ABC):
 
     @abstractmethod
     def put_back(self, conn: ReplicaConnection) -> None:
-        """A response was read to its end: the connection is free."""
+        """A response was read completely: the connection is free."""
 
     @abstractmethod
     def forget(self, conn: ReplicaConnection) -> None:
-        """A connection is gone."""
+        """A connection is closed."""
 
     @abstractmethod
     def look_again(self, resume: Callable[[int], None], why: int) -> None:
@@ -80,9 +83,9 @@ class Home(ABC):
 
 
 class ReplicaConnection:
-    """One connection of a pool; the protocol of its transport.
+    """One connection of a pool. It is the protocol of its transport.
 
-    `asyncio.Protocol` is no base class: compiled code would look up each attribute by name.
+    It does not derive from `asyncio.Protocol`: compiled code would look up each attribute by name.
     """
 
     __slots__ = (
@@ -108,9 +111,9 @@ class ReplicaConnection:
         self.reader = ResponseReader(pool.limits)
         self.deadline = NEVER
         self.expires = NEVER  # its age limit
-        self.uses = 0  # requests sent so far; more than one: the connection was reused
-        self.received = False  # a byte of the present response has come
-        self.is_sending = False  # much of the request waits for the replica to read
+        self.uses = 0  # requests sent so far; above 1, the connection was reused
+        self.received = False  # a byte of the present response has arrived
+        self.is_sending = False  # the write buffer is above its high-water mark
         self._pauses = 0
         self._lost = False
         self._look: Callable[[int], list[tuple[int, int]]] | None = None
@@ -118,7 +121,7 @@ class ReplicaConnection:
     # -- what the owner uses ------------------------------------------------------------------
 
     def send(self, owner: Owner, head: bytes, body: list[bytes], *, for_head: bool) -> None:
-        """Send one request; the owner hears what comes back."""
+        """Sends one request. `owner` gets the callbacks about its response."""
         self.owner = owner
         self.deadline = NEVER
         self.uses += 1
@@ -132,7 +135,9 @@ class ReplicaConnection:
             self.transport.writelines([head, *body])
 
     def release(self) -> None:
-        """The response is complete: back to the pool, or closed where that would not be safe."""
+        """The response is complete: puts the connection back, or closes it if its reuse would be
+        unsafe.
+        """
         self.owner = None
         reader = self.reader
         head = reader.head
@@ -143,7 +148,7 @@ class ReplicaConnection:
             or not head.keep_alive
             or self._lost
             or self.transport.is_closing()
-            # An answer that came before the whole request was sent: the rest would follow it.
+            # The answer came before the whole request was sent; the rest would still be sent.
             or self.transport.get_write_buffer_size()
         ):
             self._drop()
@@ -152,7 +157,9 @@ class ReplicaConnection:
             self.pool.put_back(self)
 
     def cancel(self) -> None:
-        """The response is of no interest any more: the engine sees the connection close, now."""
+        """The response is no longer needed: closes the connection, so that the engine notices at
+        once.
+        """
         self.owner = None
         self._drop()
 
@@ -172,15 +179,18 @@ class ReplicaConnection:
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
         sock = transport.get_extra_info("socket")
-        # Over TLS bytes may come that are none of an answer's: a ticket, a change of keys.
+        # Over TLS, bytes without application data may arrive: a session ticket, a key update.
         if sock is not None and transport.get_extra_info("ssl_object") is None:
             watch = select.poll()
             watch.register(sock.fileno(), select.POLLIN)
             self._look = watch.poll
 
     def has_news(self) -> bool:
-        """Whether something has come to an idle connection that nobody has read yet: bytes or an
-        end. What comes a moment after its next request was sent cannot be told from its answer."""
+        """Returns whether an idle connection has received unread bytes or an end.
+
+        Data that arrives just after the next request was sent cannot be distinguished from its
+        answer.
+        """
         return self._look is not None and len(self._look(0)) > 0
 
     def pause_writing(self) -> None:
@@ -221,12 +231,12 @@ class ReplicaConnection:
         self._lost = True
         self.deadline = NEVER
         if self.owner is not None:
-            # No FIN came before it (over TLS: no goodbye), so this is no end of a body.
+            # No FIN (over TLS: no close_notify) came before, so the body has not ended here.
             self._fail(Reason.REPLICA_RESET, str(exc or "the connection was lost"))
         self.pool.forget(self)
 
     def on_deadline(self, now: float) -> None:
-        """Idle for too long."""
+        """The connection was idle for too long."""
         self.deadline = NEVER
         if self.owner is None:
             self._drop()
@@ -252,7 +262,7 @@ class ReplicaConnection:
 
     @property
     def reused(self) -> bool:
-        """Whether the present request went over a connection that had served another."""
+        """Whether the connection had served another request before the present one."""
         return self.uses > 1
 
     def idle_until(self, idle_s: float) -> None:

@@ -1,15 +1,17 @@
-"""From a client's bytes to one request at a time: framing, limits and the fields we need.
+"""Reads one request at a time from a client's bytes: framing, limits, and the fields the router
+reads.
 
 Rules:
-1. The C parser judges, this file counts and sorts. No byte is fed before it was counted against a
-   limit, and no byte of a second request is fed while the first is open: the input is cut where a
-   message can end. A head ends with CRLF CRLF, a chunked body with the same behind its last chunk,
-   a sized body after its Content-Length; bytes are fed up to there, and the rest is kept.
-2. Whatever is ambiguous is refused (RFC 9112 sections 2.2, 3, 6): there is no lenient mode.
-3. Nothing here knows a socket; every refusal is a RouterError, after which the reader is dead.
+1. The C parser validates; this file counts and sorts. Each byte is counted against a limit before
+   it is fed. No byte of a second request is fed while the first is open: the input is cut where a
+   message can end. A head ends with CRLF CRLF, a chunked body with CRLF CRLF after its last chunk,
+   and a sized body after its Content-Length. Bytes are fed up to there, and the rest is kept.
+2. Ambiguous input is refused (RFC 9112 sections 2.2, 3, 6). There is no lenient mode.
+3. This file uses no socket. Every refusal is a RouterError, after which the reader is unusable.
 
-What bare llhttp leaves open and is closed here: sizes, the Host field, the form of the target,
-blanks in the request line, transfer codings, HTTP/1.0 with chunks, trailers, upgrades with a body.
+llhttp alone does not check the following, so this file does: sizes, the Host field, the form of the
+target, blanks in the request line, transfer codings, HTTP/1.0 with chunks, trailers, and upgrades
+with a body.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ from router.wire.routing_headers import DECLARED, RoutingHeaders
 HEAD: Final = 0  # waiting for a head, or inside one
 SIZED: Final = 1  # inside a body with a Content-Length
 CHUNKED: Final = 2
-COMPLETE: Final = 3  # a whole request; what follows is kept aside
-PASSES: Final = 4  # the head is read, the body is somebody else's
+COMPLETE: Final = 3  # a complete request; later bytes are kept in `early`
+PASSES: Final = 4  # the head is read; another protocol handles the body
 
 METHODS: Final = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
 _NOT_ALLOWED: Final = frozenset({b"CONNECT", b"TRACE"})
@@ -56,12 +58,14 @@ _BLANK: Final = 16  # bytes of empty lines before a request (RFC 9112 section 2.
 _CR: Final = 13
 
 
-# Of a request whose head has not come yet. Shared, so it must never be changed.
+# The head until a request's head has arrived. Shared, so it must never be changed.
 _UNREAD: Final = RequestHead()
 
 
 class RequestReader:
-    """One client connection's reader. `on_head` may refuse a request before its body is taken."""
+    """The reader of one client connection. `on_head` may refuse a request before its body is
+    read.
+    """
 
     __slots__ = (
         "_blank",
@@ -99,20 +103,20 @@ class RequestReader:
         self._limits = limits
         self._body_most = limits.body
         self._plans = Plans[RequestHead]() if plans is None else plans
-        self._latest: Known[RequestHead] | None = None  # the head before, if it has a plan
+        self._latest: Known[RequestHead] | None = None  # the previous head, if it has a plan
         self._on_head = on_head
-        self.via = via.lower()  # our own name: a request that already passed us is a loop
+        self.via = via.lower()  # the router's own name; a request with it in Via is a loop
         self._chunks: list[bytes] = []
         self.on_body = self._chunks.append  # called by the parser, in C
         self.early = b""
         self.reset()
 
     def reset(self) -> None:
-        """Ready for the next request of the connection; `early` stays."""
+        """Prepares for the next request of the connection. `early` stays."""
         self.state = HEAD
         self.head = _UNREAD
-        self._parser: Any = None  # made for a head that has no plan
-        self._carry: bytearray | None = None  # the beginning of a head that came in pieces
+        self._parser: Any = None  # made only for a head without a plan
+        self._carry: bytearray | None = None  # the beginning of a head that arrives in pieces
         self._line_whole = False
         self._blank = 0  # bytes of empty lines that came before the head
         self._body: list[bytes] = []
@@ -125,16 +129,16 @@ class RequestReader:
         self._done = False
 
     def close(self) -> None:
-        """Nothing more will be read: let go of the parser, which refers back to us."""
+        """Ends reading. Releases the parser, which refers to this reader."""
         self._parser = None
 
     @property
     def started(self) -> bool:
-        """Whether a byte of the current request has come."""
+        """Returns whether a byte of the current request has arrived."""
         return self._carry is not None or self.state != HEAD
 
     def take_body(self) -> list[bytes]:
-        """The whole body in pieces; the reader forgets it."""
+        """Returns the whole body in pieces and removes it from the reader."""
         if self._small is not None:
             self._join_small(self._small)
         body, self._body = self._body, []
@@ -161,7 +165,7 @@ class RequestReader:
                 return
 
     def keep(self, data: bytes) -> None:
-        """Put bytes aside that come before their turn. Raises RouterError above the cap."""
+        """Stores early bytes. Raises RouterError above the cap."""
         if len(self.early) + len(data) > self._limits.early_data:
             raise RouterError(
                 Reason.EARLY_DATA, "more pipelined data than is kept during a response"
@@ -190,7 +194,7 @@ class RequestReader:
         return self._feed_new_head(data)
 
     def _feed_new_head(self, data: bytes) -> bytes:
-        """The slow way, for a head that comes in pieces or was not seen before."""
+        """Reads a head on the slow path: it arrives in pieces or is not remembered."""
         carry = self._carry
         if self._parser is None:
             if carry is not None:  # the CR of an empty line, perhaps
@@ -271,7 +275,7 @@ class RequestReader:
         )
 
     def _sort(self, raw: bytes) -> None:
-        """Split a head that llhttp accepted and put each field where it belongs."""
+        """Splits a head that llhttp accepted, and sorts its fields."""
         self.head = head = RequestHead()
         head.routing = routing = RoutingHeaders()
         lines = raw[:-4].split(b"\r\n")
@@ -314,7 +318,7 @@ class RequestReader:
                 head.chunked = True
             elif action == h.CONTENT_TYPE:
                 if head.content_type is not None:
-                    # Engines read the first, other servers the last.
+                    # Engines read the first field, other servers the last.
                     raise RouterError(Reason.BAD_HEADER, "more than one Content-Type")
                 head.content_type = value
                 keep.append(line)
@@ -409,7 +413,7 @@ class RequestReader:
             raise RouterError(Reason.UPGRADE_NOT_SERVED, "no protocol upgrade is served here")
 
     def _frame(self) -> None:
-        """Decide how the body ends (RFC 9112 section 6.3), once the head is known."""
+        """Decides how the body ends (RFC 9112 section 6.3), after the head was read."""
         head = self.head
         length = head.content_length or 0
         head.has_body = head.chunked or length > 0
@@ -432,7 +436,7 @@ class RequestReader:
     # -- body ---------------------------------------------------------------------------------
 
     def _feed_sized(self, data: bytes) -> bytes:
-        """A sized body needs counting, not parsing."""
+        """Counts the bytes of a sized body, which needs no parsing."""
         left = self._left
         rest = b""
         if len(data) > left:
@@ -467,7 +471,9 @@ class RequestReader:
         self._small = None
 
     def _feed_chunked(self, data: bytes) -> bytes:
-        """Feed up to the next place where the body can end; the parser says whether it did."""
+        """Feeds up to the next place where the body can end. The parser reports whether it
+        ended.
+        """
         parser = self._parser
         chunks = self._chunks
         at = 0
@@ -557,7 +563,7 @@ def _chunk_size(line: bytes) -> int:
 
 
 def _check_host(host: bytes | None) -> None:
-    """Exactly one valid Host (RFC 9112 section 3.2)."""
+    """Requires exactly one valid Host field (RFC 9112 section 3.2)."""
     if host is None:
         raise RouterError(Reason.BAD_HOST, "the Host field is missing")
     if not _HOST.fullmatch(host):
@@ -574,7 +580,7 @@ def _has_passed(via: bytes, name: bytes) -> bool:
 
 
 def _origin_form(target: bytes) -> tuple[bytes, bytes | None]:
-    """The path and query of a target, and the host that an absolute one names."""
+    """Returns the path and query of a target, and the host of an absolute target."""
     if _TARGET.fullmatch(target):
         return target, None
     absolute = _ABSOLUTE.fullmatch(target)

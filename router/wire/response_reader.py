@@ -1,14 +1,14 @@
-"""From a replica's bytes to one response: framing, limits, and the fields the router reads.
+"""Reads one response from a replica's bytes: framing, limits, and the fields the router reads.
 
 Rules:
-1. One response per reader: whatever follows a complete one is `surplus`, never parsed, and the
-   connection does not return to the pool.
-2. A status below 200 does not end the exchange; a HEAD request's response has no body, whatever
-   its head says (RFC 9110 section 6.4.1); 204 and 304 neither.
-3. How the body ends is decided here, once (RFC 9112 section 6.3). `eof()` says whether the end of
-   the connection was the end of the body.
-4. Both Content-Length and Transfer-Encoding, control bytes, garbage before the status line: the
-   replica is not understood (`BadResponse`), and nothing of it reaches a client.
+1. One response per reader. Bytes after a complete response set `surplus`; they are never parsed,
+   and the connection does not return to the pool.
+2. A status below 200 does not end the exchange. The response to a HEAD request has no body,
+   whatever its head says (RFC 9110 section 6.4.1). Responses with 204 and 304 have no body either.
+3. The end of the body is decided here, once (RFC 9112 section 6.3). `eof()` returns whether the end
+   of the connection was the end of the body.
+4. Content-Length together with Transfer-Encoding, control bytes, or garbage before the status line
+   raise `BadResponse`, and no byte of the response reaches a client.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ CHUNK_OVERHEAD: Final = 16 * 1024
 
 
 class BadResponse(Exception):
-    """What the replica sent is no HTTP/1.x response that may be passed on."""
+    """The replica sent bytes that are not an HTTP/1.x response that may be passed on."""
 
 
 class ResponseReader:
-    """Reads one response. `parts` fills with body bytes; whoever reads them clears the list."""
+    """Reads one response. `parts` collects body bytes; the code that takes them clears the list."""
 
     __slots__ = (
         "_carry",
@@ -99,7 +99,7 @@ class ResponseReader:
             self.surplus = True
 
     def eof(self) -> bool:
-        """The connection ended cleanly. True if that was the end of the body."""
+        """The connection ended with a FIN. Returns whether that was the end of the body."""
         if self.state == UNTIL_EOF:
             self.state = COMPLETE
         return self.state == COMPLETE
@@ -107,7 +107,7 @@ class ResponseReader:
     # -- head ---------------------------------------------------------------------------------
 
     def _feed_head(self, data: bytes) -> bytes:
-        """Returns what follows the head."""
+        """Returns the bytes after the head."""
         while data:
             carry = self._carry
             if carry:
@@ -143,7 +143,7 @@ class ResponseReader:
                     self._parse(raw)
                 self.head = plan
                 return rest
-            # A head that has a plan was judged before.
+            # A head with a plan was validated before.
             if end > self._limits.response_head:
                 raise BadResponse(f"a head over {self._limits.response_head} bytes")
             head = self._sort(raw)
@@ -163,13 +163,13 @@ class ResponseReader:
             self._parse(raw)
             plans.keep(raw, head.copy())
             if self.state != CHUNKED:
-                self._parser = None  # it and we refer to each other
+                self._parser = None  # the parser and this reader refer to each other
             self.head = head
             return rest
         return b""
 
     def _parse(self, raw: bytes) -> None:
-        """Have llhttp judge the head."""
+        """Lets llhttp validate the head."""
         # A parser that has read a head without its body is of no use for another response.
         self.on_body = self.parts.append  # called by the parser, in C
         self._parser = httptools.HttpResponseParser(self)
@@ -290,8 +290,8 @@ class ResponseReader:
             if self._ended_at < 0:
                 if not _is_about_trailers(str(err)):
                     raise BadResponse(str(err)) from None
-                self._ended_at = len(parts)  # the body is whole; its trailers are dropped anyway
-            self.surplus = True  # the response was whole; what follows it is not one
+                self._ended_at = len(parts)  # the body is complete; its trailers are dropped anyway
+            self.surplus = True  # the response was complete; later bytes do not belong to it
         if self._ended_at >= 0:
             # More than one message can end in one read: only the first is ours. A lone line end
             # after it is swallowed by llhttp without a word.

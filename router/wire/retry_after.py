@@ -1,7 +1,7 @@
-"""What a Retry-After says, as seconds from now (RFC 9110 section 10.2.3): seconds or an HTTP date.
+"""Parses Retry-After into seconds from now (RFC 9110 section 10.2.3): seconds or an HTTP date.
 
-Pure: the wall clock's time is passed in. Must never: believe a time that would take a replica out
-for long; a proxy or an engine in trouble may say anything.
+Pure: the wall clock's time is passed in. Must never: accept a time that would keep a replica out of
+use for long, because a failing proxy or engine may send any value.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The request headers that change what the router does with a request, each declared once.
+"""The request headers that change how the router handles a request, each declared once.
 
-To add one: a field in `RoutingHeaders`, a subclass of `RoutingHeader` that fills it, an instance in
-`DECLARED`; then use the field. `headers` and `request_reader` go by the declarations.
+To add a header, add a field to `RoutingHeaders`, a subclass of `RoutingHeader` that fills the
+field, and an instance to `DECLARED`. Then use the field. `headers` and `request_reader` follow the
+declarations.
 
 Must never: read a clock or a body.
 """
@@ -15,22 +16,24 @@ from router.wire import timeout_headers
 
 
 class RoutingHeaders:
-    """What the declared headers of one request say. It does not change once the head is sorted, so
-    copies of the head share it."""
+    """The values of the declared headers of one request.
+
+    It does not change after the head is sorted, so copies of the head share it.
+    """
 
     __slots__ = ("hedge", "model", "patience_s", "priority", "sdk_patience_s", "session")
 
     def __init__(self) -> None:
         self.model: bytes | None = None  # the model of a body that the router does not read
-        self.session: bytes | None = None  # the key of a conversation
-        self.priority: bytes | None = None  # how urgent the client says the request is
+        self.session: bytes | None = None  # the session key of a conversation
+        self.priority: bytes | None = None  # the priority that the client requests
         self.hedge: bytes | None = None  # whether the client wants a second copy, in lower case
-        self.patience_s = inf  # seconds for which the client says that it waits
-        self.sdk_patience_s = inf  # seconds to the first byte, as its SDK states by default
+        self.patience_s = inf  # the client's timeout in seconds
+        self.sdk_patience_s = inf  # the SDK's timeout to the first byte, in seconds
 
 
 class RoutingHeader:
-    """One header. `read` is called with each of its fields, in the order in which they come."""
+    """One header. `read` is called for each of its fields, in the order in which they arrive."""
 
     __slots__ = ("is_memoized", "name", "passes")
 
@@ -41,7 +44,7 @@ class RoutingHeader:
         self.is_memoized = is_memoized
 
     def read(self, value: bytes, into: RoutingHeaders) -> None:
-        """Take a field's value. Raises RouterError for a value that must not be ignored."""
+        """Reads a field's value. Raises RouterError for an invalid value that must be reported."""
         raise NotImplementedError
 
 
@@ -90,7 +93,7 @@ DECLARED: Final[tuple[RoutingHeader, ...]] = (
     _Session(b"x-session-id", passes=True, is_memoized=False),
     _Priority(b"x-priority"),  # a router behind this one would obey it
     _Hedge(b"x-hedge"),
-    # What is left of this time shrinks on the way, so the field ends here.
+    # The remaining time decreases on the way, so the field is not forwarded.
     _Timeout(b"x-request-timeout-ms", is_memoized=False),
     _EnvoyTimeout(b"x-envoy-expected-rq-timeout-ms", passes=True),
     _GrpcTimeout(b"grpc-timeout", passes=True, is_memoized=False),

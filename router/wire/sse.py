@@ -1,14 +1,15 @@
-"""When does a stream of server-sent events first carry content?
+"""Finds the first event with content in a stream of server-sent events.
 
-An engine's headers are not a token: vLLM and TensorRT-LLM send 200 before prefill, and role-only
-chunks, `response.created`, `message_start`, comments and pings say nothing either. Until the first
-event that does, an attempt can still be replaced by another. The predicate is per event and knows
-the OpenAI, Anthropic and native shapes; an event it cannot read counts as content, because holding
-back what we do not understand would be worse.
+An engine's headers do not mean that a token exists: vLLM and TensorRT-LLM send 200 before prefill.
+Role-only chunks, `response.created`, `message_start`, comments and pings have no content either.
+Until the first event with content, another attempt can still replace this one. The check is made
+per event, for the OpenAI, Anthropic and native shapes. An event of unknown shape counts as content,
+because holding back a real token would be worse.
 
-The same for errors that an engine reports later, in the middle of what it says (`ErrorWatch`).
+`ErrorWatch` finds errors that an engine reports later, in the middle of its output.
 
-Pure: bytes in, a verdict out. Must never alter or keep more than one unfinished event.
+Pure: takes bytes and returns a verdict. Must never: alter bytes, or keep more than one unfinished
+event.
 """
 
 from __future__ import annotations
@@ -52,23 +53,26 @@ class Verdict(IntEnum):
     NOTHING = 0  # no content so far
     CONTENT = 1  # the stream has begun to answer
     ERROR = 2  # the engine reports an error instead
-    BUSY = 3  # the engine says that it is overloaded: another may not be
+    BUSY = 3  # the engine reports overload; another replica may have capacity
 
 
 class FirstContent:
-    """Feed the body of one stream, a read at a time, until the verdict is something. A call costs
-    the bytes of its read and those of the unfinished event before it, which `cap` bounds."""
+    """Takes the body of one stream, read by read, until there is a verdict.
+
+    A call costs the bytes of its read and those of the unfinished event before it, which `cap`
+    bounds.
+    """
 
     __slots__ = ("_after_cr", "_cap", "_pending", "quiet")
 
     def __init__(self, cap: int) -> None:
-        self.quiet = 0  # events so far that say nothing
+        self.quiet = 0  # events so far without content
         self._pending = b""
         self._after_cr = False
-        self._cap = cap  # bytes of one unfinished event that are looked at
+        self._cap = cap  # maximum bytes of one unfinished event that are examined
 
     def feed(self, data: bytes) -> Verdict:
-        """The verdict on everything fed so far."""
+        """Returns the verdict on all data so far."""
         if self._after_cr and data.startswith(b"\n"):
             data = data[1:]  # with the CR before it, it was one line end, not two
         self._after_cr = data.endswith(b"\r") or (self._after_cr and not data)
@@ -76,7 +80,7 @@ class FirstContent:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         start = looked = 0
         if self._pending:
-            looked = len(self._pending) - 1  # before its last byte no event ends
+            looked = len(self._pending) - 1  # no event ends before its last byte
             data = self._pending + data
         while True:
             end = data.find(b"\n\n", looked)
@@ -94,7 +98,7 @@ class FirstContent:
 
 
 def judge(event: bytes) -> Verdict:
-    """The verdict on one event, given without its closing blank line."""
+    """Returns the verdict on one event, passed without its closing blank line."""
     if b"data:" not in event:
         return Verdict.NOTHING
     lines = [line[5:] for line in event.split(b"\n") if line.startswith(b"data:")]
@@ -141,7 +145,7 @@ def _judge_error(error: object) -> Verdict:
 
 
 _CODE = re.compile(rb'"(?:code|http_status_code)"\s*:\s*"?([0-9]{3})')
-# How an error event begins, or a line of it.
+# The beginnings of an error event or of one of its lines.
 ERROR_MARKS: Final = (b'data: {"error"', b'data:{"error"', b"event: error")
 _MARK = re.compile(b"\n(?:" + b"|".join(re.escape(mark) for mark in ERROR_MARKS) + b")")
 # What is kept of an unfinished event: `event: error`, a line end and the JSON up to its `"error"`.
@@ -150,7 +154,7 @@ _REPORT: Final = 16 * 1024  # bytes of an error event that are looked through fo
 
 
 def is_server_error(report: bytes) -> bool:
-    """Whether an error event tells of the engine's own doing: no code, or one from 500 on."""
+    """Returns whether the engine caused the error: no code, or a code of 500 or more."""
     code = _CODE.search(report)
     return code is None or code.group(1) >= b"500"
 
@@ -173,7 +177,7 @@ def _find_report(data: bytes) -> int:
 
 
 def find_error(events: bytes) -> int:
-    """Where in whole events the first one begins that reports an error; -1: none does."""
+    """Returns the index of the first event that reports an error, in whole events; -1 if none."""
     at = _find_report(b"\n" + events)
     if at <= 0:
         return at
@@ -182,11 +186,12 @@ def find_error(events: bytes) -> int:
 
 
 class ErrorWatch:
-    """Whether a stream reports an error, wherever its reads are cut.
+    """Detects whether a stream reports an error, wherever its reads are cut.
 
-    It does where a line begins in one of the `ERROR_MARKS` and the key `"error"` is there; text
-    that speaks of errors is inside a JSON string, where no line begins and quotes are escaped.
-    Needs to see only the reads that hold `"error"`, and those that begin or end inside an event.
+    A stream reports an error if a line begins with one of the `ERROR_MARKS` and the key `"error"`
+    is there. Generated text about errors does not match: it is inside a JSON string, where no line
+    begins and quotes are escaped. Only two kinds of reads must be passed in: those that hold
+    `"error"`, and those that begin or end inside an event.
     """
 
     __slots__ = ("_is_open", "_report", "_seam")
@@ -194,7 +199,7 @@ class ErrorWatch:
     def __init__(self) -> None:
         self._seam = b"\n"  # last bytes of an unfinished event: a mark may be split over two reads
         self._report = b""
-        self._is_open = False  # the report's event goes on in the next read
+        self._is_open = False  # the error event continues in the next read
 
     def feed(self, data: bytes, is_cut: bool) -> None:
         """`is_cut`: the data end inside an event."""
@@ -216,10 +221,10 @@ class ErrorWatch:
 
     @property
     def has_seen(self) -> bool:
-        """Whether an error was reported."""
+        """Returns whether an error was reported."""
         return bool(self._report)
 
     @property
     def blames_server(self) -> bool:
-        """Whether one was, and it is the engine's own doing. Final when the stream has ended."""
+        """Returns whether the engine caused a reported error. Final when the stream has ended."""
         return bool(self._report) and is_server_error(self._report)

@@ -1,12 +1,12 @@
-"""All deadlines of the data plane behind one timer.
+"""Handles all deadlines of the data plane with one timer.
 
-A timer of the event loop costs about a microsecond to set and to cancel, several of them a request.
-Here a party writes its next deadline into its own `deadline` attribute (monotonic seconds, `NEVER`
-for none), which costs nothing, and one tick looks through all parties ten times a second: 10,000
-connections cost about 0.3 ms a tick. Deadlines are therefore late by up to `TICK_S`; whatever needs
-milliseconds takes a timer of its own.
+Setting and cancelling a timer of the event loop costs about a microsecond, and a request needs
+several. Here an object writes its next deadline into its own `deadline` attribute (monotonic
+seconds, `NEVER` for none), which costs almost nothing. One tick checks all registered objects ten
+times a second: 10,000 connections cost about 0.3 ms a tick. Deadlines are therefore late by up to
+`TICK_S`. Code that needs milliseconds must use its own timer.
 
-The timer runs only while somebody is registered: an idle router has none.
+The timer runs only while an object is registered: an idle router has no timer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Party(Protocol):
 
 
 class Register(Protocol):
-    """Where a party says that it has a deadline: the sweeper's, or a virtual clock's."""
+    """The place where an object registers its deadline: the sweeper, or a virtual clock."""
 
     def add(self, party: Party) -> None: ...
 
@@ -37,7 +37,7 @@ class Register(Protocol):
 
 
 class Sweeper:
-    """Calls `on_deadline` of each registered party whose time is up."""
+    """Calls `on_deadline` of each registered object whose deadline has passed."""
 
     __slots__ = ("_handle", "_loop", "_on_error", "lag_s", "parties")
 

@@ -1,15 +1,16 @@
-"""How long a client waits for its answer, as fields of its head say: seconds from the request on.
+"""Reads the client's timeout from its header fields, as seconds from the request's arrival.
 
-    x-request-timeout-ms            ours: milliseconds, `30000`; nothing left, `0`, is an answer too
+    x-request-timeout-ms            ours: milliseconds, such as `30000`; `0` means no time is left
     grpc-timeout                    gRPC over HTTP/2, "Requests": up to 8 digits and a unit, `30S`
-    x-envoy-expected-rq-timeout-ms  Envoy's router filter: when it gives up whatever has come
+    x-envoy-expected-rq-timeout-ms  Envoy's router filter: when Envoy gives up, even mid-response
     x-stainless-read-timeout        OpenAI's and Anthropic's SDKs: seconds until the first byte of
-    x-stainless-timeout             an answer (Python; the others), 600 where nobody chose
+    x-stainless-timeout             an answer (Python; the others), 600 by default
 
-Times are relative, because clocks differ. Ours must be readable, or the client would believe in
-a promise that nobody gave; what others made for others is believed where it can be.
+Times are relative because clocks differ. An unreadable value of our own header is an error, because
+the client would otherwise rely on a timeout that does not apply. The other fields are written for
+other software; they are used if they are readable.
 
-Must never: look at a clock.
+Must never: read a clock.
 """
 
 from __future__ import annotations

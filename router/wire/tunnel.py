@@ -1,12 +1,13 @@
-"""A client's connection joined to another one, byte for byte, for one request and its answer.
+"""Joins a client's connection to another connection, byte for byte, for one request and its answer.
 
-For requests that the router answers itself but the data plane must not hold: a file of a gigabyte
-passes in the pieces in which it comes. Both directions feel backpressure, so reading from the
-client is paused here, against the rule elsewhere: what waits is a disk, not a GPU, and a client
-that leaves meanwhile is noticed a moment later. The far end closes after its answer, and so do we.
+It serves requests that the router answers itself but that must not be held in memory: a file of a
+gigabyte passes in the pieces in which it arrives. Both directions apply backpressure. So, unlike
+elsewhere, reading from the client is paused here: only a disk waits, not a GPU, and a disconnect
+that is noticed a moment later does no harm. The far end closes after its answer, and then the
+client's connection closes too.
 
-Must never: read what passes, but for the status and the length of the answer; or pass a client's
-secret on that the far end was not meant to see.
+Must never: read the bytes that pass, except the status and the length of the answer; pass on a
+client's secret that is not meant for the far end.
 """
 
 from __future__ import annotations
@@ -31,22 +32,22 @@ FAR_HIGH: Final = 256 * 1024  # bytes on their way to the far end at which the c
 
 
 class Door(Protocol):
-    """Where a tunnel leads."""
+    """The destination of a tunnel."""
 
     def connect(
         self, factory: Callable[[], asyncio.BaseProtocol]
     ) -> Awaitable[asyncio.BaseTransport]:
-        """A new connection for the protocol that `factory` makes. Raises OSError."""
+        """Opens a connection for the protocol that `factory` makes. Raises OSError."""
 
 
 class TunnelEnd(Protocol):
-    """Who is told that a tunnel is over."""
+    """The object that is notified when a tunnel ends."""
 
     def passed(self, tunnel: Tunnel, reason: Reason) -> None: ...
 
 
 class Tunnel(asyncio.Protocol):
-    """The client's end; takes the place of its `ClientConnection` at the transport."""
+    """The client's end. It replaces the `ClientConnection` at the transport."""
 
     __slots__ = (
         "_early",
@@ -83,15 +84,15 @@ class Tunnel(asyncio.Protocol):
         sweeper: Sweeper,
         timeouts: Timeouts,
     ) -> None:
-        """`introduction`: lines that tell the far end who asks, each behind its CRLF."""
+        """`introduction` has header lines that name the client's owner, each after its CRLF."""
         self.client = client
         self.head = head
         self.request_id = request_id
         self.arrived = monotonic()
         self.bytes_in = 0
         self.bytes_out = 0
-        self.status = 0  # of the answer; 0: none came
-        self._whole = -1  # bytes of the whole answer; -1: unknown
+        self.status = 0  # the answer's status; 0 if there is none
+        self._whole = -1  # the size of the complete answer in bytes; -1: unknown
         self._owner = owner
         self._sweeper = sweeper
         self._timeouts = timeouts
@@ -108,7 +109,7 @@ class Tunnel(asyncio.Protocol):
         self.deadline = self.arrived + timeouts.write_stall_s
 
     def start(self, door: Door) -> None:
-        """Take the client's transport over and open the other end."""
+        """Takes over the client's transport and opens the other end."""
         transport = self.client.transport
         transport.set_protocol(self)
         transport.pause_reading()
@@ -122,7 +123,7 @@ class Tunnel(asyncio.Protocol):
             self._refuse(Reason.NO_FILES if isinstance(err, OSError) else Reason.INTERNAL)
 
     def _refuse(self, reason: Reason) -> None:
-        """There is no other end."""
+        """The other end could not be opened."""
         transport = self.client.transport
         if self._over or transport.is_closing():
             return
@@ -158,7 +159,7 @@ class Tunnel(asyncio.Protocol):
         self._window_bytes = 0
 
     def eof_received(self) -> bool:
-        return False  # as everywhere: a client that says no more has left
+        return False  # as elsewhere, a FIN counts as a disconnect
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(Reason.CLIENT_GONE)
@@ -174,7 +175,7 @@ class Tunnel(asyncio.Protocol):
             self._far.resume_reading()
 
     def on_deadline(self, now: float) -> None:
-        """Nothing moved for too long (`write_stall_s`), in either direction."""
+        """No bytes passed in either direction for `write_stall_s`."""
         self._end(Reason.OK if self._far_closed else Reason.BODY_TIMEOUT)
         self.client.transport.abort()
 
@@ -223,17 +224,17 @@ class Tunnel(asyncio.Protocol):
             transport.pause_reading()
         else:
             self._touch()
-            self._open_window(monotonic())  # it was not the client who was slow
+            self._open_window(monotonic())  # the delay was not the client's
             transport.resume_reading()
 
     def far_gone(self) -> None:
-        """The far end has said everything."""
+        """The far end has sent its complete answer."""
         self._far_closed = True
         transport = self.client.transport
         if self._over or transport.is_closing():
             return
         if (self._left > 0 or self.head.chunked) and transport.can_write_eof():
-            # Answered before the upload ended: closing now would destroy the answer.
+            # The answer came before the upload ended: closing now would discard the answer.
             transport.resume_reading()
             transport.write_eof()
             self.deadline = monotonic() + LINGER_S
