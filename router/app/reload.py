@@ -124,7 +124,7 @@ def _diff_fleet(
     wanted: Mapping[str, ReplicaConfig],
     made: Mapping[str, Replica],
 ) -> None:
-    """Keeps the replicas that stay, with their state."""
+    """Removes, replaces and adds replicas; those that stay keep their state."""
     fleet = parts.fleet
     for replica_id, replica in list(fleet.replicas.items()):
         successor = made.get(replica_id)

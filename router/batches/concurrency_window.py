@@ -41,7 +41,7 @@ class ConcurrencyWindow:
         self.under_way -= 1
 
     def answered(self) -> None:
-        """A line succeeded. The window grows only if it was the limit."""
+        """A line succeeded. The window grows if at least half of it is in use."""
         if self.under_way >= int(self.window) / 2:
             self.window = min(self._most, self.window + (1.0 / self.window if self._slow else 1.0))
         self.under_way -= 1

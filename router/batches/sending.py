@@ -192,7 +192,7 @@ class Sending:
             if len(self._paces) >= PACES_MOST:
                 self._paces = {name: p for name, p in self._paces.items() if p.under_way}
             most = self._rules.concurrency
-            # If the queue reports its length, no concurrency window is needed.
+            # If the queue's length is known, the window begins at its maximum. A refusal halves it.
             pace = ConcurrencyWindow(most, FIRST if self._waiting is None else most)
             self._paces[owner, model] = pace
         return pace

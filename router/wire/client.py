@@ -78,8 +78,8 @@ class Handler(ABC):
 
     @abstractmethod
     def check_head(self, head: RequestHead) -> None:
-        """May refuse a request before its body is read (RouterError), or let its body bypass the
-        router.
+        """May refuse a request before its body is read (RouterError), or set `head.passes`: then a
+        `Tunnel` carries the body.
         """
 
     @abstractmethod

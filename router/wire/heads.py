@@ -69,7 +69,7 @@ class RequestHead:
         self.owner: bytes | None = None  # x-router-owner: the owner of a batch server's request
         self.door = -1  # the priority class in its path; -1 if none
         self.route: Any = None  # the route that `check_head` stored
-        self.passes = False  # set by `check_head` if the body is to bypass the router
+        self.passes = False  # set by `check_head` if a `Tunnel` is to carry the body
         self.watch: Any = None  # set by `check_head`: its `feed` gets each piece of the body
 
     def copy(self) -> RequestHead:
