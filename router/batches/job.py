@@ -67,8 +67,10 @@ class Job:
         return size
 
     def wants_lines(self, now: float) -> bool:
-        """Returns whether the next line must first be read from the file. Before `reads_at`, and while
-        `AGAIN_MOST` lines wait for a retry, the answer is no."""
+        """Returns whether the next line must first be read from the file.
+
+        The answer is no before `reads_at`, and while `AGAIN_MOST` lines wait for a retry.
+        """
         if self._fresh or self.feed.is_over or now < self.reads_at:
             return False
         return len(self._again) < AGAIN_MOST
