@@ -66,7 +66,7 @@ def test_every_policy_is_there_with_its_options() -> None:
         for name in registry.names():
             assert f"- `{name}`: " in text
     assert "  - `delay_s` (number, default `1`): " in text
-    assert "  - `input` (number, default `1`): charged for an uncached prompt token" in text
+    assert "  - `input` (number, default `1`): The charge for an uncached prompt token." in text
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
