@@ -360,6 +360,24 @@ class Fire(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "aio"):
             return
+        self.ends_without_a_trace()
+        if self.ticket is not None:
+            assert self.ticket.place is None, "the queue keeps a replica"
+        driver = self.exchange.driver
+        assert driver.live == []
+        attempts = driver.state.attempts
+        assert not any(a.lease.held for a in attempts)
+        copies = sum(a.kind == "hedge" for a in attempts)
+        assert copies <= 1
+        counts, bucket = self.counts, self.hedger._budget
+        assert counts.fired == counts.won + counts.lost + counts.failed == copies
+        # What was paid in is there or was spent on copies that reached a replica.
+        assert bucket.level + counts.fired_tokens == pytest.approx(bucket._all, rel=0.1)
+        self._check_response()
+        self.close()
+
+    def ends_without_a_trace(self) -> None:
+        """The request ends, if it has not; nothing of it is held anywhere."""
         if self.exchange in self.dispatcher.exchanges:
             self.client_leaves()
         assert not self.dispatcher.exchanges
@@ -368,29 +386,17 @@ class Fire(RuleBasedStateMachine):
         assert self.exchange.ticket is None
         if self.ticket is not None:
             assert self.ticket.state == ENDED
-            assert self.ticket.place is None, "the queue keeps a replica"
-        if self.dispatcher.queue is not None:
-            assert self.dispatcher.queue.pools.waiting == 0
+        queue = self.dispatcher.queue
+        assert queue is None or queue.pools.waiting == 0
         for lease in self.others:
             lease.release()
-        driver = self.exchange.driver
-        assert driver.live == []
-        attempts = self.exchange.driver.state.attempts
-        assert not any(a.lease.held for a in attempts)
         for replica in self.fleet.replicas.values():
             assert (replica.inflight, replica.waiting, replica.load) == (0, 0, 0)
             assert replica.pending_tokens == 0
-        assert (
-            self.dispatcher.context.budget.requests,
-            self.dispatcher.context.budget.retries,
-        ) == (0, 0)
-        copies = sum(a.kind == "hedge" for a in attempts)
-        assert copies <= 1
-        counts, bucket = self.counts, self.hedger._budget
-        assert counts.fired == counts.won + counts.lost + counts.failed == copies
-        # What was paid in is there or was spent on copies that reached a replica.
-        assert bucket.level + counts.fired_tokens == pytest.approx(bucket._all, rel=0.1)
-        self._check_response()
+        budget = self.dispatcher.context.budget
+        assert (budget.requests, budget.retries) == (0, 0)
+
+    def close(self) -> None:
         self.sweeper.close()
         for pool in self.pools:
             pool.abort()
