@@ -15,6 +15,7 @@ from router.app import silence
 from router.app.parts import Parts
 from router.app.report import STATES, census, counts_of
 from router.core.urgency import CLASSES
+from router.dispatch.queue_driver import QueueDriver
 from router.fleet.health import BREAKERS
 from router.fleet.replica import Replica
 from router.observe.families import COUNTER, GAUGE, Family, Values
@@ -322,55 +323,30 @@ FLEET: Final[tuple[Family[Parts], ...]] = (
 )
 
 
-def _depth(parts: Parts) -> Mapping[str, float] | None:
-    driver = parts.dispatcher.queue
-    if driver is None:
-        return None
+def _depth(driver: QueueDriver) -> dict[str, float]:
     depths = [queue.depth for queue in driver.pools.queues]
     return {name: float(sum(depth[n] for depth in depths)) for n, name in enumerate(CLASSES)}
 
 
-def _eldest(parts: Parts) -> Mapping[str, float] | None:
-    driver = parts.dispatcher.queue
-    if driver is None:
-        return None
+def _eldest(driver: QueueDriver) -> dict[str, float]:
     now = monotonic()
     ages = [queue.ages_s(now) for queue in driver.pools.queues]
     return {name: max(age[n] for age in ages) for n, name in enumerate(CLASSES)}
 
 
-def _order_errors(parts: Parts) -> Mapping[str, float] | None:
-    driver = parts.dispatcher.queue
-    if driver is None:
-        return None
-    return {driver.pools.queues[0].config.policy: float(driver.pools.failures.count)}
-
-
-def _counts(parts: Parts) -> QueueCounts | None:
+def queue_counts(driver: QueueDriver) -> QueueCounts:
     """Of all pools together, those that are gone included."""
-    driver = parts.dispatcher.queue
-    if driver is None:
-        return None
     counts = QueueCounts()
     for counted in (driver.pools.past, *(queue.counts for queue in driver.pools.queues)):
         counts.add(counted)
     return counts
 
 
-def _counted(what: str) -> Callable[[Parts], Values]:
-    def read(parts: Parts) -> Mapping[str, float] | None:
-        counts = _counts(parts)
-        if counts is None:
-            return None
-        return {name: float(getattr(counts, what)[n]) for n, name in enumerate(CLASSES)}
-
-    return read
+def _counted(what: str) -> Callable[[QueueCounts], Values]:
+    return lambda counts: {n: float(v) for n, v in zip(CLASSES, getattr(counts, what), strict=True)}
 
 
-def _dropped(parts: Parts) -> Mapping[tuple[str, ...], float] | None:
-    counts = _counts(parts)
-    if counts is None:
-        return None
+def _dropped(counts: QueueCounts) -> dict[tuple[str, ...], float]:
     return {
         (name, str(why)): float(counts.dropped[why][n])
         for why in DROPS
@@ -378,7 +354,7 @@ def _dropped(parts: Parts) -> Mapping[tuple[str, ...], float] | None:
     }
 
 
-QUEUE: Final[tuple[Family[Parts], ...]] = (
+QUEUE: Final[tuple[Family[QueueDriver], ...]] = (
     Family("queue_depth", GAUGE, "Requests that wait for a replica, by class.", _depth, ("class",)),
     Family(
         "queue_eldest_seconds",
@@ -391,9 +367,11 @@ QUEUE: Final[tuple[Family[Parts], ...]] = (
         "queue_policy_errors",
         COUNTER,
         "Failures of the order policy; its lines go by arrival from then on.",
-        _order_errors,
+        lambda driver: {driver.pools.queues[0].config.policy: float(driver.pools.failures.count)},
         ("policy",),
     ),
+)
+QUEUE_COUNTS: Final[tuple[Family[QueueCounts], ...]] = (
     Family(
         "queue_passed",
         COUNTER,

@@ -93,13 +93,16 @@ class App:
 
     def _collector(self, parts: Parts) -> Collector:
         state = families.Lifecycle(lambda: self.ready()[0], lambda: self.draining)
-        return Collector(
-            self.metrics,
-            Source(hedge_families.FAMILIES, parts.hedge_counts),
-            Source(families.FLEET, parts),
-            Source(families.QUEUE, parts),
-            Source(families.LIFECYCLE, state),
-        )
+        sources: list[Source[Any]] = [
+            Source(hedge_families.FAMILIES, lambda: parts.hedge_counts),
+            Source(families.FLEET, lambda: parts),
+            Source(families.LIFECYCLE, lambda: state),
+        ]
+        queue = parts.dispatcher.queue
+        if queue is not None:
+            sources.append(Source(families.QUEUE, lambda: queue))
+            sources.append(Source(families.QUEUE_COUNTS, lambda: families.queue_counts(queue)))
+        return Collector(self.metrics, *sources)
 
     def _say_ready(self, *, at_start: bool = False) -> None:
         """Once, as soon as a replica is up; at the start also that none is, and why."""

@@ -20,7 +20,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector as CollectorBase
 
 from router.observe import process_families, request_families, tenant_families
-from router.observe.families import Source, metric_of
+from router.observe.families import Source
 from router.observe.metrics import Metrics
 
 PIECE_SAMPLES = 200  # formatted between two turns of the event loop; about 5 us each
@@ -34,10 +34,10 @@ class Collector(CollectorBase):
 
     def __init__(self, metrics: Metrics, *others: Source[Any]) -> None:
         self._sources: tuple[Source[Any], ...] = (
-            Source(request_families.FAMILIES, metrics),
-            Source(tenant_families.FAMILIES, metrics.usage),
+            Source(request_families.FAMILIES, lambda: metrics),
+            Source(tenant_families.FAMILIES, lambda: tenant_families.named(metrics.usage)),
             *others,
-            Source(process_families.FAMILIES, None),
+            Source(process_families.FAMILIES, lambda: None),
         )
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
@@ -49,10 +49,7 @@ class Collector(CollectorBase):
     def collect(self) -> Iterator[Metric]:
         """Yields every present family. Each family is read at one instant."""
         for source in self._sources:
-            for family in source.families:
-                metric = metric_of(family, source.of)
-                if metric is not None:
-                    yield metric
+            yield from source.metrics()
 
     async def render(self, accept: str = "") -> tuple[bytes, str]:
         """The text and its content type, as the Accept header asks.

@@ -13,7 +13,7 @@ and logged.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -55,29 +55,40 @@ class Family(Generic[S]):
     kind: str  # COUNTER, GAUGE, HISTOGRAM or INFO
     help: str
     read: Callable[[S], Values]
+    # At most REPLICAS_MAX values of a single label are shown; the rest is summed as `other`.
+    # Several labels must have closed sets of values, or be capped where they are counted.
     labels: tuple[str, ...] = ()
-    # Values of a single label that are shown; the rest is summed as `other`. Several labels must
-    # have closed sets of values, or be capped where they are counted.
-    most: int = REPLICAS_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class Source(Generic[S]):
-    """Families, and the object whose numbers they read."""
+    """Families, and a call that returns the object whose numbers they read.
+
+    The call is made once for each scrape, so a sum that several families show is computed once.
+    """
 
     families: Sequence[Family[S]]
-    of: S
+    take: Callable[[], S]
+
+    def metrics(self) -> Iterator[Metric]:
+        """Every family that is known now. Without its object a source shows nothing."""
+        try:
+            taken = self.take()
+        except Exception as err:
+            _log_unreadable(self.families[0].name, err)
+            return
+        for family in self.families:
+            try:
+                values = family.read(taken)
+            except Exception as err:
+                _log_unreadable(family.name, err)
+                continue
+            if values is not None:
+                yield _made(family, values)
 
 
-def metric_of(family: Family[S], source: S) -> Metric | None:
-    """The family as it is now, for prometheus_client; `None`: unknown now, or it cannot be read."""
-    try:
-        values = family.read(source)
-    except Exception as err:
-        name = family.name
-        log_event(logging.ERROR, "metric unreadable", key=name, metric=name, error=repr(err))
-        return None
-    return None if values is None else _made(family, values)
+def _log_unreadable(name: str, err: Exception) -> None:
+    log_event(logging.ERROR, "metric unreadable", key=name, metric=name, error=repr(err))
 
 
 def _made(family: Family[Any], values: Any) -> Metric:
@@ -97,7 +108,7 @@ def _made(family: Family[Any], values: Any) -> Metric:
     if not family.labels:
         return kind(name, text, value=float(values), unit=unit)
     labelled = kind(name, text, labels=family.labels, unit=unit)
-    for key, value in _merged(values, family.most).items():
+    for key, value in _merged(values).items():
         labelled.add_metric(key, value)
     return labelled
 
@@ -107,13 +118,13 @@ def _unit(name: str) -> str:
     return next((unit for unit in ("seconds", "bytes") if name.endswith(f"_{unit}")), "")
 
 
-def _merged(values: Mapping[Any, float], most: int) -> dict[tuple[str, ...], float]:
-    """By the values of the labels. Those that look alike are summed, and those beyond `most`."""
+def _merged(values: Mapping[Any, float]) -> dict[tuple[str, ...], float]:
+    """By the values of the labels. Values of equal labels are summed, as those beyond the bound."""
     merged: dict[tuple[str, ...], float] = {}
     for key, value in values.items():
         if isinstance(key, str):
             names: tuple[str, ...] = (label(key),)
-            if names not in merged and len(merged) >= most:
+            if names not in merged and len(merged) >= REPLICAS_MAX:
                 names = (OTHER,)
         else:
             names = tuple([label(each) for each in key])

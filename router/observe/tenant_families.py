@@ -16,7 +16,7 @@ from router.observe.tenant_usage import OTHERS, TenantUsage, Used, together
 NAMED: Final = 200  # tenants with series of their own: those that came first, so that they stay
 
 
-def _named(usage: TenantUsage) -> dict[str, Used]:
+def named(usage: TenantUsage) -> dict[str, Used]:
     """By name; all that have none here are one."""
     tenants = usage.tenants
     found = {name: together(tenants[name]) for name in islice(tenants, NAMED)}
@@ -27,10 +27,10 @@ def _named(usage: TenantUsage) -> dict[str, Used]:
     return found
 
 
-def _tokens(usage: TenantUsage) -> dict[tuple[str, ...], float]:
+def _tokens(tenants: dict[str, Used]) -> dict[tuple[str, ...], float]:
     return {
         (name, kind): number
-        for name, used in _named(usage).items()
+        for name, used in tenants.items()
         for kind, number in (
             ("prompt", used.prompt),
             ("output", used.output),
@@ -39,12 +39,12 @@ def _tokens(usage: TenantUsage) -> dict[tuple[str, ...], float]:
     }
 
 
-FAMILIES: Final[tuple[Family[TenantUsage], ...]] = (
+FAMILIES: Final[tuple[Family[dict[str, Used]], ...]] = (
     Family(
         "tenant_requests",
         COUNTER,
         f"Requests that would generate, by the name of their key: the first {NAMED} names.",
-        lambda usage: {name: used.requests for name, used in _named(usage).items()},
+        lambda tenants: {name: used.requests for name, used in tenants.items()},
         ("tenant",),
     ),
     Family(
@@ -58,7 +58,7 @@ FAMILIES: Final[tuple[Family[TenantUsage], ...]] = (
         "tenant_cost",
         COUNTER,
         "What these tokens cost by `usage.prices`, by the name of the key.",
-        lambda usage: {name: used.cost for name, used in _named(usage).items() if used.is_priced},
+        lambda tenants: {name: used.cost for name, used in tenants.items() if used.is_priced},
         ("tenant",),
     ),
 )

@@ -92,7 +92,7 @@ async def scrapes() -> None:
         held: Family[dict[str, float]] = Family(
             "replica_inflight", GAUGE, "Attempts.", lambda each: each, ("replica",)
         )
-        collector = Collector(metrics, Source((held,), inflight))
+        collector = Collector(metrics, Source((held,), lambda each=inflight: each))
         pieces = []
         scrape = asyncio.ensure_future(collector.render())
         while not scrape.done():

@@ -39,11 +39,11 @@ OWN: tuple[Family[None], ...] = (
     Family("lines_dropped", COUNTER, "Lines.", lambda _: 5),
     Family("lag_seconds", GAUGE, "Not known now.", lambda _: None),
 )
-GAUGES = Source(OWN, None)
+GAUGES = Source(OWN, lambda: None)
 
 
 def shown(*own: Family[None]) -> Source[None]:
-    return Source(own, None)
+    return Source(own, lambda: None)
 
 
 def used() -> Metrics:
@@ -130,9 +130,7 @@ def test_both_formats_parse_and_agree(accept: str) -> None:
 
 
 def test_hedging_is_told_and_its_dry_run_apart() -> None:
-    text, _ = render(
-        Collector(used(), GAUGES, Source(hedge_families.FAMILIES, raced())), OPENMETRICS
-    )
+    text, _ = render(Collector(used(), GAUGES, Source(hedge_families.FAMILIES, raced)), OPENMETRICS)
     values = samples(list(parse_openmetrics(text)))
     found = {name.removeprefix("hedgerow_"): value for (name, *_), value in values.items()}
     assert values["hedgerow_hedges_ended_total", "won"] == 5
@@ -159,7 +157,7 @@ def test_hedging_is_told_and_its_dry_run_apart() -> None:
 
 def test_no_number_of_hedging_is_forgotten() -> None:
     def lines(counts: HedgeCounts) -> set[str]:
-        text, _ = render(Collector(Metrics(), Source(hedge_families.FAMILIES, counts)))
+        text, _ = render(Collector(Metrics(), Source(hedge_families.FAMILIES, lambda: counts)))
         return {line for line in text.splitlines() if line.startswith("hedgerow_hedge")}
 
     quiet = HedgeCounts()
@@ -310,6 +308,7 @@ def test_resident_memory_is_plausible() -> None:
         *process_families.FAMILIES,
         *families.FLEET,
         *families.QUEUE,
+        *families.QUEUE_COUNTS,
         *families.LIFECYCLE,
     ],
     ids=lambda family: family.name,
@@ -331,6 +330,7 @@ def test_no_two_families_share_a_name() -> None:
             process_families.FAMILIES,
             families.FLEET,
             families.QUEUE,
+            families.QUEUE_COUNTS,
             families.LIFECYCLE,
         )
         for family in group
