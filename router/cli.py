@@ -33,8 +33,8 @@ _COMMANDS = {
     "config": ("router.config.reference", "print the reference of all settings"),
     "key": ("router.config.keys_command", "make an API key and its line for the file of keys"),
     "emulate": ("router.emulator.command", "run emulated engines, without a router"),
-    "replay": ("router.simulator.command", "try policies and fleet sizes on recorded traffic"),
-    "audit": ("router.simulator.audit.command", "say who delays whom, from an access log"),
+    "replay": ("router.replay.command", "try policies and fleet sizes on recorded traffic"),
+    "audit": ("router.audit.command", "say who delays whom, from an access log"),
 }
 _BENCHES = {
     "overhead": ("bench.overhead.cli", "CPU per request and per token, beside its peers"),

@@ -9,7 +9,7 @@ from router.config.model import (
     Tls,
 )
 from router.core.errors import ConfigError
-from router.observe.collector import Collector
+from router.observe.families.collector import Collector
 from tests.core.under import CERT, DATA, Under, serving, settings
 from tests.harness import clocks
 from tests.harness.behaviours import chat_either, hang, json_ok, stream_then_hang

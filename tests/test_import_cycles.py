@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.places import ROOT
 
 
 def modules(root: Path, *packages: str) -> dict[str, Path]:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.places import ROOT
+
 FLEET = ("fleet.engines", "fleet.signals")
 MAY_IMPORT = {
     "policies": set(),
@@ -41,7 +43,14 @@ MAY_IMPORT = {
         *("core", "config", "policies", "admission", "wire", "intake", "fleet"),
         *("observe", "dispatch", "emulator", "batches", "config.address", *FLEET),
     },
-    "cli": {"core", "config", "emulator", "app", "simulator", "config.address"},
+    "traces": {"core", "intake", "fleet", "simulator"},
+    "replay.report": {"core", "policies", "simulator", "traces"},
+    "audit": {"core", "fleet", "intake", "simulator", "traces", "replay.report"},
+    "replay": {
+        *("core", "config", "policies", "emulator", "fleet", "simulator", "traces", "audit"),
+        "replay.report",
+    },
+    "cli": {"core", "config", "emulator", "app", "replay", "audit", "config.address"},
     "__main__": {"cli"},
 }
 # What a pure decision has no use for: sockets, event loops, clocks, processes, other people's HTTP.
@@ -50,12 +59,11 @@ NOT_IN_POLICIES = {
     *("time", "datetime", "logging", "os", "aiohttp", "httptools", "uvloop"),
 }
 
-TOP = Path(__file__).parent.parent
-FILES = sorted([*(TOP / "router").rglob("*.py"), *(TOP / "policies").rglob("*.py")])
+FILES = sorted([*(ROOT / "router").rglob("*.py"), *(ROOT / "policies").rglob("*.py")])
 
 
 def module_of(file: Path) -> str:
-    parts = file.relative_to(TOP).with_suffix("").parts
+    parts = file.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.places import ROOT
+
 SOURCES = [p for top in ("router", "policies") for p in sorted((ROOT / top).rglob("*.py"))]
 FILES = [
     str(path.relative_to(ROOT))

@@ -9,23 +9,23 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
 
 import pytest
 
-TOP = Path(__file__).parents[1]
+from tests.places import ROOT
+
 Name = tuple[str, str]  # class or "", function
 
 
 def compiled() -> list[str]:
     """What setup.py has compiled, as it says."""
     said: dict[str, set[str]] = {}
-    for node in ast.parse((TOP / "setup.py").read_text()).body:
+    for node in ast.parse((ROOT / "setup.py").read_text()).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             name = node.targets[0].id
             if name in ("HOT", "NOT_HOT"):
                 said[name] = set(ast.literal_eval(node.value))
-    found = {str(file.relative_to(TOP)) for hot in said["HOT"] for file in TOP.glob(hot)}
+    found = {str(file.relative_to(ROOT)) for hot in said["HOT"] for file in ROOT.glob(hot)}
     return sorted(found - said["NOT_HOT"])
 
 
@@ -59,7 +59,7 @@ def calls(source: str) -> dict[Name, set[Name]]:
 
 @pytest.mark.parametrize("file", compiled())
 def test_no_function_calls_itself(file: str) -> None:
-    TopologicalSorter(calls((TOP / file).read_text())).prepare()
+    TopologicalSorter(calls((ROOT / file).read_text())).prepare()
 
 
 @pytest.mark.parametrize(

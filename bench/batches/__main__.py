@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from bench.batches import client
 from router.app import App
-from router.batches.worker import Worker
+from router.batches.store.worker import Worker
 from router.config.model import AccessLog, Batches, Config, Queue, Replica
 from router.emulator.spawn import EmulatedFleet
 

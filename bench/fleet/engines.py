@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 
 from bench.fleet.capacity import Engine
 from bench.fleet.workloads import GROUPS, KV_SHARE, PREFIX_TOKENS
+from router.emulator.core.timing import PROFILES
 from router.emulator.spawn import EmulatedFleet, FleetError
-from router.emulator.timing import PROFILES
 
 MODEL = "bench"
 COUNT = 8

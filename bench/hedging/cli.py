@@ -14,7 +14,7 @@ from importlib import import_module
 from bench.findings import written
 from bench.findings.found import Found
 from bench.overhead.goals import missed
-from router.simulator.workers import Broken, Refused
+from router.replay.workers import Broken, Refused
 
 # Each has add_arguments(parser) and run(args) -> Sequence[Found].
 PARTS = {"simulated": "bench.hedging.simulated.part", "http": "bench.hedging.http.part"}

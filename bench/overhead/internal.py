@@ -29,7 +29,7 @@ from bench.overhead.processes import Orderly
 from bench.overhead.works import WORKS, with_sums
 from router.intake.body import read_fields
 from router.wire.client import Handler
-from router.wire.heads import RequestHead
+from router.wire.http1.heads import RequestHead
 
 BLOCK = 500  # operations; a figure is the median of the blocks' means
 

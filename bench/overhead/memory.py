@@ -20,12 +20,12 @@ from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.dispatcher import Dispatcher
-from router.dispatch.hedger import Hedger
-from router.fleet.prefix_lookup import PrefixLookup
+from router.dispatch.hedging.hedger import Hedger
+from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
-from router.observe.access_log import AccessLog
 from router.observe.hedge_counts import HedgeCounts
+from router.observe.log.access_log import AccessLog
 from router.observe.metrics import Metrics
 from router.wire.client import ClientConnection, Front, Handler
 from router.wire.pool import Address, Pool

@@ -16,7 +16,7 @@ from bench.findings import written
 from bench.findings.found import Found
 from bench.overhead.goals import missed
 from bench.priority import orders, page
-from router.simulator.workers import Broken, Refused
+from router.replay.workers import Broken, Refused
 
 # Each has add_arguments(parser) and run(args, orders) -> Found.
 PARTS = {"simulated": "bench.priority.simulated.part", "http": "bench.priority.http.part"}

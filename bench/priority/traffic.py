@@ -18,7 +18,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from bench.fleet import capacity
-from router.emulator.timing import PROFILES
+from router.emulator.core.timing import PROFILES
 
 ENGINES: Final = 8
 SLOTS: Final = 20  # of each engine: 160 in all

@@ -20,7 +20,7 @@ import msgspec
 
 from bench.routing.traffic import PROMPT_BYTES, Fleet, Traffic
 from router.config.model import Prefix
-from router.fleet.prefix import PrefixIndex
+from router.fleet.prefix.index import PrefixIndex
 from router.intake.fields import Fields
 from router.intake.prompt import prompt_blocks
 

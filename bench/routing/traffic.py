@@ -21,7 +21,7 @@ from router.config.model import Replica as ReplicaConfig
 from router.core.kv_estimate import report_kv
 from router.core.lease import Lease
 from router.dispatch.chooser import Chooser, Policies
-from router.fleet.prefix_lookup import PrefixLookup
+from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.replica import Replica
 from router.observe.metrics import Metrics
 from router.wire.pool import Address, Pool

@@ -8,7 +8,7 @@ it on a virtual clock.
 Terms
 -----
 - Ticket: one request, as the queue sees it (`policies/queueing/ticket.py`).
-- Driver: the code that calls the queue (`router/dispatch/queue_driver.py`).
+- Driver: the code that calls the queue (`router/dispatch/queueing/queue_driver.py`).
 - Place: a replica, as the queue sees it; also the capacity for one more request at a replica.
 - Lane: the tickets that may go to the same replicas; usually all tickets of one model.
 - Class queue: the waiting tickets of one class in one lane (`ClassQueue`; a "row" in the code).
@@ -73,17 +73,19 @@ The modules, from the simplest decision to the final one
     concurrency     how many requests a key has at replicas, and may have
     pool            what the queue reads of a replica and of the fleet
     rules           the configuration as plain numbers
-    gate            may a replica take one more request, and of which class? (backpressure)
-    gate_cache      the gates' last answers, kept until a replica's facts change
-    aimd_limit      the concurrency limit of a replica that reports no metrics
-    class_queue     the waiting tickets of one class and lane, in the order policy's order
-    stride          which class has the next turn (weights, aging)
-    reservations    may this class use more of the pool's token capacity?
-    affinity        which of the first few tickets has its prefix cached on this replica?
-    choice          combines all of these: which ticket gets this place
+    gates           backpressure
+        gate            may a replica take one more request, and of which class?
+        gate_cache      the gates' last answers, kept until a replica's facts change
+        aimd_limit      the concurrency limit of a replica that reports no metrics
+    waiting         what waits, and which ticket is next
+        class_queue     the waiting tickets of one class and lane, in the order policy's order
+        stride          which class has the next turn (weights, aging)
+        reservations    may this class use more of the pool's token capacity?
+        affinity        which of the first few tickets has its prefix cached on this replica?
+        choice          combines all of these: which ticket gets this place
+        holders         how much of the queue each flow holds, and which ticket leaves a full queue
+        wait_lists      all class queues of a queue, deadlines, and how many tickets may wait
     preemption      which running request gives way to a more urgent one
-    holders         how much of the queue each flow holds, and which ticket leaves a full queue
-    wait_lists      all class queues of a queue, deadlines, and how many tickets may wait
     timers          what time alone changes: aging, expiry, early polls
     service_rate    how fast the queue is served, for Retry-After
     output_lengths  predicts the length of an answer

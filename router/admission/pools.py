@@ -22,7 +22,7 @@ from router.admission.counts import QueueCounts
 from router.admission.pool import Pool
 from router.admission.queue import DONE, Queue
 from router.admission.timers import Ticked
-from router.admission.wait_lists import Orders
+from router.admission.waiting.wait_lists import Orders
 from router.config.model import Queue as Config
 from router.core.replica_load import ReplicaLoad
 

@@ -13,18 +13,18 @@ from policies.queueing.contract import make_order
 from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.run import Run
 from policies.queueing.ticket import CLASSES, ENDED, INFINITY, NEW, SENT, WAITING, Ticket
-from router.admission.choice import Choice, cost
-from router.admission.class_queue import ClassQueue
 from router.admission.counts import EVICTED, LEFT, QueueCounts
-from router.admission.gate_cache import CachedGate, GateCache
+from router.admission.gates.gate_cache import CachedGate, GateCache
 from router.admission.output_lengths import OutputPredictor
 from router.admission.pool import Pool
 from router.admission.preemption import Preemption
-from router.admission.reservations import Reservations
 from router.admission.rules import Rules
 from router.admission.service_rate import ServiceRate
 from router.admission.timers import EARLY_S, Expired, QueueTimers, Ticked
-from router.admission.wait_lists import Orders, WaitLists
+from router.admission.waiting.choice import Choice, cost
+from router.admission.waiting.class_queue import ClassQueue
+from router.admission.waiting.reservations import Reservations
+from router.admission.waiting.wait_lists import Orders, WaitLists
 from router.config.model import Queue as Config
 from router.core.errors import Reason, RouterError
 from router.core.replica_load import ReplicaLoad

@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import Final
 
 from policies.queueing.ticket import CLASSES, ENDED, INFINITY, Ticket
-from router.admission.class_queue import ClassQueue, Lane
 from router.admission.counts import GONE, QueueCounts
-from router.admission.gate_cache import GateCache
+from router.admission.gates.gate_cache import GateCache
 from router.admission.pool import Pool
 from router.admission.preemption import Preemption
 from router.admission.rules import Rules
-from router.admission.wait_lists import WaitLists
+from router.admission.waiting.class_queue import ClassQueue, Lane
+from router.admission.waiting.wait_lists import WaitLists
 from router.core.errors import Reason, RouterError
 from router.core.replica_load import ReplicaLoad
 from router.core.urgency import CLASSES as NAMES

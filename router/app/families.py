@@ -15,10 +15,10 @@ from router.app import silence
 from router.app.parts import Parts
 from router.app.report import STATES, census, counts_of
 from router.core.urgency import CLASSES
-from router.dispatch.queue_driver import QueueDriver
+from router.dispatch.queueing.queue_driver import QueueDriver
 from router.fleet.health import BREAKERS
 from router.fleet.replica import Replica
-from router.observe.families import COUNTER, GAUGE, Family, Values
+from router.observe.families.family import COUNTER, GAUGE, Family, Values
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,11 @@ from router.core.build import VERSION, build_kind
 from router.core.errors import ConfigError
 from router.core.limits import raise_open_files
 from router.emulator.spawn import EmulatedFleet, FleetError
-from router.observe import hedge_families
-from router.observe.admin import Admin
-from router.observe.collector import Collector
+from router.observe.admin.listener import Admin
 from router.observe.events import log_event
-from router.observe.families import Source
+from router.observe.families import hedge_families
+from router.observe.families.collector import Collector
+from router.observe.families.family import Source
 from router.observe.metrics import Metrics
 from router.wire.client import ClientConnection, as_protocol
 

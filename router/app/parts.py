@@ -24,23 +24,23 @@ from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
 from router.config.tls import FileProblem, replica_context, upstream_token
 from router.core.errors import ConfigError
-from router.dispatch.abort import Aborter
+from router.dispatch.attempts.abort import Aborter
+from router.dispatch.attempts.token_ids import TokenIds
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.dispatcher import Dispatcher
-from router.dispatch.hedger import Hedger
-from router.dispatch.token_ids import TokenIds
-from router.fleet.ask import Asker
-from router.fleet.kv_events.watcher import KvWatcher
-from router.fleet.poller import Poller
-from router.fleet.prefix_lookup import PrefixLookup
-from router.fleet.probe import Prober
+from router.dispatch.hedging.hedger import Hedger
+from router.fleet.monitor.ask import Asker
+from router.fleet.monitor.poller import Poller
+from router.fleet.monitor.probe import Prober
+from router.fleet.monitor.resolve import Resolver
+from router.fleet.prefix.kv_events.watcher import KvWatcher
+from router.fleet.prefix.lookup import PrefixLookup
+from router.fleet.prefix.tokens.provider import TokenProvider
 from router.fleet.replica import Replica
-from router.fleet.resolve import Resolver
 from router.fleet.table import POLLS_AWAITED, Fleet
-from router.fleet.tokens.provider import TokenProvider
-from router.observe.access_log import AccessLog
 from router.observe.events import log_event
 from router.observe.hedge_counts import HedgeCounts
+from router.observe.log.access_log import AccessLog
 from router.observe.metrics import Metrics
 from router.wire.client import Front
 from router.wire.outbox import Outbox

@@ -12,7 +12,7 @@ from typing import Any, Final
 from router.admission.counts import DROPS
 from router.admission.queue import Queue
 from router.core.urgency import BATCH, CLASSES
-from router.dispatch.queue_driver import QueueDriver
+from router.dispatch.queueing.queue_driver import QueueDriver
 
 MOST: Final = 100  # tenants that are named, those with the most waiting requests
 _COUNTED: Final = ("passed", "queued", "granted", "inverted", "promoted", "preempted")

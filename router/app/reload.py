@@ -24,7 +24,7 @@ from router.config.tls import Certificate, FileProblem, listening_context
 from router.core.errors import ConfigError
 from router.dispatch.chooser import Policies
 from router.fleet.replica import Replica
-from router.observe.access_log import AccessLog
+from router.observe.log.access_log import AccessLog
 
 
 class Prepared(NamedTuple):

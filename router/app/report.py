@@ -7,7 +7,7 @@ from typing import Any
 
 from router.app import queued
 from router.app.parts import Parts
-from router.dispatch.engine_priority import dialect_of, is_honoured
+from router.dispatch.attempts.engine_priority import dialect_of, is_honoured
 from router.fleet.utilisation import slots_of, utilisation
 
 STATES = ("ready", "unknown", "down", "asleep", "ejected", "half_open", "draining")

@@ -8,13 +8,15 @@ batch through the router's own data plane, so routing, queueing and metrics need
 From the outside in
 -------------------
     server      opens the folder, answers, works, drains, stops: the interface for the app
-    api         the endpoints (file_api, uploads; batch_api), and rules for every answer
-    asked       validates clients' input; quota: how much an owner may store; shapes: output
-    runner      a task per batch: validates its file (lines), sends its lines, writes the results
-    sending     which line is next (line_scheduler, job, feed) and when (concurrency_window)
-    sender      one line as a request (inside, secrets); outcome, verdict: what its answer means
-    recorder    writes results to the store
-    store       the database (rows, database); blob_store: the files; worker: the thread for both
+    api         the endpoints (file_api, uploads; batch_api; application joins them), the check of
+                clients' input (asked) and the shapes of answers
+    quota       how much an owner may store
+    run         a task per batch (runner): validates its file (lines), chooses the next line
+                (line_scheduler, job, feed) and the time (concurrency_window), sends it as a request
+                (sending, sender, inside), and decides what the answer means (outcome, verdict)
+    store       the database (store, rows, database), the files (blob_store), writing results
+                (recorder, results), and the thread for all of them (worker)
+    secrets     the clients' credentials, held only in memory; ids: names of files and batches
 
 Must never: do file or database work on the event loop, depend on the data plane's internals, or
 write a client's secret to disk.

@@ -6,7 +6,7 @@ because their work is done. An owner above the limit may not upload more.
 
 from __future__ import annotations
 
-from router.batches.asked import Refused
+from router.batches.api.asked import Refused
 from router.config.model import Batches
 
 

@@ -15,12 +15,12 @@ from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Final
 
-from router.batches.blob_store import BlobStore
-from router.batches.runner import Runner
-from router.batches.sender import Accept, Sender
-from router.batches.sending import Waiting
-from router.batches.store import Store
-from router.batches.worker import Worker
+from router.batches.run.runner import Runner
+from router.batches.run.sender import Accept, Sender
+from router.batches.run.sending import Waiting
+from router.batches.store.blob_store import BlobStore
+from router.batches.store.store import Store
+from router.batches.store.worker import Worker
 from router.config.model import Batches
 from router.core.errors import ConfigError
 from router.observe.events import log_event
@@ -28,7 +28,7 @@ from router.observe.events import log_event
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from router.batches.batch_api import BatchApi
+    from router.batches.api.batch_api import BatchApi
 
 HOUSE_S: Final = 600.0  # between two searches for expired files and batches
 CLOSE_TIMEOUT_S: Final = 1.0  # for requests under way when it stops
@@ -61,9 +61,9 @@ class BatchServer:
         """Take the folder, ready to answer. Raises ConfigError when it cannot be used."""
         from aiohttp import web
 
-        from router.batches.api import build
-        from router.batches.batch_api import BatchApi
-        from router.batches.file_api import FileApi
+        from router.batches.api.application import build
+        from router.batches.api.batch_api import BatchApi
+        from router.batches.api.file_api import FileApi
 
         rules, worker = self._rules, self._worker
         try:

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from policies.contract import Context, RequestView, RoutingPolicy, make_policy
 from router.config.model import Routing
-from router.fleet.prefix_lookup import PrefixLookup
+from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.replica import Replica
 from router.observe.events import log_event
 from router.observe.metrics import Metrics

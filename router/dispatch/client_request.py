@@ -8,14 +8,14 @@ from __future__ import annotations
 from time import time
 from typing import Final
 
-from router.dispatch.abort import Aborter, is_nameable, unnamed_parameters
+from router.dispatch.attempts.abort import Aborter, is_nameable, unnamed_parameters
 from router.intake.body import SCAN_ABOVE
 from router.intake.fields import Fields, Unread
 from router.intake.flow import Flow
 from router.intake.keys import Key
 from router.intake.routes import JSON, Route
 from router.intake.values import is_given, output_tokens_of
-from router.wire.heads import RequestHead
+from router.wire.http1.heads import RequestHead
 
 _CHOICES: Final = 1024  # The largest number of choices that is used in estimates.
 _OUTPUT: Final = 256  # Assumed tokens of each of several choices, if the client sets no limit.

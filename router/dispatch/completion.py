@@ -10,17 +10,17 @@ from time import monotonic, time
 from typing import Final
 
 from router.core.errors import STATUS, Reason, RouterError
+from router.dispatch.driver.request_end import class_of, status_of
 from router.dispatch.exchange import Exchange
-from router.dispatch.request_end import class_of, status_of
-from router.dispatch.usage import UNKNOWN
+from router.dispatch.usage.token_counts import UNKNOWN
 from router.intake.flow import Flow
-from router.observe.access_log import AccessLog
+from router.observe.log.access_log import AccessLog
+from router.observe.log.milliseconds import milliseconds
+from router.observe.log.record import AttemptRecord, Record
 from router.observe.metrics import Metrics
-from router.observe.milliseconds import milliseconds
-from router.observe.record import AttemptRecord, Record
 from router.observe.tenant_usage import NO_KEY
 from router.wire.client import ClientConnection
-from router.wire.heads import RequestHead
+from router.wire.http1.heads import RequestHead
 from router.wire.tunnel import Tunnel
 
 # The log encoder takes much longer for an enum member than for a string.

@@ -16,10 +16,10 @@ from router.config.model import Config
 from router.core.scheduling import Scheduler
 from router.dispatch.chooser import Chooser
 from router.dispatch.continuation.store import Store
-from router.dispatch.first_probes import FirstProbes
-from router.dispatch.hedger import Hedger
-from router.dispatch.queue_driver import QueueDriver
-from router.dispatch.retry import Budget
+from router.dispatch.driver.first_probes import FirstProbes
+from router.dispatch.driver.retry import Budget
+from router.dispatch.hedging.hedger import Hedger
+from router.dispatch.queueing.queue_driver import QueueDriver
 from router.dispatch.rules import Rules
 from router.fleet.table import Fleet
 from router.observe.metrics import Metrics

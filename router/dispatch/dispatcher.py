@@ -23,25 +23,25 @@ from router.config.keys import KeyLine
 from router.config.model import Config
 from router.core.errors import Reason, RouterError
 from router.core.urgency import BATCH, Urgency
-from router.dispatch.abort import Aborter
-from router.dispatch.body_edit import append
+from router.dispatch.attempts.abort import Aborter
+from router.dispatch.attempts.body_edit import append
+from router.dispatch.attempts.ids import Ids
+from router.dispatch.attempts.token_ids import TokenIds
+from router.dispatch.attempts.upstream_head import common_lines
 from router.dispatch.chooser import Chooser
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.completion import Completion
 from router.dispatch.context import Context
+from router.dispatch.driver.first_probes import HELPED
 from router.dispatch.event_loop import LoopScheduler
 from router.dispatch.exchange import Exchange, Keeper
-from router.dispatch.first_probes import HELPED
-from router.dispatch.hedger import ASKED, Hedger
-from router.dispatch.ids import Ids
+from router.dispatch.hedging.hedger import ASKED, Hedger
 from router.dispatch.ignored_numbers import IgnoredNumbers
 from router.dispatch.messages import MESSAGES
 from router.dispatch.tenants import Tenants, check_model, may_hedge, models_of
-from router.dispatch.token_ids import TokenIds
-from router.dispatch.upstream_head import common_lines
-from router.dispatch.usage import UNKNOWN as UNKNOWN_USAGE
+from router.dispatch.usage.token_counts import UNKNOWN as UNKNOWN_USAGE
 from router.fleet.dialects import UNKNOWN
-from router.fleet.kv_events.chains import TokenChains
+from router.fleet.prefix.kv_events.chains import TokenChains
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.intake.authority import check_default
@@ -62,12 +62,12 @@ from router.intake.routes import (
 )
 from router.intake.urgency import UNSAID, door_of
 from router.intake.values import session_of
-from router.observe.access_log import AccessLog
 from router.observe.events import log_event
+from router.observe.log.access_log import AccessLog
 from router.observe.metrics import Metrics
-from router.wire import answers
 from router.wire.client import ClientConnection, Handler
-from router.wire.heads import RequestHead
+from router.wire.http1 import answers
+from router.wire.http1.heads import RequestHead
 from router.wire.sweep import Sweeper
 from router.wire.tunnel import Door, Tunnel
 

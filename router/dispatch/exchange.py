@@ -29,32 +29,32 @@ from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import Ticket
 from router.core.errors import STATUS, Reason, RouterError
 from router.core.urgency import Urgency
-from router.dispatch.attempt_io import AttemptedRequest, AttemptIO, error_of
-from router.dispatch.attempts import Attempt, Commit
+from router.dispatch.attempts.attempt_io import AttemptedRequest, AttemptIO, error_of
+from router.dispatch.attempts.sending import send
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.context import Context
 from router.dispatch.continuation.outcome import Outcome
 from router.dispatch.continuation.request import KINDS
 from router.dispatch.continuation.stream import Continuation
+from router.dispatch.driver.attempt_state import Attempt, Commit
+from router.dispatch.driver.request_end import end_request
 from router.dispatch.messages import MESSAGES
 from router.dispatch.reply import Reply
-from router.dispatch.request_end import end_request
 from router.dispatch.response_head import is_text
-from router.dispatch.sending import send
 from router.dispatch.tenants import Entry, models_of
-from router.dispatch.usage import UsageTap
-from router.dispatch.usage_estimate import usage_at_end, usage_before_content
+from router.dispatch.usage.token_counts import UsageTap
+from router.dispatch.usage.usage_estimate import usage_at_end, usage_before_content
 from router.fleet.engines.common.descriptor import Abort
+from router.fleet.prefix.response_affinity import response_id
+from router.fleet.prefix.tokens.provider import Question
 from router.fleet.replica import Replica
-from router.fleet.response_affinity import response_id
-from router.fleet.tokens.provider import Question
 from router.intake.routes import has_judged_body, may_answer_in_text
 from router.observe.events import log_event
 from router.wire.client import ClientConnection, ClientExchange
-from router.wire.error_shapes import of_replica, of_router
-from router.wire.heads import ResponseHead
+from router.wire.http1.error_shapes import of_replica, of_router
+from router.wire.http1.heads import ResponseHead
+from router.wire.http1.response_reader import ResponseReader
 from router.wire.replica import PAUSE_CLIENT, ReplicaConnection
-from router.wire.response_reader import ResponseReader
 from router.wire.sweep import NEVER
 
 

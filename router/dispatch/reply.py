@@ -20,14 +20,21 @@ from router.core.errors import RouterError
 from router.core.progress import Progress
 from router.dispatch.continuation.stream import Continuation
 from router.dispatch.response_head import interim_head, response_head, stream_head
-from router.dispatch.usage import UNKNOWN, BodyEnd, Usage, UsageTap, native_of, usage_of
+from router.dispatch.usage.token_counts import (
+    UNKNOWN,
+    BodyEnd,
+    Usage,
+    UsageTap,
+    native_of,
+    usage_of,
+)
 from router.fleet.engines.common.registry import COUNTS_NATIVELY
-from router.wire import answers
-from router.wire import error_shapes as shapes
 from router.wire.client import ClientConnection
-from router.wire.error_shapes import Told
-from router.wire.heads import ResponseHead
-from router.wire.response_reader import COMPLETE, ResponseReader
+from router.wire.http1 import answers
+from router.wire.http1 import error_shapes as shapes
+from router.wire.http1.error_shapes import Told
+from router.wire.http1.heads import ResponseHead
+from router.wire.http1.response_reader import COMPLETE, ResponseReader
 
 _COMMENT: Final = b": waiting for the first token\n\n"
 _FRAME_BYTES: Final = 256  # Bytes of an answer around its text.

@@ -3,8 +3,8 @@ id."""
 
 from __future__ import annotations
 
-from router.wire.answers import date
-from router.wire.heads import ResponseHead
+from router.wire.http1.answers import date
+from router.wire.http1.heads import ResponseHead
 
 
 def response_head(

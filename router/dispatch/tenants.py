@@ -28,7 +28,7 @@ from router.config.keys import KeyLine
 from router.config.model import Config
 from router.core.errors import Reason, RouterError
 from router.core.urgency import CRITICAL, Urgency
-from router.dispatch.usage import Usage
+from router.dispatch.usage.token_counts import Usage
 from router.fleet.dialects import NONE
 from router.intake.authority import check_adapters, check_no_priority
 from router.intake.fields import Fields, Unread
@@ -36,7 +36,7 @@ from router.intake.flow import Flow, Flows, Pending, header_of, user_of
 from router.intake.keys import Key, Keyring
 from router.intake.urgency import Judge
 from router.intake.values import output_tokens_of
-from router.wire.heads import RequestHead
+from router.wire.http1.heads import RequestHead
 from router.wire.origins import INSIDE
 
 # Prefix of an owner's name if the key is in the key file; other owners are hashes.

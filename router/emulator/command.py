@@ -6,9 +6,9 @@ import argparse
 import sys
 from importlib.util import find_spec
 
-from router.emulator import faults as fault
+from router.emulator.core.timing import DEFAULT_PROFILE, PROFILES
+from router.emulator.http import faults as fault
 from router.emulator.settings import PERSONAS, EngineSettings
-from router.emulator.timing import DEFAULT_PROFILE, PROFILES
 
 _DEFAULTS = EngineSettings()
 

@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any, Protocol
 
-from router.emulator.core import FINISHED, FIRST_TOKEN, EngineCore
-from router.emulator.faults import FaultPlan, Faults
-from router.emulator.gauges import Gauges, LaggingGauges
-from router.emulator.job import Job
-from router.emulator.kv_events import KvEvent
+from router.emulator.core.engine_core import FINISHED, FIRST_TOKEN, EngineCore
+from router.emulator.core.kv_events import KvEvent
+from router.emulator.core.statistics import Statistics
+from router.emulator.http.faults import FaultPlan, Faults
+from router.emulator.http.gauges import Gauges, LaggingGauges
+from router.emulator.http.job import Job
 from router.emulator.settings import EngineSettings
-from router.emulator.statistics import Statistics
 
 PRIORITIES_KEPT = 1000
 

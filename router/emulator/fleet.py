@@ -22,12 +22,12 @@ import uvloop
 from aiohttp import web
 
 from router.emulator.engine import Engine
-from router.emulator.personas import persona_class
-from router.emulator.server import KEEP_ALIVE_S, make_app
+from router.emulator.http.personas import persona_class
+from router.emulator.http.server import KEEP_ALIVE_S, make_app
 from router.emulator.settings import EngineSettings
 
 if TYPE_CHECKING:
-    from router.emulator.kv_publisher import KvPublisher
+    from router.emulator.http.kv_publisher import KvPublisher
 
 _GRACE_S = 0.5  # what handlers under way get at the end
 
@@ -107,7 +107,7 @@ async def _serve(
 
 def _publisher(settings: EngineSettings, sock: socket.socket) -> KvPublisher:
     """Raises OSError without a free port."""
-    from router.emulator.kv_publisher import KvPublisher  # needs pyzmq
+    from router.emulator.http.kv_publisher import KvPublisher  # needs pyzmq
 
     url, host = _url(sock), sock.getsockname()[0]
     topic = settings.kv_events_topic.format(

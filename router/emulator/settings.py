@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from router.emulator.core import CoreConfig
-from router.emulator.faults import NONE, Faults
-from router.emulator.timing import DEFAULT_PROFILE, PROFILES, Timing
+from router.emulator.core.engine_core import CoreConfig
+from router.emulator.core.timing import DEFAULT_PROFILE, PROFILES, Timing
+from router.emulator.http.faults import NONE, Faults
 from router.fleet.engines.common.priority import SILENT
 from router.fleet.engines.common.registry import ENGINES
 

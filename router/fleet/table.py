@@ -40,13 +40,13 @@ from router.fleet.health import BLAMED, RACES, SILENT
 from router.fleet.listed import ANY, served, told
 from router.fleet.model_list import ModelList
 from router.fleet.model_pools import ModelPools
-from router.fleet.prefix_lookup import PrefixLookup
+from router.fleet.monitor.same_engine import SameEngine
+from router.fleet.monitor.signal_changes import has_worked, restarted
+from router.fleet.prefix.lookup import PrefixLookup
+from router.fleet.prefix.response_affinity import ResponseAffinity
 from router.fleet.replica import Replica
-from router.fleet.response_affinity import ResponseAffinity
-from router.fleet.same_engine import SameEngine
-from router.fleet.signal_changes import has_worked, restarted
 from router.fleet.signals import NO_SIGNALS, Signals
-from router.wire.retry_after import seconds_of
+from router.wire.http1.retry_after import seconds_of
 from router.wire.sweep import NEVER, Register
 
 RETRY_AFTER_S = 2  # A replica that was just lost is back, or ejected, within seconds.

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from router.observe.sink import Sink
+from router.observe.log.sink import Sink
 
 EVERY_S = 60.0  # one line per key in this time
 KEYS_MAX = 1024  # keys in memory; beyond this number the oldest key is removed

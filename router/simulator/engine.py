@@ -16,10 +16,10 @@ from math import inf, prod
 
 from mypy_extensions import mypyc_attr
 
-from router.emulator.core import FINISHED, EngineCore
-from router.emulator.core_config import CoreConfig
-from router.emulator.request import Request
-from router.emulator.timing import Timing
+from router.emulator.core.core_config import CoreConfig
+from router.emulator.core.engine_core import FINISHED, EngineCore
+from router.emulator.core.request import Request
+from router.emulator.core.timing import Timing
 from router.fleet.replica import Replica
 from router.fleet.signals import Signals
 from router.simulator.clock import Clock

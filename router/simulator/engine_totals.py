@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from router.emulator.core import EngineCore
+from router.emulator.core.engine_core import EngineCore
 
 
 @dataclass(slots=True)

@@ -1,8 +1,8 @@
 """One request on its way through a simulated router: the driver's port over engine cores.
 
-The request driver (`dispatch/request_driver.py`) and the queue driver decide, as in the proxy. Here
-is what the proxy does with bytes: attempts run on engine cores, deadlines are events of the virtual
-clock, and the end of a request becomes an `Outcome`.
+The request driver (`dispatch/driver/request_driver.py`) and the queue driver decide, as in the
+proxy. This module does what the proxy does with bytes: attempts run on engine cores, deadlines are
+events of the virtual clock, and the end of a request becomes an `Outcome`.
 
 Must never: choose a replica, or judge whether something may be sent again.
 """
@@ -21,11 +21,11 @@ from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import Ticket
 from router.core.errors import Reason, RouterError
 from router.core.urgency import Urgency
-from router.dispatch.attempts import Attempt, Commit, Kind
 from router.dispatch.context import Context
-from router.dispatch.request_end import end_request
-from router.dispatch.routed_request import RoutedRequest
-from router.dispatch.usage import Usage
+from router.dispatch.driver.attempt_state import Attempt, Commit, Kind
+from router.dispatch.driver.request_end import end_request
+from router.dispatch.driver.routed_request import RoutedRequest
+from router.dispatch.usage.token_counts import Usage
 from router.fleet.replica import Replica
 from router.intake.flow import Flow
 from router.intake.routes import JSON, KINDS, POSTS, Route

@@ -1,4 +1,4 @@
-"""Active probes of a replica that is down: what `fleet/probe.py` finds out about it.
+"""Active probes of a replica that is down: what `fleet/monitor/probe.py` finds out about it.
 
 A replica that is up answers its probes, and good probes of one that is taken to be up change
 nothing. So only those that died are probed here, until they are up again for the router.

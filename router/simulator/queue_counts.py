@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from router.admission.counts import EVICTED, EXPIRIES, GONE, REFUSALS, QueueCounts
-from router.dispatch.queue_driver import QueueDriver
+from router.dispatch.queueing.queue_driver import QueueDriver
 
 
 def counted(drivers: Iterable[QueueDriver | None]) -> dict[str, tuple[int, ...]]:

@@ -20,10 +20,10 @@ from router.config.model import Replica as ReplicaConfig
 from router.core.urgency import NORMAL, NUMBERS, Urgency
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.context import Context
-from router.dispatch.hedger import Hedger
+from router.dispatch.hedging.hedger import Hedger
 from router.fleet.engines.common.priority import EPOCH, deadline_number
-from router.fleet.prefix import TokenRatio
-from router.fleet.prefix_lookup import PrefixLookup
+from router.fleet.prefix.index import TokenRatio
+from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.intake.flow import Flow, Pending, with_steps

@@ -11,8 +11,8 @@ from math import isfinite
 from typing import Any, Final, Literal
 
 from router.config.model import Health, Hedging, Queue
-from router.emulator.core_config import CoreConfig
-from router.emulator.timing import Timing
+from router.emulator.core.core_config import CoreConfig
+from router.emulator.core.timing import Timing
 
 _64_BITS: Final = (1 << 64) - 1
 

@@ -1,5 +1,5 @@
 """How a router hears of the engines: a poll of each one's metrics every so often, late, and
-sometimes never. What `fleet/poller.py` does, without asking anybody.
+sometimes never. What `fleet/monitor/poller.py` does, without asking anybody.
 
 An engine is read at the moment of the poll; the router knows `delay_s` later, and the next poll
 begins an interval after that, as in the poller: polls of one replica do not overlap.
@@ -14,7 +14,7 @@ from math import inf
 from random import Random
 
 from router.core.lease import poll_begins
-from router.fleet.poller import gap_s
+from router.fleet.monitor.poller import gap_s
 from router.fleet.replica import Replica
 from router.fleet.signals import Signals
 from router.fleet.table import Fleet

@@ -26,15 +26,15 @@ from mypy_extensions import mypyc_attr, trait
 from router.config.model import Limits, Timeouts
 from router.core.errors import Reason, RouterError
 from router.core.tally import Tally
-from router.wire import answers
-from router.wire.error_shapes import OPENAI, family_of
 from router.wire.handshake import Handshake
-from router.wire.heads import RequestHead
+from router.wire.http1 import answers
+from router.wire.http1.error_shapes import OPENAI, family_of
+from router.wire.http1.heads import RequestHead
+from router.wire.http1.plans import Plans
+from router.wire.http1.request_reader import COMPLETE, HEAD, PASSES, RequestReader
 from router.wire.origins import INSIDE, Counted, Origins
 from router.wire.outbox import Outbox
-from router.wire.plans import Plans
 from router.wire.reads import LARGE_READ
-from router.wire.request_reader import COMPLETE, HEAD, PASSES, RequestReader
 from router.wire.sweep import NEVER, Sweeper
 
 # A refused client may still be sending: closing at once would reset the connection and discard the

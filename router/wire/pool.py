@@ -33,9 +33,9 @@ from mypy_extensions import mypyc_attr
 from router.config.model import Limits, Timeouts
 from router.core.errors import Reason
 from router.core.tally import Tally
-from router.wire.heads import ResponseHead
+from router.wire.http1.heads import ResponseHead
+from router.wire.http1.plans import Plans
 from router.wire.outbox import Outbox
-from router.wire.plans import Plans
 from router.wire.replica import Home, Owner, ReplicaConnection
 from router.wire.sweep import NEVER, Sweeper
 

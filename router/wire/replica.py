@@ -24,11 +24,11 @@ from mypy_extensions import mypyc_attr
 
 from router.config.model import Limits
 from router.core.errors import Reason
-from router.wire.heads import ResponseHead
+from router.wire.http1.heads import ResponseHead
+from router.wire.http1.plans import Plans
+from router.wire.http1.response_reader import COMPLETE, BadResponse, ResponseReader
 from router.wire.outbox import Outbox
-from router.wire.plans import Plans
 from router.wire.reads import LARGE_READ
-from router.wire.response_reader import COMPLETE, BadResponse, ResponseReader
 from router.wire.sweep import NEVER
 
 # Reasons why reading from the replica is paused. Reading resumes when no reason is left.

@@ -20,9 +20,9 @@ from typing import Final, Protocol
 
 from router.config.model import Timeouts
 from router.core.errors import Reason, RouterError
-from router.wire import answers
 from router.wire.client import LINGER_S, ClientConnection
-from router.wire.heads import RequestHead
+from router.wire.http1 import answers
+from router.wire.http1.heads import RequestHead
 from router.wire.sweep import NEVER, Sweeper
 
 _STATUS: Final = re.compile(rb"HTTP/1\.[01] ([2-5][0-9]{2}) ")

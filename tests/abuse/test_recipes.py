@@ -20,7 +20,7 @@ from router.fleet.engines.common.models import MODELS_MOST
 from router.intake.body import DECODE_UP_TO, EACH_UP_TO, SCAN_ABOVE
 from tests.abuse.hostile import Answer, Client
 from tests.abuse.victim import BAD, GOOD, MEMORY, PAIR, Victim, under_attack
-from tests.faults.metrics import number
+from tests.faults.process.metrics import number
 from tests.harness.client import RawClient
 from tests.harness.control import MODELS
 from tests.harness.messages import (

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from router.config.keys import KeyLine, hash_of, line_of
 from tests.abuse.watched import PAGE, TICK_S
-from tests.faults.metrics import number, scrape
-from tests.faults.test_slow_readers_in_memory import resident_bytes
+from tests.faults.clients.test_slow_readers_in_memory import resident_bytes
+from tests.faults.process.metrics import number, scrape
 from tests.harness.client import RawClient
 from tests.harness.messages import (
     DONE,

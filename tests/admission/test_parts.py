@@ -9,10 +9,10 @@ import pytest
 
 from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import CLASSES
-from router.admission.aimd_limit import FIRST, LEAST, MOST, AimdLimit
+from router.admission.gates.aimd_limit import FIRST, LEAST, MOST, AimdLimit
 from router.admission.output_lengths import FLOWS_MAX, OutputPredictor
 from router.admission.rules import Rules
-from router.admission.stride import Stride
+from router.admission.waiting.stride import Stride
 from router.config.model import Queue as Config
 from tests.admission.world import Spot, World, config
 from tests.tickets import make_ticket

@@ -26,7 +26,7 @@ from router.config.model import in_file
 from router.core.errors import RouterError
 from router.core.lease import Lease, poll_begins, poll_counted, poll_failed
 from router.core.replica_load import ReplicaLoad
-from router.emulator.gauges import Gauges, LaggingGauges
+from router.emulator.http.gauges import Gauges, LaggingGauges
 from router.fleet.learned_capacity import LearnedCapacity
 from tests.tickets import looked_up, make_ticket
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from router.audit.examine import examine
 from router.config.model import Queue, QueueClass, QueueClasses
 from router.core.errors import Reason
-from router.simulator.audit.examine import examine
 from tests.app.pages import page
-from tests.dispatch.test_line import ONE, Turnstile, queue, send, waiting
-from tests.faults.metrics import scrape
+from tests.app.test_line import ONE, Turnstile, queue, send, waiting
+from tests.faults.process.metrics import scrape
 from tests.harness.behaviours import chat_either, sse_tokens, stream_then_hang
 from tests.harness.messages import (
     DONE,

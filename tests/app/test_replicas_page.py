@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.app.pages import page
-from tests.dispatch.test_line import ONE, Turnstile, queue, send
+from tests.app.test_line import ONE, Turnstile, queue, send
 from tests.harness.behaviours import answer, json_ok
 from tests.harness.messages import chat, json_response
 from tests.harness.running import running, scenario

@@ -8,7 +8,7 @@ from time import monotonic
 from router.app.silence import by_class
 from router.config.model import Continuation, Queue
 from router.core.urgency import CLASSES
-from tests.faults.metrics import scrape
+from tests.faults.process.metrics import scrape
 from tests.harness.behaviours import hang, in_turn, stream_then_hang, stream_then_rst, until_closed
 from tests.harness.messages import SSE_HEAD, chat, chunk, role, token
 from tests.harness.replica import ReplicaConnection, eventually

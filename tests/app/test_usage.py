@@ -14,8 +14,8 @@ from router.config.model import Keys, Prefix, Price, Queue
 from router.config.model import Usage as UsageConfig
 from router.core.errors import Reason
 from tests.app.pages import page
-from tests.dispatch.test_line import ONE, Turnstile, queue, send
-from tests.faults.metrics import number
+from tests.app.test_line import ONE, Turnstile, queue, send
+from tests.faults.process.metrics import number
 from tests.harness.behaviours import hang, stream_then_hang
 from tests.harness.messages import (
     DONE,

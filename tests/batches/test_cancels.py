@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from router.batches.store import Store
+from router.batches.store.store import Store
 from tests.batches.helpers import numbered, open_door, results, sdk, submit, until
 from tests.harness.messages import completion
 from tests.harness.replica import ReplicaConnection, eventually

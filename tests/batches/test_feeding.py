@@ -12,10 +12,10 @@ import httpx
 import msgspec
 from openai import AsyncOpenAI
 
-from router.batches.sending import AHEAD
+from router.batches.run.sending import AHEAD
 from router.config.model import Queue
 from router.core.urgency import BATCH, NORMAL
-from router.dispatch.queue_driver import QueueDriver
+from router.dispatch.queueing.queue_driver import QueueDriver
 from tests.batches.helpers import jsonl, line, numbered, open_door, sdk, submit, until
 from tests.harness.behaviours import json_ok
 from tests.harness.emulated import Emulated, emulated

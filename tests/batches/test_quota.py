@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai import AsyncOpenAI
 
-from router.batches.asked import Refused
+from router.batches.api.asked import Refused
 from router.batches.quota import Usage, check_quota
-from router.batches.store import Store
+from router.batches.store.store import Store
 from router.config.model import Batches
+from tests.batches.api.test_uploads import MULTIPART, form
 from tests.batches.helpers import numbered, open_door, sdk, submit, until
-from tests.batches.test_uploads import MULTIPART, form
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chunk, completion, request
 from tests.harness.replica import ReplicaConnection, eventually

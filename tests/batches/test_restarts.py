@@ -9,9 +9,10 @@ from time import time
 import msgspec
 import pytest
 
-from router.batches.blob_store import BlobStore
+from router.batches.api.shapes import answered
 from router.batches.ids import new_batch_id, new_file_id
-from router.batches.rows import (
+from router.batches.store.blob_store import BlobStore
+from router.batches.store.rows import (
     CANCELLING,
     COMPLETED,
     EXPIRED,
@@ -21,8 +22,7 @@ from router.batches.rows import (
     Batch,
     File,
 )
-from router.batches.shapes import answered
-from router.batches.store import Result, Store
+from router.batches.store.store import Result, Store
 from router.core.errors import ConfigError
 from tests.batches.helpers import numbered, open_door, results, sdk, until
 from tests.harness.behaviours import json_ok

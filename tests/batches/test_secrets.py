@@ -12,7 +12,7 @@ from typing import Any
 import openai
 import pytest
 
-from router.batches.concurrency_window import FIRST
+from router.batches.run.concurrency_window import FIRST
 from router.config.keys import KeyLine, hash_of, line_of
 from router.config.model import Keys, Upstream
 from tests.batches.helpers import jsonl, line, numbered, open_door, results, sdk, submit, until

@@ -18,11 +18,11 @@ from router.config.keys import KeyLine, hash_of, line_of
 from router.config.load import load, parse
 from router.config.model import Config
 from router.config.units import seconds, size_bytes
+from tests.places import ROOT
 
-TOP = Path(__file__).parent.parent.parent
-EXAMPLE = TOP / "deploy" / "hedgerow.yaml"
-UNIT = TOP / "deploy" / "systemd" / "hedgerow.service"
-DOCKERFILE = TOP / "deploy" / "docker" / "Dockerfile"
+EXAMPLE = ROOT / "deploy" / "hedgerow.yaml"
+UNIT = ROOT / "deploy" / "systemd" / "hedgerow.service"
+DOCKERFILE = ROOT / "deploy" / "docker" / "Dockerfile"
 
 
 # The configuration to start from.
@@ -150,17 +150,17 @@ def instructions() -> list[tuple[str, str]]:
 
 
 def test_the_image_copies_what_exists_and_is_let_through() -> None:
-    let_through = (TOP / ".dockerignore").read_text().splitlines()
+    let_through = (ROOT / ".dockerignore").read_text().splitlines()
     for word, rest in instructions():
         if word == "COPY" and not rest.startswith("--from"):
             for source in rest.split()[:-1]:
-                assert (TOP / source).exists(), source
+                assert (ROOT / source).exists(), source
                 assert f"!{source}" in let_through
 
 
 def test_the_image_holds_every_package_of_the_project() -> None:
     copied = " ".join(rest for word, rest in instructions() if word == "COPY")
-    pyproject = (TOP / "pyproject.toml").read_text()
+    pyproject = (ROOT / "pyproject.toml").read_text()
     (include,) = re.findall(r"^include = \[(.*)\]", pyproject, flags=re.MULTILINE)
     for package in re.findall(r'"(\w+)\*"', include):
         assert f"{package} {package}" in copied

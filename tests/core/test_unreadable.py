@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from router.core.unreadable import NOT_JSON
-from router.wire.sse import FirstContent, Verdict
-
-TOP = Path(__file__).parents[2]
+from router.wire.http1.sse import FirstContent, Verdict
+from tests.places import ROOT
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b'"\xff"', b'{"a\xff":1}', b"[" * 5000])
@@ -22,7 +20,7 @@ def test_all_that_is_no_json(data: bytes, kind: Any) -> None:
 
 
 def test_nobody_catches_only_some_of_it() -> None:
-    for file in (TOP / "router").rglob("*.py"):
+    for file in (ROOT / "router").rglob("*.py"):
         if file.name != "unreadable.py":
             assert "msgspec.DecodeError" not in file.read_text(), file
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,8 +21,9 @@ from tests.harness.client import RawClient
 from tests.harness.messages import chat, request
 from tests.harness.reading import Response
 from tests.harness.replica import Behaviour, HostileReplica
+from tests.places import CERTIFICATES
 
-DATA = Path(__file__).parent.parent / "config" / "data"
+DATA = CERTIFICATES
 CERT, KEY = str(DATA / "one.pem"), str(DATA / "one.key")
 NEVER_S = 3600.0
 IDLE = ("probes", "polls", "parties", "replica_idle")  # in use although nobody asks

@@ -35,14 +35,14 @@ from router.config.model import Replica as ReplicaConfig
 from router.core.errors import Reason, RouterError
 from router.core.scheduling import Alarm, Scheduler
 from router.core.urgency import NUMBERS, Urgency
-from router.dispatch.attempts import Attempt, Commit, Phase
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.context import Context
 from router.dispatch.continuation.outcome import Outcome
-from router.dispatch.hedger import Hedger
-from router.dispatch.request_end import end_request
-from router.dispatch.routed_request import RoutedRequest
-from router.fleet.prefix_lookup import PrefixLookup
+from router.dispatch.driver.attempt_state import Attempt, Commit, Phase
+from router.dispatch.driver.request_end import end_request
+from router.dispatch.driver.routed_request import RoutedRequest
+from router.dispatch.hedging.hedger import Hedger
+from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.intake.routes import JSON, Route

@@ -9,14 +9,14 @@ from random import Random
 import pytest
 
 from policies.contract import Context, RequestView, make_policy
-from router.admission.gate import OBSTACLES, Facts
-from router.admission.gate import obstacle as closes
+from router.admission.gates.gate import OBSTACLES, Facts
+from router.admission.gates.gate import obstacle as closes
 from router.admission.rules import Rules
 from router.config.model import Hedging
 from router.config.model import Queue as QueueConfig
 from router.core.lease import Lease, poll_begins
 from router.core.urgency import NORMAL
-from router.dispatch.backups import obstacle
+from router.dispatch.hedging.backups import obstacle
 from router.fleet.replica import Replica
 from router.fleet.signals import Signals
 from router.fleet.table import Fleet

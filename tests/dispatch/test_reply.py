@@ -8,7 +8,7 @@ import json
 import pytest
 
 from router.core.errors import Reason
-from router.dispatch.usage import UNKNOWN, Usage
+from router.dispatch.usage.token_counts import UNKNOWN, Usage
 from tests.harness.behaviours import answer
 from tests.harness.messages import (
     DONE,

@@ -10,7 +10,7 @@ from policies.contract import Context, Pick, RequestView, RoutingPolicy
 from router.config.model import Health, Prefix
 from router.config.model import Replica as Config
 from router.dispatch.chooser import Chooser, Policies
-from router.fleet.prefix_lookup import PrefixLookup
+from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.replica import Replica
 from router.observe.metrics import Metrics
 

@@ -33,8 +33,7 @@ from time import monotonic
 from typing import Any
 
 from bench.fleet.report import aligned
-from tests.engine import environment
-from tests.engine.rounds import (
+from tests.engine.loads.rounds import (
     Ask,
     Engines,
     Seen,
@@ -46,6 +45,7 @@ from tests.engine.rounds import (
     sizes,
     straight,
 )
+from tests.engine.machine import environment
 
 RUNS = 5
 WAIT_S = 65.0

@@ -13,8 +13,8 @@ from pathlib import Path
 import openai
 import pytest
 
-from tests.engine import environment
-from tests.engine.fleet import Engine, Hedgerow
+from tests.engine.machine import environment
+from tests.engine.machine.fleet import Engine, Hedgerow
 
 IDLE_WITHIN_S = 60.0
 

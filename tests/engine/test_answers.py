@@ -9,9 +9,9 @@ import httpx
 import openai
 import pytest
 
-from tests.engine import bodies
-from tests.engine.fleet import CONTEXT_TOKENS, MODEL, Engine, Hedgerow
-from tests.engine.tiny_model import ASCII_IDS, CHARACTERS
+from tests.engine.loads import bodies
+from tests.engine.machine.fleet import CONTEXT_TOKENS, MODEL, Engine, Hedgerow
+from tests.engine.machine.tiny_model import ASCII_IDS, CHARACTERS
 
 TOKENS = 40
 TIMEOUT_S = 60.0

@@ -17,8 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine import environment
-from tests.engine.rounds import (
+from tests.engine.loads.rounds import (
     ROUNDS,
     Ask,
     Engines,
@@ -32,6 +31,7 @@ from tests.engine.rounds import (
     sizes,
     straight,
 )
+from tests.engine.machine import environment
 
 WAIT_S = 15.0  # of the last stream, at least
 NOT_LATER = 1.2  # the longest wait, straight at the engines

@@ -15,10 +15,10 @@ import openai
 import pytest
 
 from router.core.errors import Reason
-from tests.engine import bodies
-from tests.engine.fleet import MODEL, SLOTS, Engine, EngineState, Hedgerow
-from tests.engine.processes import eventually
-from tests.engine.raw_client import RawClient
+from tests.engine.loads import bodies
+from tests.engine.loads.raw_client import RawClient
+from tests.engine.machine.fleet import MODEL, SLOTS, Engine, EngineState, Hedgerow
+from tests.engine.machine.processes import eventually
 
 CHAT = "/v1/chat/completions"
 LONG = 3500  # tokens; half a minute of an engine that has nothing else to do

@@ -20,11 +20,11 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.engine import bodies, sse
-from tests.engine.favourite import preferring
-from tests.engine.fleet import Engine, Hedgerow
-from tests.engine.load import CHAT
-from tests.engine.processes import eventually, members_of_group
+from tests.engine.loads import bodies, sse
+from tests.engine.loads.load import CHAT
+from tests.engine.machine.favourite import preferring
+from tests.engine.machine.fleet import Engine, Hedgerow
+from tests.engine.machine.processes import eventually, members_of_group
 
 Engines = tuple[Engine, Engine]
 

@@ -6,7 +6,7 @@ import http.client
 
 import pytest
 
-from tests.engine.fleet import Engine, Hedgerow
+from tests.engine.machine.fleet import Engine, Hedgerow
 
 TIMEOUT_S = 30.0
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine import environment, recipe
-from tests.engine.processes import REPOSITORY
+from tests.engine.machine import environment, recipe
+from tests.engine.machine.processes import REPOSITORY
 
 Say = Callable[[str], None]
 

@@ -17,13 +17,13 @@ import httpx
 import pytest
 
 from router.core.errors import Reason
-from router.dispatch.attempts import Kind
-from tests.engine import bodies, sse
-from tests.engine.cores import stopped
-from tests.engine.favourite import preferring
-from tests.engine.fleet import CONTEXT_TOKENS, Engine, EngineState, Hedgerow
-from tests.engine.load import CHAT
-from tests.engine.processes import eventually
+from router.dispatch.driver.attempt_state import Kind
+from tests.engine.loads import bodies, sse
+from tests.engine.loads.load import CHAT
+from tests.engine.machine.cores import stopped
+from tests.engine.machine.favourite import preferring
+from tests.engine.machine.fleet import CONTEXT_TOKENS, Engine, EngineState, Hedgerow
+from tests.engine.machine.processes import eventually
 
 Engines = tuple[Engine, Engine]
 

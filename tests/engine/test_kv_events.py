@@ -9,8 +9,8 @@ import asyncio
 import random
 
 from router.app import App
-from tests.engine.exact import expected_hits, hits_of, knowing, replica
-from tests.engine.fleet import BLOCK_TOKENS, KV_BLOCKS, Engine
+from tests.engine.machine.exact import expected_hits, hits_of, knowing, replica
+from tests.engine.machine.fleet import BLOCK_TOKENS, KV_BLOCKS, Engine
 
 Engines = tuple[Engine, Engine]
 

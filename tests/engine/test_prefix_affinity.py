@@ -12,8 +12,8 @@ from pathlib import Path
 
 import httpx
 
-from tests.engine import bodies
-from tests.engine.fleet import BLOCK_TOKENS, MODEL, Engine, Hedgerow
+from tests.engine.loads import bodies
+from tests.engine.machine.fleet import BLOCK_TOKENS, MODEL, Engine, Hedgerow
 
 CONVERSATIONS, TURNS = 5, 4
 SAID = 540  # characters (tokens) a user says in one turn: a block of the router's and more

@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 
 from bench.fleet.report import aligned
-from tests.engine.cores import on_cores_of_their_own
-from tests.engine.fleet import Engine, configured
-from tests.engine.saturation import CLIENTS, Saturation, Seen, at
+from tests.engine.loads.saturation import CLIENTS, Saturation, Seen, at
+from tests.engine.machine.cores import on_cores_of_their_own
+from tests.engine.machine.fleet import Engine, configured
 
 Engines = tuple[Engine, Engine]
 

@@ -17,10 +17,10 @@ import httpx
 
 from router.core.urgency import NORMAL, stepped
 from router.fleet.engines.common.priority import CRITICAL_AHEAD_S, EPOCH
-from tests.engine import bodies
-from tests.engine.cores import stopped
-from tests.engine.fleet import SLOTS, Engine, Hedgerow, configured
-from tests.engine.load import CHAT
+from tests.engine.loads import bodies
+from tests.engine.loads.load import CHAT
+from tests.engine.machine.cores import stopped
+from tests.engine.machine.fleet import SLOTS, Engine, Hedgerow, configured
 
 Engines = tuple[Engine, Engine]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.processes import (
+from tests.engine.machine.processes import (
     REPOSITORY,
     Service,
     ServiceFailed,
@@ -38,7 +38,7 @@ def test_kill_leaves_nobody(tmp_path: Path) -> None:
 def test_the_family_dies_with_a_killed_parent(tmp_path: Path) -> None:
     """A test run that is killed itself gets no chance to clean up."""
     program = (
-        "import sys; from pathlib import Path; from tests.engine.processes import Service\n"
+        "import sys; from pathlib import Path; from tests.engine.machine.processes import Service\n"
         "service = Service('family', sys.argv[2:], Path(sys.argv[1])); service.start()\n"
         "service.wait_ready(lambda: 'started' in service.tail(), 30)\n"
         "print(service.group, flush=True); sys.stdin.read()"

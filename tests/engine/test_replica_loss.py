@@ -11,10 +11,10 @@ import asyncio
 import httpx
 
 from router.core.errors import Reason
-from tests.engine import bodies
-from tests.engine.fleet import SLOTS, Engine, Hedgerow
-from tests.engine.load import CHAT, Load, Outcome, ask
-from tests.engine.processes import eventually
+from tests.engine.loads import bodies
+from tests.engine.loads.load import CHAT, Load, Outcome, ask
+from tests.engine.machine.fleet import SLOTS, Engine, Hedgerow
+from tests.engine.machine.processes import eventually
 
 # More than both engines have slots: requests without a token wait in either engine at any time.
 CLIENTS = 3 * SLOTS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.engine.exact import eventually, expected_hits, hits_of, knowing, replica
-from tests.engine.fleet import Engine
+from tests.engine.machine.exact import eventually, expected_hits, hits_of, knowing, replica
+from tests.engine.machine.fleet import Engine
 from tests.engine.test_kv_events import text
 
 Engines = tuple[Engine, Engine]

@@ -10,8 +10,8 @@ import httpx
 import openai
 import pytest
 
-from tests.engine import bodies, sse
-from tests.engine.fleet import MODEL, Engine, Hedgerow
+from tests.engine.loads import bodies, sse
+from tests.engine.machine.fleet import MODEL, Engine, Hedgerow
 
 TOKENS = 40
 TIMEOUT_S = 60.0

@@ -21,11 +21,11 @@ from bench.fleet.truth import report
 from bench.fleet.truth.figures import compare
 from bench.fleet.truth.holdout import Holdout, holdout
 from bench.fleet.truth.rows import Row, Truth
-from router.emulator.core_config import CoreConfig
-from tests.engine import bodies
-from tests.engine.cores import on_cores_of_their_own
-from tests.engine.fleet import BLOCK_TOKENS, KV_BLOCKS, SLOTS, Engine, Hedgerow
-from tests.engine.processes import eventually
+from router.emulator.core.core_config import CoreConfig
+from tests.engine.loads import bodies
+from tests.engine.machine.cores import on_cores_of_their_own
+from tests.engine.machine.fleet import BLOCK_TOKENS, KV_BLOCKS, SLOTS, Engine, Hedgerow
+from tests.engine.machine.processes import eventually
 
 POLICY = "kv_aware"
 # Requests of each client by how many clients there are at once; both halves of the log the same.

@@ -9,7 +9,7 @@ from typing import Any
 from router.config.model import Health, Limits, Prefix, Timeouts
 from router.config.model import Replica as ReplicaConfig
 from router.core.lease import Lease
-from router.fleet.prefix_lookup import PrefixLookup
+from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.wire.pool import Address, Pool

@@ -6,8 +6,8 @@ import pytest
 
 from router.core.errors import Reason
 from router.core.lease import Lease
+from router.fleet.monitor.signal_changes import has_worked
 from router.fleet.replica import Replica
-from router.fleet.signal_changes import has_worked
 from router.fleet.signals import NO_SIGNALS, Signals
 from router.wire.sweep import NEVER
 from tests.fleet.helpers import Table

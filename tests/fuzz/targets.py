@@ -16,14 +16,14 @@ import msgspec
 from router.config.model import Limits
 from router.core.errors import Reason, RouterError
 from router.core.unreadable import NOT_JSON
-from router.dispatch.usage import UsageTap
+from router.dispatch.usage.token_counts import UsageTap
 from router.intake import routes
 from router.intake.body import read_fields, watch
 from router.intake.fields import Unread
 from router.intake.forms import read_form
 from router.intake.members import MemberScan
-from tests.wire.test_units_request_reader import read as read_requests
-from tests.wire.test_units_response_reader import read as read_response
+from tests.wire.http1.test_request_reader import read as read_requests
+from tests.wire.http1.test_response_reader import read as read_response
 
 Target = Callable[[bytes], None]
 TARGETS: dict[str, Target] = {}

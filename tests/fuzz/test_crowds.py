@@ -21,9 +21,9 @@ from router.core.errors import RouterError
 from router.intake import routes
 from router.intake.body import read_fields
 from router.intake.fields import Fields, Unread
-from router.wire.heads import RequestHead, ResponseHead
-from router.wire.request_reader import COMPLETE, RequestReader
-from router.wire.response_reader import BadResponse, ResponseReader
+from router.wire.http1.heads import RequestHead, ResponseHead
+from router.wire.http1.request_reader import COMPLETE, RequestReader
+from router.wire.http1.response_reader import BadResponse, ResponseReader
 from tests.abuse.clients import CLIENT, JSON_TARGETS, METHODS, USUAL, objects
 from tests.abuse.dense import MIB, NAMES, dense
 from tests.abuse.drawing import HUGE, LARGE, SIZES_OF_DENSE

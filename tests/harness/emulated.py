@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from router.emulator.engine import Engine
-from router.emulator.server import make_app
+from router.emulator.http.server import make_app
 from router.emulator.settings import EngineSettings
 
 SPEED = 1000.0

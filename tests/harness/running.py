@@ -35,8 +35,8 @@ from router.config.model import (
     Timeouts,
 )
 from router.core.errors import STATUS, Reason
-from router.dispatch.usage import Usage
-from router.observe.record import Record
+from router.dispatch.usage.token_counts import Usage
+from router.observe.log.record import Record
 from tests.harness import clocks
 from tests.harness.client import RawClient
 from tests.harness.reading import Response, error_of

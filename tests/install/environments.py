@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.install.pythons import Python
+from tests.places import ROOT
 
-TOP = Path(__file__).parent.parent.parent
-FOLDER = TOP / "build" / "install"
+FOLDER = ROOT / "build" / "install"
 LIMIT_S = 1800.0
 _SHOWN_CHARS = 6000
 # Variables that would let this process's own environment into the fresh one.
@@ -33,7 +33,7 @@ def clean_environ(**changes: str) -> dict[str, str]:
 
 
 def run(
-    command: Sequence[str | Path], environ: Mapping[str, str] | None = None, cwd: Path = TOP
+    command: Sequence[str | Path], environ: Mapping[str, str] | None = None, cwd: Path = ROOT
 ) -> str:
     """Run one command to its end; returns its standard output. Raises Failed."""
     words = [str(word) for word in command]

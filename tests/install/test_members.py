@@ -7,16 +7,15 @@ import zipfile
 from pathlib import Path
 
 from tests.install import members
-
-TOP = Path(__file__).parent.parent.parent
+from tests.places import ROOT
 
 
 def test_the_wheel_holds_the_program_its_libraries_and_no_test() -> None:
-    expected = members.expected_wheel(TOP, "1.0", ".so")
+    expected = members.expected_wheel(ROOT, "1.0", ".so")
     assert {
         "router/cli.py",
         "router/wire/client.so",
-        "router/emulator/server.py",
+        "router/emulator/http/server.py",
         "policies/contract.py",
         "bench/overhead/cli.py",
         "hedgerow__mypyc.so",
@@ -29,7 +28,7 @@ def test_the_wheel_holds_the_program_its_libraries_and_no_test() -> None:
 
 
 def test_the_sdist_holds_what_a_build_needs_and_no_test() -> None:
-    expected = members.expected_sdist(TOP, "1.0")
+    expected = members.expected_sdist(ROOT, "1.0")
     assert {
         "hedgerow-1.0/setup.py",
         "hedgerow-1.0/pyproject.toml",

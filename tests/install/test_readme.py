@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
-from pathlib import Path
 
 import msgspec
 import pytest
 
 from router.cli import _parser
 from router.config.model import Config, Drain, Keys, Tls, Upstream
+from tests.places import ROOT
 
-TOP = Path(__file__).parent.parent.parent
-README = (TOP / "README.md").read_text()
-TARGETS = re.findall(r"^([a-z-]+):", (TOP / "Makefile").read_text(), flags=re.MULTILINE)
+README = (ROOT / "README.md").read_text()
+TARGETS = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
 
 
 def commands() -> list[str]:
@@ -30,8 +29,8 @@ def test_it_has_150_lines_at_most() -> None:
 
 
 def test_it_names_no_release_that_does_not_exist() -> None:
-    files = [TOP / "README.md", TOP / "ARCHITECTURE.md", *(TOP / "deploy").rglob("*")]
-    files += [*(TOP / "router").rglob("*.py"), *(TOP / "bench").rglob("*.py")]
+    files = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "deploy").rglob("*")]
+    files += [*(ROOT / "router").rglob("*.py"), *(ROOT / "bench").rglob("*.py")]
     for file in files:
         if file.is_file():
             assert not re.search(r"(pip|pipx) install '?hedgerow\b", file.read_text()), file
@@ -58,7 +57,7 @@ def test_each_make_target_exists() -> None:
 
 def test_each_link_leads_somewhere() -> None:
     for link in re.findall(r"\]\(([^)#]+)", README):
-        assert (TOP / link).exists(), link
+        assert (ROOT / link).exists(), link
 
 
 def test_each_setting_exists() -> None:

@@ -16,7 +16,7 @@ from router.core.urgency import Urgency
 from router.intake import flow as module
 from router.intake.flow import CONFIRMED, Flow, Flows, Pending, header_of, user_of, with_steps
 from router.intake.keys import Key
-from router.observe.salt import Salter
+from router.observe.log.salt import Salter
 
 HASHED = Salter("a salt", 0).name
 ANN = b"Authorization: Bearer ann"

@@ -11,12 +11,12 @@ import uvloop
 
 from router.core.errors import Reason
 from router.intake.routes import KINDS
-from router.observe.access_log import AccessLog
-from router.observe.collector import Collector
-from router.observe.families import GAUGE, Family, Source
+from router.observe.families.collector import Collector
+from router.observe.families.family import GAUGE, Family, Source
+from router.observe.log.access_log import AccessLog
+from router.observe.log.milliseconds import milliseconds
+from router.observe.log.record import Record
 from router.observe.metrics import Metrics
-from router.observe.milliseconds import milliseconds
-from router.observe.record import Record
 
 NUMBER = 20_000
 SLICE = 2_000

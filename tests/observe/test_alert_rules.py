@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +13,13 @@ import yaml
 
 from router.config.model import BatchClass, Queue
 from router.observe.metrics import BOUNDS_S
-from tests.faults.metrics import scrape
+from tests.faults.process.metrics import scrape
 from tests.harness.behaviours import sse_tokens
 from tests.harness.messages import chat
 from tests.harness.running import running, scenario
+from tests.places import ROOT
 
-FOLDER = Path(__file__).parent.parent.parent / "deploy" / "prometheus"
+FOLDER = ROOT / "deploy" / "prometheus"
 RULES = FOLDER / "hedgerow.rules.yml"
 ADDED = {"job", "instance"}  # by Prometheus, to every sample
 

@@ -22,10 +22,10 @@ from aiohttp import web
 
 from policies.contract import C, Candidate, Context, Pick, RequestView, RoutingPolicy
 from router.config.model import Hedging, Priority, Queue
-from router.emulator.bodies import ChatBody, decode
 from router.emulator.engine import Engine
-from router.emulator.faults import NONE, Faults
-from router.emulator.server import make_app
+from router.emulator.http.bodies import ChatBody, decode
+from router.emulator.http.faults import NONE, Faults
+from router.emulator.http.server import make_app
 from router.emulator.settings import EngineSettings
 from router.simulator.scenario import Fault, Polls, Scenario
 from router.simulator.simulation import Simulation

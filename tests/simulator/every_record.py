@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import fields
 
 from router.config.model import Hedging, Preemption, Queue
-from router.emulator.core_config import CoreConfig
-from router.emulator.timing import PROFILES
+from router.emulator.core.core_config import CoreConfig
+from router.emulator.core.timing import PROFILES
 from router.simulator.outcome import Outcome
 from router.simulator.scenario import Fault, Polls, Scenario, Straggling
 from router.simulator.simulation import simulate

@@ -23,8 +23,8 @@ from router.config.model import (
 )
 from router.core.errors import Reason
 from router.fleet.learned_capacity import FIRST
-from router.simulator.report.slo import Slo
-from router.simulator.report.summary import Summary
+from router.replay.report.slo import Slo
+from router.replay.report.summary import Summary
 from router.simulator.scenario import Fault, Polls, Scenario
 from router.simulator.simulation import Simulation, simulate
 from router.simulator.totals import Totals

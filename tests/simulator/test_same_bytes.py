@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from router.observe.record import Record
+from router.observe.log.record import Record
 
 SEEDS = ("1", "2")
 

@@ -29,19 +29,19 @@ from router.config.model import (
 )
 from router.core.build import is_compiled
 from router.core.errors import Reason
-from router.dispatch.attempts import Attempt
 from router.dispatch.chooser import Chooser
-from router.dispatch.hedger import Hedger
-from router.dispatch.queue_driver import QueueDriver
-from router.dispatch.request_driver import RequestDriver
-from router.dispatch.request_end import end_request
-from router.dispatch.routed_request import RoutedRequest
+from router.dispatch.driver.attempt_state import Attempt
+from router.dispatch.driver.request_driver import RequestDriver
+from router.dispatch.driver.request_end import end_request
+from router.dispatch.driver.routed_request import RoutedRequest
+from router.dispatch.hedging.hedger import Hedger
+from router.dispatch.queueing.queue_driver import QueueDriver
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.simulator.scenario import Fault
 from router.simulator.simulation import simulate
 from router.simulator.traffic import Arrival
-from tests.dispatch.test_line import of_each
+from tests.app.test_line import of_each
 from tests.harness.behaviours import (
     chat_either,
     hang,

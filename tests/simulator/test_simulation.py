@@ -8,13 +8,12 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from policies.contract import RequestView
 from router.core.errors import Reason
-from router.dispatch.attempts import Attempt, AttemptState
+from router.dispatch.driver.attempt_state import Attempt, AttemptState
 from router.simulator.exchange import SimulatedAttempt, SimulatedExchange
 from router.simulator.outcome import Outcome
 from router.simulator.scenario import Fault, Polls, Scenario
@@ -22,6 +21,7 @@ from router.simulator.simulation import Simulation, simulate
 from router.simulator.totals import Totals
 from router.simulator.traffic import Arrival, Traffic
 from router.simulator.workloads import Chat, Lengths, Mix, Shared, Unique
+from tests.places import ROOT
 from tests.simulator.worlds import BLOCK, CORE, TIMING, Kept, Script, blocks, mean_ttft, world
 
 NET = 0.001
@@ -302,7 +302,7 @@ def test_the_same_seed_is_the_same_run_to_the_last_bit() -> None:
 
 
 def test_another_process_with_other_hashes_runs_the_same() -> None:
-    top = Path(__file__).parents[2]
+    top = ROOT
     seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     found = subprocess.run(
         [

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from router.emulator.core_config import CoreConfig
-from router.emulator.timing import Timing
+from router.emulator.core.core_config import CoreConfig
+from router.emulator.core.timing import Timing
 from router.simulator.outcome import Outcome
 from router.simulator.scenario import Polls, Scenario
 from router.simulator.traffic import Arrival

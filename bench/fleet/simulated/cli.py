@@ -18,9 +18,9 @@ from bench.findings.found import Found
 from bench.fleet.simulated import ladder, loads, matrix, page, speed
 from bench.overhead.goals import missed
 from policies.contract import policy_names
-from router.simulator import arguments as words
+from router.replay import arguments as words
+from router.replay.workers import Broken, Refused
 from router.simulator.traffic import TraceError
-from router.simulator.workers import Broken, Refused
 
 QUICK_LOADS = (50, 110)
 

@@ -31,12 +31,12 @@ from bench.fleet.simulated.search import highest
 from bench.fleet.simulated.task import Result, Task, play
 from bench.overhead.goals import Verdict
 from router.config.model import Health
-from router.emulator.core_config import CoreConfig
-from router.emulator.timing import PROFILES
-from router.simulator.report.slo import Slo
-from router.simulator.report.table import Column, build
+from router.emulator.core.core_config import CoreConfig
+from router.emulator.core.timing import PROFILES
+from router.replay.report.slo import Slo
+from router.replay.report.table import Column, build
 from router.simulator.scenario import Scenario
-from router.simulator.traces import Trace, describe, open_trace, reuse_bound
+from router.traces import Trace, describe, open_trace, reuse_bound
 
 REPLICAS = 16
 PROFILE = "llama2-70b-a100x8"

@@ -17,9 +17,9 @@ from bench.findings.found import Found
 from bench.fleet.simulated.task import Result, Task, play
 from bench.fleet.simulated.worlds import FLEET, WARM, World, worlds
 from bench.overhead.goals import Verdict
-from router.simulator.report.slo import Slo
-from router.simulator.report.table import Column, build
-from router.simulator.report.words import seconds
+from router.replay.report.slo import Slo
+from router.replay.report.table import Column, build
+from router.replay.report.words import seconds
 
 DEFAULT = "kv_aware"
 SLO = Slo(2.0, 0.2)  # then five tokens a second: as fast as one reads

@@ -23,7 +23,7 @@ from bench.fleet.simulated.task import Task
 from bench.fleet.simulated.worlds import FLEET, World, shared
 from bench.overhead.goals import Verdict
 from router.config.model import Queue
-from router.simulator.report.table import Column, build
+from router.replay.report.table import Column, build
 from router.simulator.scenario import Straggling
 from router.simulator.traffic import Arrival, Traffic
 from router.simulator.workloads import Lengths, Mix, PowerUser

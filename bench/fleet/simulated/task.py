@@ -11,16 +11,16 @@ from math import inf
 from time import perf_counter
 from typing import TextIO, cast
 
-from router.simulator.job import Job
+from router.replay.job import Job
+from router.replay.report.run import Run
+from router.replay.report.slo import Slo
+from router.replay.report.summary import Summary
+from router.replay.workers import run_all
 from router.simulator.outcome import Outcome
-from router.simulator.report.run import Run
-from router.simulator.report.slo import Slo
-from router.simulator.report.summary import Summary
 from router.simulator.scenario import Scenario
 from router.simulator.simulation import simulate
 from router.simulator.totals import Totals
 from router.simulator.traffic import Traffic
-from router.simulator.workers import run_all
 
 
 @dataclass(frozen=True, slots=True)

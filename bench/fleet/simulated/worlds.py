@@ -13,8 +13,8 @@ from itertools import islice
 from typing import Any, Literal
 
 from bench.fleet import capacity
-from router.emulator.core_config import CoreConfig
-from router.emulator.timing import PROFILES
+from router.emulator.core.core_config import CoreConfig
+from router.emulator.core.timing import PROFILES
 from router.simulator.scenario import Fault, Polls, Scenario
 from router.simulator.traffic import Arrival, Traffic
 from router.simulator.workloads import (

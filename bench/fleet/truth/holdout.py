@@ -18,15 +18,15 @@ import msgspec
 
 from bench.fleet.truth.figures import Figures, figures
 from bench.fleet.truth.outcomes import Outcomes, of_log, span_s
+from router.audit.rows import Row, rows
 from router.config.model import Queue
-from router.emulator.core_config import CoreConfig
+from router.emulator.core.core_config import CoreConfig
 from router.intake.prompt import GENERATES
-from router.simulator.audit.rows import Row, rows
-from router.simulator.calibrate import Calibration, calibrate
+from router.replay.calibrate import Calibration, calibrate
 from router.simulator.scenario import Polls, Scenario
 from router.simulator.simulation import simulate
-from router.simulator.traces import open_trace
-from router.simulator.traces.lines import Lines
+from router.traces import open_trace
+from router.traces.lines import Lines
 
 
 @dataclass(frozen=True, slots=True)

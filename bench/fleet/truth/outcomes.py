@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from bench.fleet.player import DRAIN_S, Played, Record
+from router.audit.rows import Row
 from router.core.errors import Reason
-from router.simulator.audit.rows import Row
 from router.simulator.outcome import Outcome
 
 NOTHING = {"requests": 0.0, "queried": 0.0, "hits": 0.0, "preemptions": 0.0}

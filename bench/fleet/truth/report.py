@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.fleet.report import aligned, markdown_table
 from bench.fleet.truth.rows import Range, Row, Truth, error_of, error_text
-from router.simulator.report.table import number
+from router.replay.report.table import number
 
 _HEAD = ("", "unit", "measured", "", "simulated", "", "error")
 _BEYOND = "beyond HTTP"

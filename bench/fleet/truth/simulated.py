@@ -13,8 +13,8 @@ from bench.fleet.script import Script
 from bench.fleet.truth.outcomes import NOTHING, Outcomes
 from bench.fleet.truth.traffic import ScriptTraffic
 from router.config.model import Polling, Prefix, Queue, Retry, Routing, Timeouts
-from router.emulator.core_config import CoreConfig
-from router.fleet.prefix import TokenRatio
+from router.emulator.core.core_config import CoreConfig
+from router.fleet.prefix.index import TokenRatio
 from router.simulator.scenario import Polls, Scenario
 from router.simulator.simulation import Simulation
 

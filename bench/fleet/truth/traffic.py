@@ -14,8 +14,8 @@ from itertools import pairwise
 
 from bench.fleet.engines import BLOCK_TOKENS, MODEL
 from bench.fleet.script import Conversation, Script, Turn
-from router.emulator import text
-from router.emulator.bodies import render
+from router.emulator.http import text
+from router.emulator.http.bodies import render
 from router.simulator.traffic import Arrival
 
 

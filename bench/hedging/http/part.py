@@ -13,7 +13,7 @@ from bench.hedging.http.run import run as run_all
 from bench.hedging.http.scenarios import PEERS, SCENARIOS
 from bench.hedging.http.traffic import Size
 from router.emulator.spawn import FleetError
-from router.simulator.workers import Broken, Refused
+from router.replay.workers import Broken, Refused
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

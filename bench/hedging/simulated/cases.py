@@ -24,7 +24,7 @@ from bench.hedging.simulated import world
 from bench.hedging.simulated.task import Class, Result, Task, play, pooled
 from bench.overhead.goals import Verdict
 from router.config.model import Hedging
-from router.simulator.report.table import Column, build
+from router.replay.report.table import Column, build
 from router.simulator.scenario import Fault, Scenario, Straggling
 
 OFF, ON = Hedging(policy="off"), Hedging()

@@ -16,7 +16,7 @@ from bench.hedging.simulated import world
 from bench.hedging.simulated.cases import WARM_S, Length
 from bench.hedging.simulated.task import Result, Task, play
 from router.config.model import Hedging
-from router.simulator.report.table import Column, build
+from router.replay.report.table import Column, build
 from router.simulator.scenario import Scenario
 
 LOAD = 0.5

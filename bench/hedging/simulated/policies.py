@@ -10,7 +10,7 @@ from bench.hedging.simulated import world
 from bench.hedging.simulated.cases import CASES, WARM_S, Length
 from bench.hedging.simulated.task import Class, Result, Task, play
 from router.config.model import Hedging
-from router.simulator.report.table import Column, build
+from router.replay.report.table import Column, build
 
 HALF = CASES[0]
 WAYS = {

@@ -16,13 +16,13 @@ from typing import TextIO, cast
 
 from bench.fleet.statistics import quantile, quantile_bounds
 from router.core.errors import Reason
-from router.simulator.job import Job
+from router.replay.job import Job
+from router.replay.workers import run_all
 from router.simulator.outcome import Outcome
 from router.simulator.scenario import Scenario
 from router.simulator.simulation import simulate
 from router.simulator.totals import Totals
 from router.simulator.traffic import Traffic
-from router.simulator.workers import run_all
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from bench.priority.found import found
 from bench.priority.http.stage import run as run_all
 from bench.priority.http.traffic import Size
 from router.emulator.spawn import FleetError
-from router.simulator.workers import Broken
+from router.replay.workers import Broken
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -21,7 +21,7 @@ from bench.priority import traffic as law
 from bench.priority.http.contestants import hedgerow
 from bench.priority.http.traffic import Size
 from bench.priority.rows import Row, times
-from router.simulator.workers import Broken
+from router.replay.workers import Broken
 
 _LONGEST = 8192  # tokens of a prompt and its answer
 SPEC = engines.Spec(

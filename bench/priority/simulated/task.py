@@ -14,11 +14,11 @@ from typing import TextIO, cast
 from bench.priority.rows import Row, times
 from bench.priority.simulated.world import Crowd, scenario
 from router.core.errors import Reason
-from router.simulator.job import Job
+from router.replay.job import Job
+from router.replay.workers import run_all
 from router.simulator.outcome import Outcome
 from router.simulator.scenario import Scenario
 from router.simulator.simulation import simulate
-from router.simulator.workers import run_all
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from typing import Final, TypeVar
 
 from bench.priority import traffic as law
 from bench.priority.orders import rules
-from router.emulator.core_config import CoreConfig
-from router.emulator.timing import PROFILES
+from router.emulator.core.core_config import CoreConfig
+from router.emulator.core.timing import PROFILES
 from router.simulator.scenario import Scenario
 from router.simulator.traffic import Arrival
 from router.simulator.workloads import new_blocks

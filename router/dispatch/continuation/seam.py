@@ -16,7 +16,7 @@ import msgspec
 
 from router.core.unreadable import NOT_JSON
 from router.dispatch.continuation.shapes import Chunk, Names
-from router.dispatch.usage import Usage
+from router.dispatch.usage.token_counts import Usage
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _counts = msgspec.json.Decoder(dict[str, Any]).decode

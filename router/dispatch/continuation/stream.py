@@ -23,8 +23,8 @@ from router.dispatch.continuation.request import continued
 from router.dispatch.continuation.seam import Seam
 from router.dispatch.continuation.store import Store
 from router.dispatch.continuation.transcript import Transcript
-from router.dispatch.usage import Usage, UsageTap
-from router.wire.sse import find_error
+from router.dispatch.usage.token_counts import Usage, UsageTap
+from router.wire.http1.sse import find_error
 
 _UNREAD: Final = 8 * 1024  # Bytes of unread events that are kept; about forty tokens.
 _WITHHELD: Final = 16 * 1024  # Bytes from an error on; an engine that sends more has not stopped.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +13,13 @@ from router.config.model import Continuation as Rules
 from router.dispatch.continuation.outcome import Outcome
 from router.dispatch.continuation.store import Store
 from router.dispatch.continuation.stream import Continuation
-from router.dispatch.usage import Usage, UsageTap
+from router.dispatch.usage.token_counts import Usage, UsageTap
 from tests.dispatch.continuation.engine import PROMPT_TOKENS, TEXT, WORDS, made_of, read, stream
 from tests.harness.messages import DONE, event, role, token
 from tests.harness.reading import read_response
+from tests.places import DATA
 
-RECORDINGS = Path(__file__).parent.parent.parent / "data" / "vllm-0.32"
+RECORDINGS = DATA / "vllm-0.32"
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 PROMPT: dict[str, Any] = {"model": "m", "prompt": "hi", "max_tokens": 100}
 BODIES = {"chat": CHAT, "completions": PROMPT}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,8 +11,9 @@ import msgspec
 from router.fleet.engines.common.base import NO_FACTS, Facts, JsonSource, Known, Source, TextSource
 from router.fleet.engines.common.registry import ENGINES
 from router.fleet.signals import Signals
+from tests.places import DATA
 
-FOLDER = Path(__file__).parent.parent.parent / "data" / "metrics"
+FOLDER = DATA / "metrics"
 
 
 class Page(NamedTuple):

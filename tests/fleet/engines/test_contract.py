@@ -1,8 +1,8 @@
 """What every engine's file must say, so that the rest of the router keeps its promises.
 
 One test for each part of the descriptor. Each runs over all files of `router/fleet/engines`, so a
-new engine is held to all of it. `tests/emulator/personas/test_contract.py` has the parts that need
-an engine that answers.
+new engine is held to all of it. `tests/emulator/http/personas/test_contract.py` has the parts that
+need an engine that answers.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from router.config.model import Health
 from router.config.model import Replica as ReplicaConfig
 from router.core.errors import Reason, RouterError
 from router.core.urgency import NORMAL, Urgency
-from router.dispatch.engine_priority import absent, dialect_of, refuses, tell
-from router.dispatch.usage import UsageTap
-from router.dispatch.usage_ask import PATHS, replaced
-from router.emulator.personas import persona_class
+from router.dispatch.attempts.engine_priority import absent, dialect_of, refuses, tell
+from router.dispatch.usage.token_counts import UsageTap
+from router.dispatch.usage.usage_ask import PATHS, replaced
+from router.emulator.http.personas import persona_class
 from router.emulator.settings import PERSONAS
 from router.fleet.engines.common.base import INVALID, NO_FACTS, Known
 from router.fleet.engines.common.descriptor import Engine
@@ -32,7 +32,7 @@ from router.intake.authority import CHOOSERS
 from router.intake.fields import Fields
 from router.intake.routes import JSON, KINDS, POSTS, classify
 from router.intake.urgency import number_in
-from router.wire.headers import DROP, REQUEST
+from router.wire.http1.headers import DROP, REQUEST
 from tests.fleet.engines.pages import Page, pages, read
 from tests.fleet.helpers import Table
 from tests.harness.running import scenario

@@ -16,7 +16,7 @@ from router.fleet.engines.common.models import (
     owners,
     read_models,
 )
-from tests.wire.corpus import DATA
+from tests.app.corpora.corpus import DATA
 
 LIST = {
     "data": [

@@ -6,21 +6,20 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from router.fleet.engines.common.registry import ENGINES
+from tests.places import ROOT
 
-TOP = Path(__file__).parent.parent.parent.parent
 NAMES = [engine.name for engine in ENGINES.values() if engine.is_recognised]
 MORE = ("tensorrt", "trt_llm", "llama.cpp", "llama_cpp", "ollama", "dynamo", "lmdeploy", "triton")
 NAMED = re.compile("|".join(map(re.escape, (*NAMES, *MORE))), re.IGNORECASE)
 AT_HOME = (
     "router/fleet/engines/",
-    "router/emulator/personas/",
-    "router/emulator/shapes/",
-    "router/emulator/kv_wire.py",
+    "router/emulator/http/personas/",
+    "router/emulator/http/shapes/",
+    "router/emulator/http/kv_wire.py",
 )
 # The help of the emulator's options says which persona each is for.
 OTHERS = ("router/emulator/command.py",)
@@ -48,14 +47,14 @@ def named(source: str) -> list[str]:
 
 
 def files() -> list[str]:
-    found = [*(TOP / "router").rglob("*.py"), *(TOP / "policies").rglob("*.py")]
-    paths = (str(file.relative_to(TOP)) for file in found)
+    found = [*(ROOT / "router").rglob("*.py"), *(ROOT / "policies").rglob("*.py")]
+    paths = (str(file.relative_to(ROOT)) for file in found)
     return sorted(path for path in paths if not path.startswith((*AT_HOME, *OTHERS)))
 
 
 def test_no_engine_is_named() -> None:
     assert len(files()) > 300
-    found = {path: named((TOP / path).read_text()) for path in files()}
+    found = {path: named((ROOT / path).read_text()) for path in files()}
     assert {path: lines for path, lines in found.items() if lines} == {}
 
 

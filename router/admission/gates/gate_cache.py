@@ -1,0 +1,242 @@
+"""Keeps the last answer of each replica's gate until the facts of the replica change.
+
+Every change of facts is reported to the queue. So a new request need not examine every replica: if
+no gate is closed to its class, it may go to all of them.
+
+Must never: be read between a change of facts and the call of `look`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from policies.queueing.ticket import CLASSES, INFINITY
+from router.admission.gates.aimd_limit import AimdLimit
+from router.admission.gates.gate import OBSTACLES, UNLIMITED, Facts, obstacle, open_to
+from router.admission.pool import Pool
+from router.admission.rules import ClassRules
+from router.core.replica_load import ReplicaLoad
+from router.core.urgency import NORMAL
+
+ALL: Final = (1 << CLASSES) - 1
+_ANY: Final = ""  # the lane of requests that name no model: all fit replicas
+_SHUT_S: Final = 0.1  # pause after the first failed connection; each further one doubles it
+_SHUT_MOST_S: Final = 2.0  # longest pause
+_SHUT_FORGOTTEN_S: Final = 10.0  # after this time without a failure the pause starts anew
+
+
+class CachedGate:
+    """The gate of one replica, with its last answer."""
+
+    __slots__ = (
+        "facts",
+        "is_shut",
+        "learned",
+        "mask",
+        "peak",
+        "place",
+        "poll_at",
+        "poll_s",
+        "polls",
+        "shut_s",
+        "shut_until",
+        "used",
+    )
+
+    def __init__(self, place: ReplicaLoad) -> None:
+        self.place = place
+        self.facts = Facts()
+        self.polls = -1  # value of `polls_heard` when slots and `learned` were last updated
+        self.mask = ALL  # the classes it is open to, as bits
+        self.is_shut = False  # a connection failed: no request is sent there ...
+        self.shut_until = -INFINITY  # ... before this time
+        self.shut_s = 0.0  # length of the current pause
+        self.learned: AimdLimit | None = None  # for a replica without metrics
+        self.poll_at = -INFINITY  # time from which the next early poll may be requested
+        self.poll_s = 0.0  # interval of early polls; 0: none was requested yet
+        self.used = 0  # tokens of requests under way there; counted only with reservations
+        self.peak = 0  # the highest `used` while the gate was closed to class normal
+
+
+class OpenGates:
+    """The replicas of a list that are open to a class. Valid until any gate's answer changes."""
+
+    __slots__ = ("found", "moves", "places")
+
+    def __init__(self) -> None:
+        self.places: Sequence[ReplicaLoad] = ()
+        self.moves = -1
+        self.found: Sequence[ReplicaLoad] = ()
+
+
+class GateCache:
+    """The gates of all replicas that one queue uses."""
+
+    __slots__ = (
+        "_classes",
+        "_closed",
+        "_gates",
+        "_moves",
+        "_opened",
+        "_places",
+        "_pool",
+        "_shut",
+        "by_place",
+    )
+
+    def __init__(self, pool: Pool, classes: list[ClassRules]) -> None:
+        self._pool = pool
+        self._classes = classes
+        self.by_place: dict[ReplicaLoad, CachedGate] = {}
+        self._shut = 0  # replicas that are closed to all classes
+        self._closed = [0] * CLASSES  # by class: how many others are closed to it
+        self._moves = 0  # number of changed answers, of all gates
+        self._opened = [OpenGates() for _ in range(CLASSES)]
+        self._places: Sequence[ReplicaLoad] = ()  # the argument of the last `of_all`
+        self._gates: list[CachedGate] = []  # the gates of these replicas
+
+    def adopt(self, classes: list[ClassRules]) -> None:
+        self._classes = classes
+        for gate in self.by_place.values():
+            self.look(gate)
+
+    def of(self, place: ReplicaLoad) -> CachedGate:
+        gate = self.by_place.get(place)
+        if gate is None:
+            gate = self.by_place[place] = CachedGate(place)
+            self.look(gate)
+        return gate
+
+    def of_all(self, places: Sequence[ReplicaLoad]) -> None:
+        """Make a gate for each replica that has none. The caller must not change `places` later."""
+        if places is not self._places:
+            self._gates = [self.of(place) for place in places]
+            self._places = places
+
+    def look(self, gate: CachedGate) -> None:
+        """The facts of a replica have changed: read them again. All granted leases are taken."""
+        self._read(gate)
+        self._judge(gate)
+
+    def admits(self, place: ReplicaLoad, urgency: int) -> bool:
+        """Whether a replica takes one more request of a class, by its current facts, not the cached
+        answer. All granted leases are taken."""
+        gate = self.of(place)
+        self._read(gate)
+        learned = gate.learned
+        limit = 0 if learned is None else learned.allowed()
+        return not gate.is_shut and not obstacle(gate.facts, self._classes[urgency], limit)
+
+    def why_closed(self, place: ReplicaLoad, urgency: int) -> str:
+        """What closes a replica to a class, as a word for people; "": nothing. See `admits`."""
+        gate = self.of(place)
+        self._read(gate)
+        learned = gate.learned
+        limit = 0 if learned is None else learned.allowed()
+        found = obstacle(gate.facts, self._classes[urgency], limit)
+        return "connect" if gate.is_shut else OBSTACLES[found]
+
+    def shut(self, gate: CachedGate, now: float) -> None:
+        """A connection to the replica failed: send nothing there for a pause, which doubles with
+        each further failure."""
+        if gate.is_shut:
+            return  # several connections fail together; they count as one failure
+        is_again = now - gate.shut_until < _SHUT_FORGOTTEN_S
+        gate.shut_s = min(_SHUT_MOST_S, 2.0 * gate.shut_s) if is_again else _SHUT_S
+        gate.shut_until = now + gate.shut_s
+        gate.is_shut = True
+        self.look(gate)
+
+    def _read(self, gate: CachedGate) -> None:
+        place = gate.place
+        facts = gate.facts
+        facts.read(place)
+        if place.polls_heard != gate.polls:  # only a poll changes the facts below
+            gate.polls = place.polls_heard
+            if not self._pool.is_blind(place):
+                gate.learned = None
+            elif gate.learned is None:
+                gate.learned = AimdLimit()
+            slots = self._pool.slots(place)
+            facts.is_guess = slots is None and gate.learned is None
+            if slots is not None:
+                facts.slots = float(slots)
+            else:
+                facts.slots = self._pool.guess(place) if facts.is_guess else UNLIMITED
+
+    def grant(self, gate: CachedGate, tokens: int, streamed: bool) -> None:
+        """Count a request that was granted at this replica and has no lease yet."""
+        gate.facts.granted(gate.place, tokens, streamed)
+        self._judge(gate)
+
+    def _judge(self, gate: CachedGate) -> None:
+        """Decide which classes the gate is open to, and count the change."""
+        learned = gate.learned
+        limit = 0 if learned is None else learned.allowed()
+        mask = 0 if gate.is_shut else open_to(gate.facts, self._classes, limit)
+        if mask != gate.mask:
+            self._moves += 1
+            self._count(gate.mask, -1)
+            gate.mask = mask
+            self._count(mask, 1)
+
+    def _count(self, mask: int, by: int) -> None:
+        """Count one more replica (`by` 1), or one less (-1), that is open to these classes."""
+        if not mask:
+            self._shut += by
+        elif mask != ALL:
+            closed = self._closed
+            for urgency in range(CLASSES):
+                if not mask & (1 << urgency):
+                    closed[urgency] = closed[urgency] + by  # `+=` on a list boxes both numbers
+
+    def open_of(self, places: Sequence[ReplicaLoad], urgency: int) -> Sequence[ReplicaLoad]:
+        """The replicas of `places` that are open to a class. A replica without a gate is open."""
+        closed = self._shut + self._closed[urgency]
+        if not closed:
+            return places
+        if closed == len(self.by_place):
+            return ()
+        opened = self._opened[urgency]
+        if opened.places is not places or opened.moves != self._moves:
+            opened.places = places
+            opened.moves = self._moves
+            if places is self._places:
+                bit = 1 << urgency
+                opened.found = tuple([gate.place for gate in self._gates if gate.mask & bit])
+            else:
+                opened.found = tuple([place for place in places if self._is_open(place, urgency)])
+        return opened.found
+
+    def _is_open(self, place: ReplicaLoad, urgency: int) -> bool:
+        gate = self.by_place.get(place)
+        return gate is None or (gate.mask & (1 << urgency)) != 0
+
+    def capacity(self) -> float:
+        """The token capacity of all fit replicas: their KV caches, or the most tokens they held.
+
+        A replica with neither counts as the mean of the others. 0: no capacity is known.
+        """
+        known = 0.0
+        count = 0
+        gates = [self.by_place[p] for p in self._pool.eligible(_ANY) if p in self.by_place]
+        for gate in gates:
+            tokens = gate.place.kv_tokens
+            if tokens is None or tokens <= 0:
+                if not gate.mask & (1 << NORMAL):
+                    gate.peak = max(gate.peak, gate.used)
+                tokens = gate.peak
+            if tokens > 0:
+                known += tokens
+                count += 1
+        return known / count * len(gates) if count else 0.0
+
+    def forget(self, place: ReplicaLoad) -> None:
+        """Drop the gate of a replica that has left the fleet."""
+        gate = self.by_place.pop(place, None)
+        if gate is not None:
+            self._places = ()
+            self._gates = []
+            self._moves += 1
+            self._count(gate.mask, -1)

@@ -1,0 +1,232 @@
+"""Chooses the ticket for a free place at a replica: the class, then the lane, then the ticket.
+
+1. Find the class queues whose tickets may go to the replica now. The replica must serve their lane.
+   Its gate must be open to the aged class of their oldest ticket. The reservation of the class must
+   allow it. If only age has opened the gate, only tickets of that age may use it.
+2. Choose among the classes. Critical goes first. Then comes a class whose oldest ticket starves, at
+   most every other time while another class could go; several starving classes take turns. Then the
+   classes go by weight (`stride.py`). The configuration may choose two other modes: strictly by
+   class, or as the order policy compares the lines of all classes.
+3. Choose within the line: the order policy's first ticket, or a ticket of its band whose prefix the
+   replica holds better. A starving ticket goes first if the policy could pass it over for ever.
+
+Must never: change anything but turns and skip counts.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from policies.queueing.base import OrderPolicy
+from policies.queueing.ticket import CLASSES, INFINITY, Ticket
+from router.admission.gates.gate_cache import CachedGate
+from router.admission.pool import Pool
+from router.admission.rules import STRICT, TOGETHER, Rules
+from router.admission.waiting.class_queue import ClassQueue, Lane
+from router.admission.waiting.reservations import Reservations
+from router.admission.waiting.stride import Stride
+from router.core.replica_load import ReplicaLoad
+from router.core.urgency import CRITICAL, HIGH, NORMAL
+
+NOBODY: Final[list[ClassQueue]] = []
+_FEW: Final = 64  # tickets examined if the first one must not go to the replica
+
+
+class Choice:
+    """Chooses tickets for one queue."""
+
+    __slots__ = (
+        "_levels",
+        "_order",
+        "_pool",
+        "_reservations",
+        "_rows",
+        "_rules",
+        "_starved_turns",
+        "_starving",
+        "_turn",
+        "_was_starving",
+        "stride",
+    )
+
+    def __init__(
+        self, rules: Rules, order: OrderPolicy, pool: Pool, reservations: Reservations
+    ) -> None:
+        self._pool = pool
+        self._reservations = reservations
+        self.stride = Stride(rules.classes)
+        self._rows: list[ClassQueue | None] = [
+            None
+        ] * CLASSES  # by class: the class queue that goes first
+        self._levels = [0.0] * CLASSES  # by class: the aged level of its oldest ticket
+        self._starving: ClassQueue | None = None  # the starving class queue whose turn it is
+        self._turn = 0  # number of places given to starving class queues
+        self._starved_turns = [0] * CLASSES  # by class: the value of `_turn` at its last one
+        self._was_starving = False  # the last place went to a starving class
+        self.adopt(rules, order)
+
+    def adopt(self, rules: Rules, order: OrderPolicy) -> None:
+        self._rules = rules
+        self._order = order
+        self.stride.adopt(rules.classes)
+
+    def gate(self, row: ClassQueue, ticket: Ticket, now: float) -> int:
+        """The class whose gate a ticket passes. The oldest ticket's is that of its class queue."""
+        return _gate(self._rules.aged(float(row.urgency), now - ticket.arrival), ticket.starved)
+
+    def next_for(self, gate: CachedGate, lanes: dict[str, Lane], now: float) -> Ticket | None:
+        """The ticket that gets a place at a replica; `None`: no waiting ticket may go there."""
+        refused = NOBODY
+        while True:
+            self._look(gate, lanes, refused, now)
+            starving = self._starving
+            row = self._row(now)
+            if row is None:
+                return None
+            ticket = self._ticket(row, row is starving, gate.place, now)
+            if ticket is not None and not gate.mask & (1 << row.urgency):
+                # Only age has opened the gate, so the ticket must be old enough itself.
+                ticket = self._let_in(row, ticket, gate, now)
+            if ticket is not None:
+                self._serve(row, ticket)
+                return ticket
+            # No examined ticket of this class queue may go to the replica: try the other ones.
+            refused = [*refused, row]
+
+    def _look(
+        self, gate: CachedGate, lanes: dict[str, Lane], refused: list[ClassQueue], now: float
+    ) -> None:
+        rows: list[ClassQueue | None] = [None, None, None, None, None]
+        self._rows = rows
+        levels = self._levels
+        starving: ClassQueue | None = None
+        since = INFINITY
+        mask = gate.mask
+        rules, reservations = self._rules, self._reservations
+        for lane in lanes.values():
+            if not self._pool.serves(gate.place, lane.name):
+                continue
+            for row in lane.rows:
+                if row is None or not row.count or (refused and row in refused):
+                    continue
+                eldest = row.eldest()
+                if eldest is None:
+                    continue
+                urgency = row.urgency
+                level = rules.aged(float(urgency), now - eldest.arrival)
+                if not mask & (1 << _gate(level, eldest.starved)):
+                    continue
+                if reservations.enabled:
+                    first = row.line.first(now)
+                    if first is None or not reservations.allows(urgency, first.reserved):
+                        continue
+                other = rows[urgency]
+                if other is None:
+                    rows[urgency] = row
+                    levels[urgency] = level
+                else:
+                    levels[urgency] = min(levels[urgency], level)
+                    if row.line.rank(now) < other.line.rank(now):
+                        rows[urgency] = row
+                if eldest.starved and urgency != CRITICAL:
+                    # By turn, not by due time: a class that is always late would get every turn.
+                    turn = self._starved_turns[urgency]
+                    if (
+                        starving is None
+                        or turn < self._starved_turns[starving.urgency]
+                        or (urgency == starving.urgency and eldest.arrival < since)
+                    ):
+                        since = eldest.arrival
+                        starving = row
+        self._starving = starving
+
+    def _row(self, now: float) -> ClassQueue | None:
+        rows = self._rows
+        mode = self._rules.mode
+        if mode != TOGETHER and rows[CRITICAL] is not None:
+            self._starving = None
+            return rows[CRITICAL]
+        starving = self._starving
+        if starving is not None and not self._was_starving:
+            self._was_starving = True
+            self._turn += 1
+            self._starved_turns[starving.urgency] = self._turn
+            return starving
+        found: ClassQueue | None = None
+        if mode == TOGETHER:
+            for row in rows:
+                if row is not None and (found is None or row.line.rank(now) < found.line.rank(now)):
+                    found = row
+        else:
+            least = INFINITY
+            measure = self._levels if mode == STRICT else self.stride.passes
+            for urgency in range(HIGH, CLASSES):
+                row = rows[urgency]
+                if row is not None and measure[urgency] < least:
+                    least = measure[urgency]
+                    found = row
+        if found is not None:  # if no class queue was found, no turn was used
+            self._was_starving = False
+        self._starving = None
+        return found
+
+    def _ticket(
+        self, row: ClassQueue, is_starving: bool, place: ReplicaLoad, now: float
+    ) -> Ticket | None:
+        rules = self._rules
+        if is_starving and self._order.starves:
+            starved = row.starved_for(place, max(rules.affinity, 1))
+            if starved is not None:
+                return starved
+        first = row.line.first(now)
+        if first is None:
+            return None
+        if first.excluded and place in first.excluded:
+            chosen = _allowed(row.line.band(_FEW, now), place)
+        elif row.looking and rules.affinity:
+            chosen = row.short.best(row.line, first, place, self._pool, rules, now)
+        else:
+            return first
+        if chosen is None or chosen is first or not self._reservations.enabled:
+            return chosen
+        # The reservation was checked for the first ticket; the chosen one may be larger.
+        if self._reservations.allows(row.urgency, chosen.reserved):
+            return chosen
+        return None if first.excluded and place in first.excluded else first
+
+    def _let_in(
+        self, row: ClassQueue, ticket: Ticket, gate: CachedGate, now: float
+    ) -> Ticket | None:
+        """The ticket if it is old enough for the gate, else the oldest one of its class queue."""
+        if gate.mask & (1 << self.gate(row, ticket, now)):
+            return ticket
+        eldest = row.eldest()
+        if eldest is None or gate.place in eldest.excluded:
+            return None
+        reservations = self._reservations
+        if reservations.enabled and not reservations.allows(row.urgency, eldest.reserved):
+            return None
+        return eldest
+
+    def _serve(self, row: ClassQueue, ticket: Ticket) -> None:
+        level = self._levels[row.urgency]
+        self.stride.serves(row.urgency, cost(ticket), level)
+
+
+def _gate(level: float, starved: bool) -> int:
+    gate = int(level + 0.5)
+    return NORMAL if starved and gate > NORMAL else gate
+
+
+def _allowed(band: list[Ticket], place: ReplicaLoad) -> Ticket | None:
+    """The first ticket that may go to a replica."""
+    for ticket in band:
+        if not ticket.excluded or place not in ticket.excluded:
+            return ticket
+    return None
+
+
+def cost(ticket: Ticket) -> float:
+    """What a ticket costs its class in `Stride`; an output token costs two prompt tokens (VTC)."""
+    view = ticket.view
+    return 1.0 + view.prompt_tokens + 2.0 * max(view.output_tokens, 0)

@@ -1,0 +1,235 @@
+"""The waiting tickets of one class and lane: the order policy's line, and the order of arrival.
+
+The line decides which ticket goes next. The class queue (a "row" in the code) also finds its oldest
+ticket, because the oldest ticket decides aging and starvation of the class and is the first to
+expire. A ticket that has left is only skipped; the lists are cleaned once most entries are dead.
+
+Must never: decide an order.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from mypy_extensions import trait
+
+from policies.queueing.base import BaseLine
+from policies.queueing.ticket import Ticket
+from router.admission.concurrency import Concurrency, LimitedQueue
+from router.admission.waiting.affinity import Shortlist
+from router.core.urgency import BATCH
+
+_GONE: Final = 64  # dead entries that may stand before the oldest waiting ticket
+
+
+class ClassQueue:
+    """One class of one lane."""
+
+    __slots__ = (
+        "_back",
+        "_first",
+        "_starved",
+        "_young",
+        "count",
+        "is_blocked",
+        "keys",
+        "lane",
+        "line",
+        "looking",
+        "short",
+        "urgency",
+    )
+
+    def __init__(self, lane: Lane, urgency: int, line: BaseLine) -> None:
+        self.lane = lane
+        self.urgency = urgency
+        self.line = line
+        self.is_blocked = False  # its tickets may not be sent: see `KeyQueue`
+        self.count = 0
+        self.looking = 0  # tickets with prefix blocks, for which a lookup may find a replica
+        self.short = Shortlist()  # the first few tickets, for prefix affinity
+        # One for each key with a limit that has tickets here.
+        self.keys: dict[Concurrency, KeyQueue] = {}
+        # Tickets that do not starve, by arrival. Entries before `_first` are dead.
+        self._young: list[Ticket] = []
+        self._first = 0
+        # Heap of (order, ticket): tickets that were put back and arrived before others in `_young`.
+        self._back: list[tuple[int, Ticket]] = []
+        self._starved: deque[Ticket] = deque()  # promoted tickets, by arrival
+
+    def has(self, ticket: Ticket) -> bool:
+        """Whether a ticket waits here now."""
+        return ticket.row is self
+
+    def enter(self, ticket: Ticket, now: float) -> None:
+        ticket.row = self
+        self.count += 1
+        if ticket.view.blocks:
+            self.looking += 1
+        if self.count <= self.short.size:
+            self.short.join(ticket)
+        ticket.starved = False  # a ticket that was put back must be promoted again
+        young = self._young
+        if self._first < len(young) and ticket.order < young[-1].order:
+            heappush(self._back, (ticket.order, ticket))
+        else:
+            young.append(ticket)
+        self.line.push(ticket, now)
+
+    def left(self, ticket: Ticket) -> None:
+        """Stop counting a ticket that was removed from the line."""
+        self.count -= 1
+        if ticket.view.blocks:
+            self.looking -= 1
+        if self.short.size:
+            if self.count:
+                self.short.left(ticket)
+            else:
+                self.short.clear()
+        if self.held() > 64 + 2 * self.count:
+            # A ticket that was put back may be in two of the lists, and in each of them twice.
+            young = [t for t in self._young[self._first :] if self.has(t) and not t.starved]
+            back = [t for _, t in self._back if self.has(t) and not t.starved]
+            self._young = list(dict.fromkeys(young))
+            self._first = 0
+            self._back = [(t.order, t) for t in dict.fromkeys(back)]
+            heapify(self._back)
+            starved = [t for t in self._starved if self.has(t) and t.starved]
+            self._starved = deque(dict.fromkeys(starved))
+
+    def eldest(self) -> Ticket | None:
+        starving = self.eldest_starved()
+        return self.eldest_young() if starving is None else starving
+
+    def eldest_starved(self) -> Ticket | None:
+        starved = self._starved
+        while starved:
+            ticket = starved[0]
+            if ticket.starved and self.has(ticket):
+                return ticket
+            starved.popleft()
+        return None
+
+    def eldest_young(self) -> Ticket | None:
+        young = self._young
+        first = self._first
+        found: Ticket | None = None
+        while first < len(young):
+            ticket = young[first]
+            if not ticket.starved and self.has(ticket):
+                found = ticket
+                break
+            first += 1
+        if first > _GONE and 2 * first > len(young):
+            del young[:first]
+            first = 0
+        self._first = first
+        back = self._back
+        while back and (back[0][1].starved or not self.has(back[0][1])):
+            heappop(back)
+        if back and (found is None or back[0][0] < found.order):
+            return back[0][1]
+        return found
+
+    def promote(self, now: float, after_s: float, most: int) -> int:
+        """Mark at most `most` tickets that have waited `after_s` as starved; return how many."""
+        count = 0
+        while count < most:
+            ticket = self.eldest_young()
+            if ticket is None or ticket.arrival + after_s > now:
+                break
+            ticket.starved = True
+            self._starved.append(ticket)
+            count += 1
+        return count
+
+    def starved_for(self, place: object, most: int) -> Ticket | None:
+        """The oldest starved ticket that may go to a replica, among the first `most`."""
+        if self.eldest_starved() is None:
+            return None
+        for ticket in self._starved:
+            if ticket.starved and self.has(ticket) and place not in ticket.excluded:
+                return ticket
+            most -= 1
+            if most <= 0:
+                break
+        return None
+
+    def tickets(self) -> list[Ticket]:
+        """All waiting tickets, in no particular order."""
+        back = [ticket for _, ticket in self._back]
+        # A ticket that was put back may be here twice.
+        young = self._young[self._first :]
+        found = [t for t in (*self._starved, *young, *back) if self.has(t)]
+        return list(dict.fromkeys(found))
+
+    def held(self) -> int:
+        """The number of entries in memory, for tests that it stays bounded."""
+        return len(self._young) + len(self._back) + len(self._starved)
+
+
+@trait
+class Blocker:
+    """Moves tickets of a key between a class queue's line and the blocked tickets."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def block(self, key_row: KeyQueue, now: float) -> None:
+        """Move one ticket of the key out of the class queue's line; it is blocked then."""
+
+    @abstractmethod
+    def unblock(self, key_row: KeyQueue, now: float) -> None:
+        """Move one blocked ticket of the key into the class queue's line."""
+
+
+class KeyQueue(ClassQueue, LimitedQueue):
+    """The tickets of one key with a limit that wait in one class queue.
+
+    As many tickets as the key has free places are in the class queue's line (`standing`). The
+    others are blocked. They are in this queue's own line, which the same policy orders. So the
+    policy decides which ticket of the key comes next, and users of one key share its places.
+    """
+
+    __slots__ = ("concurrency", "row", "standing", "wait_lists")
+
+    def __init__(
+        self, wait_lists: Blocker, row: ClassQueue, concurrency: Concurrency, line: BaseLine
+    ) -> None:
+        super().__init__(row.lane, row.urgency, line)
+        self.is_blocked = True
+        self.wait_lists = wait_lists
+        self.row = row
+        self.concurrency = concurrency
+        self.standing: dict[Ticket, None] = {}
+
+    def fit(self, now: float) -> None:
+        """Block or unblock tickets until the line has as many as the key has free places."""
+        free = self.concurrency.free(self.urgency == BATCH)
+        while self.standing and len(self.standing) > free:
+            self.wait_lists.block(self, now)
+        while self.count and len(self.standing) < free:
+            self.wait_lists.unblock(self, now)
+
+
+class Lane:
+    """The class queues of tickets that may go to the same replicas."""
+
+    __slots__ = ("count", "name", "rows")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.count = 0
+        self.rows: list[ClassQueue | None] = [None, None, None, None, None]
+
+    def all_rows(self) -> list[ClassQueue]:
+        """The class queues and their `KeyQueue`s."""
+        found: list[ClassQueue] = []
+        for row in self.rows:
+            if row is not None:
+                found.append(row)
+                found.extend(row.keys.values())
+        return found

@@ -1,0 +1,368 @@
+"""Holds the waiting tickets of a queue: lanes, class queues, flows, deadlines and depth limits.
+
+Must never: decide which ticket goes next, or answer a client.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import Any, Final
+
+from policies.queueing.base import BaseLine, OrderPolicy
+from policies.queueing.foreign import Failures, line_of
+from policies.queueing.ticket import CLASSES, INFINITY, WAITING, Ticket
+from router.admission.concurrency import Concurrency
+from router.admission.rules import Rules
+from router.admission.service_rate import UNKNOWN_S, ServiceRate
+from router.admission.waiting.class_queue import Blocker, ClassQueue, KeyQueue, Lane
+from router.admission.waiting.holders import Holders
+from router.admission.waiting.reservations import Reservations
+from router.admission.waiting.stride import Stride
+from router.core.errors import Reason
+from router.core.urgency import BATCH
+
+GIVE_WAY: Final = 64  # requests that give way to one newcomer at most
+_LANES: Final = 64  # kept though nobody waits in them; models and pins come and go
+
+
+class Orders:
+    """The order of arrival, shared by queues between which tickets may move."""
+
+    __slots__ = ("failures", "is_woken", "last")
+
+    def __init__(self) -> None:
+        self.failures = Failures()  # of the order policies of all of them
+        self.last = 0
+        self.is_woken = False  # some queue has to be asked for what is `woken`
+
+    def next(self) -> int:
+        """The place of one that arrives now."""
+        self.last += 1
+        return self.last
+
+
+class WaitLists(Blocker):
+    """Of one queue."""
+
+    __slots__ = (
+        "_deadlines",
+        "_lanes",
+        "_order",
+        "_orders",
+        "_reservations",
+        "_rules",
+        "_service_rate",
+        "_turns",
+        "active",
+        "count",
+        "eligible",
+        "eligible_of",
+        "holders",
+        "picky",
+        "short",
+        "woken",
+    )
+
+    def __init__(
+        self,
+        rules: Rules,
+        order: OrderPolicy,
+        stride: Stride,
+        reservations: Reservations,
+        service_rate: ServiceRate,
+        orders: Orders,
+    ) -> None:
+        self.count = 0  # waiting tickets
+        self.eligible = 0  # waiting tickets that their key's limit does not block
+        self.eligible_of = stride.waiting  # the same by class
+        # Class queues with tickets whose key's limit no longer blocks them and that no replica was
+        # offered yet, ...
+        self.woken: dict[ClassQueue, None] = {}
+        # ... and keys of which a ticket was dropped, so that another one may stand in its line.
+        self.short: dict[KeyQueue, None] = {}
+        self._service_rate = service_rate
+        self._orders = orders
+        self.active: dict[str, Lane] = {}  # with somebody that waits
+        self._lanes: dict[str, Lane] = {}  # ... or that did a moment ago
+        self.holders = Holders(rules.bytes)  # who waits, and holds how many bytes
+        self.picky: dict[Ticket, None] = {}  # those that may not go to every replica of their lane
+        self._deadlines: list[Any] = []  # heap of (deadline, order, ticket), dead ones too
+        self._turns = stride
+        self._reservations = reservations
+        self.adopt(rules, order)
+
+    def adopt(self, rules: Rules, order: OrderPolicy) -> None:
+        self._rules = rules
+        self._order = order
+        self.holders.adopt(rules.bytes)
+
+    def reline(self) -> None:
+        """Move all waiting tickets to lines of the current policy, in their order of arrival."""
+        self._lanes = dict(self.active)
+        for lane in self.active.values():
+            for urgency, row in enumerate(lane.rows):
+                if row is None or not (row.count or row.keys):
+                    lane.rows[urgency] = None
+                    continue
+                self._reline(row)
+                for key_row in row.keys.values():
+                    self._reline(key_row)
+
+    def _reline(self, row: ClassQueue) -> None:
+        tickets = sorted(row.tickets(), key=_order)
+        for ticket in tickets:
+            row.line.drop(ticket)
+        row.line = self._line(row.urgency)
+        row.short.clear()
+        for ticket in tickets:
+            row.line.push(ticket, ticket.arrival)
+
+    def _line(self, urgency: int) -> BaseLine:
+        return line_of(self._order, urgency, self._orders.failures)
+
+    # -- coming and going ---------------------------------------------------------------------
+
+    def has(self, lane: str, urgency: int) -> bool:
+        """Whether somebody of the class waits there and is not blocked."""
+        found = self.active.get(lane)
+        if found is None:
+            return False
+        row = found.rows[urgency]
+        return row is not None and row.count > 0
+
+    def refuses(self, ticket: Ticket) -> Reason | None:
+        """Why a newcomer, which has joined, may not wait as it is; None: it may."""
+        rules, holders = self._rules, self.holders
+        if holders.waiting_of(ticket) >= rules.flow_depth:
+            return Reason.QUEUE_FLOW_FULL
+        if holders.depth(ticket.urgency) >= rules.classes[ticket.urgency].depth:
+            return Reason.QUEUE_FULL
+        if holders.held + ticket.view.body_bytes > rules.bytes:
+            return Reason.QUEUE_BYTES_FULL
+        return None
+
+    def give_way(self, ticket: Ticket) -> tuple[list[Ticket], Reason | None]:
+        """The waiting tickets that have to give way so that a newcomer, which has joined, may wait;
+        or none, and why it may not wait."""
+        refused = self.refuses(ticket)
+        victims: list[Ticket] = []
+        while refused is not None:
+            victim = self._victim(ticket, refused, GIVE_WAY - len(victims))
+            if victim is None:
+                break
+            self.holders.set_aside(victim)
+            victims.append(victim)
+            refused = self.refuses(ticket)
+        for victim in reversed(victims):
+            self.holders.put_back(victim)
+        return ([], refused) if refused is not None else (victims, None)
+
+    def _victim(self, ticket: Ticket, reason: Reason, most: int) -> Ticket | None:
+        """The first ticket to give way, if not more than `most` have to."""
+        if most <= 0:
+            return None
+        rules, holders = self._rules, self.holders
+        victim = holders.victim(ticket, reason, rules.classes[ticket.urgency].depth)
+        if victim is not None and reason is Reason.QUEUE_BYTES_FULL:
+            missing = holders.held + ticket.view.body_bytes - rules.bytes
+            if not holders.frees_enough(victim, missing, most):
+                return None
+        return victim
+
+    def commits(self, ticket: Ticket) -> bool:
+        """Whether the client of one that waits may be sent an early 200."""
+        return self.holders.commits(ticket, self._rules.classes[ticket.urgency].depth)
+
+    def enter(self, ticket: Ticket, now: float) -> None:
+        """Add a ticket that begins to wait. No limit is checked."""
+        urgency = ticket.urgency
+        ticket.state = WAITING
+        ticket.skips = 0
+        lane = self._lanes.get(ticket.lane)
+        if lane is None:
+            lane = self._lanes[ticket.lane] = Lane(ticket.lane)
+        row = lane.rows[urgency]
+        if row is None:
+            row = lane.rows[urgency] = ClassQueue(lane, urgency, self._line(urgency))
+        if not lane.count:
+            self.active[ticket.lane] = lane
+        lane.count += 1
+        self.count += 1
+        self.holders.enter(ticket)
+        if ticket.excluded:
+            self.picky[ticket] = None
+        if ticket.deadline < INFINITY:  # whatever its class allows, a reload may change that
+            heappush(self._deadlines, (ticket.deadline, ticket.order, ticket))
+        concurrency: Concurrency | None = ticket.concurrency
+        if concurrency is not None:
+            key_row = row.keys.get(concurrency)
+            if key_row is None:
+                key_row = KeyQueue(self, row, concurrency, self._line(urgency))
+                row.keys[concurrency] = key_row
+                concurrency.rows[key_row] = None
+            if key_row.count or len(key_row.standing) >= concurrency.free(urgency == BATCH):
+                key_row.enter(ticket, now)
+                return
+            key_row.standing[ticket] = None
+        self._stand(ticket, row, now)
+
+    def _stand(self, ticket: Ticket, row: ClassQueue, now: float) -> None:
+        """It may be sent: it stands in its row's line."""
+        urgency = row.urgency
+        if not self.eligible_of[urgency]:
+            self._service_rate.began(urgency, now, is_first=not self.eligible)
+        self.eligible += 1
+        self._turns.begins(urgency)
+        if self._rules.reservations:
+            self._reservations.waits(urgency, ticket.reserved, now)
+        row.enter(ticket, now)
+
+    def _step_out(self, ticket: Ticket, row: ClassQueue) -> None:
+        """It stands in its row's line no longer, and the line knows it."""
+        urgency = row.urgency
+        self.eligible -= 1
+        self._turns.ends(urgency)
+        if self._rules.reservations:
+            self._reservations.left(urgency, ticket.reserved)
+        row.left(ticket)
+
+    # -- limits of keys -----------------------------------------------------------------------
+
+    def block(self, key_row: KeyQueue, now: float) -> None:
+        """Its key has fewer free places: the last that came to stand in the line leaves it."""
+        ticket, _ = key_row.standing.popitem()
+        row = key_row.row
+        row.line.drop(ticket)
+        ticket.row = key_row  # the row must not count it any more
+        self._step_out(ticket, row)
+        key_row.enter(ticket, now)
+
+    def unblock(self, key_row: KeyQueue, now: float) -> None:
+        """Its key has a free place: the next of its tickets may be sent."""
+        ticket = key_row.line.first(now)
+        eldest = key_row.eldest()
+        if self._order.starves and eldest is not None:
+            promote_s = self._rules.classes[key_row.urgency].promote_s
+            if now >= eldest.arrival + promote_s:
+                ticket = eldest
+        assert ticket is not None
+        key_row.line.drop(ticket)
+        ticket.row = None
+        key_row.left(ticket)
+        key_row.standing[ticket] = None
+        self._stand(ticket, key_row.row, now)
+        self.woken[key_row.row] = None
+        self._orders.is_woken = True
+
+    def refill(self, now: float) -> None:
+        """Others stand where tickets were dropped."""
+        short, self.short = self.short, {}
+        for key_row in short:
+            key_row.fit(now)
+
+    def left(self, ticket: Ticket, state: int) -> None:
+        """It waits no longer, and its line knows it. It becomes `state`."""
+        ticket.state = state
+        if ticket.excluded:
+            self.picky.pop(ticket, None)
+        row: ClassQueue = ticket.row
+        ticket.row = None
+        key_row: KeyQueue | None = None
+        if isinstance(row, KeyQueue):
+            key_row = row
+            row = key_row.row
+            key_row.left(ticket)
+        else:
+            self._step_out(ticket, row)
+            if ticket.concurrency is not None:
+                key_row = row.keys[ticket.concurrency]
+                del key_row.standing[ticket]
+        if key_row is not None and not key_row.count and not key_row.standing:
+            del row.keys[key_row.concurrency]
+            del key_row.concurrency.rows[key_row]
+        lane = row.lane
+        lane.count -= 1
+        if not lane.count:
+            del self.active[ticket.lane]
+            if len(self._lanes) > _LANES:
+                del self._lanes[ticket.lane]
+        self.count -= 1
+        if len(self._deadlines) > 64 + 2 * self.count:
+            self._deadlines = [e for e in self._deadlines if e[2].state == WAITING]
+            heapify(self._deadlines)
+        self.holders.left(ticket)
+
+    def drop(self, ticket: Ticket, state: int) -> None:
+        """It waits no longer, and was not served. It becomes `state`."""
+        row: ClassQueue = ticket.row
+        row.line.drop(ticket)
+        if not row.is_blocked and ticket.concurrency is not None:
+            key_row = row.keys[ticket.concurrency]
+            if key_row.count:
+                self.short[key_row] = None
+                self._orders.is_woken = True
+        self.left(ticket, state)
+
+    # -- who is there -------------------------------------------------------------------------
+
+    def next_deadline(self) -> Ticket | None:
+        """The waiting ticket with the earliest deadline of its own; `None`: none has one."""
+        deadlines = self._deadlines
+        while deadlines:
+            ticket: Ticket = deadlines[0][2]
+            if ticket.state == WAITING:
+                return ticket
+            heappop(deadlines)
+        return None
+
+    def ahead(self, ticket: Ticket, reason: Reason) -> int:
+        """How many have to go before there is room for one that was refused for this reason."""
+        if reason is Reason.QUEUE_FLOW_FULL:
+            return self.holders.waiting_of(ticket)
+        return self.holders.depth(ticket.urgency)
+
+    def retry_after_s(self, urgency: int, ahead: int, now: float) -> int:
+        """Whole seconds in which so many of a class will have been served. While all that wait are
+        blocked by their keys' limits, no rate is known."""
+        if not self.eligible:
+            return UNKNOWN_S
+        known = urgency if self.eligible_of[urgency] else None
+        return self._service_rate.retry_after_s(known, ahead, now)
+
+    def ahead_at_least(self, ticket: Ticket) -> int:
+        """At least so many tickets will be sent before a new one. 0: unknown for this order
+        policy."""
+        order = self._order
+        if order.by_arrival:
+            lane = self.active.get(ticket.lane)
+            row = None if lane is None else lane.rows[ticket.urgency]
+            return 0 if row is None else row.count
+        if order.is_fair:
+            return self.holders.waiting_in(ticket)
+        return 0
+
+    def waiting_by_flow(self) -> dict[tuple[str, str], int]:
+        return self.holders.by_flow()
+
+    def ages_s(self, now: float) -> list[float]:
+        """How long the eldest of each class has waited; 0: nobody waits."""
+        ages = [0.0] * CLASSES
+        for lane in self.active.values():
+            for row in lane.all_rows():
+                eldest = row.eldest()
+                if eldest is not None:
+                    age_s = now - eldest.arrival
+                    ages[eldest.urgency] = max(ages[eldest.urgency], age_s)
+        return ages
+
+    def tickets(self) -> list[Ticket]:
+        """All waiting tickets, in no particular order."""
+        found: list[Ticket] = []
+        for lane in self.active.values():
+            for row in lane.all_rows():
+                found.extend(row.tickets())
+        return found
+
+
+def _order(ticket: Ticket) -> int:
+    return ticket.order

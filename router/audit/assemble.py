@@ -1,0 +1,200 @@
+"""Puts what both passes counted together into findings. Pure sums and shares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from router.audit.company import Company, Crowd
+from router.audit.findings import (
+    Findings,
+    PairFinding,
+    PartyFinding,
+    QueueFinding,
+    ReplicaFinding,
+)
+from router.audit.parties import By, Told, label
+from router.audit.roster import Roster
+from router.audit.survey import Survey
+from router.audit.tally import Site, Tally, Victim
+from router.core.urgency import NUMBERS
+
+
+def assemble(
+    paths: Sequence[str],
+    by: By,
+    told: Told,
+    survey: Survey,
+    roster: Roster,
+    tally: Tally,
+    company: Company,
+    *,
+    cut: int,
+    late: int,
+) -> Findings:
+    victims = [tally.victims.get(number, Victim()) for number in range(len(roster.parties))]
+    labels = [label(party, told) for party in roster.parties]
+    whole = sum(victim.all.total_s for victim in victims)
+    unexplained = sum(victim.all.unexplained_s for victim in victims)
+    return Findings(
+        files=list(paths),
+        asked_by=by,
+        told_by=told,
+        begin=survey.begin,
+        end=survey.end,
+        requests=survey.rows,
+        failed=survey.failed,
+        unanswered=survey.unanswered,
+        streams=survey.streams,
+        parties=_parties(labels, roster, victims, company, survey.end - survey.begin),
+        pairs=_pairs(labels, victims, company),
+        queue=_queue(survey),
+        replicas=_replicas(survey, tally),
+        known=survey.alone.known,
+        unexplained_share=unexplained / whole if whole > 0.0 else 0.0,
+        notes=_notes(survey, roster, by, told, cut, late),
+    )
+
+
+def _parties(
+    labels: Sequence[str],
+    roster: Roster,
+    victims: Sequence[Victim],
+    company: Company,
+    span_s: float,
+) -> list[PartyFinding]:
+    tokens = sum(figures.prompt + figures.output for figures in roster.figures)
+    found = []
+    for number, (party, figures) in enumerate(zip(roster.parties, roster.figures, strict=True)):
+        victim = victims[number]
+        crowd = company.crowds.get(number, Crowd())
+        mine = figures.prompt + figures.output
+        found.append(
+            PartyFinding(
+                label=labels[number],
+                name=party.name,
+                priority=party.priority,
+                requests=figures.requests,
+                failed=figures.failed,
+                prompt_tokens=figures.prompt,
+                output_tokens=figures.output,
+                token_share=mine / tokens if tokens else 0.0,
+                hit_rate=figures.hit_rate,
+                ttft_p50_s=figures.ttft.quantile(0.5),
+                ttft_p99_s=figures.ttft.quantile(0.99),
+                without_others_p50_s=victim.without.quantile(0.5),
+                without_others_p99_s=victim.without.quantile(0.99),
+                ttft=victim.all,
+                p99=victim.tail,
+                caused_s=sum(other.by.get(number, 0.0) for other in victims if other is not victim),
+                at_once_mean=crowd.seconds / span_s if span_s > 0.0 else 0.0,
+                at_once_peak=crowd.peak,
+                at_once_peak_at=crowd.peak_at,
+            )
+        )
+    found.sort(key=lambda party: -(party.prompt_tokens + party.output_tokens))
+    return found
+
+
+def _pairs(labels: Sequence[str], victims: Sequence[Victim], company: Company) -> list[PairFinding]:
+    """Those that met, or of which one delayed the other."""
+    found = []
+    for number, victim in enumerate(victims):
+        for other in range(len(victims)):
+            delay = victim.by.get(other, 0.0)
+            shared = company.shared(number, other)
+            if delay > 0.0 or shared > 0.0:
+                found.append(
+                    PairFinding(
+                        victim=labels[number],
+                        causer=labels[other],
+                        itself=number == other,
+                        delay_s=delay,
+                        share=victim.all.share(delay),
+                        p99_share=victim.tail.share(victim.tail_by.get(other, 0.0)),
+                        shared_time=shared,
+                    )
+                )
+    found.sort(key=lambda pair: -pair.delay_s)
+    return found
+
+
+def _queue(survey: Survey) -> list[QueueFinding]:
+    found = [
+        QueueFinding(
+            name=name,
+            requests=figures.requests,
+            waited=figures.waits.count,
+            in_vain=figures.in_vain,
+            wait_p50_s=figures.waits.quantile(0.5),
+            wait_p99_s=figures.waits.quantile(0.99),
+        )
+        for name, figures in sorted(survey.queues.items(), key=lambda item: NUMBERS[item[0]])
+    ]
+    return found if any(each.waited for each in found) else []
+
+
+def _replicas(survey: Survey, tally: Tally) -> list[ReplicaFinding]:
+    found = []
+    for name, entry in survey.replicas.heaviest():
+        figures = entry.value
+        site = tally.sites.get(name, Site())
+        found.append(
+            ReplicaFinding(
+                name=name,
+                attempts=figures.attempts,
+                retries=figures.retries,
+                failures=dict(figures.failures.most_common()),
+                ttft_p50_s=site.ttft.quantile(0.5),
+                ttft_p99_s=site.ttft.quantile(0.99),
+                unexplained_share=site.unexplained_s / site.seconds if site.seconds else 0.0,
+            )
+        )
+    return found
+
+
+def _notes(survey: Survey, roster: Roster, by: By, told: Told, cut: int, late: int) -> list[str]:
+    """What the log lacks, and what that does to the findings."""
+    notes = []
+    if by == "tenant" and told == "client":
+        notes.append(
+            "No line names a tenant: clients are told apart by their addresses. A proxy in front "
+            "of the router is one address."
+        )
+    elif by == "tenant" and told == "model":
+        notes.append(
+            "No line names a tenant and all come from one address: they are told apart by model."
+        )
+    answers = survey.answers
+    if survey.uncounted:
+        notes.append(
+            f"{_of(survey.uncounted, answers)} answers carry no engine's count of their prompt "
+            "tokens: the router's estimate stands for it, or a quarter of the body's bytes."
+        )
+    if survey.uncached_unknown:
+        notes.append(
+            f"{_of(survey.uncached_unknown, answers)} answers do not say how much of their prompt "
+            "was cached: it is taken as computed."
+        )
+    if answers > survey.streams:
+        notes.append(
+            f"{_of(answers - survey.streams, answers)} answers were no streams: when their first "
+            "token came is reckoned back from their end, and they cause delays but suffer none."
+        )
+    if roster.unwatched:
+        notes.append(
+            "There are more parties than are watched: those with the fewest tokens stand together "
+            "as all others, and figures of the lightest named ones may lack their first requests."
+        )
+    if late:
+        notes.append(
+            f"{late:,} lines stood too far from their place in time to be put there. Were logs of "
+            "several routers joined in one file? Give them one by one."
+        )
+    if cut:
+        notes.append("The last line was still being written and is left out.")
+    return notes
+
+
+def _of(some: int, all: int) -> str:
+    """In words: "All 40", "12 of 40"."""
+    return f"All {all:,}" if some == all else f"{some:,} of {all:,}"

@@ -1,0 +1,91 @@
+"""The options of `hedgerow audit`, and its run. Light to import: the work comes in `main`.
+
+The report goes to standard output; how far it is, to standard error, if that is a terminal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+_CANNOT_RUN, _MISTAKE = 1, 2
+_TOP = 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "logs",
+        nargs="+",
+        metavar="LOG",
+        help="an access log, plain or gzip; several: of all routers in front of one fleet",
+    )
+    add(
+        "--by",
+        choices=("tenant", "class", "model"),
+        default="tenant",
+        help="whom to tell apart (default: %(default)s, each in its classes)",
+    )
+    add(
+        "--top",
+        type=_positive,
+        default=_TOP,
+        metavar="N",
+        help="entries a list (default: %(default)s)",
+    )
+    add("--json", action="store_true", help="everything found, as one JSON document")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Read, print; the exit status (1: not an access log, 2: no such file)."""
+    import msgspec
+
+    from router.audit.examine import examine
+    from router.audit.report_section import letter
+    from router.simulator.traffic import TraceError
+
+    progress = _Bar() if sys.stderr.isatty() else None
+    try:
+        findings = examine(args.logs, args.by, on_progress=progress)
+    except TraceError as err:
+        status, problem = _CANNOT_RUN, str(err)
+    except OSError as err:
+        status, problem = _MISTAKE, f"{err.filename}: {err.strerror}"
+    else:
+        status, problem = 0, ""
+    finally:
+        if progress is not None:
+            progress.clear()
+    if problem:
+        print(f"hedgerow audit: {problem}", file=sys.stderr)
+        return status
+    if args.json:
+        text = msgspec.json.format(msgspec.json.encode(findings), indent=1).decode() + "\n"
+    else:
+        text = letter(findings, args.top)
+    sys.stdout.write(text)
+    return 0
+
+
+class _Bar:
+    """One line on standard error that says how far it is."""
+
+    def __init__(self) -> None:
+        self._shown = -1
+
+    def __call__(self, share: float) -> None:
+        percent = int(100.0 * share)
+        if percent != self._shown:
+            self._shown = percent
+            print(f"\rreading: {percent} %", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        if self._shown >= 0:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def _positive(value: str) -> int:
+    number = int(value)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number

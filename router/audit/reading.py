@@ -1,0 +1,75 @@
+"""One pass over one or several logs: their stays in the order of their starts, and how far it is.
+
+Several logs are those of several routers in front of one fleet, or the pieces of a rotated one.
+Must never: hold more than `residency.InOrder` holds of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from heapq import merge
+from typing import Final
+
+from router.audit.residency import InOrder, Stay
+from router.audit.rows import CUT, Row, rows
+from router.simulator.traffic import TraceError
+from router.traces.lines import Lines
+
+Progress = Callable[[float], None]  # is told the share that is done, 0 to 1
+
+_TELL_EVERY: Final = 1024  # rows
+
+
+class Reading:
+    """Use it as a context manager, iterate `stays` once. Raises OSError for an unreadable file."""
+
+    def __init__(self, paths: Sequence[str], on_progress: Progress | None = None) -> None:
+        self._on_progress = on_progress
+        self._orders: list[InOrder] = []
+        with ExitStack() as opened:
+            self._files = [Lines(path) for path in paths]
+            for lines in self._files:
+                opened.callback(lines.close)
+            self._opened = opened.pop_all()
+
+    def __enter__(self) -> Reading:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def stays(
+        self, of: Callable[[Iterable[Row]], Iterator[Stay]], longest_s: float | None = None
+    ) -> Iterator[Stay]:
+        """What `of` makes of each file's rows. `longest_s`: of any stay, where that is known."""
+        self._orders = [InOrder(of(self._rows(lines)), longest_s) for lines in self._files]
+        if len(self._orders) == 1:
+            return iter(self._orders[0])
+        return merge(*self._orders, key=_start)
+
+    @property
+    def late(self) -> int:
+        """Stays that came too far out of order to be put in their place."""
+        return sum(order.late for order in self._orders)
+
+    @property
+    def cut(self) -> int:
+        """Files whose last line was not whole."""
+        return sum(lines.notes.get(CUT, 0) for lines in self._files)
+
+    def error(self, problem: str) -> TraceError:
+        """What to raise about the last line of the last file."""
+        return self._files[-1].error(problem)
+
+    def _rows(self, lines: Lines) -> Iterator[Row]:
+        tell = self._on_progress
+        for number, row in enumerate(rows(lines)):
+            if tell is not None and number % _TELL_EVERY == 0:
+                places = [file.position() for file in self._files]
+                tell(sum(read for read, _ in places) / max(sum(size for _, size in places), 1))
+            yield row
+
+
+def _start(stay: Stay) -> float:
+    return stay.start

@@ -1,0 +1,52 @@
+"""The parties of the second pass, by number: the heaviest by name, the rest together by class.
+
+Numbers are small and dense, so that matrices of them are too. Must never: hold more than `named`
+parties and `CLASSES_MAX` classes of the rest.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from router.audit.heavy import Heavy
+from router.audit.parties import OTHERS, Party
+from router.audit.survey import PartyFigures
+
+CLASSES_MAX: Final = 16
+
+
+class Roster:
+    """Made once, from the first pass."""
+
+    def __init__(self, watched: Heavy[Party, PartyFigures], named: int) -> None:
+        self.parties: list[Party] = []
+        self.figures: list[PartyFigures] = []
+        self.unwatched = watched.displaced  # times a party was too light to be watched on
+        self._numbers: dict[Party, int] = {}
+        for party, entry in watched.heaviest():
+            if len(self.parties) < named:
+                self._numbers[party] = self._enrol(party, entry.value)
+            else:
+                number = self._numbers[party] = self._other(party)
+                self.figures[number].merge(entry.value)
+
+    def number(self, party: Party) -> int:
+        known = self._numbers.get(party)
+        return self._other(party) if known is None else known
+
+    def _enrol(self, party: Party, figures: PartyFigures) -> int:
+        self.parties.append(party)
+        self.figures.append(figures)
+        return len(self.parties) - 1
+
+    def _other(self, party: Party) -> int:
+        others = Party(OTHERS, party.priority)
+        number = self._numbers.get(others)
+        if number is None:
+            kinds = sum(party.name == OTHERS for party in self.parties)
+            if kinds >= CLASSES_MAX:
+                others = Party(OTHERS, "")
+                number = self._numbers.get(others)
+            if number is None:
+                number = self._numbers[others] = self._enrol(others, PartyFigures())
+        return number

@@ -1,0 +1,69 @@
+"""Lines of Hedgerow's access log as rows that know their replica, tokens and times.
+
+Only what an audit or a fit needs is decoded; a prompt's blocks are skipped. A last line that is cut
+off ends the file and is noted: the log is still being written, or a disk was full.
+
+Must never: hold more than one line, or take a broken line for a good one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Final
+
+import msgspec
+
+from router.core.unreadable import NOT_JSON
+from router.traces.format import TOKENS_MAX, bad_json
+from router.traces.lines import Lines
+from router.traces.order import TIME_MAX
+
+CUT: Final = "last line, still being written"
+_YEAR_MS: Final = 3.2e10  # what is longer is no duration but a wrong column
+
+Milliseconds = Annotated[float, msgspec.Meta(ge=0.0, le=_YEAR_MS)]
+Tokens = Annotated[int, msgspec.Meta(ge=0, le=TOKENS_MAX)]
+
+
+class Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
+    """One request, as `router.observe.log.access_log.Record` tells of it.
+
+    `ts` and `reason` are in every line: a file without them is no access log.
+    """
+
+    ts: Annotated[float, msgspec.Meta(ge=0.0, le=TIME_MAX)]  # arrival, seconds since 1970
+    reason: str
+    client: str = ""
+    kind: str = ""
+    model: str | None = None
+    stream: bool = False
+    replica: str = ""
+    attempts: list[tuple[str, str, str, Milliseconds]] = []  # replica, kind, reason, ms
+    ttft_ms: Milliseconds | None = None
+    duration_ms: Milliseconds = 0.0
+    bytes_in: Annotated[int, msgspec.Meta(ge=0)] = 0
+    priority: str = ""
+    tenant: str = ""
+    prompt_tokens: Tokens | None = None
+    output_tokens: Tokens | None = None
+    cached_tokens: Tokens | None = None
+    estimated_tokens: Tokens = 0
+    queue_ms: Milliseconds | None = None
+
+    @property
+    def ended(self) -> float:
+        return self.ts + self.duration_ms * 1e-3
+
+
+def rows(lines: Lines) -> Iterator[Row]:
+    """All rows in the order of the file, which is that of their ends. Raises TraceError."""
+    decode = msgspec.json.Decoder(Row).decode
+    for line in lines:
+        try:
+            row = decode(line)
+        except NOT_JSON as err:
+            if lines.is_cut and not isinstance(err, msgspec.ValidationError):
+                lines.note(CUT)
+                return
+            raise bad_json(lines, err) from None
+        yield row

@@ -1,0 +1,114 @@
+"""One upload: passes pieces of a body to the form's parser (`form.py`) and the file's bytes to a
+draft, within the owner's quota.
+
+Only the piece that is being written is held in memory, and the event loop runs between two pieces.
+Import only through `server.py`: this module imports aiohttp.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from time import time
+from typing import Final
+
+from aiohttp import StreamReader
+
+from router.batches.api import asked
+from router.batches.api.asked import Refused
+from router.batches.api.form import SLACK, Form
+from router.batches.ids import new_file_id
+from router.batches.quota import check_quota
+from router.batches.store.blob_store import BlobStore
+from router.batches.store.rows import File
+from router.batches.store.store import Store
+from router.batches.store.worker import Worker
+from router.config.model import Batches
+
+STEP: Final = 16 * 1024  # bytes that the parser gets in a turn of the loop: 14 ms at most
+PIECE: Final = 256 * 1024  # minimum bytes per write of a file
+
+
+class Upload:
+    """A draft that counts against its owner's quota from the first byte. Called only in the worker.
+
+    Call `begin` first and `close` at the end. Both raise Refused or OSError, and so does `take`.
+    """
+
+    def __init__(self, store: Store, shelf: BlobStore, rules: Batches, owner: str) -> None:
+        self.file_id = new_file_id()
+        self.bytes = 0
+        self._store = store
+        self._shelf = shelf
+        self._rules = rules
+        self._owner = owner
+        self._draft = shelf.draft(self.file_id)
+        self._files = 0  # of the owner's usage that are this one
+
+    def begin(self, length: int) -> None:
+        """Begins an upload of the announced size in bytes; 0 if unknown."""
+        self._shelf.check_room(length)
+        check_quota(self._rules, self._store.usage, self._owner, 1, max(0, length - SLACK))
+        self._files = 1
+        self._store.usage.add(self._owner, 1, 0)
+        self._draft.open()
+
+    def take(self, piece: bytes | bytearray) -> None:
+        if self.bytes + len(piece) > self._rules.file:
+            raise too_large(self._rules)
+        check_quota(self._rules, self._store.usage, self._owner, 0, len(piece))
+        self._store.usage.add(self._owner, 0, len(piece))
+        self.bytes += len(piece)
+        self._draft.write(piece)
+
+    def keep(self, file: File) -> None:
+        """The file is complete: adds it to the store."""
+        self._draft.keep()
+        self._count_no_more()
+        try:
+            self._store.add_file(file)
+        except BaseException:
+            self._shelf.remove(file.id)
+            raise
+
+    def close(self) -> None:
+        """Removes the draft unless it was kept."""
+        self._count_no_more()
+        self._draft.drop()
+
+    def _count_no_more(self) -> None:
+        if self._files:
+            self._files = 0
+            self._store.usage.add(self._owner, -1, -self.bytes)
+
+
+async def receive(content: StreamReader, form: Form, upload: Upload, worker: Worker) -> None:
+    """Read the body into the form, and the form's file into `upload`, which has begun. Raises
+    Refused, OSError, and what aiohttp raises for a body that does not come whole."""
+    while piece := await content.read(STEP):
+        form.feed(piece)
+        if form.held >= PIECE:
+            await worker(upload.take, form.take())
+        await asyncio.sleep(0)  # `read` does not yield while bytes are available
+    form.finish()
+    await worker(upload.take, form.take())
+
+
+def described(form: Form, upload: Upload, owner: str, rules: Batches) -> File:
+    """Returns the file that the form of an upload describes. Raises Refused."""
+    if form.filename is None:
+        raise Refused(400, "missing_required_parameter", "The form has no file.", "file")
+    fields = form.fields
+    if fields.get("purpose") != "batch":
+        raise Refused(400, "invalid_purpose", "The purpose must be batch.", "purpose")
+    now = int(time())
+    keep_s = int(rules.retention_s)
+    if "expires_after[seconds]" in fields:
+        seconds = fields["expires_after[seconds]"]
+        anchor = fields.get("expires_after[anchor]", "")
+        given = int(seconds) if seconds.isdecimal() and len(seconds) < 10 else 0
+        keep_s = asked.expires_after(anchor, given, "expires_after")
+    return File(0, upload.file_id, owner, "batch", form.filename, upload.bytes, now, now + keep_s)
+
+
+def too_large(rules: Batches) -> Refused:
+    return Refused(413, "file_too_large", f"The file is over {rules.file} bytes.", "file")

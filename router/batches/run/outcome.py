@@ -1,0 +1,32 @@
+"""Turns the answer to a line into a verdict and a line of a result file. Pure."""
+
+from __future__ import annotations
+
+from router.batches.api.shapes import answered, as_json, unanswered
+from router.batches.run.sender import NO_ANSWER, Answer
+from router.batches.run.verdict import Verdict, judge
+
+
+def outcome_of(
+    request_id: str, custom_id: str, answer: Answer, is_last: bool
+) -> tuple[Verdict, bytes]:
+    """The record is b"" where the line is to be sent again, which it is not if `is_last`.
+
+    Reads the answer once; milliseconds for megabytes.
+    """
+    if answer.problem:
+        if answer.status == NO_ANSWER:
+            verdict, code = Verdict.AGAIN, "no_answer"
+        else:
+            verdict, code = Verdict.FAILED, "response_too_large"
+        return verdict, unanswered(request_id, custom_id, code, answer.problem)
+    verdict = judge(answer.status)
+    if verdict is Verdict.BUSY:
+        return verdict, b""
+    body = as_json(answer.body)
+    if body is None and verdict is Verdict.DONE:
+        verdict = Verdict.AGAIN
+    if verdict is Verdict.AGAIN and not is_last:
+        return verdict, b""
+    shown = answer.body.decode("utf-8", "replace") if body is None else body
+    return verdict, answered(request_id, custom_id, answer.status, shown)

@@ -1,0 +1,230 @@
+"""Runs batches: validates them, has their lines sent (`sending.py`), and ends them.
+
+Each batch has one task that moves it through its states. Each step can be repeated after a crash.
+
+Must never: keep state in memory that the store needs after a crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Awaitable, Callable
+from random import Random
+from time import time
+from typing import Final, TypeVar
+
+from router.batches.api.shapes import errors_column
+from router.batches.run.feed import Feed
+from router.batches.run.job import Job
+from router.batches.run.lines import LineError, Validated, validate
+from router.batches.run.sender import Sender
+from router.batches.run.sending import Sending, Waiting
+from router.batches.secrets import Secret, Secrets
+from router.batches.store.blob_store import BlobStore
+from router.batches.store.results import write_results
+from router.batches.store.rows import (
+    CANCELLED,
+    CANCELLING,
+    EXPIRED,
+    FINALIZING,
+    IN_PROGRESS,
+    VALIDATING,
+    Batch,
+    File,
+)
+from router.batches.store.store import Store
+from router.batches.store.worker import Worker
+from router.config.model import Batches
+from router.observe.events import log_event
+
+TROUBLE_S: Final = 2.0  # until a failed disk operation is tried again
+
+T = TypeVar("T")
+
+
+class Runner:
+    """Call `start` first; `begin`, `met`, `cancel` as clients ask; `rest` to drain; `stop` once."""
+
+    def __init__(
+        self,
+        store: Store,
+        shelf: BlobStore,
+        worker: Worker,
+        rules: Batches,
+        sender: Sender,
+        waiting: Waiting | None = None,
+        *,
+        trouble_s: float = TROUBLE_S,
+        rng: Random | None = None,
+    ) -> None:
+        self._store = store
+        self._shelf = shelf
+        self._worker = worker
+        self._rules = rules
+        self._trouble_s = trouble_s
+        self._secrets = Secrets()
+        self._lives: dict[int, asyncio.Task[None]] = {}
+        self._jobs: dict[int, Job] = {}
+        self.lines = Sending(
+            store,
+            shelf,
+            worker,
+            rules,
+            sender,
+            self._secrets,
+            waiting,
+            trouble_s=trouble_s,
+            rng=rng,
+        )
+
+    @property
+    def running(self) -> int:
+        """The number of unfinished batches."""
+        return len(self._lives)
+
+    async def start(self) -> None:
+        """Begins to work on every unfinished batch. Raises sqlite3.Error."""
+        for batch in await self._worker(self._store.unfinished):
+            self.begin(batch)
+            if batch.needs_secret and batch.status in (VALIDATING, IN_PROGRESS):
+                log_event(logging.WARNING, "a batch waits for its client to ask", batch=batch.id)
+        self.lines.start()
+
+    def begin(self, batch: Batch) -> None:
+        """Begins to work on a batch, unless it has a task already."""
+        if batch.number in self._lives:
+            return
+        if batch.needs_secret:
+            self._secrets.hold(batch.owner)
+        task = asyncio.create_task(self._live(batch))
+        self._lives[batch.number] = task
+        task.add_done_callback(lambda _: self._over(batch))
+
+    def _over(self, batch: Batch) -> None:
+        del self._lives[batch.number]
+        if batch.needs_secret:
+            self._secrets.release(batch.owner)
+
+    def met(self, owner: str, secret: Secret) -> None:
+        """An owner has sent a request, with the credentials to show to replicas."""
+        if self._secrets.learn(owner, secret):
+            self.lines.wake()
+
+    def cancel(self, number: int) -> None:
+        """The store says `cancelling`: ends the lines under way, and then the batch."""
+        job = self._jobs.get(number)
+        if job is not None and not job.ending.done():
+            job.ending.set_result(CANCELLED)
+
+    def rest(self) -> None:
+        """Begins no more lines. Lines under way may end."""
+        self.lines.rest()
+
+    async def stop(self) -> None:
+        """Ends everything. A line without a result is sent again after the next start."""
+        await self.lines.stop()
+        lives = list(self._lives.values())
+        for task in lives:
+            task.cancel()
+        await asyncio.gather(*lives, return_exceptions=True)
+        await self.lines.close()
+
+    # -- states of a batch --------------------------------------------------------------------
+
+    async def _live(self, batch: Batch) -> None:
+        number = batch.number
+        try:
+            if batch.status == VALIDATING:
+                batch = await self._insist(lambda: self._validate(batch))
+            if batch.status == IN_PROGRESS:
+                batch = await self._insist(lambda: self._work_through(batch))
+            if batch.status in (FINALIZING, CANCELLING):
+                await self._insist(lambda: self._end(batch))
+                await self._insist(lambda: self.purge(number))
+        except Exception as err:  # a defect of the router
+            log_event(logging.ERROR, "a batch is stuck", batch=batch.id, error=repr(err))
+            if batch.status == VALIDATING:  # otherwise its place would never become free
+                await self._insist(lambda: self._give_up(batch))
+
+    async def _give_up(self, batch: Batch) -> None:
+        trouble = LineError("internal_error", "The file could not be judged.")
+        await self._worker(self._store.failed, batch.number, errors_column([trouble]), int(time()))
+
+    async def _insist(self, act: Callable[[], Awaitable[T]]) -> T:
+        """Repeats a step until the disk accepts it. Every step can be repeated."""
+        while True:
+            try:
+                return await act()
+            except (OSError, sqlite3.Error) as err:
+                log_event(logging.ERROR, "a batch has to wait for the disk", error=str(err))
+                await asyncio.sleep(self._trouble_s)
+
+    async def _validate(self, batch: Batch) -> Batch:
+        found = await self._judge_file(batch)
+        now = int(time())
+        store = self._store
+        if found.errors:
+            column = errors_column(found.errors)
+            await self._worker(store.failed, batch.number, column, now)
+        else:
+            await self._worker(store.validated, batch.number, found.requests, now)
+        return await self._worker(store.numbered, batch.number)
+
+    async def _judge_file(self, batch: Batch) -> Validated:
+        rules = self._rules
+        file = self._shelf.reading(batch.input_file)
+        try:
+            return await self._worker.steps(validate(file, batch.endpoint, rules.lines, rules.line))
+        finally:
+            await self._worker(file.close)
+
+    async def _work_through(self, batch: Batch) -> Batch:
+        feed = Feed(batch, self._store, self._shelf, self._rules.line)
+        job = Job(batch, feed)
+        self._jobs[batch.number] = job
+        try:
+            # From here on `cancel` finds the job; an earlier cancellation is in the store.
+            batch = await self._worker(self._store.numbered, batch.number)
+            if batch.status != IN_PROGRESS:
+                return batch
+            self.lines.join(job)
+            try:
+                async with asyncio.timeout(max(0.0, batch.expires_at - time())):
+                    ending = await job.ending
+            except TimeoutError:
+                ending = EXPIRED
+        finally:
+            del self._jobs[batch.number]
+            await self.lines.leave(job)
+            await self._worker(feed.close)
+        await self.lines.settled()
+        if ending != CANCELLED:  # a cancellation is already in the store
+            await self._worker(self._store.worked_through, batch.number, ending, int(time()))
+        return await self._worker(self._store.numbered, batch.number)
+
+    async def _end(self, batch: Batch) -> None:
+        output, error = await self._worker.steps(
+            write_results(batch, self._store, self._shelf, self._rules.line)
+        )
+        await self._worker(
+            self._store.ended,
+            batch.number,
+            self._result_file(batch, batch.next_output, "output", output),
+            self._result_file(batch, batch.next_error, "error", error),
+            int(time()),
+        )
+
+    def _result_file(self, batch: Batch, name: str, what: str, size: int) -> File | None:
+        if not size:
+            return None
+        now = int(time())
+        expires_at = now + (batch.output_seconds or int(self._rules.retention_s))
+        filename = f"{batch.id}_{what}.jsonl"
+        return File(0, name, batch.owner, "batch_output", filename, size, now, expires_at)
+
+    async def purge(self, number: int) -> None:
+        """Deletes the line results of an ended batch; its files contain them."""
+        while await self._worker(self._store.purge, number):
+            pass

@@ -1,0 +1,320 @@
+"""Sends the lines of running batches as the fleet has capacity.
+
+One task begins lines. `line_scheduler.py` chooses the next line; owners take turns.
+`concurrency_window.py` limits the lines under way of each owner and model, based on the router's
+answers, so that one tenant's limits delay no other tenant. If the router has a queue, at most
+`AHEAD` lines wait in it, so that it always has a next line to send. A line that waits here costs a
+few bytes.
+
+Memory is bounded: lines by `HELD_MOST` bytes, lines under way by `concurrency`, large answers by
+the sender.
+
+Must never: end a batch. The holder of its job does that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from time import monotonic
+from typing import Final
+
+from router.batches.ids import request_id
+from router.batches.run.concurrency_window import FIRST, ConcurrencyWindow
+from router.batches.run.job import NEVER, Job
+from router.batches.run.line_scheduler import LineScheduler
+from router.batches.run.lines import Line
+from router.batches.run.outcome import outcome_of
+from router.batches.run.sender import Answer, Sender
+from router.batches.run.verdict import Verdict, backoff_s
+from router.batches.secrets import Secret, Secrets
+from router.batches.store.blob_store import BlobStore
+from router.batches.store.recorder import Recorder
+from router.batches.store.rows import COMPLETED
+from router.batches.store.store import Result, Store
+from router.batches.store.worker import Worker
+from router.config.model import Batches
+from router.observe.events import log_event
+
+HELD_MOST: Final = 64 * 1024 * 1024  # bytes of lines in memory above which no more are read
+PACES_MOST: Final = 1024  # owners and models whose concurrency window is remembered
+LAST_WORDS_S: Final = 5.0  # time for unwritten results at a stop
+
+# Of class batch, for one model, in the router's queue: as many as a free replica looks through for
+# a prefix it holds (`queue.affinity`).
+AHEAD: Final = 64
+LEAST: Final = 8  # under way of one owner and model, whatever waits: others' requests are there too
+CROWDED_S: Final = 0.25  # between two checks of the queue's length
+TURNS: Final = 4  # turns of the event loop between a line's connection and its place in the queue
+
+LARGE: Final = 256 * 1024  # bytes; reading a larger answer would block the event loop for too long
+
+# Returns how many requests of class batch wait for a model.
+Waiting = Callable[[str], int]
+
+
+class Sending:
+    """Call `start`, then `join` and `leave` for every job, `rest` to drain, and `stop` once."""
+
+    def __init__(
+        self,
+        store: Store,
+        shelf: BlobStore,
+        worker: Worker,
+        rules: Batches,
+        sender: Sender,
+        secrets: Secrets,
+        waiting: Waiting | None,
+        *,
+        trouble_s: float,
+        rng: Random | None = None,
+    ) -> None:
+        """`waiting` is None if the router has no queue.
+
+        `trouble_s` is the time until a failed disk operation is tried again.
+        """
+        self._worker = worker
+        self._rules = rules
+        self._sender = sender
+        self._secrets = secrets
+        self._waiting = waiting
+        self._trouble_s = trouble_s
+        self._rng = Random() if rng is None else rng
+        self._recorder = Recorder(store, shelf, worker, trouble_s)
+        self._jobs: set[Job] = set()
+        self._turns: LineScheduler[Job] = LineScheduler()
+        self._paces: dict[tuple[str, str], ConcurrencyWindow] = {}  # by owner and model
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._resting = False
+        self._crowded = False  # lines are held back because enough of them wait in the queue
+        self._leaving: set[str] = set()  # ids of lines that are sent but not yet in the queue
+        self.held = 0  # bytes of lines in memory
+        self.under_way = 0  # lines
+        self.ended = {verdict.value: 0 for verdict in Verdict}  # attempts at lines, since the start
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._send_all())
+
+    def join(self, job: Job) -> None:
+        self._jobs.add(job)
+        self._turns.add(job.batch.owner, job)
+        self._wake.set()
+
+    async def leave(self, job: Job) -> None:
+        """Ends the job's lines that are under way. Results passed on before are on disk after
+        `settled`.
+        """
+        self._jobs.discard(job)
+        self._turns.discard(job.batch.owner, job)
+        for task in job.tasks:
+            task.cancel()
+        await asyncio.gather(*job.tasks, return_exceptions=True)
+        self.held -= job.held
+
+    async def settled(self) -> None:
+        """Returns when all results so far are on disk."""
+        await self._recorder.settled()
+
+    def wake(self) -> None:
+        """Checks again whether a line may begin."""
+        self._wake.set()
+
+    def rest(self) -> None:
+        """Begins no more lines. Lines under way may end."""
+        self._resting = True
+
+    async def stop(self) -> None:
+        """Stops sending. Jobs may still leave."""
+        self._resting = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def close(self) -> None:
+        """After all jobs have left: what was answered is written down."""
+        await self._recorder.close(LAST_WORDS_S)
+
+    # -- who goes next ------------------------------------------------------------------------
+
+    async def _send_all(self) -> None:
+        while True:
+            self._wake.clear()
+            await self._send_ready()
+            try:
+                async with asyncio.timeout(self._idle_s()):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    async def _send_ready(self) -> None:
+        """Begin every line that may begin now."""
+        self._crowded = False
+        while not self._resting and self.under_way < self._rules.concurrency:
+            if self._recorder.is_stuck:
+                return
+            now = monotonic()
+            job = self._turns.next(partial(self._is_ready, now))
+            if job is None:
+                return
+            line = job.next(now)
+            if line is None:
+                await self._fill(job)
+                continue
+            job.pop(now)
+            self._begin(job, line, now)
+
+    def _is_ready(self, now: float, job: Job) -> bool:
+        batch = job.batch
+        if job.ending.done() or (batch.needs_secret and self._secrets.find(batch.owner) is None):
+            return False
+        line = job.next(now)
+        if line is None:
+            return job.wants_lines(now) and (self.held < HELD_MOST or not self.under_way)
+        pace = self._pace_of(batch.owner, line.model)
+        if not pace.admits(now):
+            return False
+        waiting = self._waiting
+        if waiting is None or pace.under_way < LEAST:
+            return True
+        if len(self._leaving) + waiting(line.model) < AHEAD:
+            return True
+        self._crowded = True
+        return False
+
+    def _pace_of(self, owner: str, model: str) -> ConcurrencyWindow:
+        pace = self._paces.get((owner, model))
+        if pace is None:
+            if len(self._paces) >= PACES_MOST:
+                self._paces = {name: p for name, p in self._paces.items() if p.under_way}
+            most = self._rules.concurrency
+            # If the queue's length is known, the window begins at its maximum. A refusal halves it.
+            pace = ConcurrencyWindow(most, FIRST if self._waiting is None else most)
+            self._paces[owner, model] = pace
+        return pace
+
+    async def _fill(self, job: Job) -> None:
+        try:
+            lines = await self._worker(job.feed.take)
+            if not job.ending.done():
+                self.held += job.took(lines)
+        except (OSError, sqlite3.Error) as err:
+            job.reads_at = monotonic() + self._trouble_s
+            log_event(logging.ERROR, "batch lines cannot be read", error=str(err))
+        except Exception as err:  # it is not the file that was judged
+            if not job.ending.done():
+                job.ending.set_exception(err)
+        _check_done(job)
+
+    def _idle_s(self) -> float | None:
+        """How long nothing can change by itself; None: until somebody says so."""
+        if self._recorder.is_stuck:
+            return self._trouble_s
+        now = monotonic()
+        # What is due and still here waits for room, and the end of a line wakes us.
+        times = [job.next_due(now) for job in self._jobs]
+        times += [pace.resumes_at for pace in self._paces.values() if pace.resumes_at > now]
+        if self._crowded:
+            times.append(now + CROWDED_S)
+        first = min(times, default=NEVER)
+        # A moment later than due, so that whoever is woken finds it past.
+        return None if first == NEVER else first - now + 0.005
+
+    # -- one line -----------------------------------------------------------------------------
+
+    def _begin(self, job: Job, line: Line, now: float) -> None:
+        pace = self._pace_of(job.batch.owner, line.model)
+        pace.left()
+        self.under_way += 1
+        secret = self._secrets.find(job.batch.owner) if job.batch.needs_secret else None
+        name = request_id(job.batch.id, line.number)
+        self._leaving.add(name)
+        task = asyncio.create_task(self._send(job, line, name, pace, secret, now))
+        job.tasks.add(task)
+        task.add_done_callback(partial(self._sent, job))
+
+    def _arrive(self, name: str, turns: int = TURNS) -> None:
+        """A line has its connection: in so many turns of the loop it is where it may wait."""
+        if turns:
+            asyncio.get_running_loop().call_soon(self._arrive, name, turns - 1)
+        else:
+            self._leaving.discard(name)
+            self._wake.set()
+
+    async def _send(
+        self,
+        job: Job,
+        line: Line,
+        name: str,
+        pace: ConcurrencyWindow,
+        secret: Secret | None,
+        now: float,
+    ) -> None:
+        batch = job.batch
+        tries = job.tries.get(line.number, 0) + 1
+        is_judged = False
+        try:
+            async with self._sender.ask(
+                batch.endpoint,
+                line.body,
+                name,
+                batch.owner,
+                secret,
+                on_connected=partial(self._arrive, name),
+            ) as answer:
+                is_last = tries >= self._rules.attempts
+                verdict, record = await self._judge(name, line, answer, is_last)
+                is_judged = True
+                self.ended[verdict.value] += 1
+                if verdict is Verdict.BUSY:
+                    pause_s = answer.retry_after_s
+                    if self._waiting is not None and answer.is_queue_full:
+                        pause_s = None  # a guess, and we see for ourselves when fewer wait
+                    job.comes_again(line, pace.refused(now, monotonic(), pause_s))
+                    return
+                if verdict is Verdict.AGAIN:
+                    pace.gone()
+                    job.tries[line.number] = tries
+                    if not is_last:
+                        due = monotonic() + backoff_s(tries, self._rng.random())
+                        job.comes_again(line, due)
+                        return
+                else:
+                    pace.answered()
+                # The next line may leave while this one is written down.
+                self._wake.set()
+                is_good = verdict is Verdict.DONE
+                await self._recorder.record(Result(batch.number, line.number, is_good, record))
+        finally:
+            self._leaving.discard(name)
+            if not is_judged:
+                pace.gone()
+        self.held -= job.over_with(line)
+
+    async def _judge(
+        self, name: str, line: Line, answer: Answer, is_last: bool
+    ) -> tuple[Verdict, bytes]:
+        if len(answer.body) < LARGE:
+            return outcome_of(name, line.custom_id, answer, is_last)
+        return await self._worker(outcome_of, name, line.custom_id, answer, is_last)
+
+    def _sent(self, job: Job, task: asyncio.Task[None]) -> None:
+        job.tasks.discard(task)
+        self.under_way -= 1
+        self._wake.set()
+        if task.cancelled():
+            return  # the batch has ended as well
+        err = task.exception()
+        if err is not None and not job.ending.done():
+            # A defect of the router: the batch must not end as if this line had its result.
+            job.ending.set_exception(err)
+        _check_done(job)
+
+
+def _check_done(job: Job) -> None:
+    if job.is_done and not job.ending.done():
+        job.ending.set_result(COMPLETED)

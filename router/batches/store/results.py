@@ -1,0 +1,93 @@
+"""Writes the result files of a batch that has ended: the answers, and the errors of other lines.
+
+The files are written from the store, in the order of the lines, so that the work can be repeated
+after a crash with the same result. It is a generator for the worker, with one step per `PIECE`
+bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Final
+
+from router.batches.api.shapes import CANCELLED as WAS_CANCELLED
+from router.batches.api.shapes import EXPIRED as HAS_EXPIRED
+from router.batches.api.shapes import unanswered
+from router.batches.ids import request_id
+from router.batches.run.lines import PIECE, Cutter, parse
+from router.batches.store.blob_store import BlobStore, Draft
+from router.batches.store.rows import CANCELLED, EXPIRED, Batch
+from router.batches.store.store import Store
+
+_WHY: Final = {CANCELLED: WAS_CANCELLED, EXPIRED: HAS_EXPIRED}
+
+
+def write_results(
+    batch: Batch, store: Store, shelf: BlobStore, longest: int
+) -> Generator[None, None, tuple[int, int]]:
+    """Write the output and the error file; the bytes of each, 0 where there is none.
+
+    `longest` is that of an input line. Raises OSError and sqlite3.Error; may then be tried again.
+    """
+    shelf.check_room(0)
+    sizes = []
+    for name, is_good in ((batch.next_output, True), (batch.next_error, False)):
+        draft = shelf.draft(name)
+        try:
+            draft.open()
+            yield from _copy(draft, store, batch.number, is_good)
+            if not is_good and batch.total and batch.ending in _WHY:
+                yield from _add_unanswered(draft, batch, store, shelf, longest)
+            if draft.bytes:
+                draft.keep()
+            sizes.append(draft.bytes)
+        finally:
+            draft.drop()
+    return sizes[0], sizes[1]
+
+
+def _copy(draft: Draft, store: Store, number: int, is_good: bool) -> Generator[None, None, None]:
+    line = 0
+    is_more = True
+    while is_more:
+        is_more = False
+        held = bytearray()
+        rows = store.results(number, is_good, line)
+        for line, record in rows:  # noqa: B007  (where the next query begins)
+            held += record
+            if len(held) >= PIECE:
+                is_more = True
+                break
+        rows.close()  # a query that is left open would hold back the database's log
+        draft.write(held)
+        yield
+
+
+def _add_unanswered(
+    draft: Draft, batch: Batch, store: Store, shelf: BlobStore, longest: int
+) -> Generator[None, None, None]:
+    """Say of every line without a result that it was not executed."""
+    code, message = _WHY[batch.ending]
+    file = shelf.reading(batch.input_file)
+    try:
+        cutter = Cutter(file, longest)
+        while not cutter.is_over:
+            held = bytearray()
+            for line in _requests(cutter, batch.endpoint, store, batch.number):
+                held += unanswered(request_id(batch.id, line[0]), line[1], code, message)
+            draft.write(held)
+            yield
+    finally:
+        file.close()
+
+
+def _requests(
+    cutter: Cutter, endpoint: str, store: Store, number: int
+) -> Generator[tuple[int, str], None, None]:
+    """Number and custom_id of the next lines that have no result."""
+    found = list(cutter.take())
+    if found:
+        done = store.recorded(number, found[0][0], found[-1][0])
+        for at, raw in found:
+            if at not in done:
+                yield at, parse(at, raw, endpoint).custom_id

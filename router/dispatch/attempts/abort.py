@@ -1,0 +1,172 @@
+"""Makes an engine stop a request when closing its connection is not enough (`Engine.abort`).
+
+Such an engine accepts a name for a request, and stops the request when an abort with that name is
+posted. The engine may forget the name when the connection closes, so an abort after that has no
+effect. Therefore the router stops reading and posts the abort first. The connection closes when the
+engine has answered, or after `timeout_s` (default 1 s). The attempt is over before any of this.
+
+An engine may abort every request whose name *begins* with the given name, also when a connection
+closes by itself. So all names have one length and cannot be guessed (`ids.py`). A client's own name
+never reaches the engine, because it could be a prefix of other names.
+
+Must never: delay a cancellation when too many aborts are running, or make a request fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+import msgspec
+
+from router.config.model import Aborts
+from router.core.errors import Reason
+from router.core.unreadable import NOT_JSON
+from router.dispatch.attempts.body_edit import append
+from router.fleet.engines.common.descriptor import Abort
+from router.fleet.engines.common.registry import ABORT_PATHS
+from router.fleet.monitor.ask import Asker, NoAnswer
+from router.fleet.replica import Replica
+from router.intake.fields import Fields, Parameters
+from router.intake.values import is_given, opening_of
+from router.observe.events import log_event
+from router.wire.replica import Owner, ReplicaConnection
+
+MOST: Final = 128  # Aborts that run at once; each has its own connection.
+# Bytes of `parameters` that are decoded; longer ones may contain a name.
+_DECODED: Final = 64 * 1024
+_decode: Final = msgspec.json.Decoder(Parameters).decode
+
+
+def is_nameable(path: bytes, fields: Fields) -> bool:
+    """Whether a request can be named: it is one generation, on a path where some engine has
+    names."""
+    if path not in ABORT_PATHS:
+        return False
+    if fields.n is not None and fields.n != 1:
+        return False
+    prompt = fields.prompt
+    return prompt is None or opening_of(prompt) == 0x22  # The prompt is a single text.
+
+
+def unnamed_parameters(raw: msgspec.Raw) -> bytes | None:
+    """Return a body's `parameters` as a member in which the client's `rid` has no value.
+
+    /vertex_generate reads `parameters` as fields of the request itself. Returns `None` if they have
+    no name or are no object.
+    """
+    if len(raw) <= _DECODED and not _has_rid(raw):
+        return None
+    edited = append([bytes(raw)], b'"rid":null')
+    return None if edited is None else b'"parameters":' + b"".join(edited)
+
+
+def _has_rid(raw: msgspec.Raw) -> bool:
+    try:
+        return is_given(_decode(raw).rid)
+    except NOT_JSON:
+        return False  # No object or not JSON: the engine refuses it or reads no name in it.
+
+
+class _Nobody(Owner):
+    """Owns a connection whose response is discarded."""
+
+    def on_data(self, conn: ReplicaConnection) -> None:
+        conn.reader.parts.clear()
+
+    def on_sent(self) -> None:
+        pass
+
+    def on_lost(self, conn: ReplicaConnection, reason: Reason, detail: str) -> None:
+        pass
+
+
+_NOBODY: Final = _Nobody()
+
+
+class Aborter:
+    """Names attempts, and aborts them by their names. Call `close` after the last abort."""
+
+    def __init__(self, rules: Aborts, asker: Asker) -> None:
+        self.asker = asker
+        self.rules = rules
+        self.told = 0  # Aborts that engines accepted.
+        self.failed = 0  # Aborts that engines rejected or did not answer in time.
+        self.skipped = 0  # Attempts over MOST; only their connection was closed.
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def running(self) -> int:
+        return len(self._tasks)
+
+    def aborts(self, replica: Replica) -> bool:
+        """Whether attempts at this replica get names."""
+        return replica.descriptor.abort is not None and self.rules.enabled
+
+    def abort(
+        self,
+        replica: Replica,
+        rule: Abort,
+        rid: bytes,
+        conn: ReplicaConnection,
+        authorization: bytes | None,
+    ) -> None:
+        """Abort the attempt of this name, and close its connection. Returns at once.
+
+        `rule`: the engine's rule when the attempt was sent. `authorization`: the header line that
+        the attempt was sent with, if it is the client's own.
+        """
+        if len(self._tasks) >= MOST:
+            self.skipped += 1
+            conn.cancel()
+            return
+        conn.owner = _NOBODY
+        task = asyncio.get_running_loop().create_task(
+            self._abort(replica, rule, rid, conn, authorization)
+        )
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _abort(
+        self,
+        replica: Replica,
+        rule: Abort,
+        rid: bytes,
+        conn: ReplicaConnection,
+        authorization: bytes | None,
+    ) -> None:
+        problem = ""
+        try:
+            status = await self.asker.post(
+                replica,
+                rule.path,
+                b"{%b}" % rule.member(rid),
+                self.rules.timeout_s,
+                authorization,
+            )
+            if status != 200:
+                problem = str(status)
+        except NoAnswer as err:
+            problem = err.problem
+        finally:
+            if conn.owner is _NOBODY:
+                conn.cancel()
+        if not problem:
+            self.told += 1
+            return
+        self.failed += 1
+        log_event(
+            logging.WARNING,
+            "an engine did not take an abort",
+            key=replica.id,
+            replica=replica.id,
+            problem=problem,
+        )
+
+    async def close(self) -> None:
+        """Wait for the running aborts, each of which has a timeout; then close their
+        connections."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self.asker.close()

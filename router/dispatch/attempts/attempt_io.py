@@ -1,0 +1,379 @@
+"""One attempt on the wire: gets a connection, sends, and holds the response until it has content.
+
+A 200 from an engine does not prove success. For inference, an attempt holds the response:
+
+- an event stream until its first content event,
+- JSON until the response is complete, up to `limits.response_hold`,
+- everything else (audio, lines of JSON) until its first bytes.
+
+A failure before that point can still be hidden from the client. Then the attempt notifies its
+request, and each later read goes straight to the client.
+
+An attempt owns at most one connection or one place in a pool's queue, and gives it up exactly once.
+Must never: choose a replica, write to the client, decide whether to try again.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Final
+
+from router.core.errors import Reason
+from router.dispatch.attempts.engine_priority import refuses
+from router.dispatch.client_request import ClientRequest
+from router.dispatch.driver.attempt_state import Attempt, Commit
+from router.dispatch.driver.retry import PASSING
+from router.dispatch.driver.routed_request import RoutedRequest
+from router.dispatch.reply import Reply
+from router.dispatch.rules import Rules
+from router.fleet.engines.common.descriptor import Abort
+from router.wire.http1.heads import ResponseHead
+from router.wire.http1.response_reader import COMPLETE, ResponseReader
+from router.wire.http1.sse import FirstContent, Verdict
+from router.wire.pool import Waiter
+from router.wire.replica import ReplicaConnection
+
+BUSY: Final = frozenset({429, 503})
+# An unfinished event this long counts as content, because each read scans its bytes again.
+_EVENT_BYTES: Final = 32 * 1024
+
+
+class AttemptedRequest(RoutedRequest):
+    """A request as its attempts on the wire see it."""
+
+    __slots__ = ("asked", "body", "rules")
+    asked: ClientRequest
+    body: list[bytes] | None  # The client's body; `None` if it is not kept for another attempt.
+    rules: Rules  # The settings that were in force when the request began.
+
+    @abstractmethod
+    def send(self, io: AttemptIO, conn: ReplicaConnection) -> None:
+        """Send the request over the connection that the attempt has got."""
+
+    @abstractmethod
+    def body_sent(self) -> None:
+        """Handle that a replica has read most of the body."""
+
+    @abstractmethod
+    def abort(self, attempt: Attempt, rule: Abort, conn: ReplicaConnection) -> None:
+        """Stop an attempt at an engine that does not stop when its connection closes."""
+
+    @abstractmethod
+    def interim(self, heads: list[ResponseHead]) -> None:
+        """Handle 1xx responses."""
+
+    @abstractmethod
+    def content(self, io: AttemptIO, reader: ResponseReader) -> Reply | None:
+        """Commit to an attempt that shows its first content.
+
+        Returns the reply that gets its bytes; `None` if they are discarded.
+        """
+
+    @abstractmethod
+    def completed(self, io: AttemptIO, reader: ResponseReader) -> None:
+        """End the request: the attempt's response is complete and was relayed."""
+
+
+class AttemptIO(Waiter):
+    """The connection of one attempt and the response it holds."""
+
+    __slots__ = (
+        "_driver",
+        "_held",
+        "_holds",
+        "_looked",
+        "_passes",
+        "_reply",
+        "_request",
+        "_scanner",
+        "_seen_head",
+        "_waiting",
+        "abort_rule",
+        "asks_for_usage",
+        "attempt",
+        "conn",
+        "is_encoded",
+        "refusal",
+        "said",
+    )
+
+    def __init__(self, request: AttemptedRequest, attempt: Attempt) -> None:
+        self._request = request
+        self._driver = request.driver
+        self.attempt = attempt
+        self.conn: ReplicaConnection | None = None
+        self._waiting = False
+        self._seen_head = False
+        self._holds = False
+        self._passes = False  # The response is held only until the first bytes of its body.
+        # Gets the response once the request has committed to this attempt.
+        self._reply: Reply | None = None
+        # The status with which the engine may refuse the `priority` field; 0: none.
+        self.refusal = 0
+        # Set if the engine knows the attempt by `attempt.rid`.
+        self.abort_rule: Abort | None = None
+        self.asks_for_usage = False  # The router asked for token counts, and the client did not.
+        self.said: ResponseReader | None = None  # The error response that was put aside.
+        self.is_encoded = False  # A compressed stream; its events cannot be read.
+        self._scanner: FirstContent | None = None
+        self._looked = 0  # Parts of the body that were examined.
+        self._held = 0  # Bytes of these parts.
+
+    def start(self, fresh: bool) -> None:
+        conn = self.attempt.at.pool.acquire(self, fresh=fresh)
+        if conn is None:
+            self._waiting = True
+        else:
+            self._request.send(self, conn)
+
+    def discard(self) -> None:
+        """Close the connection of an attempt that its engine has refused."""
+        conn, self.conn = self.conn, None
+        if conn is not None:
+            conn.cancel()
+
+    def cancel(self) -> None:
+        """Give up the connection or the place in the pool's queue. No more events follow."""
+        if self._waiting:
+            self._waiting = False
+            self.attempt.at.pool.cancel(self)
+        conn, self.conn = self.conn, None
+        if conn is None:
+            return
+        rule = self.abort_rule
+        if rule is not None and conn.reader.state != COMPLETE:
+            self._request.abort(self.attempt, rule, conn)
+        else:
+            conn.cancel()
+
+    def finish(self) -> None:
+        """Release the connection for reuse: the response is complete and was relayed."""
+        conn, self.conn = self.conn, None
+        if conn is not None:
+            conn.release()
+
+    # -- what the pool and the connection say -------------------------------------------------
+
+    # A defect in one of these calls ends the request, and nothing else.
+
+    def on_connected(self, conn: ReplicaConnection) -> None:
+        self._waiting = False
+        try:
+            self._request.send(self, conn)
+        except Exception as err:
+            self._request.crashed(err)
+
+    def on_connect_failed(self, reason: Reason, detail: str) -> None:
+        self._waiting = False
+        self._failed(reason, reused=False, received=False)
+
+    def on_lost(self, conn: ReplicaConnection, reason: Reason, detail: str) -> None:
+        self.conn = None
+        self._failed(reason, reused=conn.reused, received=conn.received)
+
+    def on_sent(self) -> None:
+        self._request.body_sent()
+
+    def on_data(self, conn: ReplicaConnection) -> None:
+        try:
+            self._read(conn)
+        except Exception as err:
+            self._request.crashed(err)
+
+    def _failed(self, reason: Reason, *, reused: bool, received: bool) -> None:
+        try:
+            self._driver.failed(self.attempt, reason, reused=reused, received=received)
+        except Exception as err:
+            self._request.crashed(err)
+
+    def _read(self, conn: ReplicaConnection) -> None:
+        reader = conn.reader
+        reply = self._reply
+        if reply is not None:
+            if reply.relay(reader):
+                self._request.completed(self, reader)
+            return
+        if reader.interim:
+            self._request.interim(reader.interim)
+            reader.interim.clear()
+        if reader.head is None:
+            return
+        if not self._seen_head and not self._look_at_head(conn):
+            return
+        if self._holds and not self._may_commit(conn):
+            return
+        self._reply = reply = self._request.content(self, reader)
+        if reply is not None and reply.relay(reader):
+            self._request.completed(self, reader)
+
+    @property
+    def quiet_events(self) -> int:
+        """The number of events that came before any content."""
+        return 0 if self._scanner is None else self._scanner.quiet
+
+    # -- the gate -----------------------------------------------------------------------------
+
+    def _look_at_head(self, conn: ReplicaConnection) -> bool:
+        """Examine the final response head. Returns False if another attempt takes over."""
+        self._seen_head = True
+        request = self._request
+        head = conn.reader.head
+        assert head is not None
+        self._driver.state.headed(self.attempt)
+        self.is_encoded = head.is_sse and _is_encoded(head.lines)
+        if self.attempt.rest is not None and (
+            head.status != 200 or not head.is_sse or self.is_encoded
+        ):
+            reason = error_of(head.status)  # No such answer can continue a stream.
+            return self._give_up(Reason.BAD_RESPONSE if reason is Reason.OK else reason)
+        if head.status == 200 and self._driver.untold is self.attempt.at:
+            self._driver.went_without_priority(self.attempt.at)
+        if head.status == self.refusal:
+            # The body decides whether the request is sent again without a priority.
+            self._holds = True
+            return True
+        if head.status in BUSY:
+            self._driver.refused(self.attempt, head.retry_after)
+            contested = self._driver.is_contested(self.attempt)
+            if not contested and self._driver.replace(self.attempt, Reason.REPLICA_BUSY):
+                return False
+        if not request.route.inference:
+            return True
+        if head.status != 200 and self._driver.holds_errors():
+            self._holds = True  # Another attempt may succeed, or an earlier error has precedence.
+        elif self._driver.state.commit == Commit.STATUS and (
+            head.status != 200 or not head.is_sse or self.is_encoded
+        ):
+            self._holds = True  # The error must be an event in the stream that has begun.
+        elif head.status == 200:
+            self._holds = True
+            if head.is_sse and not self.is_encoded:
+                self._scanner = FirstContent(min(request.rules.response_hold, _EVENT_BYTES))
+            else:
+                self._passes = not head.is_json
+        return True
+
+    def _may_commit(self, conn: ReplicaConnection) -> bool:
+        """Whether the held part of the response is enough to commit to it."""
+        reader = conn.reader
+        parts = reader.parts
+        whole = reader.state == COMPLETE
+        scanner = self._scanner
+        if scanner is None:
+            if not (whole or (self._passes and parts) or self._holds_too_much(parts)):
+                return False
+            return self._may_commit_whole(reader, whole)
+        verdict = Verdict.NOTHING
+        new = len(parts) - self._looked
+        if new:  # Examine all new parts of one read together.
+            verdict = scanner.feed(parts[-1] if new == 1 else b"".join(parts[self._looked :]))
+        too_much = self._holds_too_much(parts)
+        if verdict == Verdict.BUSY or verdict == Verdict.ERROR:
+            busy = verdict == Verdict.BUSY
+            if busy:
+                self._driver.refused(self.attempt, None)
+            return self._may_tell(Reason.REPLICA_BUSY if busy else Reason.STREAM_ERROR)
+        if verdict:
+            return True
+        if whole:
+            self.conn = None
+            conn.release()
+            self._driver.failed(
+                self.attempt, Reason.EMPTY_STREAM, reused=conn.reused, received=True
+            )
+            return False
+        return too_much
+
+    def _may_commit_whole(self, reader: ResponseReader, whole: bool) -> bool:
+        """As `_may_commit`, for a response that is no event stream.
+
+        The response is complete, too large to be held, or has its first bytes.
+        """
+        head = reader.head
+        assert head is not None
+        if head.status != 200:
+            reason = error_of(head.status)
+            if whole:
+                if head.status == self.refusal:
+                    if self._is_refused(reader):
+                        return False
+                    if head.status in BUSY:
+                        self._driver.refused(self.attempt, head.retry_after)
+                return reason is Reason.OK or self._may_tell(reason)
+        elif whole and self._driver.is_contested(self.attempt) and not _is_sound(reader.parts):
+            reason = Reason.BAD_RESPONSE
+        else:
+            return True
+        if not self._driver.holds_errors():
+            return True
+        return self._give_up(reason)
+
+    def _give_up(self, reason: Reason) -> bool:
+        """Fail the attempt because its answer cannot be used. Always returns False."""
+        self.cancel()
+        self._driver.failed(self.attempt, reason, reused=False, received=True)
+        return False
+
+    def _is_refused(self, reader: ResponseReader) -> bool:
+        """Whether the engine rejects the `priority` field and the request was sent again without
+        it."""
+        return refuses(b"".join(reader.parts)) and self._driver.ask_without_priority(self.attempt)
+
+    def _may_tell(self, reason: Reason) -> bool:
+        """Whether an error of the replica may be sent to the client now.
+
+        It may not if another attempt is running, if another replica is tried, or if an earlier
+        error has precedence. Then the error is put aside.
+        """
+        driver = self._driver
+        if self.attempt.rest is not None:
+            return self._give_up(reason)
+        if not driver.is_contested(self.attempt):
+            if reason in PASSING and driver.replace(self.attempt, reason):
+                return False
+            if not driver.holds_errors():
+                return True
+        self._put_aside(reason)
+        return False
+
+    def _put_aside(self, reason: Reason) -> None:
+        """End the attempt and keep its response, which may have to be sent to the client later."""
+        conn, self.conn = self.conn, None
+        assert conn is not None
+        reader = conn.reader
+        if reader.state == COMPLETE:
+            conn.release()
+        else:
+            conn.cancel()
+            head = reader.head
+            assert head is not None
+            reader.head = head.copy()  # Other responses share the head.
+            reader.head.content_length = None
+            reader.state = COMPLETE  # No more of the body will be read.
+        self.said = reader
+        self._driver.put_aside(self.attempt, reason)
+
+    def _holds_too_much(self, parts: list[bytes]) -> bool:
+        self._held += sum(map(len, parts[self._looked :]))
+        self._looked = len(parts)
+        return self._held > self._request.rules.response_hold
+
+
+def error_of(status: int) -> Reason:
+    """Return the reason for a response status of an engine."""
+    if status < 400:
+        return Reason.OK
+    if status in BUSY:
+        return Reason.REPLICA_BUSY
+    return Reason.SERVER_ERROR if status >= 500 else Reason.REPLICA_REFUSED
+
+
+def _is_sound(parts: list[bytes]) -> bool:
+    """Whether a complete response is plausible: it is not empty, and JSON ends with a brace."""
+    body = b"".join(parts).strip()
+    return bool(body) and (body[:1] != b"{" or body[-1:] == b"}")
+
+
+def _is_encoded(lines: list[bytes]) -> bool:
+    """Whether a stream is compressed. A compressed stream is relayed without being read."""
+    return any(line[:17].lower() == b"content-encoding:" for line in lines)

@@ -1,0 +1,168 @@
+"""Sends one attempt to its replica: the client's request, and the router's additions to it.
+
+The request is built again for each attempt, because replicas support different fields.
+
+Must never: choose a replica, or change the body that the request keeps for another attempt.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from router.dispatch.attempts.attempt_io import AttemptedRequest, AttemptIO
+from router.dispatch.attempts.body_edit import append, size_of, with_length
+from router.dispatch.attempts.engine_priority import (
+    NOTHING,
+    Told,
+    absent,
+    dialect_of,
+    keeps_numbers,
+    tell,
+    without,
+)
+from router.dispatch.attempts.upstream_head import attempt_head
+from router.dispatch.client_request import ClientRequest
+from router.dispatch.usage.usage_ask import PATHS, member, replaced
+from router.fleet.engines.common.priority import SILENT, Dialect
+from router.fleet.replica import Replica
+from router.intake.body import DECODE_UP_TO, SCAN_ABOVE, places_of
+from router.observe.events import log_event
+from router.wire.replica import ReplicaConnection
+
+
+def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> None:
+    """Send an attempt over its connection."""
+    attempt = io.attempt
+    replica = attempt.at
+    engine = replica.descriptor
+    asked = request.asked
+    client_body = request.body or []
+    common = asked.common
+    edited = attempt.rest  # The body of a continuation; `None`: the client's own body.
+    told = NOTHING
+    if client_body and request.route.inference and request.route.is_known:
+        untold = request.driver.untold is replica
+        told = _tell_priority(SILENT if untold else dialect_of(replica), replica, request)
+    members = told.member
+    if asked.has_priority:
+        if asked.body_bytes <= SCAN_ABOVE:
+            edited = _without_priority(asked, client_body, edited) or edited
+        elif not members:
+            # The body is too large to be edited. Of two members with one name, the last counts.
+            members = absent(replica)
+    asks = False  # Whether an edit of the body asks for usage.
+    appends_question = b""  # A member that asks for usage and is appended to the body.
+    if _may_ask_for_usage(request, asked):
+        options = asked.stream_options
+        ask = engine.usage_ask
+        if options is None:
+            appends_question = b"" if ask is None else ask.member
+        elif asked.body_bytes > DECODE_UP_TO:
+            appends_question = member(options, ask)
+        else:
+            asking = replaced(edited or client_body, options, ask)
+            asks = asking is not None
+            edited = asking or edited
+        if appends_question:
+            members = _also(members, appends_question)
+    rid = b""
+    abort = engine.abort
+    if abort is not None:
+        aborter = asked.aborter
+        if aborter is not None and aborter.aborts(replica) and asked.path in abort.paths:
+            rid = b"%b-%02d" % (asked.name, attempt.index)
+            members = _also(members, abort.member(rid))
+        elif asked.has_rid:
+            members = _also(members, abort.nameless)
+        if asked.parameters is not None:
+            members = _also(members, asked.parameters)
+    if asked.names_response:  # `request_id` would become the id of the response.
+        own = b'"request_id":"resp_%b-%02d"' % (asked.name, attempt.index)
+        members = _also(members, own)
+    appended = None
+    if members:
+        appended = append(edited or client_body, members)
+        if appended is None:  # The body is no JSON object, so the router's members cannot be added.
+            rid = b""
+        else:
+            edited = appended
+            asks = asks or bool(appends_question)
+    body = client_body
+    if told.header:
+        attempt.sent_priority = told.number
+    if edited is not None:
+        lines = with_length(common, asked.body_bytes, size_of(edited))
+        assert lines is not None or attempt.rest is None, "a whole body would say everything again"
+        if lines is not None:
+            common, body = lines, edited
+            io.asks_for_usage = asks
+            io.refusal = told.refusal
+            if appended is not None:
+                attempt.sent_priority = told.number
+            attempt.rid = rid
+            io.abort_rule = abort if rid else None
+    if attempt.sent_priority:
+        replica.priority_told = attempt.sent_priority
+    common += told.header
+    head = attempt_head(
+        asked.head,
+        replica.base_path,
+        replica.host_line,
+        common,
+        asked.name,
+        attempt.index,
+    )
+    conn.send(io, head, body, for_head=asked.head.method == b"HEAD")
+
+
+def _also(members: bytes, another: bytes) -> bytes:
+    return b"%b,%b" % (members, another) if members else another
+
+
+def _without_priority(
+    asked: ClientRequest, client_body: list[bytes], edited: list[bytes] | None
+) -> list[bytes] | None:
+    """Return the body without its `priority`; `None` if it cannot be read.
+
+    `edited`: the body of a continuation.
+    """
+    if edited is not None:
+        return without(edited)
+    return without(client_body, places_of(asked.head.watch, asked.body_bytes))
+
+
+def _tell_priority(dialect: Dialect, replica: Replica, request: AttemptedRequest) -> Told:
+    """Return how the request's priority is sent to the replica."""
+    asked = request.asked
+    # A body this large is not edited, so it may contain a priority of its own.
+    must = asked.body_bytes > SCAN_ABOVE
+    told = tell(
+        dialect,
+        keeps_numbers(replica),
+        asked.path,
+        request.urgency,
+        asked.arrived_wall,
+        request.rules.level_s,
+        must,
+    )
+    if told.drops and request.context.metrics.priority_dropped(replica.id):
+        log_event(
+            logging.WARNING,
+            "a replica is not told priorities",
+            key=f"priority {replica.id}",
+            replica=replica.id,
+            engine=replica.engine,
+            path=asked.path.decode("utf-8", "replace"),
+        )
+    return told
+
+
+def _may_ask_for_usage(request: AttemptedRequest, asked: ClientRequest) -> bool:
+    """Whether the router may ask for the stream's token counts when the client did not."""
+    return (
+        request.streamed
+        and request.rules.asks_for_usage
+        and asked.path in PATHS
+        # Above this size it is unknown whether the client already asks.
+        and asked.body_bytes <= SCAN_ABOVE
+    )

@@ -1,0 +1,109 @@
+"""Requests a prompt's token ids before the request is placed, if KV events are enabled.
+
+The exact index is keyed by token ids, which the router does not have. A local tokenizer or a
+replica's /tokenize returns them (`fleet/prefix/tokens`). A request waits for them for
+`prefix.tokens_wait` at most. If they are late, the request is placed by the approximate index.
+
+Must never: ask for a request if the engine builds its prompt from fields that are not read here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from router.core.unreadable import NOT_JSON
+from router.fleet.engines.common.models import adapters
+from router.fleet.prefix.kv_events.chains import TokenChains
+from router.fleet.prefix.tokens.facts import Facts
+from router.fleet.prefix.tokens.provider import Question, TokenProvider
+from router.fleet.prefix.tokens.remote import Target
+from router.fleet.table import Fleet
+from router.intake.fields import Fields
+from router.intake.stretch import Stretch
+from router.intake.values import bytes_of, is_given
+
+# Members of a body that change its prompt and are not part of `Facts`.
+_OTHERWISE: Final = re.compile(
+    rb'"(?:chat_template|chat_template_kwargs|documents|continue_final_message'
+    rb'|add_generation_prompt|add_special_tokens|truncate_prompt_tokens)"'
+)
+
+
+class TokenIds:
+    """Asks a `TokenProvider` on behalf of requests."""
+
+    def __init__(self, provider: TokenProvider, fleet: Fleet, server_name: str | None) -> None:
+        self._provider = provider
+        self._fleet = fleet
+        self._server_name = server_name
+        self._turn = 0  # Rotates over the replicas that can be asked.
+
+    def adopt(self, server_name: str | None) -> None:
+        """Use the TLS server name of a reload for all later questions."""
+        self._server_name = server_name
+
+    def ask(
+        self,
+        kind: str,
+        fields: Fields,
+        body: list[bytes],
+        done: Callable[[TokenChains | None], None],
+    ) -> Question | None:
+        """Ask for the token ids of a request.
+
+        Returns `None` if they cannot be determined. See `Question` for an answer that is available
+        at once.
+        """
+        if kind not in ("chat", "completions") or any(map(_OTHERWISE.search, body)):
+            return None
+        salt = ""
+        if is_given(fields.cache_salt):
+            try:
+                salt = msgspec.json.decode(fields.cache_salt, type=str)  # type: ignore[arg-type]
+            except NOT_JSON:
+                return None  # The engine will judge the value.
+        facts = Facts(
+            kind,
+            fields.model,
+            _bytes(fields.messages),
+            _bytes(fields.prompt),
+            _bytes(fields.tools),
+        )
+        return self._provider.ask(
+            facts,
+            done,
+            lora=self._adapter(fields.model),
+            salt=salt,
+            target=self._target(fields.model),
+        )
+
+    def _adapter(self, model: str | None) -> str:
+        """Return the name by which the engine's cache separates an adapter; "" for a base model."""
+        if model is not None:
+            for replica in self._fleet.ready:
+                if model in replica.objects:
+                    return model if model in adapters(replica.objects) else ""
+        return ""
+
+    def _target(self, model: str | None) -> Target | None:
+        """Return a fit replica that serves the model.
+
+        The replicas take turns, so that one failing replica does not affect all requests.
+        """
+        able = [r for r in self._fleet.serving(model) if r.descriptor.tokenize]
+        if not able:
+            return None
+        self._turn += 1
+        replica = able[self._turn % len(able)]
+        name = self._server_name if replica.address.is_tls else None
+        address = replica.pool.address
+        url = replica.config.url.rstrip("/") + replica.descriptor.tokenize
+        return Target(url, name, address.host, address.resolve)
+
+
+def _bytes(raw: msgspec.Raw | Stretch | None) -> bytes | None:
+    return None if raw is None or not is_given(raw) else bytes_of(raw)

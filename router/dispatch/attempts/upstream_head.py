@@ -1,0 +1,81 @@
+"""Builds the request head for a replica: the client's fields without connection fields, plus ours.
+
+The part that is equal for all attempts is built once per request. Each attempt adds the replica's
+Host and its own suffix to the request id (vLLM breaks when one id is running twice on a server).
+"""
+
+from __future__ import annotations
+
+from router.wire.http1.heads import RequestHead
+
+
+def common_lines(
+    head: RequestHead,
+    body_bytes: int,
+    *,
+    peer: bytes,
+    peer_is_trusted: bool,
+    proto: bytes,
+    via: bytes,
+    authorization: bytes | None,
+    forwards_key: bool = True,
+) -> bytes:
+    """Return the fields that are equal for all attempts, each with a CRLF before it.
+
+    `authorization`: a complete line that replaces the client's; `None` forwards the client's.
+    `forwards_key`: the client's own key is for the replica, not for the router.
+    """
+    joined = head.joined
+    auth = authorization
+    if forwards_key:
+        if auth is None:
+            auth = head.authorization
+        if head.api_key is not None:
+            joined += b"\r\n" + head.api_key
+    host = head.host
+    forwarded = peer
+    if peer_is_trusted:
+        if head.forwarded_for is not None:
+            forwarded = head.forwarded_for + b", " + peer
+        if head.forwarded_other is not None:
+            # Information from a trusted proxy on the client's protocol and host is kept.
+            joined += b"\r\n" + b"\r\n".join(head.forwarded_other)
+            proto = b""
+            host = None
+    seen = b", ".join(head.via) + b", " if head.via is not None else b""
+    version = b"1.0" if head.http_1_0 else b"1.1"
+    return b"%b%b\r\nvia: %b%b %b\r\nx-forwarded-for: %b%b%b%b" % (
+        joined,
+        b"\r\n" + auth if auth is not None else b"",
+        seen,
+        version,
+        via,
+        forwarded,
+        b"\r\nx-forwarded-proto: " + proto if proto else b"",
+        b"\r\nx-forwarded-host: " + host if host is not None else b"",
+        # The body always has a Content-Length, because chunks were joined. A POST without a body
+        # has length 0.
+        b"\r\ncontent-length: %d" % body_bytes
+        if body_bytes or head.has_body or head.method in (b"POST", b"PUT", b"PATCH")
+        else b"",
+    )
+
+
+def attempt_head(
+    head: RequestHead,
+    base_path: bytes,
+    host_line: bytes,
+    common: bytes,
+    name: bytes,
+    index: int,
+) -> bytes:
+    """Return the whole head of one attempt."""
+    return b"%b %b%b HTTP/1.1\r\n%b%b\r\nx-request-id: %b-%d\r\n\r\n" % (
+        head.method,
+        base_path,
+        head.target,
+        host_line,
+        common,
+        name,
+        index,
+    )

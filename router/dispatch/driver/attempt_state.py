@@ -1,0 +1,381 @@
+"""The attempts of one request as a state machine. Pure: no sockets, no clock of its own.
+
+Rules:
+1. An attempt sends the request to one replica. It holds one lease from `begin` until it ends, in
+   every case. The end is final; later events of the attempt are ignored.
+2. The first attempt that shows content wins (`content`). Only the winner's bytes may reach the
+   client. While another attempt is running, an error does not count as content. The failed attempt
+   is put aside (`aside`) together with its answer. If all attempts fail, the client gets the
+   answer of the earliest attempt that was put aside.
+3. What the client has received limits what may follow:
+   - Nothing: a failed attempt may be followed by another one.
+   - Status (a 200 and comments): the same, but a final error must be an event in the stream.
+   - Content: the client must see the truncation, or a continuation follows the winner.
+4. A continuation begins when the winner has ended before its response was complete. It generates
+   the rest of the response. Only a continuation can replace a winner; it does so with its first
+   content. If it fails, another continuation may follow, or the response is truncated.
+5. The request ends once: by completion, by an answer of the router, or when the client leaves.
+
+    attempt:  CONNECTING → SENT → HEADED → WON → ENDED      any phase may go to ENDED
+    request:  NOTHING → STATUS → CONTENT                    commitment only grows
+
+A hedge is an attempt that begins while another one waits for its first content. If both fail, the
+client gets the failure of the earlier one; the failure of the later one decides about a retry.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Final
+
+from router.core.errors import Reason
+from router.core.lease import Lease
+from router.dispatch.driver.retry import LOST, UNSENT, Verdict, judge
+from router.fleet.replica import Replica
+
+# Attempts with these reasons do not count towards the attempts that a request may have.
+UNREACHED: Final = UNSENT | {Reason.PREEMPTED}
+
+
+# Plain numbers and strings, because access to an enum member costs a class lookup in compiled code.
+
+
+class Phase:
+    """The phase of an attempt."""
+
+    CONNECTING: Final = 0
+    SENT: Final = 1
+    HEADED: Final = 2
+    WON: Final = 3
+    ENDED: Final = 4
+
+
+class Commit:
+    """What was sent to the client so far."""
+
+    NOTHING: Final = 0
+    STATUS: Final = 1
+    CONTENT: Final = 2
+
+
+class Kind:
+    """Why an attempt was begun. Used as log field and metric label."""
+
+    PRIMARY: Final = "primary"
+    RETRY: Final = "retry"
+    HEDGE: Final = "hedge"
+    CONTINUATION: Final = "continuation"
+
+
+class Step:
+    """What the owner of the request does next."""
+
+    NOTHING: Final = 0  # The event came too late, or another attempt is running.
+    HERE: Final = 1  # Begin another attempt at the same replica, over a new connection.
+    ELSEWHERE: Final = 2  # Begin another attempt at another replica.
+    BUDGET: Final = 3  # As ELSEWHERE if the retry budget allows it; otherwise ANSWER.
+    ANSWER: Final = 4  # Send the client an error.
+    TRUNCATE: Final = 5  # Content was sent: continue the stream, or make the truncation visible.
+    ASIDE: Final = 6  # Send the client the answer of the earliest attempt that was put aside.
+
+
+class Attempt:
+    """One sending of a request to a replica. Times are monotonic seconds."""
+
+    __slots__ = (
+        "ahead",
+        "at",
+        "began",
+        "connect_due",
+        "copy_due",
+        "ended",
+        "first_due",
+        "held",
+        "index",
+        "io",
+        "is_alone",
+        "is_overdue",
+        "is_sent",
+        "is_timed",
+        "kind",
+        "lease",
+        "overdue_due",
+        "phase",
+        "predicted_s",
+        "reason",
+        "replica_id",
+        "rest",
+        "rid",
+        "sent_priority",
+        "stale",
+        "tokens",
+    )
+
+    def __init__(
+        self,
+        index: int,
+        kind: str,
+        at: Replica,
+        lease: Lease,
+        now: float,
+        tokens: int,
+        held: int,
+    ) -> None:
+        # The replica itself, because after a reload another replica may have the same id.
+        self.at = at
+        self.index = index
+        self.kind = kind
+        self.replica_id = at.id
+        self.lease = lease
+        self.phase = Phase.CONNECTING
+        self.began = now
+        self.ended = 0.0
+        self.reason = Reason.OK
+        self.tokens = tokens  # Uncached prompt tokens, estimated when the replica was chosen.
+        self.held = held  # Leading prompt blocks that the replica was expected to hold.
+        self.stale = False  # It got a pooled connection that was already dead.
+        # The name by which its engine can abort it; b"": closing the connection must suffice.
+        self.rid = b""
+        self.sent_priority = b""  # The priority number sent to the engine; b"": none.
+        # Sends the attempt and handles its events; set by the proxy or the simulator.
+        self.io: object = None
+        # The body that asks for the rest of a broken stream; `None`: not a continuation.
+        self.rest: list[bytes] | None = None
+        self.is_sent = False  # It has had a connection, so its engine may have begun.
+        # True if the client has always read, so the engine alone determines the time to first
+        # content.
+        self.is_timed = True
+        self.first_due = inf  # When the first content is due.
+        self.is_alone = False  # No other request waited at the replica when this one was sent.
+        self.overdue_due = inf  # When the fleet is asked whether the first token is overdue.
+        self.is_overdue = False  # The first token is overdue, which counts against the replica.
+        self.connect_due = inf  # Set if the class has a connect timeout of its own.
+        # Predicted seconds from `began` to the first content; 0: no prediction.
+        self.predicted_s = 0.0
+        # Uncached prompt tokens that waited at the replica at dispatch, including its own; -1:
+        # unknown.
+        self.ahead = -1
+        # When a copy that was counted but not sent (`dry_run`) would have answered; 0: there was
+        # none.
+        self.copy_due = 0.0
+
+
+class AttemptState:
+    """All attempts of one request."""
+
+    __slots__ = ("attempts", "commit", "most", "over", "put_aside", "winner")
+
+    def __init__(self, most: int) -> None:
+        self.most = most  # Attempts that may reach a replica. Failed connects do not count.
+        self.attempts: list[Attempt] = []
+        self.commit = Commit.NOTHING
+        self.winner: Attempt | None = None
+        self.over = False
+        # The earliest attempt that was put aside with an error.
+        self.put_aside: Attempt | None = None
+
+    @property
+    def reached(self) -> int:
+        """The number of attempts that count towards `most`.
+
+        Attempts that reached no replica, hedges, and attempts over stale connections do not count.
+        """
+        return sum(
+            1
+            for a in self.attempts
+            if a.kind != Kind.HEDGE and a.reason not in UNREACHED and not a.stale
+        )
+
+    @property
+    def lost(self) -> int:
+        """The number of attempts that may have begun to run at a replica and returned nothing."""
+        return sum(1 for a in self.attempts if a.reason in LOST and not a.stale)
+
+    @property
+    def was_hedged(self) -> bool:
+        return any(a.kind == Kind.HEDGE for a in self.attempts)
+
+    @property
+    def continuations(self) -> int:
+        return sum(1 for a in self.attempts if a.kind == Kind.CONTINUATION)
+
+    @property
+    def alive(self) -> list[Attempt]:
+        return [a for a in self.attempts if a.phase != Phase.ENDED]
+
+    def is_alone(self, attempt: Attempt) -> bool:
+        """Whether no other attempt is running."""
+        return not any(a.phase != Phase.ENDED for a in self.attempts if a is not attempt)
+
+    def begin(
+        self,
+        replica: Replica,
+        now: float,
+        tokens: int = 0,
+        held: int = 0,
+        streamed: bool = True,
+        *,
+        hedge: bool = False,
+        continues: bool = False,
+        light: bool = False,
+    ) -> Attempt:
+        """Begin an attempt and take its lease.
+
+        `tokens`, `held`: see `Attempt`; `light`: see `Lease`.
+        """
+        kind = Kind.RETRY if self.attempts else Kind.PRIMARY
+        if hedge:
+            kind = Kind.HEDGE
+        elif continues:
+            kind = Kind.CONTINUATION
+        lease = Lease(replica, tokens, streamed, light)
+        attempt = Attempt(len(self.attempts), kind, replica, lease, now, tokens, held)
+        self.attempts.append(attempt)
+        return attempt
+
+    def sent(self, attempt: Attempt) -> None:
+        if attempt.phase == Phase.CONNECTING:
+            attempt.phase = Phase.SENT
+            attempt.is_sent = True
+
+    def headed(self, attempt: Attempt) -> None:
+        if attempt.phase == Phase.SENT:
+            attempt.phase = Phase.HEADED
+
+    def committed_status(self) -> None:
+        if self.commit == Commit.NOTHING:
+            self.commit = Commit.STATUS
+
+    def content(self, attempt: Attempt) -> bool:
+        """Handle an attempt's content. Returns True if it wins; its owner must cancel a loser."""
+        if attempt.phase == Phase.ENDED or self.over:
+            return False
+        attempt.lease.begun()
+        winner = self.winner
+        if winner is None or (attempt.kind == Kind.CONTINUATION and winner.phase == Phase.ENDED):
+            self.winner = attempt
+            attempt.phase = Phase.WON
+            self.commit = Commit.CONTENT
+        return self.winner is attempt
+
+    def outrun(self, now: float) -> list[Attempt]:
+        """End all attempts except the winner. Returns them; their owner must cancel them."""
+        losers = [a for a in self.attempts if a.phase != Phase.ENDED and a is not self.winner]
+        for attempt in losers:
+            self._end(attempt, now, Reason.HEDGE_LOST)
+        return losers
+
+    def recalled(self, now: float) -> None:
+        """End all running attempts because the request goes back to the queue. None has failed."""
+        for attempt in self.alive:
+            self._end(attempt, now, Reason.PREEMPTED)
+
+    def aside(self, attempt: Attempt, reason: Reason, now: float) -> bool:
+        """End an attempt with an error that may have to be sent to the client later.
+
+        Returns True if its answer must be kept, because it is the earliest attempt put aside.
+        """
+        self._end(attempt, now, reason)
+        kept = self.put_aside
+        if kept is not None and kept.index < attempt.index:
+            return False
+        self.put_aside = attempt
+        return True
+
+    def put_aside_wins(self) -> None:
+        """Make the attempt that was put aside the winner; its answer goes to the client."""
+        self.winner = self.put_aside
+        self.commit = Commit.CONTENT
+        self.over = True
+
+    def completed(self, attempt: Attempt, now: float, reason: Reason = Reason.OK) -> None:
+        """End the request: the winner's response is complete."""
+        if attempt.phase == Phase.ENDED:
+            return
+        self._end(attempt, now, reason)
+        self.over = True
+
+    def failed(
+        self,
+        attempt: Attempt,
+        reason: Reason,
+        now: float,
+        *,
+        reused: bool,
+        received: bool,
+        repeatable: bool,
+        known_dead: bool,
+    ) -> int:
+        """End a failed attempt, release its lease, and return the next `Step`."""
+        if attempt.phase == Phase.ENDED:
+            return Step.NOTHING
+        self._end(attempt, now, reason)
+        if self.over:
+            return Step.NOTHING
+        if self.commit == Commit.CONTENT:
+            speaks = self.winner is attempt or attempt.kind == Kind.CONTINUATION
+            return Step.TRUNCATE if speaks else Step.NOTHING
+        if not self.is_alone(attempt):
+            return Step.NOTHING
+        if self.put_aside is not None:
+            return Step.ASIDE
+        verdict = judge(
+            reason,
+            reused=reused,
+            received=received,
+            repeatable=repeatable,
+            known_dead=known_dead,
+        )
+        if verdict == Verdict.NO:
+            return Step.ANSWER
+        if verdict == Verdict.HERE:
+            # A stale connection executed nothing, so it uses up no attempt. This is granted once
+            # per replica.
+            again = any(a.stale and a.replica_id == attempt.replica_id for a in self.attempts)
+            attempt.stale = True
+            return Step.ANSWER if again else Step.HERE
+        if reason in LOST and self.lost > 1:
+            # A request that crashes replicas must not reach the whole fleet: two replicas at most.
+            return Step.ANSWER
+        if len(self.attempts) >= MOST_CONNECTS or (
+            verdict == Verdict.BUDGET and self.reached >= self.most
+        ):
+            return Step.ANSWER
+        return Step.ELSEWHERE if verdict == Verdict.ELSEWHERE else Step.BUDGET
+
+    def end(self, reason: Reason, now: float) -> list[Attempt]:
+        """End the request because the client left or the router answered.
+
+        Returns the attempts that were running; their owner closes their connections.
+        """
+        self.over = True
+        alive = [a for a in self.attempts if a.phase != Phase.ENDED]
+        for attempt in alive:
+            self._end(attempt, now, reason)
+        return alive
+
+    @property
+    def blame(self) -> Reason:
+        """Return why the request failed, after all attempts have failed.
+
+        If the last attempt was a hedge, this is the reason of the attempt before it, if that one
+        reached a replica.
+        """
+        last = self.attempts[-1]
+        if last.kind == Kind.HEDGE:
+            first = self.attempts[last.index - 1]
+            if first.reason not in UNSENT:
+                return first.reason
+        return last.reason
+
+    @staticmethod
+    def _end(attempt: Attempt, now: float, reason: Reason) -> None:
+        if attempt.phase != Phase.ENDED:
+            attempt.phase = Phase.ENDED
+            attempt.ended = now
+            attempt.reason = reason
+            attempt.lease.release()
+
+
+# Attempts for one request, at most. In a fleet that is mostly down, not every replica is tried.
+MOST_CONNECTS = 10

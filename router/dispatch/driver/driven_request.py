@@ -1,0 +1,131 @@
+"""A request as its driver sees it: the interface through which the driver acts.
+
+The proxy implements it over sockets (`exchange.py`), the simulator over engine cores
+(`simulator/exchange.py`). It is a base class, so that compiled code calls it directly.
+
+Must never: decide whether or where an attempt is sent.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Sequence
+
+from mypy_extensions import mypyc_attr
+
+from policies.facts import RequestView
+from router.core.errors import Reason
+from router.core.urgency import Urgency
+from router.dispatch.continuation.outcome import Outcome
+from router.dispatch.driver.attempt_state import Attempt
+from router.dispatch.queueing.queued_request import QueuedRequest
+from router.dispatch.rules import Times
+from router.fleet.replica import Replica
+from router.intake.routes import Route
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class DrivenRequest(QueuedRequest):
+    """A request of the request driver. Times are monotonic seconds."""
+
+    __slots__ = ("first_s", "hedges_as", "is_whole", "request_id", "route", "streamed", "times")
+
+    def __init__(
+        self,
+        view: RequestView,
+        urgency: Urgency,
+        arrived: float,
+        route: Route,
+        streamed: bool,
+        times: Times,
+        request_id: bytes,
+    ) -> None:
+        super().__init__(view, urgency, arrived)
+        self.route = route
+        self.streamed = streamed
+        # The first content is the whole answer.
+        self.is_whole = route.inference and not streamed and not route.light
+        self.times = times  # The timeouts of the request's class.
+        # Seconds that an attempt may take to its first content.
+        self.first_s = times.whole_s if self.is_whole else times.first_token_s
+        self.request_id = request_id  # The request id as the client knows it.
+        self.hedges_as = ""  # The class under which the request may be hedged; "": it may not.
+
+    # -- attempts -----------------------------------------------------------------------------
+
+    @abstractmethod
+    def attach(self, attempt: Attempt) -> None:
+        """Set `attempt.io` of a new attempt, which has its lease."""
+
+    @abstractmethod
+    def open(self, attempt: Attempt, fresh: bool) -> None:
+        """Send the attempt to its replica. May end the attempt before it returns.
+
+        `fresh`: over a new connection.
+        """
+
+    @abstractmethod
+    def drop(self, attempt: Attempt) -> None:
+        """Give up the attempt, also at its engine. No more events of it follow."""
+
+    @abstractmethod
+    def discard(self, attempt: Attempt) -> None:
+        """Give up the attempt after its engine has refused it and stopped working."""
+
+    @abstractmethod
+    def free_connection(self, attempt: Attempt) -> None:
+        """Release the connection for reuse: the attempt's response is complete."""
+
+    @abstractmethod
+    def can_resend(self) -> bool:
+        """Whether the client's request is still kept, so that it can be sent again."""
+
+    @abstractmethod
+    def candidates(self, tried: Collection[object]) -> Sequence[Replica]:
+        """Return fit replicas that are not in `tried`. Raises RouterError if there is none."""
+
+    @abstractmethod
+    def look_by(self, due: float) -> None:
+        """Call the driver's `look` at `due`, at the latest."""
+
+    @abstractmethod
+    def said_at(self) -> float:
+        """Return when the answer's last content came."""
+
+    def computed_tokens(self, attempt: Attempt) -> int:
+        """Return the prompt tokens that the attempt's engine has computed so far; below 0:
+        unknown."""
+        return -1
+
+    def see_work(self, attempt: Attempt) -> None:
+        """Report the progress that the replica has shown for other requests, before it is
+        judged."""
+        return
+
+    # -- the client ---------------------------------------------------------------------------
+
+    @abstractmethod
+    def answer_failure(self, reason: Reason) -> None:
+        """End the request with an error of the router; every attempt failed."""
+
+    @abstractmethod
+    def tell_aside(self) -> None:
+        """Send the client the answer that was put aside; every attempt failed."""
+
+    @abstractmethod
+    def truncate(self, reason: Reason) -> None:
+        """Make the truncation of a broken answer visible to the client; no replica continues it."""
+
+    # -- the rest of a broken stream ----------------------------------------------------------
+
+    def is_continued(self) -> bool:
+        """Whether another replica may continue the stream."""
+        return False
+
+    def rest(self) -> list[bytes] | Outcome:
+        """Return the body that asks for the rest of the broken stream, or why there is none."""
+        return Outcome.NO_REPLICA
+
+    def awaits_rest(self, now: float) -> None:
+        """Note that another replica was asked for the rest."""
+        return

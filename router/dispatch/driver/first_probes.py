@@ -1,0 +1,100 @@
+"""Requests that wait for the first probe of a replica, because no other replica can take them.
+
+A new replica may serve their model; its first probe shows whether it does. Until then an answer
+such as "this model does not exist" could be wrong. So a request waits, for `WAIT_S` at most.
+
+Must never: hold a request that is over, or one that no first probe can help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from router.core.errors import Reason
+from router.core.scheduling import Alarm, Scheduler
+from router.dispatch.queueing.queued_request import QueuedRequest
+from router.fleet.table import Fleet
+
+WAIT_S: Final = 2.0
+_REQUESTS: Final = 10_000  # Waiting requests, at most; their bodies have a limit of their own.
+# Reasons why a request finds no replica that a first probe may change.
+HELPED: Final = frozenset({Reason.MODEL_NOT_FOUND, Reason.MODEL_RESTARTING, Reason.NO_REPLICA})
+
+
+class FirstProbes:
+    """The requests of one router that wait for a first probe."""
+
+    def __init__(self, fleet: Fleet, scheduler: Scheduler) -> None:
+        self._fleet = fleet
+        self._scheduler = scheduler
+        self._waiting: dict[QueuedRequest, _Wait] = {}
+        self._is_woken = False
+        fleet.on_first_probe = self._decided
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def hold(
+        self, request: QueuedRequest, retry: Callable[[], None], late: Callable[[], None]
+    ) -> bool:
+        """Let a request wait. Returns False if no first probe is pending, or too many requests
+        wait.
+
+        After each first probe `retry` is called. It finds a replica and begins (`forget`), holds
+        the request again, or ends it. `late` is called when the waiting time is over.
+        """
+        if not self._fleet.awaits_probe:
+            return False
+        wait = self._waiting.get(request)
+        if wait is None:
+            if len(self._waiting) >= _REQUESTS:
+                return False
+            alarm = self._scheduler.alarm(partial(self._late, request))
+            alarm.set(self._scheduler.now() + WAIT_S)
+            wait = self._waiting[request] = _Wait(alarm)
+        wait.retry, wait.late = retry, late
+        return True
+
+    def forget(self, request: QueuedRequest) -> None:
+        """Forget a request that is over, or that has found its replica."""
+        wait = self._waiting.pop(request, None)
+        if wait is not None:
+            wait.alarm.clear()
+
+    def _decided(self) -> None:
+        """Handle the end of a first probe.
+
+        A reload may be running, so the requests wait for its end.
+        """
+        if self._waiting and not self._is_woken:
+            self._is_woken = True
+            self._scheduler.soon(self._wake)
+
+    def _wake(self) -> None:
+        self._is_woken = False
+        for request, wait in list(self._waiting.items()):
+            if self._waiting.get(request) is wait:  # One retry may end another request.
+                _call(wait.retry, request)
+
+    def _late(self, request: QueuedRequest) -> None:
+        wait = self._waiting[request]
+        self.forget(request)
+        _call(wait.late, request)
+
+
+def _call(act: Callable[[], None], request: QueuedRequest) -> None:
+    try:
+        act()
+    except Exception as err:
+        request.crashed(err)
+
+
+class _Wait:
+    """The wait of one request."""
+
+    def __init__(self, alarm: Alarm) -> None:
+        self.alarm = alarm
+        self.retry: Callable[[], None]
+        self.late: Callable[[], None]

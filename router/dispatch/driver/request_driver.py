@@ -1,0 +1,757 @@
+"""Drives the attempts of one request: begins them, handles failures, and runs hedges.
+
+The state machine (`attempts.AttemptState`) decides what an event means; the driver carries it out.
+Most requests have one attempt. There are two reasons for a second attempt:
+
+- A retry follows a failed attempt. If that attempt failed for lack of capacity, the retry pauses
+  first.
+- A hedge runs beside the first attempt, if the hedger asks for it. The first attempt that shows
+  content wins. The others are cancelled in the same call.
+
+The proxy and the simulator both run this driver. The proxy's requests send bytes; the simulator's
+run on engine cores (`driven_request.py`).
+
+Must never: touch a byte or a socket, choose a replica, depend on whether its time is real, or leave
+a lease or an alarm behind. Every request ends in `cancel` or with its last attempt.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from router.core.errors import Reason, RouterError
+from router.core.scheduling import Alarm
+from router.dispatch.context import Context
+from router.dispatch.continuation.outcome import Outcome
+from router.dispatch.driver.attempt_state import Attempt, AttemptState, Commit, Step
+from router.dispatch.driver.driven_request import DrivenRequest
+from router.dispatch.driver.retry import PASSING, UNSENT
+from router.dispatch.queueing.queued_request import NOT_SINCE
+from router.fleet.replica import Replica
+from router.observe.events import log_event
+from router.wire.sweep import NEVER
+
+# Reasons why a stream breaks that another replica may continue, or why a continuation fails.
+_BREAKS: Final = frozenset(
+    {
+        Reason.REPLICA_RESET,
+        Reason.BAD_RESPONSE,
+        Reason.TOKEN_GAP_TIMEOUT,
+        Reason.STREAM_ERROR,
+        Reason.EMPTY_STREAM,
+        Reason.SERVER_ERROR,
+        Reason.REPLICA_BUSY,
+        Reason.CONNECT_FAILED,
+        Reason.CONNECT_TIMEOUT,
+    }
+)
+
+
+class RequestDriver:
+    """Drives the attempts of one request. Times are monotonic seconds."""
+
+    __slots__ = (
+        "_alarm",
+        "_budgeted",
+        "_cause",
+        "_context",
+        "_is_full",
+        "_request",
+        "_retries",
+        "_rules",
+        "live",
+        "state",
+        "untold",
+    )
+    __deletable__ = ("_request",)  # Lets compiled code delete the attribute.
+
+    def __init__(self, request: DrivenRequest, context: Context) -> None:
+        self._request = request
+        self._context = context
+        self._rules = context.rules
+        self.state = AttemptState(self._rules.attempts)
+        self.live: list[Attempt] = []
+        self._budgeted = False  # The request holds a place in the retry budget.
+        self._alarm: Alarm | None = None  # Timer for a hedge or a retry.
+        self._retries = False  # The alarm is for a retry, not for a hedge.
+        self._is_full = False  # Other replicas are fit, but all of them are at their limits.
+        self._cause = Reason.OK  # Why the pending retry is made.
+        # A replica that seems to reject the `priority` field. This request is sent to it without
+        # one.
+        self.untold: Replica | None = None
+        context.budget.requests += 1
+
+    # -- beginning ----------------------------------------------------------------------------
+
+    def begin(self, replica: Replica, *, fresh: bool = False) -> None:
+        """Send the request to a replica.
+
+        `fresh`: over a new connection.
+        """
+        self.go(self.prepare(replica, self._context.scheduler.now()), fresh=fresh)
+
+    def prepare(self, replica: Replica, now: float) -> Attempt:
+        """Create an attempt and take its lease, without sending it. `go` sends it."""
+        return self._enter(replica, now, False)
+
+    def go(self, attempt: Attempt, *, fresh: bool = False) -> None:
+        """Send a prepared attempt, unless its request has ended in the meantime."""
+        if attempt not in self.live:
+            return
+        due = NEVER
+        request = self._request
+        route = request.route
+        if route.inference and route.is_known and not route.light:
+            # A retry may hang like a first attempt, so it may be hedged too. A request gets one
+            # hedge at most.
+            hedges_as = "" if attempt.index and self.state.was_hedged else request.hedges_as
+            try:
+                due = self._context.hedger.dispatched(
+                    request.view,
+                    attempt,
+                    attempt.at,
+                    hedges_as,
+                    hedges_as != "",
+                    request.streamed,
+                    attempt.began,
+                )
+            except Exception as err:  # The request can be answered without a hedge.
+                self._context.crashed(err)
+        # A request on an unknown route cannot be repeated, so it must not meet a stale connection.
+        request.open(attempt, fresh or not route.is_known)
+        # `open` may have ended the attempt and its request.
+        if due != NEVER and attempt in self.live:
+            self._await_hedge(due, attempt.began)
+
+    def _enter(self, replica: Replica, now: float, hedge: bool, continues: bool = False) -> Attempt:
+        """Create an attempt: take its lease, and remember its prefix at the replica."""
+        request, context = self._request, self._context
+        tokens, held = context.chooser.dispatched(request.view, replica)
+        attempt = self.state.begin(
+            replica,
+            now,
+            tokens,
+            held,
+            request.streamed,
+            hedge=hedge,
+            continues=continues,
+            light=request.route.light,
+        )
+        request.view.attempts = attempt.index + 1
+        attempt.first_due = now + request.first_s
+        queue = context.queue
+        if queue is not None:
+            queue.sent(request, replica, now, is_extra=hedge or continues)
+        if request.streamed:
+            attempt.is_alone = replica.waiting <= 1
+            attempt.overdue_due = now + replica.patience_s(replica.pending_tokens)
+        if request.times.is_own:
+            # The class has its own connect timeout.
+            attempt.connect_due = now + request.times.connect_s
+        self.live.append(attempt)
+        request.attach(attempt)
+        request.look_by(min(attempt.first_due, min(attempt.overdue_due, attempt.connect_due)))
+        return attempt
+
+    def connected(self, attempt: Attempt) -> None:
+        """Mark the attempt as sent: it has a connection."""
+        attempt.connect_due = NEVER
+        self.state.sent(attempt)
+        self._request.unreached_since = NOT_SINCE
+
+    # -- hedging ------------------------------------------------------------------------------
+
+    def _await_hedge(self, due: float, now: float) -> None:
+        if due <= now:
+            self._hedge()
+        else:
+            self._set_alarm(due, False)
+
+    def _hedge(self) -> None:
+        """Send a second copy if no content has come and the hedger allows one."""
+        if len(self.live) != 1 or not self._can_send_again():
+            return
+        request, context = self._request, self._context
+        first = self.live[0]
+        now = context.scheduler.now()
+        # `_others` would copy a list. In a large fleet the hedger looks at a few replicas only.
+        pool = context.fleet.serving(request.view.model)
+        others = context.hedger.backup(request.view, first, first.at, request.hedges_as, pool, now)
+        if others and first.index:
+            tried = self._tried()
+            others = [replica for replica in others if replica not in tried]
+        if not others:
+            asks_at = context.hedger.asks_again_at(first, now)
+            if asks_at != NEVER:
+                self._set_alarm(asks_at, False)
+            return
+        replica = context.chooser.choose(request.view, others)
+        hedge = self._enter(replica, now, True)
+        context.hedger.sent(request.view, hedge, replica, now)
+        request.open(hedge, False)
+
+    def won(self, attempt: Attempt, now: float) -> bool:
+        """Handle the first content of an attempt.
+
+        Returns True if the attempt wins; the other attempts are then cancelled, also at their
+        engines. Returns False if the attempt lost; none of its bytes may reach the client.
+        """
+        if not self.state.content(attempt):
+            return False
+        self._quiet()
+        attempt.first_due = NEVER
+        request, context = self._request, self._context
+        if len(self.live) > 1:
+            losers = [other for other in self.live if other is not attempt]
+            self.live = [attempt]
+            computed = [request.computed_tokens(other) for other in losers]
+            for other in losers:
+                request.drop(other)
+            self.state.outrun(now)
+            for other, tokens in zip(losers, computed, strict=True):
+                self._forget_prefix(other)
+                context.hedger.outrun(request.view, other, other.at, request.streamed, tokens, now)
+                context.fleet.attempt_ended(other.at, other.began)
+        ticket, queue = request.ticket, context.queue
+        if ticket is not None and queue is not None:
+            queue.pools.shown(ticket, attempt.at, now)
+        return True
+
+    def shows(self, attempt: Attempt, ttft_s: float | None, now: float) -> None:
+        """Learn from the winner's first content: the held prefix and the time to first content.
+
+        `ttft_s`: `None` if the content is the whole answer.
+        """
+        request, context, replica = self._request, self._context, attempt.at
+        attempt.overdue_due = NEVER
+        context.fleet.showed_content(
+            replica,
+            now,
+            attempt.began,
+            ttft_s,
+            attempt.tokens,
+            attempt.is_alone,
+            attempt.is_timed,
+        )
+        if not attempt.is_timed:
+            ttft_s = None
+        if request.route.is_known:
+            context.chooser.shown(request.view, replica, attempt.held, ttft_s)
+            context.hedger.shown(request.view, attempt, replica, request.streamed, now)
+
+    def shows_refusal(self, attempt: Attempt, now: float) -> None:
+        """Handle a winner that answers with an error: the replica prefilled nothing."""
+        attempt.overdue_due = NEVER
+        view, replica = self._request.view, attempt.at
+        self._context.chooser.withdrawn(view, replica, attempt.held)
+        self._context.hedger.failed(view, attempt, replica, now)
+
+    def is_contested(self, attempt: Attempt) -> bool:
+        """Whether this attempt and at least one other are still running."""
+        return len(self.live) > 1 and attempt in self.live
+
+    def holds_errors(self) -> bool:
+        """Whether an error must not be sent to the client yet.
+
+        Either another attempt is running, or an earlier attempt was put aside and its error has
+        precedence.
+        """
+        return len(self.live) > 1 or self.state.put_aside is not None
+
+    def put_aside(self, attempt: Attempt, reason: Reason) -> None:
+        """End an attempt that has returned an error, and keep the error.
+
+        When all attempts have failed, the error of the earliest one is sent to the client.
+        """
+        context = self._context
+        now = context.scheduler.now()
+        self.live.remove(attempt)
+        self._forget_prefix(attempt)
+        began = attempt.began
+        self._blame(attempt, reason, began)
+        self.state.aside(attempt, reason, now)
+        context.hedger.failed(self._request.view, attempt, attempt.at, now)
+        context.fleet.attempt_ended(attempt.at, began)
+        if not self.live:
+            self._request.tell_aside()
+
+    # -- failing ------------------------------------------------------------------------------
+
+    def refused(self, attempt: Attempt, retry_after: bytes | None) -> None:
+        """Handle a replica's answer that it is busy: the replica gets no requests for a while."""
+        self._context.fleet.busy(attempt.at, retry_after, self._context.scheduler.now())
+
+    def replace(self, attempt: Attempt, reason: Reason) -> bool:
+        """Try another replica after a busy or error answer, if no content was sent yet.
+
+        Returns False if the answer must be passed on to the client.
+        """
+        state, request = self.state, self._request
+        if not self._can_send_again() or state.reached >= state.most:
+            return False
+        aside = state.put_aside
+        if aside is not None and aside.reason not in PASSING:
+            return False  # Another engine refused the request; that refusal is the answer.
+        if reason is Reason.STREAM_ERROR and (state.lost or not request.route.repeatable):
+            return False
+        if not (self._others() or self._is_full) or not self._take_budget():
+            return False
+        request.discard(attempt)
+        self._end_attempt(attempt, reason, reused=False, received=True)
+        self._retry(reason)
+        return True
+
+    def ask_without_priority(self, attempt: Attempt) -> bool:
+        """Send the request again without `priority` to a replica that seems to reject the field.
+
+        Returns False if the replica's answer must be passed on.
+        """
+        replica, request = attempt.at, self._request
+        can_send = request.can_resend() and not replica.removed and not self._context.closing
+        if self.is_contested(attempt) or not can_send:
+            return False
+        self.untold = replica
+        request.free_connection(attempt)
+        self._end_attempt(attempt, Reason.REPLICA_REFUSED, reused=False, received=True)
+        self._context.metrics.retries(Reason.REPLICA_REFUSED)
+        self.begin(replica)
+        return True
+
+    def went_without_priority(self, replica: Replica) -> None:
+        """Stop sending priorities to a replica that accepted the same request without one."""
+        self.untold = None
+        replica.refuses_priority = True
+        self._context.metrics.priority_refused += 1
+        log_event(
+            logging.WARNING,
+            "a replica knows no priority",
+            key=f"no priority {replica.id}",
+            replica=replica.id,
+        )
+
+    def failed(self, attempt: Attempt, reason: Reason, *, reused: bool, received: bool) -> None:
+        """Handle the end of an attempt that gave no complete response."""
+        if attempt not in self.live:
+            return
+        step = self._end_attempt(attempt, reason, reused=reused, received=received)
+        request, context = self._request, self._context
+        if step == Step.NOTHING:
+            return
+        if step == Step.TRUNCATE:
+            if not self._continue(attempt, reason):
+                winner = self.state.winner
+                request.truncate(reason if winner is None else winner.reason)
+            return
+        if step == Step.ASIDE:
+            request.tell_aside()
+            return
+        can_resend = request.can_resend()
+        if step == Step.HERE and can_resend and not attempt.at.removed:
+            context.metrics.connections_stale += 1
+            context.metrics.retries(reason)
+            self.begin(attempt.at, fresh=True)
+            return
+        if step in (Step.HERE, Step.ELSEWHERE, Step.BUDGET) and self._can_send_again():
+            others = self._others()
+            may_go_on = len(others) > 0 or self._is_full
+            if may_go_on and (step != Step.BUDGET or self._take_budget()):
+                if step == Step.BUDGET:
+                    self._retry(reason)
+                    return
+                self._go_on(others, reason)
+                return
+        if reason in UNSENT and self._wait_again(attempt.at):
+            context.metrics.retries(reason)
+            return
+        is_last = step == Step.ELSEWHERE and self._can_send_again() and not self._others()
+        if is_last and self._wait_for_probe(self.state.blame):
+            return
+        request.answer_failure(self.state.blame)
+
+    def _end_attempt(
+        self, attempt: Attempt, reason: Reason, *, reused: bool, received: bool
+    ) -> int:
+        request, context = self._request, self._context
+        replica = attempt.at
+        self.live.remove(attempt)
+        if not self.live:
+            self._quiet()
+        shows_nothing = self.state.winner is not attempt
+        self._forget_prefix(attempt)
+        began = attempt.began
+        now = context.scheduler.now()
+        self._blame(attempt, reason, began if shows_nothing else request.said_at())
+        step = self.state.failed(
+            attempt,
+            reason,
+            now,
+            reused=reused,
+            received=received,
+            repeatable=request.route.repeatable,
+            known_dead=replica.health.known_dead,
+        )
+        if shows_nothing:
+            context.hedger.failed(request.view, attempt, replica, now)
+        context.fleet.attempt_ended(replica, began)
+        return step
+
+    def _forget_prefix(self, attempt: Attempt) -> None:
+        """Forget the prefix of an ended attempt, unless the attempt won.
+
+        If the replica showed no content, it may not hold the prefix. The winner's end is reported
+        with its token count when the request is over.
+        """
+        if self.state.winner is not attempt:
+            chooser, view = self._context.chooser, self._request.view
+            chooser.withdrawn(view, attempt.at, attempt.held)
+            chooser.finished(view, attempt.at, None)
+
+    def _can_send_again(self) -> bool:
+        request = self._request
+        return (
+            request.can_resend()
+            and request.pinned is None
+            and self.state.commit != Commit.CONTENT
+            and not self._context.closing
+        )
+
+    def _others(self) -> Sequence[Replica]:
+        self._is_full = False
+        try:
+            return self._request.candidates(self._tried())
+        except RouterError as err:
+            self._is_full = err.reason is Reason.FLEET_FULL
+            return []
+
+    def _tried(self) -> list[Replica]:
+        """Return the replicas where the request failed. A preempted attempt did not fail."""
+        return [a.at for a in self.state.attempts if a.reason is not Reason.PREEMPTED]
+
+    def _take_budget(self) -> bool:
+        if not self._budgeted:
+            self._budgeted = self._context.budget.take()
+            if not self._budgeted:
+                self._context.metrics.retry_budget_exhausted += 1
+        return self._budgeted
+
+    def _retry(self, cause: Reason) -> None:
+        """Try another replica after a pause.
+
+        The pause spreads retries, because requests that fail for lack of capacity fail together.
+        """
+        self._cause = cause
+        context = self._context
+        pause_s = context.backoff_s(self._rules, len(self.state.attempts))
+        if pause_s > 0.0:
+            self._pause()
+            self._set_alarm(context.scheduler.now() + pause_s, True)
+        else:
+            self._retry_now()
+
+    def _retry_now(self) -> None:
+        self._is_full = False
+        if not self._can_send_again():
+            self._give_up(self._cause)
+            return
+        others = self._others()
+        if others or self._is_full:
+            self._context.first_probes.forget(self._request)
+            self._go_on(others, self._cause)
+        elif not self._wait_for_probe(self._cause):
+            self._give_up(self._cause)
+
+    def _wait_for_probe(self, cause: Reason) -> bool:
+        """Wait for a first probe when no replica is left.
+
+        Returns False if no first probe can help.
+        """
+        self._cause = cause
+        late = partial(self._give_up, cause)
+        holds = self._context.first_probes.hold(self._request, self._retry_now, late)
+        if holds:
+            self._pause()
+        return holds
+
+    def _pause(self) -> None:
+        """Tell the queue that the request pauses: it is at no replica until it is sent again."""
+        queue = self._context.queue
+        if queue is not None:
+            queue.pauses(self._request)
+
+    def _wait_again(self, replica: Replica) -> bool:
+        """Queue the request again after its last attempt could not connect to `replica`.
+
+        Returns False if the request cannot wait. No other replica can be reached.
+        """
+        request, context = self._request, self._context
+        queue = context.queue
+        if queue is None or context.closing or not request.can_resend() or not self._is_queued():
+            return False
+        return queue.wait_again(request, replica)
+
+    def _is_queued(self) -> bool:
+        """Whether requests like this one wait in the queue, if there is a queue."""
+        route = self._request.route
+        return route.inference and not route.light
+
+    def _go_on(self, others: Sequence[Replica], cause: Reason) -> None:
+        """Send the request to one of `others`, through the queue if there is one.
+
+        `others` is empty if all replicas are at their limits.
+        """
+        request, context = self._request, self._context
+        queue = context.queue
+        if queue is not None and self._is_queued():
+            try:
+                replica = queue.retry(request, others, self._tried())
+            except RouterError:
+                self._give_up(self.state.blame)
+                return
+            context.metrics.retries(cause)
+            if replica is not None:
+                self.begin(replica)
+        elif others:
+            context.metrics.retries(cause)
+            self.begin(context.chooser.choose(request.view, others))
+        else:
+            self._give_up(self.state.blame)
+
+    def _give_up(self, reason: Reason) -> None:
+        """End the request without another attempt.
+
+        If an error was put aside, that error is the answer.
+        """
+        if not self.tells_aside(reason):
+            self._request.answer_failure(reason)
+
+    # -- continuing ---------------------------------------------------------------------------
+
+    def _continue(self, attempt: Attempt, reason: Reason) -> bool:
+        """Let another replica continue a broken stream, if continuations are enabled.
+
+        Returns False if none does.
+        """
+        request, context = self._request, self._context
+        if not request.is_continued() or context.closing:
+            return False
+        # Otherwise the attempt was a continuation that failed.
+        has_begun = attempt is self.state.winner
+        if reason not in _BREAKS:
+            if not has_begun:
+                context.metrics.continuation(Outcome.FAILED)
+            return False
+        others = [replica for replica in self._others() if replica.descriptor.continues]
+        rest = self._rest(bool(others))
+        if isinstance(rest, Outcome):
+            context.metrics.continuation(rest if has_begun else Outcome.FAILED)
+            return False
+        now = context.scheduler.now()
+        replica = context.chooser.choose(request.view, others)
+        following = self._enter(replica, now, False, True)
+        following.rest = rest
+        request.awaits_rest(now)
+        request.open(following, True)
+        return True
+
+    def _rest(self, has_others: bool) -> list[bytes] | Outcome:
+        """Return the body that asks another replica for the rest, or the reason why none is
+        asked."""
+        state = self.state
+        # A request that crashes replicas must not reach the whole fleet: two replicas at most.
+        if state.continuations >= self._rules.continuations or state.lost > 1:
+            return Outcome.BUDGET
+        rest = self._request.rest()
+        if isinstance(rest, Outcome):
+            return rest
+        if not has_others:
+            return Outcome.NO_REPLICA
+        return rest if self._take_budget() else Outcome.BUDGET
+
+    # -- deadlines ----------------------------------------------------------------------------
+
+    def due(self) -> float:
+        """Return when an attempt must be checked next."""
+        due = NEVER
+        for attempt in self.live:
+            due = min(due, min(attempt.first_due, min(attempt.overdue_due, attempt.connect_due)))
+        return due
+
+    def _blame(self, attempt: Attempt, reason: Reason, shown: float) -> None:
+        """Report a failed attempt to the fleet.
+
+        `shown`: when the attempt last showed content, or when it was dispatched.
+        """
+        request = self._request
+        request.see_work(attempt)
+        self._context.fleet.failed(
+            attempt.at,
+            reason,
+            attempt.began,
+            shown,
+            was_overdue=attempt.is_overdue,
+            request_id=request.request_id,
+        )
+
+    def look(self, now: float) -> None:
+        """Check deadlines: overdue first tokens, first content timeouts, and connect timeouts of
+        classes.
+
+        A timeout ends only its own attempt; each attempt has its own deadlines.
+        """
+        request = self._request
+        for attempt in [*self.live]:
+            if attempt not in self.live:
+                continue  # The end of another attempt has ended the request.
+            if attempt.overdue_due <= now:
+                request.see_work(attempt)
+                attempt.overdue_due = self._context.fleet.overdue(
+                    attempt.at, attempt.began, now, request.request_id
+                )
+                attempt.is_overdue = attempt.overdue_due == NEVER
+            if attempt.connect_due <= now:
+                attempt.connect_due = NEVER
+                request.drop(attempt)
+                self.failed(attempt, Reason.CONNECT_TIMEOUT, reused=False, received=False)
+            elif attempt.first_due <= now:
+                attempt.first_due = NEVER
+                request.drop(attempt)
+                self.failed(attempt, self._late(), reused=False, received=True)
+
+    def _late(self) -> Reason:
+        """Return the reason for an attempt whose first content did not come in time."""
+        if self.state.commit == Commit.CONTENT:
+            return Reason.TOKEN_GAP_TIMEOUT  # The attempt was a continuation of a stream.
+        return Reason.WHOLE_TIMEOUT if self._request.is_whole else Reason.TTFT_TIMEOUT
+
+    def excuse(self) -> None:
+        """Stop the first-content timers while the client does not read.
+
+        The router does not read from the replicas then, so the time to first content teaches
+        nothing.
+        """
+        for attempt in self.live:
+            attempt.is_timed = False
+            attempt.first_due = NEVER
+            attempt.overdue_due = NEVER
+
+    def await_first(self, soonest: float) -> None:
+        """Restart the first-content timers when the client reads again.
+
+        Content is due at `soonest`, or when it was due before, whichever is later. The first token
+        is overdue after reading for the replica's full patience again.
+        """
+        request, now = self._request, self._context.scheduler.now()
+        for attempt in self.live:
+            if attempt is not self.state.winner:
+                attempt.first_due = max(soonest, attempt.began + request.first_s)
+                if request.streamed and not attempt.is_overdue:
+                    replica = attempt.at
+                    attempt.overdue_due = now + replica.patience_s(replica.pending_tokens)
+
+    def timed_out(self, reason: Reason) -> None:
+        """Handle a timeout of the whole request or of the relayed stream."""
+        live = [*self.live]
+        for attempt in live:
+            self._request.drop(attempt)
+        for attempt in live:
+            self.failed(attempt, reason, reused=False, received=True)
+        if not live:
+            self._quiet()
+            self._give_up(reason)
+
+    def _set_alarm(self, when: float, retries: bool) -> None:
+        self._retries = retries
+        alarm = self._alarm
+        if alarm is None:
+            alarm = self._alarm = self._context.scheduler.alarm(self._ring)
+        alarm.set(when)
+
+    def _ring(self) -> None:
+        request = self._request
+        try:
+            if self._retries:
+                self._retry_now()
+            else:
+                self._hedge()
+        except Exception as err:
+            request.crashed(err)
+
+    def _quiet(self) -> None:
+        """Cancel a pending hedge or retry."""
+        if self._alarm is not None:
+            self._alarm.clear()
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def completed(self, attempt: Attempt, reason: Reason, now: float) -> None:
+        """End the winner, whose response is complete; its connection can be reused."""
+        self.state.completed(attempt, now, reason)
+        self.live.clear()
+        self._request.free_connection(attempt)
+        self._context.fleet.attempt_ended(attempt.at, attempt.began)
+
+    def cancel(self, reason: Reason) -> None:
+        """End all attempts and timers; the request is over."""
+        self._quiet()
+        live, self.live = self.live, []
+        for attempt in live:
+            self._request.drop(attempt)
+        context = self._context
+        now = context.scheduler.now()
+        winner = self.state.winner
+        self.state.end(reason, now)  # Releases the leases before any code that may fail.
+        for attempt in live:
+            self._forget_prefix(attempt)
+            if attempt is not winner:
+                context.hedger.failed(self._request.view, attempt, attempt.at, now)
+            context.fleet.attempt_ended(attempt.at, attempt.began)
+
+    def tells_aside(self, reason: Reason) -> bool:
+        """Send an error that was put aside instead of the router's own error.
+
+        Returns True if there was one; the request has ended with it.
+        """
+        if self.state.put_aside is None or self.state.over:
+            return False
+        self.cancel(reason)
+        self._request.tell_aside()
+        return True
+
+    def recall(self, now: float) -> None:
+        """Preempt the request: end its running attempts, which have shown no content.
+
+        The request may be sent again, but not to a replica where it failed before.
+        """
+        self._quiet()
+        context = self._context
+        context.first_probes.forget(self._request)  # From now on, the request waits in the queue.
+        live, self.live = self.live, []
+        for attempt in live:
+            self._request.drop(attempt)
+        self.state.recalled(now)
+        for attempt in live:
+            self._forget_prefix(attempt)
+            context.hedger.failed(self._request.view, attempt, attempt.at, now)
+            context.fleet.attempt_ended(attempt.at, attempt.began)
+        ticket = self._request.ticket
+        if ticket is not None:
+            ticket.excluded = tuple(self._tried())
+
+    def close(self) -> None:
+        """Release everything that belongs to the request and not to an attempt."""
+        self._quiet()
+        self._alarm = None
+        context = self._context
+        if self._budgeted:
+            self._budgeted = False
+            context.budget.give()
+        context.budget.requests -= 1
+        if context.first_probes:
+            context.first_probes.forget(self._request)
+        # Break reference cycles, so that no garbage collection is needed.
+        for attempt in self.state.attempts:
+            attempt.io = None
+        del self._request

@@ -1,0 +1,107 @@
+"""Ends a request, in the proxy and in the simulator: releases, counts, and learns from it.
+
+The request's `Work` holds the replica that answered and the tokens used. Afterwards the proxy
+writes its access log (`completion.py`), and the simulator fills its `Outcome`.
+
+Must never: raise, do I/O, look at a clock, or keep the request.
+"""
+
+from __future__ import annotations
+
+from router.core.errors import STATUS, Reason
+from router.dispatch.driver.routed_request import RoutedRequest
+from router.dispatch.usage.token_counts import UNKNOWN, Usage
+from router.fleet.replica import Replica
+from router.observe.metrics import UNCLASSED
+
+
+def end_request(
+    request: RoutedRequest, reason: Reason, sent: int, bytes_out: int, events: int, now: float
+) -> None:
+    """End a request. Called once per request, whatever ended it, when none of its attempts is
+    running.
+
+    `sent`: the status that was sent to the client, 0 for none. `bytes_out`: bytes of the body.
+    `events`: content events, if the answer is a stream whose events were counted; otherwise -1.
+    """
+    context, work, route = request.context, request.work, request.route
+    work.stops(now)
+    request.driver.close()
+    replica = work.replica
+    queue = context.queue
+    if queue is not None and route.inference and not route.light:
+        tokens, output = _cost(work.usage, reason, replica is not None)
+        queue.over(request, reason, replica, tokens, output, now)
+    metrics, view, arrived = context.metrics, request.view, request.arrived
+    metrics.finished(
+        route.kind,
+        reason,
+        status_of(sent, reason),
+        now - arrived,
+        work.first_at - arrived if replica is not None else None,
+        view.body_bytes,
+        bytes_out,
+        view.model,  # Not a name that the client may have invented.
+        class_of(request),
+        request.streamed and sent == 200,
+    )
+    state = request.driver.state
+    if replica is not None:
+        winner = state.winner
+        if winner is not None and winner.held and reason is Reason.OK:
+            replica.should_have_hit(winner.began)
+        _learn(request, replica, events, now)
+    for attempt in state.attempts:
+        metrics.attempt(attempt.replica_id, attempt.kind, attempt.reason)
+
+
+def status_of(sent: int, reason: Reason) -> int:
+    """Return the status for counters and the log. `sent`: see `end_request`."""
+    if reason is Reason.CLIENT_GONE:
+        return 499
+    return sent or STATUS[reason]
+
+
+def class_of(request: RoutedRequest) -> str:
+    """Return the class label of the request's counters.
+
+    It is a class name, or UNCLASSED; "" if the request is no inference.
+    """
+    return request.urgency.stated or UNCLASSED if request.route.inference else ""
+
+
+def _learn(request: RoutedRequest, replica: Replica, events: int, now: float) -> None:
+    """Learn from the token counts of a request about `replica`, which answered it, and about its
+    model."""
+    context, work, view = request.context, request.work, request.view
+    usage = work.usage
+    if usage is not UNKNOWN:
+        prompt, output, is_exact = usage.prompt_tokens, usage.output_tokens, usage.exact
+        context.metrics.counted_tokens(view.model, prompt, output, usage.cached_tokens)
+        if is_exact and view.blocks:  # A shorter prompt is mostly the chat template.
+            context.fleet.knowledge.counted(view.model, view.prompt_bytes, prompt)
+        # An estimate from the bytes of an answer does not measure its speed.
+        is_paced = request.streamed and (is_exact or events >= 0)
+        if is_paced and output is not None and output > 1:
+            tpot_s = (now - work.first_at) / (output - 1)
+            context.metrics.paced(class_of(request), tpot_s)
+            # With two replicas, the break between their streams belongs to neither replica's speed.
+            if request.driver.state.continuations == 0:
+                replica.paced(tpot_s)
+                if is_exact and events > 0:
+                    replica.cadence.learn(output, events)
+    context.chooser.finished(view, replica, usage.output_tokens)
+
+
+def _cost(usage: Usage, reason: Reason, is_answered: bool) -> tuple[int, int]:
+    """Return the uncached prompt tokens and the output tokens that the queue charges.
+
+    -1: not known.
+    """
+    if not is_answered and usage is UNKNOWN:
+        return -1, 0
+    told = usage.output_tokens
+    output = -1 if told is None and reason is Reason.OK else told or 0
+    if usage.prompt_tokens is None:
+        return -1, output
+    return max(0, usage.prompt_tokens - (usage.cached_tokens or 0)), output

@@ -1,0 +1,508 @@
+"""Decides whether and when a second copy of a request (a hedge) is sent, for one router.
+
+The policy (`policies/hedging`) decides how late an attempt must be. The hedger enforces what holds
+for every policy: which requests may be hedged, the budget, the limit of the pool's utilisation, and
+which replicas may take a copy. It learns the usual time to first content from all requests,
+hedgeable or not: requests without a copy show the whole tail of the distribution. Until then the
+time is assumed (`ttft_prior.py`). The prediction for a replica is its model's prediction times a
+factor of the replica (`speed.py`).
+
+Calls for one attempt: `dispatched` or `sent`, then exactly one of `shown`, `outrun` and `failed`.
+The hedger's data about an attempt is stored in the attempt (`predicted_s`, `ahead`, `copy_due`),
+so no data can be left behind. An attempt without the first call, such as a continuation, may have
+the second call, which then does nothing.
+
+Must never: do I/O, set a timer, look at a clock, choose the replica, or look at more replicas for
+one question than `backups.WINDOW` and `backups.HOLDERS` say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Final
+
+from policies.contract import RequestView
+from policies.hedging.contract import HedgingPolicy, make_policy
+from router.config.model import Hedging
+from router.dispatch.driver.attempt_state import Attempt, Kind
+from router.dispatch.hedging.backups import ENOUGH, HOLDERS, RANK, WINDOW, apart, obstacle, window
+from router.dispatch.hedging.hedge_budget import HedgeBudget
+from router.dispatch.hedging.speed import Speed, Speeds
+from router.dispatch.hedging.ttfts import Ttfts
+from router.fleet.replica import Replica
+from router.fleet.table import Fleet
+from router.fleet.utilisation import utilisation
+from router.observe.hedge_counts import HedgeCounts, Refusal
+from router.wire.sweep import NEVER
+
+# The class of a request whose own class is not hedged, but which asks by `x-hedge: on` and may do
+# so. `hedging.by_header` allows this to all requests, `may_hedge` to those of a key.
+ASKED: Final = "asked"
+TICK_S: Final = 1.0
+AGAIN_S: Final = 0.02  # The shortest time between two questions for the same copy.
+# Models with learned times; streams and whole answers are counted separately.
+MODELS_MAX: Final = 256
+_IDLE_S: Final = 60.0  # After this time without a request, a model may be replaced by another.
+# The share of the current line's delay that must have passed. The line moves by a few percent every
+# second, and a refused question is repeated later than necessary.
+_NEARLY: Final = 0.9
+# For these reasons a later question would be refused as well.
+_FINAL: Final = frozenset({Refusal.LONG, Refusal.ALONE})
+
+
+class Offer:
+    """A replica that could take a copy."""
+
+    __slots__ = ("replica", "takes_s", "tokens")
+
+    def __init__(self, replica: Replica, tokens: int) -> None:
+        self.replica = replica
+        self.tokens = tokens  # Uncached prompt tokens of the request at this replica.
+        self.takes_s = 0.0  # Predicted seconds to the first content.
+
+
+def _takes_s(offer: Offer) -> float:
+    return offer.takes_s
+
+
+class Hedger:
+    """The hedger of one router. Times are monotonic seconds; tokens are uncached prompt tokens."""
+
+    def __init__(self, rules: Hedging, fleet: Fleet, counts: HedgeCounts) -> None:
+        """Raises PolicyConfigError."""
+        self.metrics = counts
+        self._fleet = fleet
+        self._budget = HedgeBudget(rules.budget)
+        self._streams: dict[str, Ttfts] = {}
+        self._wholes: dict[str, Ttfts] = {}
+        self._speeds: dict[Replica, Speeds] = {}
+        self._turn = 0  # Number of questions for a copy so far; it moves the window.
+        self._tick_at = 0.0
+        self._ticked = 0.0  # Time of the last tick; 0: there was none.
+        self._refused: Refusal | None = None  # Why the last question was refused.
+        self.adopt(rules)
+
+    def adopt(self, rules: Hedging, made: HedgingPolicy | None = None) -> None:
+        """Apply new rules from a reload; learned times are kept.
+
+        `made`: the policy that the rules name, if it was built before. Raises PolicyConfigError if
+        the policy must be built here and cannot be.
+        """
+        policy = make_policy(rules.policy, rules.options) if made is None else made
+        self._policy: HedgingPolicy = policy
+        self._rules = rules
+        self._idle = policy.idle
+        classes = frozenset(rules.classes) | {ASKED}
+        if policy.only is not None:
+            classes &= policy.only
+        self._classes = classes
+        self._budget.adopt(rules.budget)
+        for ttfts in (*self._streams.values(), *self._wholes.values()):
+            ttfts.outdate()
+
+    # -- when ---------------------------------------------------------------------------------
+
+    def dispatched(
+        self,
+        view: RequestView,
+        attempt: Attempt,
+        replica: Replica,
+        urgency: str,
+        hedgeable: bool,
+        streamed: bool,
+        now: float,
+    ) -> float:
+        """Count a first attempt or a retry that is dispatched and has its lease.
+
+        `urgency`: the class name, "" for none, or ASKED if the header asks for a copy. `hedgeable`:
+        the route, the body and the headers allow a copy. Returns when to call `backup` (`now` or
+        earlier: at once); NEVER if no copy may be sent.
+        """
+        if self._idle:
+            return NEVER
+        if now >= self._tick_at:
+            self._tick(now)
+        ttfts = self._of(view.model, streamed, now)
+        if now >= ttfts.refresh_at and ttfts.refresh(now):
+            self._plan(ttfts)
+        attempt.ahead = replica.pending_tokens
+        attempt.predicted_s = self._predict(ttfts, attempt, replica, streamed)
+        may_be = hedgeable and urgency in self._classes
+        self._budget.deposit(attempt.tokens, may_be)
+        if not may_be:
+            return NEVER
+        longest = self._rules.prompt_tokens
+        if longest and view.prompt_tokens > longest:
+            return self._never(Refusal.LONG)
+        if ttfts.ratio == NEVER:
+            return self._never(Refusal.GAIN)
+        return now + max(ttfts.ratio * attempt.predicted_s, ttfts.seconds)
+
+    def _never(self, why: Refusal) -> float:
+        self.metrics.suppressed[why] += 1
+        return NEVER
+
+    # -- where --------------------------------------------------------------------------------
+
+    def backup(
+        self,
+        view: RequestView,
+        primary: Attempt,
+        replica: Replica,
+        urgency: str,
+        pool: Sequence[Replica],
+        now: float,
+    ) -> Sequence[Replica]:
+        """Return the replicas of `pool` that may take a copy; no content has come by the planned
+        time.
+
+        `pool`: all replicas that serve the model. An empty result means that no copy is sent; the
+        reason is counted, and `asks_again_at` returns when to ask again. With `dry_run` the result
+        is always empty, and the copy is counted as one that would have been sent.
+        """
+        self._refused = None
+        if self._idle or primary.copy_due:
+            return ()
+        if not pool or (len(pool) == 1 and pool[0] is replica):
+            return self._refuse(Refusal.ALONE)
+        ttfts = self._of(view.model, view.stream, now)
+        predicted_s = self._predict(ttfts, primary, replica, view.stream)
+        # The line may have changed since the dispatch.
+        if now - primary.began < _NEARLY * ttfts.ratio * predicted_s < NEVER:
+            return self._refuse(Refusal.COLD if ttfts.is_cold else Refusal.GAIN)
+        if not ttfts.fit.answers and ttfts.ratio:
+            return self._refuse(Refusal.COLD)
+        self._turn += 1
+        seen = window(pool, self._turn)
+        if self._is_busy(replica, seen):
+            return self._refuse(Refusal.UTILISATION)
+        held = self._fleet.knowledge.held(view)
+        if len(pool) > WINDOW and held:
+            holders = self._holders(view, held)
+            seen = [*holders, *[r for r in seen if r not in holders]]
+        found, why = self._able(view, replica, seen, held, now)
+        if found:
+            found = self._paying(ttfts, now - primary.began, predicted_s, found)
+            why = Refusal.GAIN
+        if not found:
+            return self._refuse(why)
+        if self._rules.dry_run:
+            self._would_fire(primary, found[0], now)
+            return ()
+        return apart(replica, [offer.replica for offer in found])
+
+    def _is_busy(self, replica: Replica, seen: Sequence[Replica]) -> bool:
+        """Whether the utilisation of the replicas in the window is too high for a copy."""
+        used = utilisation([replica, *[r for r in seen if r is not replica]])
+        try:
+            most = float(self._policy.most_utilised())
+        except Exception:  # A third-party policy may raise anything.
+            most = -1.0
+        if not most >= 0.0:
+            self.metrics.policy_errors += 1
+            return True
+        if used is None:
+            # A policy with a stricter limit than the rules needs a known utilisation.
+            return most < self._rules.utilisation
+        return used >= min(most, self._rules.utilisation)
+
+    def _holders(self, view: RequestView, held: Mapping[Replica, int]) -> dict[Replica, None]:
+        """Return some ready replicas that hold the prefix and serve the model."""
+        ready, model = self._fleet.ready_ids, view.model
+        return {
+            r: None
+            for r in islice(held, HOLDERS)
+            if ready.get(r.id) is r and (r.models is None or model is None or model in r.models)
+        }
+
+    def _able(
+        self,
+        view: RequestView,
+        replica: Replica,
+        seen: Sequence[Replica],
+        held: Mapping[Replica, int],
+        now: float,
+    ) -> tuple[list[Offer], Refusal]:
+        """Return the first replicas that can take a copy within the budget.
+
+        If there is none, the second value is the reason.
+        """
+        kv_usage = self._rules.kv_usage
+        tokens, block = view.prompt_tokens, view.block_tokens
+        found: list[Offer] = []
+        furthest = Refusal.ALONE
+        for other in seen:
+            if view.model is None and other.models != replica.models:
+                # Since the dispatch, replicas that serve different models have joined the fleet.
+                continue
+            why = obstacle(replica, other, kv_usage, now)
+            if why is None:
+                # The chooser counts the tokens in the same way.
+                cost = max(0, tokens - int(held.get(other, 0) * block))
+                if self._budget.fits(cost):
+                    found.append(Offer(other, cost))
+                    if len(found) == ENOUGH:
+                        break
+                    continue
+                why = Refusal.BUDGET
+            if RANK[why] > RANK[furthest]:
+                furthest = why
+        return found, furthest
+
+    def _paying(
+        self, ttfts: Ttfts, waited_s: float, predicted_s: float, offers: list[Offer]
+    ) -> list[Offer]:
+        """Return the offers that the policy finds worth a copy, fastest first."""
+        for offer in offers:
+            speed = self._factor(offer.replica, ttfts.is_streamed)
+            offer.takes_s = ttfts.predict(offer.tokens + offer.replica.pending_tokens, speed)
+        offers.sort(key=_takes_s)
+        policy, curve = self._policy, ttfts.curve
+        # If an offer is not worth a copy, a slower one is not either.
+        low, high = 0, len(offers)
+        try:
+            while low < high:
+                middle = (low + high) // 2 if high < len(offers) else high - 1
+                if policy.pays(waited_s, predicted_s, offers[middle].takes_s, curve):
+                    low = middle + 1
+                else:
+                    high = middle
+        except Exception:  # A third-party policy may raise anything.
+            self.metrics.policy_errors += 1
+            return []
+        return offers[:low]
+
+    def asks_again_at(self, primary: Attempt, now: float) -> float:
+        """Return when to call `backup` again after it returned no replica.
+
+        Returns NEVER if another call would be useless.
+        """
+        why = self._refused
+        if why is None or why in _FINAL:
+            return NEVER
+        return now + max(AGAIN_S, 0.1 * (now - primary.began))
+
+    def _refuse(self, why: Refusal) -> Sequence[Replica]:
+        self._refused = why
+        self.metrics.suppressed[why] += 1
+        return ()
+
+    def _would_fire(self, primary: Attempt, offer: Offer, now: float) -> None:
+        """Count a copy that `dry_run` suppresses: withdraw its tokens, and note when it would
+        answer."""
+        metrics = self.metrics
+        metrics.would_fire += 1
+        metrics.would_fire_tokens += offer.tokens
+        self._budget.take(offer.tokens)
+        metrics.budget_tokens = self._budget.level
+        primary.copy_due = now + offer.takes_s
+
+    # -- what becomes of it -------------------------------------------------------------------
+
+    def sent(self, view: RequestView, hedge: Attempt, replica: Replica, now: float) -> None:
+        """Count a copy that is dispatched and has its lease."""
+        metrics = self.metrics
+        metrics.fired += 1
+        metrics.fired_tokens += hedge.tokens
+        self._budget.take(hedge.tokens)
+        metrics.budget_tokens = self._budget.level
+        hedge.ahead = replica.pending_tokens
+        ttfts = self._of(view.model, view.stream, now)
+        hedge.predicted_s = self._predict(ttfts, hedge, replica, view.stream)
+
+    def shown(
+        self, view: RequestView, attempt: Attempt, replica: Replica, streamed: bool, now: float
+    ) -> None:
+        """Learn from the first attempt of a request that shows content or its whole answer."""
+        if attempt.ahead < 0:
+            return
+        if attempt.is_timed:
+            ttfts = self._of(view.model, streamed, now)
+            took_s = now - attempt.began
+            speed = self._speed(replica, streamed)
+            line_s = ttfts.fit.predict(attempt.ahead)
+            ttfts.shown(attempt.ahead, took_s, speed.factor, now)
+            if not ttfts.is_cold:
+                speed.shown(took_s, line_s, now)
+        if attempt.kind == Kind.HEDGE:
+            self.metrics.won += 1
+        elif attempt.copy_due:
+            self._would_have(attempt, now)
+
+    def outrun(
+        self,
+        view: RequestView,
+        attempt: Attempt,
+        replica: Replica,
+        streamed: bool,
+        computed: int,
+        now: float,
+    ) -> None:
+        """Learn from an attempt that is cancelled because another one showed content first.
+
+        `computed`: prompt tokens that its engine has computed for it; below 0: unknown.
+        """
+        if attempt.ahead < 0:
+            return
+        metrics = self.metrics
+        ttfts = self._of(view.model, streamed, now)
+        predicted_s = self._predict(ttfts, attempt, replica, streamed)
+        self._cut(ttfts, attempt, replica, streamed, now)
+        if computed < 0:
+            computed = self._computed(view, attempt, replica, now)
+        metrics.wasted_tokens += computed
+        if attempt.kind == Kind.HEDGE:
+            metrics.lost += 1
+            if not attempt.is_sent:
+                self._refund(attempt)
+            return
+        waited_s = now - attempt.began
+        metrics.saved_s += predicted_s * ttfts.curve.remaining(waited_s / predicted_s)
+        if self._fleet.outrun(replica, attempt.began, now):
+            metrics.suspected += 1
+
+    def failed(self, view: RequestView, attempt: Attempt, replica: Replica, now: float) -> None:
+        """Learn from an attempt that ended without content for any other reason.
+
+        Examples: an error, a timeout, or the client left.
+        """
+        if attempt.ahead < 0:
+            return
+        ttfts = self._of(view.model, view.stream, now)
+        self._cut(ttfts, attempt, replica, view.stream, now)
+        if attempt.kind == Kind.HEDGE:
+            metrics = self.metrics
+            metrics.failed += 1
+            if attempt.is_sent:
+                metrics.wasted_tokens += self._computed(view, attempt, replica, now)
+            else:
+                self._refund(attempt)
+        elif attempt.copy_due:
+            self._would_have(attempt, now)
+
+    def _refund(self, hedge: Attempt) -> None:
+        """Refund a copy that never reached its replica."""
+        metrics = self.metrics
+        self._budget.give_back(hedge.tokens)
+        metrics.fired_tokens -= hedge.tokens
+        metrics.returned_tokens += hedge.tokens
+        metrics.budget_tokens = self._budget.level
+
+    def _computed(self, view: RequestView, attempt: Attempt, replica: Replica, now: float) -> int:
+        """Estimate the prompt tokens that an engine has computed for an attempt without content.
+
+        The estimate assumes that the engine works in order, at the replica's usual speed. If no
+        speed is known, all tokens count.
+        """
+        if not attempt.is_sent:
+            return 0
+        tokens = attempt.tokens
+        ttfts = self._streams.get(view.model or "")
+        if ttfts is None or ttfts.is_cold:
+            return tokens
+        predicted_s = self._predict(ttfts, attempt, replica, True)
+        waited_s = now - attempt.began
+        if waited_s >= predicted_s:
+            return tokens
+        left = int(attempt.ahead * (1.0 - waited_s / predicted_s))
+        return max(0, tokens - left)
+
+    def _would_have(self, primary: Attempt, now: float) -> None:
+        """Count the gain of a suppressed copy: the first attempt ended after the copy would have
+        answered."""
+        if now > primary.copy_due:
+            self.metrics.would_win += 1
+            self.metrics.would_save_s += now - primary.copy_due
+
+    # -- what is learned ----------------------------------------------------------------------
+
+    def _predict(self, ttfts: Ttfts, attempt: Attempt, replica: Replica, streamed: bool) -> float:
+        return ttfts.predict(attempt.ahead, self._factor(replica, streamed))
+
+    def _factor(self, replica: Replica, streamed: bool) -> float:
+        speeds = self._speeds.get(replica)
+        if speeds is None:
+            return 1.0
+        return speeds.streams.factor if streamed else speeds.wholes.factor
+
+    def _speed(self, replica: Replica, streamed: bool) -> Speed:
+        speeds = self._speeds.get(replica)
+        if speeds is None:
+            speeds = Speeds()
+            if not replica.removed:
+                self._speeds[replica] = speeds
+        return speeds.streams if streamed else speeds.wholes
+
+    def fleet_changed(self) -> None:
+        """Forget the factors of replicas that were removed."""
+        for replica in [r for r in self._speeds if r.removed]:
+            del self._speeds[replica]
+
+    def _cut(
+        self, ttfts: Ttfts, attempt: Attempt, replica: Replica, streamed: bool, now: float
+    ) -> None:
+        """Learn from an attempt that ended before it showed content."""
+        if not attempt.is_timed:
+            return
+        waited_s = now - attempt.began
+        speed = self._speed(replica, streamed)
+        line_s = ttfts.fit.predict(attempt.ahead)
+        ttfts.cut(attempt.ahead, waited_s, speed.factor, now)
+        if not ttfts.is_cold:
+            speed.cut(waited_s, line_s, now)
+
+    def _of(self, model: str | None, streamed: bool, now: float) -> Ttfts:
+        known = self._streams if streamed else self._wholes
+        ttfts = known.get(model or "")
+        return ttfts if ttfts is not None else self._new(known, model or "", now)
+
+    def plans(self) -> list[tuple[str, bool, Ttfts]]:
+        """Return (model, is it for streams, learned times and plan).
+
+        Model "": requests that name no model.
+        """
+        found = [(name, True, ttfts) for name, ttfts in self._streams.items()]
+        return found + [(name, False, ttfts) for name, ttfts in self._wholes.items()]
+
+    def _new(self, known: dict[str, Ttfts], model: str, now: float) -> Ttfts:
+        """Create the entry for a model's first request.
+
+        Clients can invent model names; if the table is full, further models share one entry.
+        """
+        if len(known) >= MODELS_MAX:
+            for name in [n for n, t in known.items() if now - t.used_at > _IDLE_S]:
+                del known[name]
+        if len(known) >= MODELS_MAX:
+            model = ""
+            if model in known:
+                return known[model]
+        ttfts = known[model] = Ttfts(now, known is self._streams)
+        self._plan(ttfts)
+        return ttfts
+
+    def _plan(self, ttfts: Ttfts) -> None:
+        """Ask the policy when a copy may be sent."""
+        ttfts.ratio = ttfts.seconds = NEVER
+        try:
+            delay = self._policy.delay(ttfts.curve, self._budget.quantile)
+            if delay is None:
+                return
+            ratio, seconds = float(delay.ratio), float(delay.seconds)
+        except Exception:  # A third-party policy may raise anything.
+            self.metrics.policy_errors += 1
+            return
+        if 0.0 <= ratio < NEVER and 0.0 <= seconds < NEVER:
+            ttfts.ratio, ttfts.seconds = ratio, seconds
+        elif not (ratio == NEVER or seconds == NEVER):
+            self.metrics.policy_errors += 1
+
+    def _tick(self, now: float) -> None:
+        budget, metrics = self._budget, self.metrics
+        if self._ticked:
+            budget.tick(now - self._ticked)
+        self._ticked = now
+        self._tick_at = now + TICK_S
+        metrics.budget_tokens = budget.level
+        metrics.hedgeable_share = budget.hedgeable_share
+        metrics.quantile = budget.quantile

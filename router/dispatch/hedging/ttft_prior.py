@@ -1,0 +1,73 @@
+"""The assumed time to first content, used until a model's own answers are known.
+
+After a start, nothing is known of any model, but urgent requests need protection in the first
+minute, too. So learning begins with an assumed line and an assumed curve. The line counts as one
+sample. The curve counts as `ttfts.WARM` samples; each real sample replaces one of them.
+
+The lines are those of the slowest engine in `emulator/core/timing.py`. A line that is too slow
+delays copies; a line that is too fast sends copies of requests that are not late.
+
+- Streams: Bloom-176B on 8 A100 prefills in 65 ms + 0.19 ms a token. A prefill may have to wait for
+  one decode step first, 48 ms.
+- Whole answers show nothing before their last token. The median answer has 129 tokens (Azure's
+  conversation trace of 2023, Splitwise, ISCA 2024), and a decode step takes 48 ms.
+
+The curves:
+
+- Streams: 95 % take between half and twice the time of the line. 5 % take 3 to 10 times as long:
+  "The Tail at Scale" (CACM 56(2), 2013) hedges from the 95th percentile on.
+- Whole answers differ in length: lognormal with sigma 1, from the same trace (mean 211 tokens).
+
+Must never: change while the router runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import erf, log, sqrt
+from typing import Final
+
+from router.dispatch.hedging.ratios import BINS, UPPER, bin_of
+
+_PREFILL_S: Final = 0.11
+_TOKEN_S: Final = 2e-4
+_ANSWER_S: Final = 129 * 0.048
+_SIGMA: Final = 1.0  # The sigma of whole answers.
+_DRAWN: Final = 200  # The number of ratios that represent the distribution of streams.
+
+
+class Prior:
+    """An assumed line and curve. Times are seconds; tokens are uncached prompt tokens."""
+
+    def __init__(self, base_s: float, token_s: float, shares: list[float]) -> None:
+        """`shares`: the share of first contents in each bin of `ratios.Ratios`; their sum is 1."""
+        self.base_s = base_s
+        self.token_s = token_s
+        self.shares = shares
+
+
+def _even(low: float, high: float, count: int) -> list[float]:
+    """Return `count` ratios with even logarithmic distances between `low` and `high`."""
+    return [low * (high / low) ** ((n + 0.5) / count) for n in range(count)]
+
+
+def _counted(ratios: Sequence[float]) -> list[float]:
+    """Return the shares of the bins for equally likely ratios."""
+    shares = [0.0] * BINS
+    for ratio in ratios:
+        shares[bin_of(ratio)] += 1.0 / len(ratios)
+    return shares
+
+
+def _lognormal(sigma: float) -> list[float]:
+    """Return the shares of a lognormal distribution with median 1. The last bin has the rest."""
+    below = [0.5 * (1.0 + erf(log(upper) / (sigma * sqrt(2.0)))) for upper in UPPER[:-1]]
+    return [high - low for low, high in zip([0.0, *below], [*below, 1.0], strict=True)]
+
+
+STREAMS: Final = Prior(
+    _PREFILL_S,
+    _TOKEN_S,
+    _counted(_even(0.5, 2.0, _DRAWN * 95 // 100) + _even(3.0, 10.0, _DRAWN * 5 // 100)),
+)
+WHOLES: Final = Prior(_PREFILL_S + _ANSWER_S, _TOKEN_S, _lognormal(_SIGMA))

@@ -1,0 +1,107 @@
+"""The learned time to first content of one model: a line that predicts it, and its error.
+
+Streams and whole answers are separate, because a whole answer shows nothing before its last token.
+Both begin with an assumption (`ttft_prior.py`) that loses weight as samples come.
+
+All ratios are relative to the current line, not to the line at the dispatch. In the first seconds
+the line changes by factors, and the error of the old line would be taken for the model's spread.
+
+Must never: grow with the number of requests, or draw both the line and the curve in one call. Each
+costs about 0.04 ms compiled, and a request waits for it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from policies.hedging.curve import Curve
+from router.dispatch.hedging.ratios import Ratios
+from router.dispatch.hedging.ttft_fit import LEAST, TtftFit
+from router.dispatch.hedging.ttft_prior import STREAMS, WHOLES
+from router.wire.sweep import NEVER
+
+WARM: Final = 20  # Whole samples; the prior replaces missing ones.
+FORGET_S: Final = 300.0  # After this time without a request, all earlier samples are forgotten.
+REFRESH_S: Final = 1.0
+
+
+class Ttfts:
+    """The learned times of one model.
+
+    Times are monotonic seconds; `speed` is the replica's factor (`speed.py`).
+    """
+
+    def __init__(self, now: float, is_streamed: bool) -> None:
+        self.is_streamed = is_streamed
+        prior = STREAMS if is_streamed else WHOLES
+        self.fit = TtftFit(prior.base_s, prior.token_s)
+        self._prior = prior
+        self._ratios = Ratios(now)
+        self.curve: Curve = self._ratios.curve(prior.shares, WARM)
+        self.used_at = now
+        self.refresh_at = now + REFRESH_S  # When `refresh` has something to do.
+        self._refit_at = self._redraw_at = now + REFRESH_S
+        # The plan: a copy is considered after both `ratio` times the prediction and `seconds`.
+        # NEVER: no copy.
+        self.ratio = NEVER  # times the prediction
+        self.seconds = NEVER
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether the line still depends on the prior."""
+        return self.fit.answers < LEAST
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether neither the line nor the curve depends on the prior any more."""
+        return not self.is_cold and self._ratios.shown >= WARM
+
+    def predict(self, tokens: int, speed: float) -> float:
+        """Return the seconds to the first content.
+
+        `tokens`: uncached prompt tokens ahead. `speed`: the replica's factor.
+        """
+        return self.fit.predict(tokens) * speed
+
+    def shown(self, tokens: int, took_s: float, speed: float, now: float) -> None:
+        """Learn from a first content. `tokens` were ahead of it, including its own."""
+        took_s /= speed
+        if self.is_cold:  # The line needs this answer before it can predict the answer.
+            self.fit.add(tokens, took_s, now)
+            self._ratios.add(took_s / self.fit.predict(tokens))
+        else:
+            self._ratios.add(took_s / self.fit.predict(tokens))
+            self.fit.add(tokens, took_s, now)
+
+    def cut(self, tokens: int, waited_s: float, speed: float, now: float) -> None:
+        """Learn from an attempt that ended after `waited_s` without content."""
+        waited_s /= speed
+        self._ratios.add_cut(waited_s / self.fit.predict(tokens))
+        self.fit.add_cut(tokens, waited_s, now)
+
+    def refresh(self, now: float) -> bool:
+        """Draw either the curve or the line again, whichever is due.
+
+        Returns whether it was the curve; then a new plan is needed.
+        """
+        is_curve = now >= self._redraw_at
+        if is_curve:
+            self._redraw_at = now + REFRESH_S
+            self._redraw(now)
+        elif now >= self._refit_at:
+            self._refit_at = now + REFRESH_S
+            self.fit.refit(self._ratios.since)
+        self.refresh_at = min(self._redraw_at, self._refit_at)
+        return is_curve
+
+    def outdate(self) -> None:
+        """Draw the curve again with the next request, because a new policy needs a new plan."""
+        self._redraw_at = self.refresh_at = 0.0
+
+    def _redraw(self, now: float) -> None:
+        if now - self.used_at > FORGET_S:
+            self._ratios = Ratios(now)
+        self.used_at = now
+        self._ratios.slide(now)
+        missing = max(0, WARM - self._ratios.shown)
+        self.curve = self._ratios.curve(self._prior.shares, missing)

@@ -1,0 +1,75 @@
+"""The changes in the fleet that were not reported to the admission queue yet.
+
+If no request waits, no change has to be reported at once: the next request updates the queue first.
+
+Must never: grant anything, or depend on how its driver lets time pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from router.admission.pools import Pools
+from router.core.replica_load import ReplicaLoad
+from router.dispatch.queueing.places import Places
+from router.fleet.replica import Replica
+from router.fleet.table import Fleet
+
+
+class PendingChanges:
+    """The changed replicas of one router's fleet, for its queues."""
+
+    def __init__(self, fleet: Fleet, places: Places, pools: Pools) -> None:
+        self._fleet = fleet
+        self._places = places
+        self._pools = pools
+        self._served: Mapping[ReplicaLoad, Iterable[str] | None] = {}
+        self._changed: dict[Replica, None] = {}
+        self._is_rebuilt = False
+        self._is_awaited = False  # A reading was requested and has not happened yet.
+
+    def note(self, replica: Replica | None) -> bool:
+        """Note that a replica's state has changed.
+
+        `None`: the set of fit replicas, or the limits of replicas, changed. Returns True if the
+        caller must `read` at the end of this turn.
+        """
+        if replica is None:
+            self._is_rebuilt = True
+        else:
+            self._changed[replica] = None
+            if not self._pools.waiting:
+                # The next request updates the queue first, so no extra turn is needed.
+                return False
+        return self.await_reading()
+
+    def await_reading(self) -> bool:
+        """Request a reading at the end of this turn.
+
+        Returns True for the first request of the turn.
+        """
+        was_awaited, self._is_awaited = self._is_awaited, True
+        return not was_awaited
+
+    def read(self, now: float) -> dict[Replica, None]:
+        """Update the pools and return the changed replicas, which the queue must be told of
+        (`freed`)."""
+        self._is_awaited = False
+        changed, self._changed = self._changed, {}
+        if not self._is_rebuilt:
+            return changed
+        self._is_rebuilt = False
+        self._places.changed()
+        served = self._places.served()
+        if served != self._served:
+            self._served = served
+            self._pools.regroup(served, now)
+        self._pools.rebuilt(now)
+        return dict.fromkeys(self._fleet.replicas.values())
+
+    def catch_up(self, now: float) -> None:
+        """Update the queue before a new request, if no request waits."""
+        if self._changed and not self._pools.waiting:
+            for replica in self._changed:
+                self._pools.freed(replica, now)  # No request waits, so nothing is granted.
+            self._changed.clear()

@@ -1,0 +1,488 @@
+"""Drives the admission queue: requests wait in it, and are sent when a replica has capacity.
+
+The queue (`router/admission`) is pure. The driver connects it with requests, leases, the fleet and
+time. The proxy and the simulator both run this driver; their requests are `QueuedRequest`s, their
+time is a `Scheduler`. A request that has to wait gets a `Ticket`, which it keeps until it is over.
+The ticket covers the request's first attempt and its retries. Hedges and continuations bypass the
+queue and count only as load.
+
+Usually no request waits. Then a request gets no ticket: the routing policy chooses a replica, and
+the driver checks that this replica accepts one more request (`fast_path`). The queue is used only
+if the replica does not, or if every request must be counted (reservations, preemption).
+
+Each change of a replica's state is noted (`changed`). If requests wait, the queue is updated at the
+end of the same turn of the event loop. So no call of the queue happens inside another one. All
+requests that one call grants have their leases before anything else happens. If no request waits,
+the queue is updated when the next request comes.
+
+A request that was sent without a ticket is counted in its key's limit here (`sent`, `_uncount`);
+the queue counts the others. One timer serves aging and timeouts. It is off while no request waits.
+
+Must never: choose among requests (the queue does), keep the ticket of a request that is over, or
+depend on whether its time is real.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, cast
+
+from policies.facts import RequestView
+from policies.queueing.contract import OrderPolicy
+from policies.queueing.flow_identity import FlowIdentity
+from policies.queueing.ticket import INFINITY, NEW, SENT, Ticket
+from router.admission.pools import Pools
+from router.admission.queue import Queue
+from router.admission.timers import Expired
+from router.admission.waiting.wait_lists import GIVE_WAY
+from router.config.model import Queue as Config
+from router.core.errors import Reason, RouterError
+from router.core.scheduling import Scheduler
+from router.core.urgency import BATCH
+from router.dispatch.chooser import Chooser
+from router.dispatch.queueing.fast_path import fast_path
+from router.dispatch.queueing.pending_changes import PendingChanges
+from router.dispatch.queueing.places import Places, pinned
+from router.dispatch.queueing.queue_outcomes import queue_outcome
+from router.dispatch.queueing.queued_request import QueuedRequest
+from router.fleet.replica import Replica
+from router.fleet.table import Fleet
+from router.observe.events import log_event
+from router.observe.metrics import Metrics
+
+LEAST_S: Final = 0.001  # Seconds; the shortest delay of the timer.
+_AGAIN_S: Final = 1.0  # After a tick that failed because of a defect.
+
+_Begun = list[tuple[QueuedRequest, object]]
+
+
+class QueueDriver:
+    """Drives the queues of one router."""
+
+    def __init__(
+        self,
+        config: Config,
+        fleet: Fleet,
+        chooser: Chooser,
+        metrics: Metrics,
+        scheduler: Scheduler,
+    ) -> None:
+        """Raises PolicyConfigError."""
+        self._fleet = fleet
+        self._chooser = chooser
+        self._metrics = metrics
+        self._scheduler = scheduler
+        places = Places(fleet)
+        self.pools = Pools(config, places)
+        self._changes = PendingChanges(fleet, places, self.pools)
+        self.hurry: Callable[[Replica], None] | None = None  # Polls a replica at once.
+        # Evicted requests that will be answered at the end of the turn.
+        self._evicted: list[Expired] = []
+        self._freeing = 0  # Bytes of their bodies, which will be freed then.
+        self._alarm = scheduler.alarm(self._tick)
+        self._due = INFINITY  # When the alarm rings.
+        self._settling: Final = self._settle  # The bound method is created once, not at every turn.
+        fleet.on_room = self.changed
+        self.changed(None)
+
+    def adopt(self, config: Config, orders: Sequence[OrderPolicy] | None = None) -> None:
+        """Apply a reload. Waiting requests keep their arrival times. See `Pools.adopt`."""
+        if config != self.pools.queues[0].config:
+            self.pools.adopt(config, orders)
+            self._scheduler.soon(self._tick)
+
+    @property
+    def is_fair(self) -> bool:
+        """Whether the order policy shares by flow.
+
+        If so, a user's further requests need no lower priority.
+        """
+        return self.pools.queues[0].is_fair
+
+    # -- a request comes ----------------------------------------------------------------------
+
+    def enter(self, x: QueuedRequest, owner: Replica | None) -> Replica | None:
+        """Return the replica for a request; `None` if the request waits.
+
+        `owner`: the only replica that can answer it. Raises RouterError if the request may not wait
+        or if no replica will ever serve it.
+        """
+        model: str | None = x.view.model
+        if owner is None:
+            may_pass = x.concurrency is None or x.concurrency.may_pass(x.urgency.rank == BATCH)
+            rank, now = x.urgency.rank, x.arrived
+            fleet, pools, chooser = self._fleet, self.pools, self._chooser
+            replica = fast_path(fleet, pools, chooser, x.view, rank, now, may_pass)
+            if replica is None:
+                return self._offer(x, model or "", None)
+            if not x.order:
+                x.order = pools.next_order()
+            return replica
+        return self._offer(x, next(iter(owner.models or ()), model) or "", pinned(owner))
+
+    def _offer(
+        self,
+        x: QueuedRequest,
+        model: str,
+        lane: str | None,
+        excluded: tuple[Replica, ...] = (),
+    ) -> Replica | None:
+        now = self._scheduler.now()
+        self._changes.catch_up(now)
+        ticket = x.make_ticket(model, lane)
+        ticket.order = x.order  # A retry comes before requests that arrived later.
+        ticket.excluded = excluded
+        try:
+            found = self.pools.offer(ticket, now)
+        except RouterError:
+            raise
+        # A defect: the ticket may be in the queue. It is removed when the request ends.
+        except Exception:
+            x.ticket = ticket
+            raise
+        finally:
+            self._take_evicted(ticket.queue)
+        x.ticket = ticket
+        if not found:
+            x.begin_wait(now)
+            self._arm()
+            return None
+        return self._chooser.choose(x.view, cast(Sequence[Replica], found))
+
+    def relieve(self, flow: FlowIdentity, body_bytes: int) -> bool:
+        """Evict waiting requests of larger flows, to free connections or `body_bytes` of memory.
+
+        Returns whether they free enough. The evicted requests are answered at the end of the turn.
+        """
+        now = self._scheduler.now()
+        newcomer = Ticket(None, RequestView(body_bytes=body_bytes), flow)
+        queues = self.pools.queues
+        if not body_bytes:
+            queue = max(queues, key=_waiting)
+            is_freed = queue.relieve(newcomer, now)
+            self._take_evicted(queue)
+            return is_freed
+        missing = body_bytes - self._freeing
+        victims: list[tuple[Queue, Ticket]] = []
+        while missing > 0 and len(victims) < GIVE_WAY:
+            queue = max(queues, key=_body_bytes)
+            victim = queue.set_aside(newcomer)
+            if victim is None:
+                break
+            victims.append((queue, victim))
+            missing -= victim.view.body_bytes
+        for queue, victim in reversed(victims):
+            queue.put_back(victim)
+        if missing > 0:
+            return False
+        for queue, victim in victims:
+            queue.evict(victim, now)
+            self._take_evicted(queue)
+        return True
+
+    def _take_evicted(self, queue: Queue) -> None:
+        """Schedule the answers to evicted requests at the end of this turn of the event loop."""
+        if queue.evicted:
+            if not self._evicted:
+                self._scheduler.soon(self._answer_evicted)
+            for gone in queue.evicted:
+                self._freeing += gone.ticket.view.body_bytes
+                self._evicted.append(gone)
+            queue.evicted = []
+
+    def _answer_evicted(self) -> None:
+        evicted, self._evicted = self._evicted, []
+        self._freeing = 0
+        for gone in evicted:
+            _answer(gone)
+
+    def commits(self, ticket: Ticket) -> bool:
+        """Whether the client of a request may be sent an early 200. See `Pools.commits`."""
+        return self.pools.commits(ticket)
+
+    # -- what a request tells -------------------------------------------------------------------
+
+    def sent(self, x: QueuedRequest, replica: Replica, now: float, *, is_extra: bool) -> None:
+        """Count an attempt that begins and has its lease.
+
+        `is_extra`: the ticket does not cover the attempt (a hedge or a continuation).
+        """
+        ticket = x.ticket
+        if ticket is None or is_extra:
+            if x.concurrency is not None and ticket is None and not x.is_counted:
+                x.is_counted = True
+                x.concurrency.take(x.urgency.rank == BATCH, now)
+            self.changed(replica)
+            return
+        if ticket.state == NEW:
+            self.pools.sent(ticket, replica, now)
+        elif ticket.state == SENT:
+            run = ticket.run
+            if run is not None and (run.is_away or run.place is not replica):
+                self.pools.moved(ticket, replica, now)
+        if not x.may_move():
+            self.pools.stays(ticket)
+
+    def pauses(self, x: QueuedRequest) -> None:
+        """Note that a request has failed at a replica and pauses before its retry."""
+        ticket = x.ticket
+        if ticket is not None and ticket.state == SENT:
+            self.pools.failed(ticket)
+
+    def _uncount(self, x: QueuedRequest, now: float) -> None:
+        """Stop counting a request without a ticket in its key's limit."""
+        if x.is_counted:
+            x.is_counted = False
+            assert x.concurrency is not None
+            x.concurrency.give(x.urgency.rank == BATCH, now)
+
+    def over(
+        self,
+        x: QueuedRequest,
+        reason: Reason,
+        replica: Replica | None,
+        tokens: int,
+        output: int,
+        now: float,
+    ) -> None:
+        """Report the end of a request to the queue, after its leases were released.
+
+        If its key has limits, `Dispatcher.finished` releases them and then calls `wake`.
+
+        `replica`: the replica that answered. `tokens`, `output`: the cost there, see
+        `Queue.settle`.
+        """
+        if x.concurrency is not None:
+            self._uncount(x, now)
+        ticket = x.ticket
+        end = queue_outcome(reason)
+        if ticket is None:
+            last = x.last_attempt()
+            if last is not None:
+                place, began = last
+                flow = x.flow_identity()
+                prompt = x.view.prompt_tokens
+                self.pools.passed(
+                    place if replica is None else replica, flow, prompt, output, began, now, end
+                )
+            return
+        x.ticket = None
+        ticket.request = None
+        if ticket.state != SENT:
+            self.pools.leave(ticket)
+            self._arm()
+            return
+        self.pools.settle(ticket, tokens, output, now, end)
+
+    # -- what the fleet tells -----------------------------------------------------------------
+
+    def changed(self, replica: Replica | None) -> None:
+        """Note that a replica's state has changed.
+
+        `None`: the set of fit replicas, or the limits of replicas, changed.
+        """
+        if self._changes.note(replica):
+            self._scheduler.soon(self._settling)
+
+    def _settle(self) -> None:
+        """Report the changes of this turn of the event loop to the queue."""
+        now = self._scheduler.now()
+        begun: _Begun = []
+        try:
+            changed = self._changes.read(now)
+            if self.pools.is_woken:
+                # Comes first; otherwise all woken requests go to the replica where a request has
+                # just ended.
+                self._send_woken(begun, now)
+            for replica in changed:
+                self._begin(self.pools.freed(replica, now), begun, now)
+        finally:  # Granted requests are sent even after a defect.
+            self._go(begun)
+            self._arm()
+
+    def wake(self) -> None:
+        """At the end of this turn, send requests that are no longer blocked by their keys'
+        limits."""
+        if self.pools.is_woken and self._changes.await_reading():
+            self._scheduler.soon(self._settling)
+
+    def _send_woken(self, begun: _Begun, now: float) -> None:
+        """Send requests that are no longer blocked by a key's limit.
+
+        The routing policy chooses their replicas, as for new requests, because many replicas may
+        have capacity.
+        """
+        while True:
+            found = self.pools.woken(now)
+            if found is None:
+                break
+            ticket, places = found
+            x = cast(QueuedRequest, ticket.request)
+            replica = self._chooser.choose(x.view, cast(Sequence[Replica], places))
+            self.pools.grant(ticket, replica, now)
+            self._begin([ticket], begun, now)
+
+    # -- what the queue tells -----------------------------------------------------------------
+
+    def _begin(self, granted: list[Ticket], begun: _Begun, now: float) -> None:
+        """Take the leases of all granted requests. Nothing else happens in between."""
+        for ticket in granted:
+            x = cast(QueuedRequest, ticket.request)
+            prepared: object
+            try:
+                x.end_wait(now)
+                self._metrics.waited(x.urgency.name, now - ticket.arrival)
+                prepared = x.prepare(cast(Replica, ticket.place), now)
+            except Exception as err:  # `_go` ends this request, after the others have their leases.
+                prepared = err
+            begun.append((x, prepared))
+
+    def _go(self, begun: _Begun) -> None:
+        for x, prepared in begun:
+            if isinstance(prepared, Exception):
+                x.crashed(prepared)
+                continue
+            try:
+                x.go(prepared)
+            except Exception as err:
+                x.crashed(err)
+
+    def _arm(self) -> None:
+        """Set the timer for the next change that time alone causes."""
+        if self.pools.failures.texts:
+            self._tell_failures()
+        self.wake()
+        due = self.pools.next_at
+        if due < self._due:  # Otherwise the timer rings early enough and is then set again.
+            due = max(self._scheduler.now() + LEAST_S, due)
+            if due < self._due:  # An overdue time must not postpone the timer.
+                self._due = due
+                self._alarm.set(due)
+        elif due == INFINITY:
+            self._due = INFINITY
+            self._alarm.clear()
+
+    def _tell_failures(self) -> None:
+        for text in self.pools.failures.take():
+            log_event(logging.ERROR, "the order policy of the queue failed", error=text)
+
+    def _tick(self) -> None:
+        self._due = INFINITY
+        self._alarm.clear()
+        now = self._scheduler.now()
+        try:
+            ticked = self.pools.tick(now)
+        except Exception:  # A defect must not stop the timer.
+            self._due = now + _AGAIN_S
+            self._alarm.set(self._due)
+            raise
+        begun: _Begun = []
+        self._begin(ticked.granted, begun, now)
+        self._go(begun)
+        for expired in ticked.expired:
+            _answer(expired)
+        for victim in ticked.preempt:
+            self.recall(victim, now)
+        self._arm()
+        hurry = self.hurry
+        if hurry is not None:
+            for place in ticked.polls:
+                hurry(cast(Replica, place))
+
+    def retry(
+        self, x: QueuedRequest, others: Sequence[Replica], tried: Sequence[Replica]
+    ) -> Replica | None:
+        """Return the replica for a retry, which is one of `others`; `None` if the request waits.
+
+        `tried`: the replicas where the request failed. A request that waits keeps its place in the
+        order of arrival, and waits for a replica that it has not tried.
+
+        Raises RouterError if the request may not wait.
+        """
+        now = self._scheduler.now()
+        ticket = x.ticket
+        model = x.view.model or "" if ticket is None else ticket.model
+        lane = model if ticket is None else ticket.lane
+        rank = x.urgency.rank if ticket is None else ticket.urgency
+        self._changes.catch_up(now)
+        found = self.pools.open_to(model, lane, rank, others)
+        if found:
+            return self._chooser.choose(x.view, cast(Sequence[Replica], found))
+        if ticket is None:
+            self._uncount(x, now)
+            # If no other replica is in the lane, this one may get the request again.
+            self.changed(tried[-1])
+            return self._offer(x, model, None, tuple(tried))
+        ticket.excluded = tuple(tried)
+        if not self.pools.requeue(ticket, now):
+            # A ticket that has ended is never sent, so the request would wait forever.
+            raise RouterError(Reason.INTERNAL, "the ticket of a request has ended before it")
+        x.begin_wait(now)
+        self.changed(tried[-1])
+        self._arm()
+        return None
+
+    def wait_again(self, x: QueuedRequest, replica: Replica) -> bool:
+        """Queue a request that could not connect to its replica, when no other replica is fit.
+
+        The request waits as if the replica were known to be down. Returns False if it has waited as
+        long as its class may.
+        """
+        now = self._scheduler.now()
+        ticket = x.ticket
+        model = x.view.model or "" if ticket is None else ticket.model
+        if x.unreached_since < 0.0:
+            x.unreached_since = now
+        rank = x.urgency.rank if ticket is None else ticket.urgency
+        if now >= x.unreached_since + self.pools.of(model).absent_s(rank):
+            return False
+        self.pools.unreached(replica, now)
+        if ticket is None:
+            self._uncount(x, now)
+            try:
+                other = self._offer(x, model, None if x.pinned is None else pinned(x.pinned))
+            except RouterError:
+                return False
+            if other is not None:
+                x.go(x.prepare(other, now))
+            return True
+        ticket.excluded = ()
+        if not self.pools.requeue(ticket, now):
+            return False
+        x.begin_wait(now)
+        self.changed(replica)
+        return True
+
+    def recall(self, ticket: Ticket, now: float) -> None:
+        """Preempt a request for a more urgent one: stop its engine and queue it again."""
+        request, run = ticket.request, ticket.run
+        if request is None or ticket.state != SENT or run is None or run.has_shown:
+            return  # It has ended or shown content in this turn.
+        x, place = cast(QueuedRequest, request), cast(Replica, run.place)
+        try:
+            x.recall(now)
+            if self.pools.requeue(ticket, now):
+                x.begin_wait(now)
+                self.changed(place)  # The replica may have capacity for both requests.
+        except Exception as err:
+            x.crashed(err)
+
+
+def _answer(expired: Expired) -> None:
+    """Send the error to the client of a request that expired or was evicted."""
+    request = expired.ticket.request
+    if request is not None:
+        x = cast(QueuedRequest, request)
+        try:
+            x.answer(expired.error)
+        except Exception as err:
+            x.crashed(err)
+
+
+def _waiting(queue: Queue) -> int:
+    return queue.waiting
+
+
+def _body_bytes(queue: Queue) -> int:
+    return queue.body_bytes

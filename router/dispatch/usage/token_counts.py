@@ -1,0 +1,535 @@
+"""Token counts of a request, read from the response; removed if only the router asked for them.
+
+A stream reports its counts in an event without choices before `[DONE]`, if the request asked for
+them. Other routes report them in their last event; whole answers report them near their end. If
+only the router has asked (`usage_ask.py`), a `UsageTap` removes that event from the stream.
+
+Rules:
+1. An event is removed only if it has no choices and a `usage`. If a content event has a `usage`
+   that was not asked for, the engine always reports it; then nothing is removed.
+2. Exact counts come from the engine's last report on a whole answer. Everything else is an
+   estimate: one token an event, minus the events without content before the first content.
+3. Nothing is decoded per token. A read that is one event without counts costs a search for a byte
+   and a search for a word. Events with counts are kept and decoded at the end.
+
+Pure: bytes in, bytes and numbers out. Must never hold back more than `_HELD` bytes of a stream or a
+whole event, or change a byte of an event that stays.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+from router.core.unreadable import NOT_JSON
+from router.dispatch.attempts.fingerprint import FINISH, Closing
+from router.dispatch.usage.usage_numbers import Numbers
+from router.dispatch.usage.usage_shapes import Details, Told
+from router.fleet.cadence import Cadence
+from router.fleet.engines.common.descriptor import COUNTS
+from router.wire.http1.digits import number_at
+from router.wire.http1.sse import ERROR_MARKS, ErrorWatch
+
+
+class Usage:
+    """Token counts of one request. `None`: not reported. Compared by value."""
+
+    __slots__ = ("cached_tokens", "exact", "output_tokens", "prompt_tokens")
+
+    def __init__(
+        self,
+        prompt_tokens: int | None,
+        output_tokens: int | None,
+        cached_tokens: int | None,
+        exact: bool,
+    ) -> None:
+        self.prompt_tokens = prompt_tokens
+        self.output_tokens = output_tokens
+        self.cached_tokens = cached_tokens  # Prompt tokens that were in the engine's cache.
+        # All counts come from the engine and cover the whole answer, including the prompt.
+        self.exact = exact
+
+    def _told(self) -> tuple[int | None, int | None, int | None, bool]:
+        return self.prompt_tokens, self.output_tokens, self.cached_tokens, self.exact
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Usage) and self._told() == other._told()
+
+    def __hash__(self) -> int:
+        return hash(self._told())
+
+    def __repr__(self) -> str:
+        return f"Usage{self._told()}"
+
+
+UNKNOWN: Final = Usage(None, None, None, False)
+
+
+_told = msgspec.json.Decoder(Told).decode
+_OBJECT: Final = re.compile(rb'"(?:usage|timings)"[ \t\r\n]*:[ \t\r\n]*\{')
+_END: Final = 2048  # Bytes that are searched at the end of a body, or after a `usage`.
+
+
+def usage_of(data: bytes) -> Usage | None:
+    """Return the counts of a whole answer; `None` if there are none.
+
+    They come from the last `usage` (or `timings`) near the end, or from numbers anywhere else.
+    """
+    end = data[-_END:]
+    at = end.rfind(_START)
+    if at >= 0:
+        usual = _usual(end, at + len(_START))
+        if usual is not None:
+            return usual
+    last = _last_object(end)
+    return _counts(last) if last else native_of(data)
+
+
+def native_of(data: bytes) -> Usage | None:
+    """Return counts from numbers anywhere in a whole answer; `None` if there are none."""
+    numbers = Numbers()
+    numbers.feed(data)
+    return _told_by(numbers)
+
+
+def _told_by(numbers: Numbers) -> Usage | None:
+    usage = _usage_from(
+        Told(
+            prompt_tokens=numbers.most(b"prompt_tokens", b"prompt_eval_count"),
+            completion_tokens=numbers.most(
+                b"completion_tokens", b"eval_count", b"generated_tokens"
+            ),
+            prompt_tokens_details=Details(cached_tokens=numbers.get(b"cached_tokens")),
+            input_tokens=numbers.get(b"input_tokens"),
+            output_tokens=numbers.get(b"output_tokens"),
+            cache_read_input_tokens=numbers.get(b"cache_read_input_tokens"),
+            cache_creation_input_tokens=numbers.get(b"cache_creation_input_tokens"),
+            prompt_n=numbers.get(b"prompt_n"),
+            predicted_n=numbers.get(b"predicted_n"),
+            cache_n=numbers.get(b"cache_n"),
+        )
+    )
+    if usage is not None and not numbers.is_of_one:
+        usage.exact = False  # A prompt may be counted once for each of its answers.
+    return usage
+
+
+# `usage` as vLLM and SGLang write it: without spaces, `total_tokens` before or after the output's
+# count, and details only as null. Compiled, examining it byte by byte takes a quarter of the time
+# of a pattern.
+_START: Final = b'"usage":{"prompt_tokens":'
+_TOTAL: Final = b',"total_tokens":'
+_OUTPUT: Final = b',"completion_tokens":'
+_DETAILS: Final = b',"prompt_tokens_details":null'
+_DIGITS: Final = 15  # Digits; a longer number is no count.
+
+
+def _usual(data: bytes, at: int) -> Usage | None:
+    """Return the counts if they have the usual form and the prompt's count begins at `at`, else
+    `None`."""
+    prompt, at = number_at(data, at, _DIGITS)
+    has_total = data[at : at + len(_TOTAL)] == _TOTAL
+    if has_total:
+        _, at = number_at(data, at + len(_TOTAL), _DIGITS)
+    if data[at : at + len(_OUTPUT)] != _OUTPUT:
+        return None
+    output, at = number_at(data, at + len(_OUTPUT), _DIGITS)
+    if not has_total and data[at : at + len(_TOTAL)] == _TOTAL:
+        total, at = number_at(data, at + len(_TOTAL), _DIGITS)
+        if total < 0:
+            return None
+    if data[at : at + len(_DETAILS)] == _DETAILS:
+        at += len(_DETAILS)
+    if prompt < 0 or output < 0 or data[at : at + 1] != b"}":
+        return None
+    return Usage(prompt, output, None, True)
+
+
+def _last_object(data: bytes) -> bytes:
+    """Return the last `usage` that is an object, with the bytes after it; else the last
+    `timings`."""
+    for name in (b'"usage"', b'"timings"'):
+        at = data.rfind(name)
+        while at >= 0:
+            if _OBJECT.match(data, at) is not None:
+                return data[at : at + _END]
+            at = data.rfind(name, 0, at)
+    return b""
+
+
+def _counts(data: bytes) -> Usage | None:
+    """Return the counts in data that begin with a member named `usage` or `timings`."""
+    start = data.find(b"{")
+    end = start
+    while True:  # No string in these objects contains braces.
+        end = data.find(b"}", end) + 1
+        if start < 0 or end == 0:
+            return None
+        if data.count(b"{", start, end) == data.count(b"}", start, end):
+            break
+    try:
+        told = _told(data[start:end])
+    except NOT_JSON:
+        return None
+    return _usage_from(told)
+
+
+def _usage_from(told: Told) -> Usage | None:
+    """Return counts from the fields of any engine; `None` if there are none."""
+    prompt = told.prompt_tokens
+    cached = None
+    details = told.prompt_tokens_details or told.input_tokens_details
+    if details is not None:
+        cached = details.cached_tokens
+    if prompt is None and told.input_tokens is not None:
+        # Anthropic's count excludes tokens that were read from the cache or written to it.
+        prompt = told.input_tokens
+        prompt += (told.cache_read_input_tokens or 0) + (told.cache_creation_input_tokens or 0)
+        if cached is None:
+            cached = told.cache_read_input_tokens
+    if prompt is None and told.prompt_n is not None and told.cache_n is not None:
+        prompt = told.prompt_n + told.cache_n
+        cached = told.cache_n
+    output = told.completion_tokens
+    if output is None:
+        output = told.output_tokens if told.output_tokens is not None else told.predicted_n
+    if prompt is None and output is None:
+        return None
+    if cached is not None and (prompt is None or cached > prompt):
+        cached = None
+    return Usage(prompt, output, cached, prompt is not None)
+
+
+class BodyEnd:
+    """Finds the counts in a body that is relayed in pieces and is no event stream."""
+
+    __slots__ = ("_end", "_is_native", "_numbers", "lines")
+
+    def __init__(self, *, is_native: bool = False) -> None:
+        """`is_native`: the route reports counts in its own fields (`COUNTS_NATIVELY`)."""
+        self._end = b""
+        self._numbers = Numbers()
+        self._is_native = is_native
+        self.lines = 0  # Complete lines of JSON.
+
+    def feed(self, data: bytes) -> bytes:
+        self._end = data[-_END:] if len(data) >= _END else (self._end + data)[-_END:]
+        self._numbers.feed(data)
+        # The check costs a fiftieth of the count, and most large answers have no line end.
+        if b"\n" in data:
+            self.lines += data.count(b"}\n")
+        return data
+
+    def result(self, is_whole: bool) -> Usage:
+        if not is_whole:
+            return UNKNOWN
+        last = b"" if self._is_native else _last_object(self._end)
+        return (_counts(last) if last else _told_by(self._numbers)) or UNKNOWN
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+_HELD: Final = 32 * 1024  # Bytes of an unfinished event that are held; no usage event is this long.
+# A blank line, by WHATWG HTML section 9.2.6.
+_BLANK: Final = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
+_USAGE: Final = b'"usage"'  # Some engines write `"usage":null` into each event.
+
+
+class UsageTap:
+    """Reads the counts from one event stream on its way to the client.
+
+    It is given every read in order and returns what to relay: the same bytes, or with `takes_out`
+    the bytes without the usage event. Only with `takes_out` or `whole` does it hold anything back:
+    the beginning of an event until the event's end.
+    """
+
+    __slots__ = (
+        "_closing",
+        "_drops_lf",
+        "_event",
+        "_events",
+        "_first",
+        "_is_aligned",
+        "_is_withheld",
+        "_last",
+        "_last_at",
+        "_mark",
+        "_meter",
+        "_numbers",
+        "_quiet",
+        "_takes_out",
+        "_whole",
+        "errors",
+    )
+
+    def __init__(
+        self,
+        *,
+        takes_out: bool = False,
+        whole: bool = False,
+        mark: bytes = COUNTS,
+        quiet: int = 0,
+        meter: Cadence | None = None,
+    ) -> None:
+        """Create a tap for one stream.
+
+        `mark`: bytes that every event with counts contains, and few others do. `quiet`: the number
+        of events that are known to come before any content. `meter`: counts every event.
+        """
+        self._meter = Cadence() if meter is None else meter
+        self.errors = ErrorWatch()
+        self._takes_out = takes_out
+        # A stream that may be continued must see its end at once.
+        self._closing = Closing() if takes_out and not whole else None
+        self._whole = whole
+        self._mark = mark
+        self._quiet = quiet
+        self._events = 0  # Events that have ended.
+        self._is_aligned = True  # The last read ended at the end of an event.
+        # The unfinished event, or only its end if it was already relayed.
+        self._event = bytearray()
+        self._is_withheld = takes_out or whole  # The bytes in `_event` were not relayed.
+        self._drops_lf = False  # The blank line of a removed event may end in the next read.
+        # The first usage, the last usage, and the number of events before the last one.
+        self._first = b""
+        self._last = b""
+        self._last_at = 0
+        self._numbers: Numbers | None = None  # Reads events that have counts but no `usage` object.
+
+    def feed(self, data: bytes) -> bytes:
+        """Return what to relay of one read. This runs for every token."""
+        if (
+            self._is_aligned
+            and data.endswith(b"\n\n")
+            and data.find(b"\n") == len(data) - 2  # One event of one line, like most reads.
+            and not data.startswith(ERROR_MARKS)
+            and self._mark not in data
+        ):
+            closing = self._closing
+            if closing is None or not (closing.held or FINISH in data):
+                self._events += 1
+                self._meter.events += 1
+                return data
+        data = self._look(data)
+        return data if self._closing is None else self._closing.pass_on(data)
+
+    def flush(self) -> bytes:
+        """Return the held bytes at the end of the stream: an event without its end."""
+        rest = bytes(self._event)
+        self._event.clear()
+        if self._mark in rest:
+            self._note(rest)
+        out = self._without_usage(rest) if self._is_withheld else b""
+        return self.let_go(out)
+
+    def let_go(self, data: bytes = b"") -> bytes:
+        """Return the held whole events and the bytes after them; the stream will send no more."""
+        return data if self._closing is None else self._closing.let_go(data)
+
+    @property
+    def content_events(self) -> int:
+        """The number of content events, for a whole stream whose usage was a separate event."""
+        return self._events - self._quiet - 2
+
+    @property
+    def events(self) -> int:
+        """The number of events that have ended."""
+        return self._events
+
+    @property
+    def takes_out(self) -> bool:
+        """Whether bytes may be removed from the stream."""
+        return self._takes_out
+
+    @property
+    def ends_between_events(self) -> bool:
+        """Whether the relayed bytes end with a whole event."""
+        return self._events > 0 and not self.has_cut_event
+
+    @property
+    def has_cut_event(self) -> bool:
+        """Whether the relayed bytes end inside an event."""
+        return not self._is_withheld and bool(self._event.strip(b"\r\n"))
+
+    def result(self, is_whole: bool) -> Usage:
+        """Return the counts known so far. `is_whole`: the stream ended normally."""
+        # A whole stream ends with [DONE], which is an event without a token.
+        counted = max(0, self._events - self._quiet - (1 if is_whole else 0))
+        told = _counts(self._last) if self._last else None
+        if told is None and self._numbers is not None:
+            numbers = _told_by(self._numbers)
+            if numbers is not None:
+                counted = max(numbers.output_tokens or 0, counted)
+                return Usage(numbers.prompt_tokens, counted, numbers.cached_tokens, False)
+        if told is None:
+            return Usage(None, counted, None, False)
+        prompt, output, cached = told.prompt_tokens, told.output_tokens, told.cached_tokens
+        if prompt is None:  # Anthropic reports the prompt's count at the beginning.
+            first = _counts(self._first) or UNKNOWN
+            prompt, cached = first.prompt_tokens, first.cached_tokens
+        # After the last counts, at most one event follows, which closes the stream.
+        if is_whole and output is not None and self._events - self._last_at <= 1:
+            return Usage(prompt, output, cached, prompt is not None)
+        return Usage(prompt, max(output or 0, counted), cached, False)
+
+    # -- the slow way -------------------------------------------------------------------------
+
+    def _look(self, data: bytes) -> bytes:
+        """Handle an unusual read: several lines, counts, an error, or an end inside an event."""
+        if self._is_aligned and data.endswith(b"\n\n"):
+            line = data.find(b"\n") + 1
+            if (
+                # A name line and a data line, as in Anthropic's events.
+                data.find(b"\n", line) == len(data) - 2
+                and not data.startswith(ERROR_MARKS)
+                and not data.startswith(ERROR_MARKS, line)
+                and self._mark not in data
+            ):
+                self._events += 1
+                self._meter.events += 1
+                return data
+        if self._drops_lf:
+            self._drops_lf = False
+            self._is_aligned = True
+            data = data.removeprefix(b"\n")
+            if not data:
+                return b""
+        end = self._end_of_events(data)
+        is_cut = end < len(data)
+        self.errors.feed(data, is_cut)
+        event = self._event
+        if not end:
+            event += data
+            self._is_aligned = False
+            return b"" if self._is_withheld and len(event) <= _HELD else self._release(data)
+        done = data[:end] if is_cut else data
+        whole = bytes(event) + done if event else done
+        count = _count(whole)
+        self._events += count
+        self._meter.events += count
+        was_withheld = self._is_withheld
+        out = whole if was_withheld else done
+        if self._mark in whole:
+            self._note(whole)
+            if self._takes_out:
+                out = self._without_usage(out)
+        event.clear()
+        self._is_withheld = self._takes_out or self._whole
+        if not is_cut:
+            self._is_aligned = not self._drops_lf
+            return out
+        self._is_aligned = self._drops_lf = False
+        event += data[end:]
+        if self._is_withheld:
+            return out if len(event) <= _HELD else out + self._release(b"")
+        self._trim()
+        return out + data[end:] if was_withheld else data
+
+    def _end_of_events(self, data: bytes) -> int:
+        """Return how many bytes of a read belong to events that have ended; 0 if there are none."""
+        seam = bytes(self._event[-3:])  # The blank line may have begun in the last event.
+        looked = seam + data if seam else data
+        if b"\r" not in looked:
+            return max(0, looked.rfind(b"\n\n") + 2 - len(seam)) if b"\n\n" in looked else 0
+        end = _behind_blank(looked, 0, len(looked))
+        run = looked[len(looked[:end].rstrip(b"\r\n")) : end]
+        if len(run.replace(b"\r\n", b"\n")) % 2:  # The last line end belongs to the next event.
+            end -= 2 if run.endswith(b"\r\n") else 1
+        return max(0, end - len(seam))
+
+    def _release(self, data: bytes) -> bytes:
+        """Relay an event that is too long to be held. `data`: its latest bytes."""
+        out = bytes(self._event) if self._is_withheld else data
+        self._is_withheld = False
+        self._trim()
+        return out
+
+    def _trim(self) -> None:
+        if len(self._event) > _HELD:
+            self._seek(bytes(self._event[:-_END]))
+            del self._event[:-_END]
+
+    def _seek(self, events: bytes) -> None:
+        """Search events for counts if the events are not kept or use an engine's own fields."""
+        if self._numbers is None:
+            self._numbers = Numbers()
+        self._numbers.feed(events)
+
+    def _note(self, events: bytes) -> None:
+        last = _last_object(events)
+        if last:
+            self._last = last
+            self._last_at = self._events
+            if not self._first:
+                first = _OBJECT.search(events)
+                assert first is not None
+                self._first = events[first.start() : first.start() + _END]
+        else:
+            self._seek(events)
+
+    def _without_usage(self, events: bytes) -> bytes:
+        """Return whole events without the events that only contain the usage."""
+        kept: list[bytes] = []
+        # `start`: of the bytes still to be kept. `end`: of the last examined event.
+        start = end = 0
+        at = events.find(self._mark) if _USAGE in events else -1
+        while at >= 0 and self._takes_out:
+            begin = _behind_blank(events, end, at)
+            blank = _BLANK.search(events, at)
+            end = len(events) if blank is None else blank.end()
+            event = events[begin:end]
+            body = _json_of(event) if _USAGE in event else {}
+            if isinstance(body.get("usage"), dict):
+                if body.get("choices") == []:
+                    # Line ends before an event are the end of the event before it.
+                    kept.append(events[start : end - len(event.lstrip(b"\r\n"))])
+                    self._drops_lf = end == len(events) and event.endswith(b"\r")
+                    self._keep_fingerprint(body)
+                    start = end
+                elif body.get("choices"):
+                    self._takes_out = False  # The engine reports usage without being asked.
+            at = events.find(self._mark, end)
+        kept.append(events[start:])
+        return b"".join(kept)
+
+    def _keep_fingerprint(self, body: dict[str, Any]) -> None:
+        told = body.get("system_fingerprint")
+        if self._closing is not None and isinstance(told, str):
+            self._closing.fingerprint = msgspec.json.encode(told)
+
+
+def _count(events: bytes) -> int:
+    """Count the events that end in these bytes."""
+    if b"\r" in events:
+        events = events.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    return events.count(b"\n\n")
+
+
+# The possible ends of a blank line, for every kind of line end.
+_BLANK_ENDS: Final = (b"\n\n", b"\r\r", b"\n\r", b"\n\r\n", b"\r\r\n")
+
+
+def _behind_blank(data: bytes, start: int, end: int) -> int:
+    """Return the place after the last blank line between the two places; `start` if there is
+    none."""
+    found = start
+    for blank in _BLANK_ENDS:
+        at = data.rfind(blank, start, end)
+        if at >= 0:
+            found = max(found, at + len(blank))
+    return found
+
+
+_decode = msgspec.json.Decoder().decode
+
+
+def _json_of(event: bytes) -> dict[str, Any]:
+    lines = event.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+    data = b"\n".join(line[5:] for line in lines if line.startswith(b"data:"))
+    try:
+        body = _decode(data)
+    except NOT_JSON:
+        return {}
+    return body if isinstance(body, dict) else {}

@@ -1,0 +1,121 @@
+"""Asks an engine for a stream's token counts if the client did not ask (`stream_options`).
+
+A field is added only if the engine is known to support it, and only if the engine reports the
+counts in a separate event, so that the event can be removed from the stream. (One trace stays:
+vLLM puts its `system_fingerprint` into that event, so the fingerprint is removed with it.) Options
+that already ask, and options that the engine would refuse, stay unchanged. The body is not encoded
+again: a member is added, or the value of `stream_options` is replaced. All other bytes stay.
+
+Pure: bytes in, bytes out. Must never guess the place of a field in a body.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from router.core.unreadable import NOT_JSON
+from router.dispatch.usage.usage_shapes import Asked
+from router.fleet.engines.common.descriptor import UsageAsk
+
+PATHS: Final = frozenset({b"/v1/chat/completions", b"/v1/completions"})
+
+_NAME: Final = b'"stream_options"'
+_KEY: Final = re.compile(rb'"stream_options"[ \t\r\n]*:[ \t\r\n]*')
+_LONGEST: Final = 4096  # Bytes of a client's `stream_options`; the engine judges longer ones.
+_TRIES: Final = 64  # Places of that name in one body that are tried.
+_NO: Final = (None, b"false", b"null")
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+_body = msgspec.json.Decoder(Asked).decode
+
+
+def replaced(body: list[bytes], asked: bytes, ask: UsageAsk | None) -> list[bytes] | None:
+    """Return the body of a streaming request, in pieces, that asks the engine for usage.
+
+    `body`: a JSON object. `asked`: its `stream_options` as written. A body without the field
+    gets `UsageAsk.member` appended instead, by the caller. Returns `None` if the body must stay
+    unchanged: the engine is not known to support the field, the client asks itself, or the engine
+    must judge the client's options.
+    """
+    options = _options(asked, ask) if body else None
+    return None if options is None else _replace(b"".join(body), asked, options)
+
+
+def member(asked: bytes, ask: UsageAsk | None) -> bytes:
+    """Return a member that asks for usage when it is appended to a body with `stream_options`.
+
+    `asked`: these options. Of two members with one name, the last counts. The member is for bodies
+    that are too large to be decoded, so that `replaced` cannot be used. Returns b"" if the body
+    must stay unchanged, for the same reasons.
+    """
+    options = _options(asked, ask)
+    return b"" if options is None else b'"stream_options":' + options
+
+
+def _options(asked: bytes, ask: UsageAsk | None) -> bytes | None:
+    """Return the new value of `stream_options` for an engine; `None` if it stays unchanged."""
+    return None if ask is None else _merge(asked, ask)
+
+
+def _merge(asked: bytes, ask: UsageAsk) -> bytes | None:
+    """Return the client's options with the request for usage.
+
+    Returns `None` if they already ask or are not understood.
+    """
+    if asked == b"null":
+        return ask.options
+    if len(asked) > _LONGEST:
+        return None
+    try:
+        options = _members(asked)
+    except NOT_JSON:
+        return None
+    usage = options.get("include_usage")
+    if usage is None:
+        if ask.asks_by_default:
+            return None
+    elif bytes(usage) not in _NO:
+        return None
+    given = options.get("continuous_usage_stats")
+    continuous = None if given is None else bytes(given)
+    if continuous not in _NO and not (continuous == b"true" and ask.continuous_needs_usage):
+        return None  # Every event contains the counts, or the engine will refuse the options.
+    options["include_usage"] = msgspec.Raw(b"true")
+    if continuous == b"true" or (continuous is None and b"continuous" in ask.options):
+        options["continuous_usage_stats"] = msgspec.Raw(b"false")
+    return msgspec.json.encode(options)
+
+
+def _replace(body: bytes, asked: bytes, options: bytes) -> list[bytes] | None:
+    """Replace the value of `stream_options`. Returns `None` if its place is not certain."""
+    at = _place(body, asked)
+    if at < 0:
+        return None
+    changed = body[:at] + options + body[at + len(asked) :]
+    try:
+        found = _body(changed).stream_options
+    except NOT_JSON:
+        return None
+    # Otherwise the replaced member belonged to another object.
+    return [changed] if bytes(found) == options else None
+
+
+def _place(body: bytes, asked: bytes) -> int:
+    """Return where the value of the last member of that name and value begins; below 0: nowhere.
+
+    Of two members with one name, the last counts.
+    """
+    end = len(body)
+    for _ in range(_TRIES):
+        key = body.rfind(_NAME, 0, end)
+        if key < 0:
+            break
+        found = _KEY.match(body, key)
+        if found is not None and body.startswith(asked, found.end()):
+            return found.end()
+        end = key
+    return -1

@@ -1,0 +1,80 @@
+"""Estimates the token counts of a request in the proxy if its engine reported none.
+
+The estimate is based on what was relayed. For a client that left before any content, it is based on
+the time that the engine had.
+
+Must never: decide about an attempt, or write to the client.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from router.dispatch.client_request import ClientRequest
+from router.dispatch.driver.attempt_state import Attempt
+from router.dispatch.driver.work import Work
+from router.dispatch.reply import Reply
+from router.dispatch.usage.token_counts import UNKNOWN, Usage
+from router.fleet.engines.common.registry import COUNTS_NATIVELY
+from router.intake.body import SCAN_ABOVE
+
+# Kinds of routes whose answers are text that the engine generates.
+_WRITES: Final = frozenset({"chat", "completions", "responses", "messages", "generate"})
+
+
+def usage_before_content(
+    attempt: Attempt, asked: ClientRequest, measured: int, now: float
+) -> Usage:
+    """Estimate an engine's work for a client that leaves before any content.
+
+    The engine has read the prompt (`measured` tokens). It may also have generated output that was
+    not shown: a whole answer, or a stream whose first tokens the engine holds back. That output is
+    estimated from the engine's usual speed.
+    """
+    replica = attempt.at
+    output = 0.0
+    pace_s = replica.cadence_s or replica.tpot_s
+    if pace_s:
+        busy_s = now - attempt.began - replica.progress.first_s
+        output = min(max(0.0, busy_s / pace_s), _most_output(asked))
+    return Usage(asked.prompt_tokens(measured), int(output), None, False)
+
+
+def usage_at_end(
+    work: Work, reply: Reply, asked: ClientRequest, measured: int, *, is_whole: bool
+) -> Usage:
+    """Return the token counts of a request that is over.
+
+    `measured`: the tokens of its prompt. `is_whole`: the response came to its end.
+    """
+    usage = reply.usage(is_whole)
+    if usage is UNKNOWN:
+        usage = work.usage
+        if work.replica is not None and reply.is_work:
+            usage = _relayed(reply, asked)
+    if usage.prompt_tokens is None and usage is not UNKNOWN and asked.body_bytes > SCAN_ABOVE:
+        # The prompt of such a body was not measured, and the engine reported no counts.
+        usage = Usage(asked.prompt_tokens(measured), usage.output_tokens, None, False)
+    return usage
+
+
+def _relayed(reply: Reply, asked: ClientRequest) -> Usage:
+    """Estimate the output tokens of an answer without counts from what was relayed.
+
+    On a path that the router does not know, an answer counts only if it may be text.
+    """
+    if asked.route.kind not in _WRITES and not reply.is_text:
+        return UNKNOWN
+    return Usage(None, reply.estimated_output(), None, False)
+
+
+def _most_output(asked: ClientRequest) -> float:
+    """Return a number of tokens that no engine exceeds for the request.
+
+    An engine may read only one of the members, so the largest counts. Native routes have other
+    members.
+    """
+    fields = asked.fields
+    most = max(fields.max_tokens or 0, fields.max_completion_tokens or 0)
+    most = max(most, fields.max_output_tokens or 0)
+    return 1e6 if most <= 0 or asked.path in COUNTS_NATIVELY else float(min(most, 1_000_000))

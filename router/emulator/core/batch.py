@@ -1,0 +1,131 @@
+"""What runs on an engine: who is in prefill, who decodes, and at which steps they need something.
+
+A decode step changes nothing of most requests, so nothing is done for them: who ends with a step,
+and whose token of a step begins a new block, is filed under that step in two heaps. Ties go to who
+began to decode first. Must never: touch blocks; the core holds and frees them.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush, heapreplace, nsmallest
+from typing import Generic, TypeVar
+
+from router.emulator.core.request import DECODING, PREFILLING, Request
+
+R = TypeVar("R", bound=Request)
+
+
+class Batch(Generic[R]):
+    """The running requests of one engine core. Steps are numbered from 1."""
+
+    __slots__ = (
+        "_block_size",
+        "_finishing",
+        "_growing",
+        "_joined",
+        "context",
+        "decoding",
+        "prefilling",
+    )
+
+    def __init__(self, block_size: int) -> None:
+        self.prefilling: dict[str, R] = {}  # in order of admission
+        self.decoding: dict[str, R] = {}  # in order of their first token
+        self.context = 0  # tokens of all decoding requests together
+        self._block_size = block_size
+        self._joined = 0
+        self._finishing: list[tuple[int, int, R]] = []  # (step, order, request)
+        self._growing: list[tuple[int, int, R]] = []
+
+    def __len__(self) -> int:
+        return len(self.prefilling) + len(self.decoding)
+
+    def rows(self) -> list[R]:
+        """In order of admission of its kind: prefilling, then decoding."""
+        return [*self.prefilling.values(), *self.decoding.values()]
+
+    def admit(self, request: R) -> None:
+        request._state = PREFILLING
+        self.prefilling[request.id] = request
+
+    def decode(self, request: R, step: int) -> None:
+        """Its prefill ended with this step, which made its next token."""
+        del self.prefilling[request.id]
+        request._state = DECODING
+        self.decoding[request.id] = request
+        self.context += request._target + 1
+        self._joined += 1
+        request._order = self._joined
+        request._first_step = step - request.generated
+        request._finish_step = request._first_step + request.output_tokens - 1
+        heappush(self._finishing, (request._finish_step, request._order, request))
+        grow_step = step + 1 + -request._target % self._block_size
+        if grow_step <= request._finish_step:
+            request._grow_step = grow_step
+            heappush(self._growing, (grow_step, request._order, request))
+        else:
+            request._grow_step = 0
+
+    def growing(self, until: int) -> R | None:
+        """The next one whose token begins a new block, if that is in a step up to this one."""
+        if self._growing and self._growing[0][0] <= until:
+            return self._growing[0][2]
+        return None
+
+    def grown(self) -> None:
+        """That one has its block. It needs the next one after a block of steps, if it lasts."""
+        step, order, request = self._growing[0]
+        step += self._block_size
+        if step <= request._finish_step:
+            request._grow_step = step
+            heapreplace(self._growing, (step, order, request))
+        else:
+            request._grow_step = 0
+            heappop(self._growing)
+
+    def decoded(self, steps: int) -> int:
+        """So many steps have ended, with everybody there to their end; the tokens they made."""
+        tokens = steps * len(self.decoding)
+        self.context += tokens
+        return tokens
+
+    def finished(self, step: int) -> list[R]:
+        """Let go of those who made their last token in this step."""
+        ended = []
+        finishing = self._finishing
+        while finishing and finishing[0][0] == step:
+            request = heappop(finishing)[2]
+            del self.decoding[request.id]
+            self.context -= request.prompt_tokens + request.output_tokens
+            ended.append(request)
+        return ended
+
+    def remove(self, request: R, steps_ended: int) -> None:
+        """It leaves before its end, with the tokens it has. O(batch)."""
+        if request._state == PREFILLING:
+            del self.prefilling[request.id]
+            return
+        request.generated = steps_ended - request._first_step + 1
+        del self.decoding[request.id]
+        self.context -= request.prompt_tokens + request.generated
+        self._finishing.remove((request._finish_step, request._order, request))
+        heapify(self._finishing)
+        if request._grow_step:
+            self._growing.remove((request._grow_step, request._order, request))
+            heapify(self._growing)
+
+    def quiet_until(self, free: int) -> int:
+        """The last step before somebody ends with it, or needs a block and there is none.
+
+        For a batch that only decodes, with `free` blocks, whose needs of the step that begins now
+        are met. Each of those in the file takes a block every block_size steps.
+        """
+        last = self._finishing[0][0]
+        growing = self._growing
+        if growing:
+            rounds, rest = divmod(free, len(growing))
+            most = rounds * self._block_size
+            if growing[0][0] + most <= last:
+                lacking = nsmallest(rest + 1, growing)[rest][0] + most
+                return min(last, lacking - 1)
+        return last

@@ -1,0 +1,367 @@
+"""The engine core: continuous batching over a paged KV pool, as a pure state machine.
+
+It knows no socket, no task and no clock: time comes in as `now` (seconds, any epoch, never going
+back) and goes out through `next_event`. The server calls it from a timer; a simulator jumps a
+virtual clock from event to event. Same input, same output, always.
+
+One *step* is what the accelerator does at a time: it decodes one token for every decoding request
+and spends the rest of `max_num_batched_tokens` on prefill, in chunks. Who is in it is the
+`scheduler`'s to say. The queue is ordered by arrival, or by (priority, arrival) with the lower
+number first, and its head blocks: nobody overtakes because it is smaller.
+
+A decode step costs the core O(what changes), not O(batch). Only with `token_events` is there one
+event per token. With `leap` there is not even one per step: as many decode steps as can follow one
+another without anybody coming, ending or being preempted are one event, and whoever comes in the
+middle of them joins the step boundary it would have joined. The history is that of stepping; only
+figures asked for between two events are as of the last one, until `settle`, and `kv_log` tells what
+was stored in a leap at its end.
+
+Invariants: a request ends exactly once, by a FINISHED event or by `abort`; a preempted one reports
+each of its tokens once.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Generic, TypeVar
+
+from router.emulator.core.core_config import CoreConfig
+from router.emulator.core.kv_events import Cleared, KvEvent
+from router.emulator.core.leap import Leap
+from router.emulator.core.request import DECODING, NEW, PREFILLING, WAITING, Request
+from router.emulator.core.scheduler import Scheduler
+from router.emulator.core.step_time import step_s
+from router.emulator.core.timing import Timing
+
+__all__ = ["FINISHED", "FIRST_TOKEN", "TOKEN", "CoreConfig", "EngineCore", "Request"]
+
+# Kinds of event.
+FIRST_TOKEN: Final = 0
+TOKEN: Final = 1
+FINISHED: Final = 2
+
+R = TypeVar("R", bound=Request)
+
+
+class EngineCore(Generic[R]):
+    """One engine. All counters only grow; gauges are properties."""
+
+    def __init__(self, config: CoreConfig, timing: Timing) -> None:
+        self.config = config
+        self.timing = timing
+        # Plain numbers: a step asks for all of them.
+        self._prefill_s = timing.prefill_s
+        self._prefill_token_s = timing.prefill_token_s
+        self._prefill_square_s = timing.prefill_square_s
+        self._decode_s = timing.decode_s
+        self._decode_sequence_s = timing.decode_sequence_s
+        self._decode_context_s = timing.decode_context_s
+        self._leaps = config.leap
+        self._tells_tokens = config.token_events
+        # What changed in the prefix cache, in order. The caller reads and clears it.
+        self.kv_log: list[KvEvent] | None = [] if config.kv_events else None
+        self._scheduler: Scheduler[R] = Scheduler(config, self.kv_log)
+        self.kv = self._scheduler.kv
+        # Every step started from now on takes this many times as long. Where it leaps: see `slow`.
+        self.slowdown = 1.0
+        self.clock = 0.0  # when the last events happened: exact, however late `advance` came
+
+        self.submitted = 0
+        self.generation_tokens = 0
+        self.steps = 0  # steps begun
+        self.aborted = 0
+        self.finished = 0
+
+        self._requests: dict[str, R] = {}
+        self._leap = Leap()
+        self._last_submit = 0.0
+        self._stalled_at: float | None = None
+
+    # What can be asked.
+
+    @property
+    def running(self) -> int:
+        return len(self._scheduler.batch)
+
+    @property
+    def waiting(self) -> int:
+        return self._scheduler.queue.waiting
+
+    @property
+    def peak_waiting(self) -> int:
+        return self._scheduler.queue.peak
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Of all requests that were ever let in."""
+        return self._scheduler.prompt_tokens
+
+    @property
+    def prefix_queries(self) -> int:
+        """Prompt tokens looked up, at the first admission."""
+        return self._scheduler.prefix_queries
+
+    @property
+    def prefix_hits(self) -> int:
+        return self._scheduler.prefix_hits
+
+    @property
+    def preemptions(self) -> int:
+        return self._scheduler.preemptions
+
+    @property
+    def steps_ended(self) -> int:
+        return self.steps - (self._leap.steps > 0)
+
+    @property
+    def prefilling(self) -> int:
+        """Of those that run, the ones without a token of this life."""
+        return len(self._scheduler.batch.prefilling)
+
+    @property
+    def step_tokens(self) -> int:
+        """Prompt tokens that the newest step computed, or computes."""
+        return sum(request._chunk for request in self._scheduler.chunks)
+
+    @property
+    def kv_usage(self) -> float:
+        """Share of the blocks that are held, 0..1. What is merely cached is free."""
+        return self.kv.used / self.kv.num_blocks
+
+    @property
+    def kv_reserved(self) -> int:
+        """Blocks held or promised."""
+        return self.kv.used + self._scheduler.promised
+
+    def generated(self, request: R) -> int:
+        """Tokens made so far."""
+        if request._state != DECODING:
+            return request.generated
+        return self.steps_ended - request._first_step + 1
+
+    def holds(self, id: str) -> bool:
+        """It waits or runs."""
+        return id in self._requests
+
+    def uncached_waiting(self) -> int:
+        """Tokens of those who wait that are not in the cache at this moment. O(queue)."""
+        size = self.kv.block_size
+        total = 0
+        for request in self._scheduler.queue.requests():
+            tokens = request.prompt_tokens + request.generated
+            hits = self.kv.match(request.block_hashes, (tokens - 1) // size)
+            total += tokens - size * len(hits)
+        return total
+
+    def alone_s(self, request: R) -> float:
+        """Seconds to its first token, prefilled here in one step with nothing else in it, behind
+        what the cache holds of its prompt at this moment."""
+        tokens, size = request.prompt_tokens, self.kv.block_size
+        hits = self.kv.match(request.block_hashes, (tokens - 1) // size)
+        return self.slowdown * self.timing.prefill_alone_s(tokens, size * len(hits))
+
+    def rows(self) -> list[R]:
+        """What runs, in order of admission of its kind: prefilling, then decoding."""
+        return self._scheduler.batch.rows()
+
+    def queued(self) -> list[R]:
+        """What waits, the next one first. O(n log n)."""
+        return self._scheduler.queue.ordered()
+
+    def next_event(self, now: float) -> float | None:
+        """When `advance` will next have something to do; at or before `now` if it has already.
+
+        None: not before something is submitted (or a stalled engine resumes). Ask again after
+        every call that does something: where it leaps, each may bring the next event forward.
+        """
+        if self._stalled_at is not None:
+            return None
+        if self._leap.steps:
+            return self._leap.end
+        return self._last_submit if self._scheduler.queue.waiting else None
+
+    # What can be done.
+
+    def submit(self, request: R, now: float) -> None:
+        """Queue a request. It joins the first step that begins at or after `now`.
+
+        Raises ValueError for a request that could never run, or an id that is in use.
+        """
+        if request._state != NEW or request.id in self._requests:
+            raise ValueError(f"request {request.id!r} was submitted before")
+        if request.prompt_tokens < 1 or request.output_tokens < 0:
+            raise ValueError("a request needs a prompt of at least one token")
+        if self._scheduler.footprint(request) > self.kv.num_blocks:
+            raise ValueError("the request needs more KV blocks than the engine has")
+        request.arrival = now
+        self._requests[request.id] = request
+        self.submitted += 1
+        rank = request.priority if self.config.priority_scheduling else 0
+        request._place = (rank, now, self.submitted)
+        self._scheduler.queue.push(request)
+        self._last_submit = now
+        if self._leap.steps > 1 and self._scheduler.may_be_next(request):
+            self._cut(now)
+
+    def abort(self, id: str, now: float) -> bool:
+        """Drop a request and free what it holds at once. False: unknown, or ended before.
+
+        The step under way still takes its time, as an accelerator's would.
+        """
+        request = self._requests.get(id)
+        if request is None:
+            return False
+        if self._leap.steps > 1 and (
+            request._state != WAITING or self._scheduler.may_be_next(request)
+        ):
+            self._cut(now)
+        del self._requests[id]
+        self._scheduler.drop(request, self.steps_ended)
+        self.aborted += 1
+        return True
+
+    def reset_cache(self) -> bool:
+        """Forget every cached prefix, as vLLM does: only when no block is held. False: not now."""
+        if self.kv.used:
+            return False
+        self.kv.clear_cache()
+        if self.kv_log is not None:
+            self.kv_log.append(Cleared())
+        return True
+
+    def advance(self, now: float) -> list[tuple[int, R]]:
+        """Let the earliest step boundary due by `now` happen; its events as (kind, request).
+
+        At most one boundary a call: while `next_event(now) <= now`, call again. The last token of
+        a request is reported as a token and then as FINISHED. `clock` tells when it all happened.
+        """
+        due = self.next_event(now)
+        if due is None or due > now:
+            return []
+        if self._leap.steps > 1:
+            self._count(self._leap.steps - 1)
+        self.clock = due
+        events: list[tuple[int, R]] = []
+        if self._leap.steps:
+            self._end_step(events)
+        self._begin_step()
+        return events
+
+    def settle(self, now: float) -> None:
+        """Count the steps of a leap that ended before `now`: every figure is then as of `now`.
+
+        What happens later is the same with and without it.
+        """
+        if self._leap.steps > 1:
+            self._count(self._leap.under_way(now) - 1)
+
+    def slow(self, factor: float, now: float) -> None:
+        """Every step that begins at or after `now` takes this many times as long."""
+        self._cut(now)
+        self.slowdown = factor
+
+    def stall(self, now: float) -> None:
+        """Stop making progress, as an accelerator does that hangs. Requests still queue."""
+        if self._stalled_at is None:
+            self._cut(now)
+            self._stalled_at = now
+
+    def resume(self, now: float) -> None:
+        """Go on where `stall` stopped; the step under way still needs what was left of it."""
+        if self._stalled_at is not None:
+            self._leap.put_off(now - self._stalled_at)
+            self._last_submit = max(self._last_submit, now)
+            self._stalled_at = None
+
+    # Steps and leaps.
+
+    def _begin_step(self) -> None:
+        scheduler = self._scheduler
+        step = self.steps + 1
+        preemptions = scheduler.preemptions
+        # A caller that came late may have let newer requests in: the step cannot precede them.
+        begin = max(self.clock, self._last_submit)
+        scheduler.schedule(step, begin)
+        decoding = len(scheduler.batch.decoding)
+        if not decoding and not scheduler.chunks:
+            return
+        self.steps = step
+        tokens = squares = 0
+        for request in scheduler.chunks:
+            end = request._computed
+            start = end - request._chunk
+            tokens += end - start
+            squares += end * end - start * start
+        last = step
+        if self._leaps and not tokens and scheduler.preemptions == preemptions:
+            last = scheduler.quiet_until()
+        first_s = step_s(
+            self._prefill_s,
+            self._prefill_token_s,
+            self._prefill_square_s,
+            self._decode_s,
+            self._decode_sequence_s,
+            self._decode_context_s,
+            tokens,
+            squares,
+            decoding,
+            scheduler.batch.context,
+        )
+        more_s = self._decode_context_s * decoding
+        self._leap.start(begin, self.slowdown * first_s, self.slowdown * more_s, last - step + 1)
+
+    def _end_step(self, events: list[tuple[int, R]]) -> None:
+        self._leap.steps = 0
+        step = self.steps
+        batch = self._scheduler.batch
+        if batch.decoding:
+            self.generation_tokens += batch.decoded(1)
+            if self._tells_tokens:
+                events += [(TOKEN, request) for request in batch.decoding.values()]
+            for request in batch.finished(step):
+                self._finish(request, events)
+        for request in self._scheduler.chunks:
+            # Else it was aborted during the step, or its prompt needs more of them.
+            if request._state == PREFILLING and request._computed == request._target:
+                self._prefilled(request, step, events)
+
+    def _cut(self, now: float) -> None:
+        """End the leap with the step under way at `now`: the next one may be another."""
+        if self._leap.steps > 1:
+            step = self._leap.under_way(now)
+            self._count(step - 1)
+            self._leap.cut(step)
+
+    def _count(self, ended: int) -> None:
+        """So many steps of the leap have ended, and the next one has begun."""
+        leap = self._leap
+        steps = ended - leap.counted
+        if steps > 0:
+            leap.counted = ended
+            self.clock = leap.end_of(ended)
+            self.steps += steps
+            self.generation_tokens += self._scheduler.batch.decoded(steps)
+            self._scheduler.grow(self.steps)
+
+    # The life of a request.
+
+    def _prefilled(self, request: R, step: int, events: list[tuple[int, R]]) -> None:
+        """All its tokens are computed: the first token is there, or the next one after a while."""
+        had = request.generated
+        request._chunk = 0
+        if request.output_tokens:
+            self.generation_tokens += 1
+            if not had:
+                events.append((FIRST_TOKEN, request))
+            elif self._tells_tokens:
+                events.append((TOKEN, request))
+        if had + 1 < request.output_tokens:
+            self._scheduler.batch.decode(request, step)
+        else:
+            del self._scheduler.batch.prefilling[request.id]
+            self._finish(request, events)
+
+    def _finish(self, request: R, events: list[tuple[int, R]]) -> None:
+        del self._requests[request.id]
+        self._scheduler.finish(request)
+        self.finished += 1
+        events.append((FINISHED, request))

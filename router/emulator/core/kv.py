@@ -1,0 +1,230 @@
+"""A paged KV pool with a prefix cache, as vLLM keeps it.
+
+A block is `block_size` tokens. A full block whose content is known by its hash (chained, so that
+one hash stands for the whole prefix up to there) can be shared: it is counted by reference, and
+when the last holder leaves it stays as cache in the free queue until its room is needed. Free
+blocks are reused least recently freed first; a sequence frees its tail before its head, so that
+prefixes wither from the end.
+
+The free queue is made of the blocks themselves, each linked to its neighbours by their numbers: to
+hold a cached block, to free one and to reuse one cost a few writes. A prompt does this with each of
+its blocks.
+
+Invariants: every block is either referenced or free, never both; `used + free == num_blocks`;
+a cached hash names exactly one block. Blocks never touched yet cost no memory, so that a thousand
+pools fit in one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from mypy_extensions import i32, mypyc_attr
+
+from router.emulator.core.kv_events import KvEvent, Removed
+
+# The hash of a block's content, an int. Typed so that compiled code passes the caller's object on:
+# an int of its own would cost each name of a block an allocation and 32 bytes.
+Hash = Any
+NOBODY: Final = -1  # no block has this number
+
+
+@mypyc_attr(acyclic=True)
+class Block:
+    """The room of `block_size` tokens. Compared and hashed as an object."""
+
+    __slots__ = ("after", "before", "name", "number", "refs")
+
+    def __init__(self, number: int) -> None:
+        # Numbers of four bytes: a thousand pools have a million blocks.
+        self.number: i32 = number  # in its pool
+        self.refs: i32 = 0  # holders
+        self.name: Hash = None  # the hash of what is in it; None: not known
+        # The numbers of its neighbours in the free queue, while nobody holds it. References would
+        # be cycles, which the garbage collector would have to look through.
+        self.before: i32 = NOBODY
+        self.after: i32 = NOBODY
+
+
+class KvPool:
+    """The caller keeps the lists of the blocks that it holds."""
+
+    __slots__ = (
+        "_blocks",
+        "_cached",
+        "_first",
+        "_last",
+        "_log",
+        "_queued",
+        "block_size",
+        "evictions",
+        "num_blocks",
+        "peak",
+        "taken",
+    )
+
+    def __init__(self, num_blocks: int, block_size: int, log: list[KvEvent] | None = None) -> None:
+        """With a `log`, every hash that is given up is appended to it."""
+        if num_blocks < 1 or block_size < 1:
+            raise ValueError("a KV pool needs at least one block of at least one token")
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.evictions = 0  # cached blocks given up for their room
+        self.taken = 0  # blocks that were given out empty
+        self.peak = 0  # most blocks held at once
+        self._log = log
+        self._blocks: list[Block] = []  # by number; later ones were never used
+        self._first = NOBODY  # of the free queue, by number: reused next, ...
+        self._last = NOBODY  # ... freed last
+        self._queued = 0  # blocks in it
+        self._cached: dict[Hash, Block] = {}
+
+    @property
+    def free(self) -> int:
+        """Blocks nobody holds (cached or not)."""
+        return self.num_blocks - len(self._blocks) + self._queued
+
+    @property
+    def used(self) -> int:
+        return len(self._blocks) - self._queued
+
+    @property
+    def cached(self) -> int:
+        """Blocks that a prompt could hit, held or not."""
+        return len(self._cached)
+
+    def match(self, hashes: Sequence[Hash], limit: int) -> list[Block]:
+        """Blocks of the longest cached prefix, at most `limit` of them. Changes nothing."""
+        blocks: list[Block] = []
+        cached = self._cached
+        left = limit
+        for value in hashes:
+            if left <= 0:
+                break
+            left -= 1
+            block = cached.get(value)
+            if block is None:
+                break
+            blocks.append(block)
+        return blocks
+
+    def idle(self, blocks: Iterable[Block]) -> int:
+        """How many of these nobody holds: sharing them takes that many from `free`."""
+        found = 0
+        for block in blocks:
+            if not block.refs:
+                found += 1
+        return found
+
+    def sole(self, blocks: Iterable[Block]) -> int:
+        """How many of these have one holder: their leaving frees that many."""
+        found = 0
+        for block in blocks:
+            if block.refs == 1:
+                found += 1
+        return found
+
+    def hashes(self) -> frozenset[int]:
+        """Everything a prompt could hit."""
+        return frozenset(self._cached)
+
+    def state(self) -> tuple[list[int], list[Hash], list[int]]:
+        """Holders and hash of each block by number, and the free ones, the next to be reused
+        first."""
+        free: list[int] = []
+        number = self._first
+        while number != NOBODY:
+            free.append(number)
+            number = self._blocks[number].after
+        return [b.refs for b in self._blocks], [b.name for b in self._blocks], free
+
+    def share(self, blocks: list[Block]) -> None:
+        """Hold these cached blocks too."""
+        known = self._blocks
+        for block in blocks:
+            if not block.refs:
+                self._queued -= 1
+                before, after = block.before, block.after
+                if before == NOBODY:
+                    self._first = after
+                else:
+                    known[before].after = after
+                if after == NOBODY:
+                    self._last = before
+                else:
+                    known[after].before = before
+            block.refs += 1
+
+    def take(self, count: int) -> list[Block]:
+        """Hold so many blocks with nothing in them. Raises MemoryError when fewer are free."""
+        if count > self.free:
+            raise MemoryError("every KV block is in use")
+        known, cached = self._blocks, self._cached
+        blocks: list[Block] = []
+        first = len(known)
+        for number in range(first, min(first + count, self.num_blocks)):
+            block = Block(number)
+            block.refs = 1
+            known.append(block)
+            blocks.append(block)
+        number = self._first
+        for _ in range(count - len(blocks)):
+            block = known[number]
+            number = block.after
+            self._queued -= 1
+            block.refs = 1
+            old = block.name
+            if old is not None:
+                block.name = None
+                del cached[old]
+                self.evictions += 1
+                if self._log is not None:
+                    self._log.append(Removed(old))
+            blocks.append(block)
+        self._first = number
+        if number == NOBODY:
+            self._last = NOBODY
+        else:
+            known[number].before = NOBODY
+        self.taken += count
+        if self.used > self.peak:
+            self.peak = self.used
+        return blocks
+
+    def commit(self, blocks: list[Block], values: Sequence[Hash]) -> None:
+        """These blocks are full and have these hashes: prompts may hit them from now on.
+
+        A second copy of what is cached already stays anonymous, and an already named block keeps
+        its name.
+        """
+        if len(blocks) != len(values):
+            raise ValueError("each block has one hash")
+        cached = self._cached
+        for index, block in enumerate(blocks):
+            value = values[index]
+            if block.name is None and cached.setdefault(value, block) is block:
+                block.name = value
+
+    def release(self, blocks: list[Block]) -> None:
+        """Hold these no longer."""
+        known = self._blocks
+        for block in reversed(blocks):
+            refs = block.refs - 1
+            block.refs = refs
+            if not refs:
+                self._queued += 1
+                last = self._last
+                block.before = last
+                block.after = NOBODY
+                if last == NOBODY:
+                    self._first = block.number
+                else:
+                    known[last].after = block.number
+                self._last = block.number
+
+    def clear_cache(self) -> None:
+        """Forget every hash; what is held stays held."""
+        self._cached.clear()
+        for block in self._blocks:
+            block.name = None

@@ -1,0 +1,64 @@
+"""What waits for an engine: by (rank, arrival), and its head blocks.
+
+Must never: let anybody overtake. An aborted request stays in the heap until it comes to the top or
+the heap is swept, so that leaving costs O(1) on average.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import Generic, TypeVar
+
+from router.emulator.core.request import ENDED, WAITING, Request
+
+R = TypeVar("R", bound=Request)
+
+
+class Queue(Generic[R]):
+    """Waiting requests, ordered by their `_place`."""
+
+    __slots__ = ("_heap", "peak", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.peak = 0  # most that waited at once
+        self._heap: list[tuple[tuple[int, float, int], R]] = []
+
+    def push(self, request: R) -> None:
+        request._state = WAITING
+        heappush(self._heap, (request._place, request))
+        self.waiting += 1
+        if self.waiting > self.peak:
+            self.peak = self.waiting
+
+    def head(self) -> R:
+        """The next one. There has to be one."""
+        heap = self._heap
+        while heap[0][1]._state != WAITING:
+            heappop(heap)
+        return heap[0][1]
+
+    def pop(self) -> None:
+        """The head leaves to run."""
+        heappop(self._heap)
+        self.waiting -= 1
+
+    def drop(self, request: R) -> None:
+        """It leaves from wherever it waits."""
+        request._state = ENDED
+        self.waiting -= 1
+        if len(self._heap) > 64 and len(self._heap) > 2 * self.waiting:
+            self._heap = [entry for entry in self._heap if entry[1]._state == WAITING]
+            heapify(self._heap)
+
+    def requests(self) -> list[R]:
+        """In no order."""
+        return [request for _, request in self._heap if request._state == WAITING]
+
+    def ordered(self) -> list[R]:
+        """The next one first. O(n log n)."""
+        return sorted(self.requests(), key=_place)
+
+
+def _place(request: Request) -> tuple[int, float, int]:
+    return request._place

@@ -1,0 +1,99 @@
+"""One request of an engine core. Plain values; `core` does the work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from mypy_extensions import mypyc_attr
+
+from router.emulator.core.kv import Block
+
+# States of a request.
+NEW: Final = 0
+WAITING: Final = 1
+PREFILLING: Final = 2
+DECODING: Final = 3
+ENDED: Final = 4
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Request:
+    """One request. The caller fills the first group; the second belongs to the core.
+
+    `output_tokens` is how many it will generate (0: none, as for an embedding) and `block_hashes`
+    the chained hashes of its full blocks, of the prompt and, if known, of what it will generate.
+    `token_ids` are the same tokens as numbers; only KV events need them.
+    """
+
+    __slots__ = (
+        "_blocks",
+        "_chunk",
+        "_computed",
+        "_finish_step",
+        "_first_step",
+        "_grow_step",
+        "_order",
+        "_place",
+        "_promised",
+        "_state",
+        "_target",
+        "arrival",
+        "block_hashes",
+        "cache_salt",
+        "cached_tokens",
+        "generated",
+        "id",
+        "output_tokens",
+        "preemptions",
+        "priority",
+        "prompt_tokens",
+        "started_at",
+        "token_ids",
+    )
+
+    def __init__(
+        self,
+        id: str,
+        prompt_tokens: int,
+        output_tokens: int,
+        block_hashes: Sequence[int] = (),
+        priority: int = 0,
+        token_ids: Sequence[int] = (),
+        cache_salt: str | None = None,
+    ) -> None:
+        self.id = id
+        self.prompt_tokens = prompt_tokens
+        self.output_tokens = output_tokens
+        self.block_hashes = block_hashes
+        self.priority = priority  # lower is sooner
+        self.token_ids = token_ids
+        self.cache_salt = cache_salt
+
+        self.arrival = 0.0
+        self.cached_tokens = 0  # of the prompt, taken from the prefix cache when it first ran
+        self.generated = 0  # final once it ended; while it runs ask `EngineCore.generated`
+        self.preemptions = 0
+        self.started_at = 0.0  # when it was first let in
+        self._state = NEW
+        self._place = (0, 0.0, 0)  # in the queue: rank, arrival, order of arrival; higher is worse
+        self._target = 0  # tokens to prefill: the prompt, and what it had generated when preempted
+        self._computed = 0  # of these, those whose KV exists or is being made in this step
+        self._chunk = 0  # of these, those of this step
+        self._blocks: list[Block] = []
+        self._promised = 0  # blocks it may still take; 0 unless output is reserved
+        self._first_step = 0  # the step that made its first token, had it never been preempted
+        self._grow_step = 0  # the next step that needs another block; 0: none
+        self._finish_step = 0
+        self._order = 0  # among those that decode
+
+    @property
+    def computed(self) -> int:
+        """Tokens of its prompt that were not in the cache and were computed so far, those of the
+        step under way among them."""
+        return max(0, min(self._computed, self.prompt_tokens) - self.cached_tokens)
+
+    @property
+    def first_step(self) -> int:
+        """The step that made its first token; 0: none did yet."""
+        return self._first_step

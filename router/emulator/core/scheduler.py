@@ -1,0 +1,315 @@
+"""Who runs in the next step of an engine: queue, batch and KV pool, and the rules between them.
+
+The tokens of a step go first to one token for every decoding request, then to prefills already
+begun, then to new requests from the queue while there is a slot and room for their whole prompt.
+
+Nothing is promised to what has been let in, as in vLLM V1: when a running request needs a block and
+none is free, the worst running request by (priority, arrival) is *preempted*. It loses its KV, goes
+back to its place in the queue and is later computed again, what it had generated included; nobody
+is let in during that step. With `reserve_output` a request is let in only when all the KV it will
+ever need can be promised, and there is no preemption (TensorRT-LLM, TGI, llama.cpp). With
+`preempt_advantage` an urgent newcomer displaces running requests that are worse by more than that
+(SGLang).
+
+Must never: know how long a step takes. Invariants: blocks held plus blocks promised never exceed
+the pool; when nothing runs, nothing is held; the best running request is never preempted, so that
+something always finishes.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from router.emulator.core.batch import Batch
+from router.emulator.core.core_config import CoreConfig
+from router.emulator.core.kv import Block, KvPool
+from router.emulator.core.kv_events import KvEvent, Stored
+from router.emulator.core.queue import Queue
+from router.emulator.core.request import DECODING, ENDED, PREFILLING, WAITING, Request
+
+R = TypeVar("R", bound=Request)
+
+
+class Scheduler(Generic[R]):
+    """Of one engine core. Its counters only grow."""
+
+    __slots__ = (
+        "_advantage",
+        "_budget",
+        "_caches",
+        "_kv_log",
+        "_most_requests",
+        "_most_tokens",
+        "_reserves",
+        "_step",
+        "batch",
+        "chunks",
+        "kv",
+        "preemptions",
+        "prefix_hits",
+        "prefix_queries",
+        "promised",
+        "prompt_tokens",
+        "queue",
+    )
+
+    def __init__(self, config: CoreConfig, kv_log: list[KvEvent] | None) -> None:
+        self.kv = KvPool(config.num_blocks, config.block_size, kv_log)
+        self.queue: Queue[R] = Queue()
+        self.batch: Batch[R] = Batch(config.block_size)
+        self.chunks: list[R] = []  # whose prefill this step goes on with
+        self.promised = 0  # blocks that running requests may still take
+        self.prefix_queries = 0
+        self.prefix_hits = 0
+        self.prompt_tokens = 0
+        self.preemptions = 0
+        # Plain values: a field of the configuration costs a search.
+        self._most_tokens = config.max_num_batched_tokens
+        self._most_requests = config.max_num_seqs
+        self._caches = config.prefix_caching
+        self._reserves = config.reserve_output
+        self._advantage = config.preempt_advantage
+        self._kv_log = kv_log
+        self._step = 0  # the one that is being put together, or was last
+        self._budget = 0  # tokens it may still take
+
+    def schedule(self, step: int, now: float) -> None:
+        """Put this step together: `batch.decoding` and `chunks` are what it computes."""
+        batch, queue, chunks = self.batch, self.queue, self.chunks
+        preemptions = self.preemptions
+        self._step = step
+        chunks.clear()
+        self.grow(step)
+        self._budget = self._most_tokens - len(batch.decoding)
+        if batch.prefilling:
+            for request in list(batch.prefilling.values()):
+                if self._budget <= 0:
+                    break
+                if request._state == PREFILLING and not self._extend(request):
+                    break
+        # Nobody is let in while somebody has to leave for want of blocks.
+        is_open = self.preemptions == preemptions
+        while is_open and queue.waiting and self._budget > 0:
+            is_open = self._let_in(queue.head(), now)
+
+    def grow(self, until: int) -> None:
+        """The tokens of the steps up to this one begin new blocks; the ones before are full."""
+        batch, kv = self.batch, self.kv
+        while (request := batch.growing(until)) is not None:
+            blocks = request._blocks
+            full = len(blocks)
+            if full * kv.block_size != request._target:  # else the prefill named it
+                self._commit(request, full - 1, full)
+            if not kv.free and not self._make_room(request, 1):
+                continue
+            blocks += kv.take(1)
+            if request._promised:
+                request._promised -= 1
+                self.promised -= 1
+            batch.grown()
+
+    def finish(self, request: R) -> None:
+        """It has all its tokens and left the batch."""
+        computed = request.prompt_tokens + max(request.output_tokens, 1) - 1
+        # Else the last block is not full, or a prefill ended with it and named it.
+        if computed % self.kv.block_size == 0 and computed > request._target:
+            self._commit(request, len(request._blocks) - 1, len(request._blocks))
+        request.generated = request.output_tokens
+        request._state = ENDED
+        self._release(request)
+
+    def drop(self, request: R, steps_ended: int) -> None:
+        """It leaves before its end, from wherever it is."""
+        if request._state == WAITING:
+            self.queue.drop(request)
+        else:
+            self.batch.remove(request, steps_ended)
+            request._state = ENDED
+            self._release(request)
+
+    def footprint(self, request: R) -> int:
+        """Blocks it holds at its end. The last token's KV is never computed."""
+        tokens = request.prompt_tokens + max(request.output_tokens, 1) - 1
+        return -(-tokens // self.kv.block_size)
+
+    # For how long nothing changes.
+
+    def quiet_until(self) -> int:
+        """The last step before something happens, from a step on in which nobody but decodes.
+
+        Until then nobody ends, blocks are taken only where there are enough, and whoever waits
+        cannot be let in: its head lacks a slot or blocks, and nothing is freed. Only a block that
+        it shares may help it, when a decoding request fills and names it.
+        """
+        last = self.batch.quiet_until(self.kv.free)
+        if self.queue.waiting and self._has_openings():
+            head = self.queue.head()
+            for request in self.batch.decoding.values():
+                if request._grow_step and _may_feed(request, head):
+                    last = min(last, request._grow_step - 1)
+        return last
+
+    def may_be_next(self, request: R) -> bool:
+        """Of those who wait it is the one to be let in, and a slot may be there for one."""
+        return self._has_openings() and self.queue.head() is request
+
+    def _has_openings(self) -> bool:
+        """Somebody may be let in without an end or an abort."""
+        return len(self.batch) < self._most_requests or self._advantage is not None
+
+    # Room.
+
+    def _hits(self, request: R) -> list[Block]:
+        """Cached blocks it would start with."""
+        if not self._caches:
+            return []
+        # The last token is always computed: its output is the next new token.
+        tokens = request.prompt_tokens + request.generated
+        return self.kv.match(request.block_hashes, (tokens - 1) // self.kv.block_size)
+
+    def _lacks(self, request: R, hits: list[Block]) -> int:
+        """Blocks too few to let it in with these cached ones; 0 or less: there is room."""
+        kv = self.kv
+        if self._reserves:
+            need = self.footprint(request)
+        else:
+            need = -(-(request.prompt_tokens + request.generated) // kv.block_size)
+        lacking = need - (kv.free - self.promised)
+        # Cached blocks help as far as somebody holds them; the others are in `free` already.
+        return lacking - len(hits) + kv.idle(hits) if lacking > 0 else lacking
+
+    def _let_in(self, head: R, now: float) -> bool:
+        """Begin the head's prefill in this step. False: there is no place, nor can one be made."""
+        if self._admit(head, now) or (self._displace(head) and self._admit(head, now)):
+            return self._extend(head)
+        return False
+
+    def _admit(self, request: R, now: float) -> bool:
+        """Move the queue's head into the batch if there is a slot and room for all its tokens.
+
+        The room is looked for, not kept, unless output is reserved.
+        """
+        if len(self.batch) >= self._most_requests:
+            return False
+        hits = self._hits(request)
+        if self._lacks(request, hits) > 0:
+            return False
+        self.queue.pop()
+        self.batch.admit(request)
+        self.kv.share(hits)
+        request._blocks = hits
+        request._target = request.prompt_tokens + request.generated
+        request._computed = cached = self.kv.block_size * len(hits)
+        if self._reserves:
+            request._promised = self.footprint(request) - len(hits)
+            self.promised += request._promised
+        if hits and self._kv_log is not None:  # vLLM since 0.25: reuse is told as well
+            self._kv_log.append(_stored(request, 0, len(hits), self.kv.block_size))
+        if not request.preemptions:  # vLLM counts what is computed again nowhere
+            request.started_at = now
+            request.cached_tokens = cached
+            self.prompt_tokens += request.prompt_tokens
+            if self._caches:
+                self.prefix_queries += request.prompt_tokens
+                self.prefix_hits += cached
+        return True
+
+    def _make_room(self, request: R, blocks: int) -> bool:
+        """Preempt until that many blocks are free. False: it was itself the worst."""
+        while self.kv.free < blocks:
+            victim = max(self.batch.rows(), key=_place)
+            self._preempt(victim)
+            if victim is request:
+                return False
+        return True
+
+    def _displace(self, request: R) -> bool:
+        """Preempt what is worse enough for this urgent newcomer. False: it would not help."""
+        advantage = self._advantage
+        if advantage is None:
+            return False
+        rank = request._place[0]
+        worse = [one for one in self.batch.rows() if one._place[0] - rank > advantage]
+        worse.sort(key=_place, reverse=True)
+        slots = self._most_requests - len(self.batch)
+        lacking = self._lacks(request, self._hits(request))
+        victims = []
+        for one in worse:
+            if slots > 0 and lacking <= 0:
+                break
+            victims.append(one)
+            slots += 1
+            lacking -= self.kv.sole(one._blocks) + one._promised
+        if slots <= 0 or lacking > 0:
+            return False
+        for one in victims:
+            self._preempt(one)
+        return True
+
+    def _preempt(self, request: R) -> None:
+        """Take its KV away and queue it again; it keeps the tokens it has."""
+        if request._state == DECODING:
+            self._budget += 1
+        elif request in self.chunks:
+            self.chunks.remove(request)
+            self._budget += request._chunk
+        self.batch.remove(request, self._step - 1)
+        self._release(request)
+        request.preemptions += 1
+        self.preemptions += 1
+        self.queue.push(request)
+
+    # The blocks of a running request.
+
+    def _extend(self, request: R) -> bool:
+        """Compute its next chunk in this step. False: it had to leave for want of blocks."""
+        size = self.kv.block_size
+        start = request._computed
+        request._chunk = 0
+        end = min(request._target, start + self._budget)
+        need = -(-end // size) - len(request._blocks)
+        if not self._make_room(request, need):
+            return False
+        request._blocks += self.kv.take(need)
+        if request._promised:
+            request._promised -= need
+            self.promised -= need
+        request._computed = end
+        request._chunk = end - start
+        self._budget -= end - start
+        self.chunks.append(request)
+        # Named as it is scheduled, as vLLM does: an equal prompt in the same step may share it.
+        self._commit(request, start // size, end // size)
+        return True
+
+    def _commit(self, request: R, start: int, stop: int) -> None:
+        """These blocks of it are full."""
+        stop = min(stop, len(request.block_hashes))
+        if start < stop and self._caches:
+            self.kv.commit(request._blocks[start:stop], request.block_hashes[start:stop])
+            if self._kv_log is not None:
+                self._kv_log.append(_stored(request, start, stop, self.kv.block_size))
+
+    def _release(self, request: R) -> None:
+        self.kv.release(request._blocks)
+        request._blocks = []
+        self.promised -= request._promised
+        request._promised = 0
+
+
+def _place(request: Request) -> tuple[int, float, int]:
+    return request._place
+
+
+def _may_feed(request: Request, head: Request) -> bool:
+    """Its newest block, when it is full, is one of the head's prompt."""
+    index = len(request._blocks) - 1
+    mine, wanted = request.block_hashes, head.block_hashes
+    return index < len(mine) and index < len(wanted) and mine[index] == wanted[index]
+
+
+def _stored(request: Request, start: int, stop: int, size: int) -> Stored:
+    hashes = request.block_hashes
+    parent = hashes[start - 1] if start else None
+    tokens = request.token_ids[start * size : stop * size]
+    return Stored(hashes[start:stop], parent, tokens, size, None if start else request.cache_salt)

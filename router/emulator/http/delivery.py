@@ -1,0 +1,212 @@
+"""How an answer reaches its client: whole, or token by token; and what happens when one leaves.
+
+Whatever ends a handler (its client leaving cancels it) takes its jobs out of the engine, as soon as
+the persona's engine would notice. An answer under way can be ended by its id from outside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+
+import msgspec
+from aiohttp import web
+
+from router.core.unreadable import NOT_JSON
+from router.emulator.engine import Engine
+from router.emulator.http import text
+from router.emulator.http.bodies import Refusal
+from router.emulator.http.faults import Faults
+from router.emulator.http.job import Job
+from router.emulator.http.personas.base import Persona
+from router.emulator.http.replies import json_response
+from router.emulator.http.shapes.base import Shape, encode
+from router.emulator.http.sse import Stream, forever
+
+_BROKEN = "EngineCore encountered an issue. See stack trace for the root cause."
+
+
+class _WantsStream(msgspec.Struct):
+    stream: bool | None = False
+
+
+class Delivery:
+    """The answers of one engine that are under way."""
+
+    def __init__(self, engine: Engine, persona: Persona) -> None:
+        self._engine = engine
+        self._persona = persona
+        self._live: dict[str, list[Job]] = {}  # by the answer's id
+
+    async def answer(
+        self, request: web.Request, is_stream: bool, shape: Shape, faults: Faults
+    ) -> web.StreamResponse:
+        cut = faults.die_after if faults.error_after is None else faults.error_after
+        for job in shape.jobs:
+            job.cut_after = cut
+            self._engine.stats.asked += 1
+            self._engine.stats.asked_tokens += job.prompt_tokens
+        self._live[shape.id] = shape.jobs
+        began = monotonic()
+        try:
+            if is_stream:
+                return await self._stream(request, shape, faults)
+            return await self._whole(request, shape, faults)
+        finally:
+            if self._live.get(shape.id) is shape.jobs:
+                del self._live[shape.id]
+            self._leave(request, shape.jobs, is_stream, monotonic() - began)
+
+    def kill(self, id: str, is_prefix: bool = False) -> int:
+        """End an answer, or all whose ids begin so; how many jobs that ended."""
+        if is_prefix:
+            chosen = [jobs for one, jobs in self._live.items() if one.startswith(id)]
+        else:
+            chosen = [self._live[id]] if id in self._live else []
+        return sum(self._kill(job) for jobs in chosen for job in jobs)
+
+    async def refuse(self, request: web.Request, refusal: Refusal) -> web.StreamResponse:
+        """What was refused, as an event of a stream if a stream was asked for."""
+        try:
+            wanted = msgspec.json.decode(await request.read(), type=_WantsStream)
+        except NOT_JSON:
+            wanted = _WantsStream()
+        if not wanted.stream:
+            return self._persona.refusal(refusal)
+        stream = Stream(request)
+        stream.send(self._persona.refusal_events(refusal))
+        await stream.open()
+        return await stream.close()
+
+    def _kill(self, job: Job) -> bool:
+        made = self._engine.core.generated(job)
+        job.output_tokens, job.output = made, job.output[: made * text.TOKEN_BYTES]
+        return self._engine.kill(job)
+
+    def _leave(
+        self, request: web.Request, jobs: list[Job], is_stream: bool, after_s: float
+    ) -> None:
+        """The handler is over: nobody will read more of this."""
+        core = self._engine.core
+        left = [job for job in jobs if core.holds(job.id)]
+        if not left:
+            return
+        leaving = self._persona.leaving(request.headers, is_stream, after_s)
+        for job in left:
+            if leaving.after_s == 0 or job.cut_after is not None:
+                self._engine.abort(job)
+                continue
+            job.is_left = leaving.at_next_token
+            if leaving.after_s is not None:
+                loop = asyncio.get_running_loop()
+                loop.call_later(leaving.after_s, self._engine.abort, job)
+
+    async def _whole(
+        self, request: web.Request, shape: Shape, faults: Faults
+    ) -> web.StreamResponse:
+        if faults.hang:
+            await forever()
+        late_s = self._engine.late_s(shape.jobs, faults)
+        if late_s:
+            await asyncio.sleep(late_s)
+        for job in shape.jobs:
+            self._engine.submit(job)
+        finished = await asyncio.gather(*(job.done for job in shape.jobs))
+        if all(finished):
+            headers = self._persona.whole_headers(request.headers, shape.jobs)
+            return json_response(encode(shape.whole()), 200, **headers)
+        if faults.error_after is not None:
+            raise Refusal(500, _BROKEN, "InternalServerError")
+        await Stream(request).die()
+
+    async def _stream(
+        self, request: web.Request, shape: Shape, faults: Faults
+    ) -> web.StreamResponse:
+        persona, settings = self._persona, self._engine.settings
+        stream = Stream(request, persona.stream_headers)
+        stream.send(shape.preamble())
+        begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def begin() -> None:
+            if not begun.done():
+                begun.set_result(None)
+
+        if not (settings.wait_first_token or persona.head_with_first_token):
+            begin()
+            await stream.open()
+        every_s = settings.keep_alive_s or persona.keep_alive_s
+        if every_s:
+            stream.keep_alive(persona.comment, every_s, begin)
+        ends: asyncio.Future[list[bool]] | None = None
+        try:
+            if faults.hang:
+                await forever()
+            opened = False
+
+            def open_up() -> None:
+                nonlocal opened
+                if not opened:
+                    opened = True
+                    begin()
+                    stream.send(shape.opening())
+
+            for choice, job in enumerate(shape.jobs):
+                _attach(job, choice, shape, stream, open_up)
+                job.done.add_done_callback(lambda _: begin())
+            late_s = self._engine.late_s(shape.jobs, faults)
+            if late_s:
+                await asyncio.sleep(late_s)
+            for job in shape.jobs:
+                self._engine.submit(job)
+            ends = asyncio.gather(*(job.done for job in shape.jobs))
+            if not begun.done():
+                await begun
+                for job in shape.jobs:
+                    if not job.done.done():
+                        continue
+                    if job.done.exception() is not None:
+                        await ends  # refused before anything was sent
+                    elif not job.done.result() and job.cut_after is None:
+                        await stream.die()  # the engine is gone
+                await stream.open()
+            try:
+                finished = await ends
+            except Refusal as refusal:  # too late for a status
+                stream.send(shape.failure(refusal.message) or b"")
+                return await stream.close()
+        finally:
+            stream.stop()
+            if ends is not None:
+                ends.cancel()  # nobody waits for what is still to come
+        if all(finished):
+            for choice, job in enumerate(shape.jobs):
+                if job.finish_reason == "abort":
+                    open_up()
+                    stream.send(shape.last(b"", choice))
+            stream.send(shape.closing())
+            return await stream.close()
+        failure = None if faults.error_after is None else shape.failure(_BROKEN)
+        if failure is None:
+            await stream.die()
+        stream.send(failure)
+        return await stream.close()
+
+
+def _attach(
+    job: Job, choice: int, shape: Shape, stream: Stream, open_up: Callable[[], None]
+) -> None:
+    """Let the job's tokens go out as they come."""
+    output, width, last = job.output, text.TOKEN_BYTES, job.output_tokens - 1
+    send, token = stream.send, shape.token
+
+    def on_token(index: int) -> None:
+        piece = output[index * width : index * width + width]
+        if not index:
+            open_up()
+        if index != last:
+            send(token(piece, choice))
+        else:
+            send(shape.last(piece, choice))
+
+    job.on_token = on_token

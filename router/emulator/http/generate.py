@@ -1,0 +1,180 @@
+"""The routes that generate: a body becomes jobs for the engine, their tokens become the answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from secrets import token_hex
+from time import time
+from typing import Any, TypeVar
+
+from aiohttp import web
+
+from router.emulator.engine import Engine
+from router.emulator.http.bodies import (
+    Body,
+    ChatBody,
+    CompletionBody,
+    MessagesBody,
+    Refusal,
+    ResponsesBody,
+    decode,
+    render,
+)
+from router.emulator.http.delivery import Delivery
+from router.emulator.http.faults import FaultError, Faults
+from router.emulator.http.job import Job
+from router.emulator.http.personas.base import Persona
+from router.emulator.http.prepare import Preparation
+from router.emulator.http.replies import Answered, json_response
+from router.emulator.http.shapes.base import encode
+from router.emulator.http.shapes.messages import MessagesShape
+from router.emulator.http.shapes.responses import ResponsesShape
+from router.emulator.http.sse import reset
+
+_STORED = 1024  # responses kept for GET /v1/responses/{id}; the oldest goes first
+
+B = TypeVar("B", bound=Body)
+
+
+class Generation:
+    """Handlers of one engine's generating routes, and the responses it stored."""
+
+    def __init__(self, engine: Engine, persona: Persona) -> None:
+        self.engine = engine
+        self.persona = persona
+        self.prepare = Preparation(engine.settings)
+        self.delivery = Delivery(engine, persona)
+        self._stored: OrderedDict[str, tuple[dict[str, Any], list[Any]]] = OrderedDict()
+
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        handlers = {
+            "chat": ("/v1/chat/completions", self.chat),
+            "completions": ("/v1/completions", self.completions),
+            "messages": ("/v1/messages", self.messages),
+            "responses": ("/v1/responses", self.responses),
+        }
+        for route, (path, handler) in handlers.items():
+            if route in self.persona.routes:
+                router.add_post(path, self._told(handler))
+        if "responses" in self.persona.routes:
+            router.add_get("/v1/responses/{id}", self.stored)
+
+    # One handler a route.
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        faults = await self.begin(request)
+        body = await self.read(request, ChatBody)
+        jobs = self.jobs(request, body, body.prompt_bytes())
+        id = self.persona.answer_id(request, body, "chatcmpl-")
+        shape = self.persona.chat(id, *self._made(body), jobs, self.persona.usage(body))
+        return await self.delivery.answer(request, bool(body.stream), shape, faults)
+
+    async def completions(self, request: web.Request) -> web.StreamResponse:
+        faults = await self.begin(request)
+        body = await self.read(request, CompletionBody)
+        prompt = body.prompt_bytes()
+        jobs = self.jobs(request, body, prompt)
+        echo = prompt.decode("utf-8", "replace") if body.echo else ""
+        id = self.persona.answer_id(request, body, "cmpl-")
+        shape = self.persona.completion(id, *self._made(body), jobs, self.persona.usage(body), echo)
+        return await self.delivery.answer(request, bool(body.stream), shape, faults)
+
+    async def messages(self, request: web.Request) -> web.StreamResponse:
+        faults = await self.begin(request)
+        body = await self.read(request, MessagesBody)
+        body.n = 1
+        jobs = self.jobs(request, body, body.prompt_bytes())
+        id = self.persona.answer_id(request, body, "chatcmpl-")
+        shape = MessagesShape(id, *self._made(body), jobs)
+        return await self.delivery.answer(request, bool(body.stream), shape, faults)
+
+    async def responses(self, request: web.Request) -> web.StreamResponse:
+        faults = await self.begin(request)
+        body = await self.read(request, ResponsesBody)
+        body.n = 1
+        turns = body.turns()
+        if body.previous_response_id is not None:
+            turns = self._find(body.previous_response_id)[1] + turns
+            system = [{"role": "system", "content": body.instructions}] if body.instructions else []
+            jobs = self.jobs(request, body, render(system + turns, body.tools))
+        else:
+            jobs = self.jobs(request, body, body.prompt_bytes())
+        shape = ResponsesShape("resp_" + token_hex(8), *self._made(body), jobs, body)
+        answer = await self.delivery.answer(request, bool(body.stream), shape, faults)
+        if body.store is not False:
+            spoken = {"role": "assistant", "content": shape.text()}
+            self._stored[shape.id] = (shape.whole(), [*turns, spoken])
+            if len(self._stored) > _STORED:
+                self._stored.popitem(last=False)
+        return answer
+
+    async def stored(self, request: web.Request) -> web.StreamResponse:
+        return json_response(encode(self._find(request.match_info["id"])[0]))
+
+    # What they share.
+
+    async def begin(self, request: web.Request) -> Faults:
+        """Let go wrong what goes wrong before the body is even looked at."""
+        try:
+            faults = self.engine.faults.roll(
+                request.headers.get("x-emulate-fault"), request.headers.get("x-emulate-key")
+            )
+        except FaultError as err:
+            raise Refusal(400, f"x-emulate-fault: {err}", "BadRequestError") from None
+        if faults.delay_s:
+            await asyncio.sleep(faults.delay_s)
+        if faults.reset:
+            await reset(request)
+        if faults.status:
+            headers = {}
+            if faults.retry_after_s is not None:
+                headers["retry-after"] = str(faults.retry_after_s)
+            refusal = Refusal(faults.status, "an emulated fault", "EmulatedFault")
+            response = self.persona.refusal(refusal)
+            response.headers.update(headers)
+            raise Answered(response)
+        return faults
+
+    async def read(self, request: web.Request, type: type[B]) -> B:
+        """Raises Refusal for what this engine does not take."""
+        raw = await request.read()
+        self.persona.check_fields(raw, request.path)
+        return decode(raw, type)
+
+    def rank(self, request: web.Request, body: Body) -> int:
+        header = request.headers.get(self.persona.priority_header)
+        self.engine.priorities.append(body.priority if header is None else header)
+        return self.persona.rank(request.headers, body.priority)
+
+    def jobs(self, request: web.Request, body: Body, prompt: bytes) -> list[Job]:
+        """Raises Refusal for what cannot be generated, or not now."""
+        jobs = self.prepare.generating(body, prompt, self.rank(request, body))
+        self.persona.admit(jobs[0])
+        return jobs
+
+    def _made(self, body: Body) -> tuple[str, int]:
+        return self.prepare.check_model(body.model), int(time())
+
+    def _find(self, id: str) -> tuple[dict[str, Any], list[Any]]:
+        found = self._stored.get(id)
+        if found is None:
+            message = f"Response with id '{id}' not found."
+            raise Refusal(404, message, "invalid_request_error", "response_id")
+        return found
+
+    def _told(
+        self, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """As is; or, for an engine that says 200 before it looks, with refusals as events."""
+        if not self.persona.refuses_in_streams:
+            return handler
+
+        async def told(request: web.Request) -> web.StreamResponse:
+            try:
+                return await handler(request)
+            except Refusal as refusal:
+                return await self.delivery.refuse(request, refusal)
+
+        return told

@@ -1,0 +1,53 @@
+"""A request of the emulated server: what its engine core computes, and who waits for the tokens.
+
+Must never: know how its answer is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from router.emulator.core.engine_core import Request
+
+
+class Job(Request):
+    """A request under way. `done` gets True at its end, False if a fault cuts it short."""
+
+    __slots__ = (
+        "cut_after",
+        "done",
+        "finish_reason",
+        "first_token_at",
+        "is_left",
+        "on_token",
+        "output",
+        "sent",
+        "stop_string",
+    )
+
+    def __init__(
+        self,
+        id: str,
+        prompt_tokens: int,
+        output: bytes,
+        output_tokens: int,
+        finish_reason: str,
+        block_hashes: Sequence[int] = (),
+        priority: int = 0,
+        token_ids: Sequence[int] = (),
+        cache_salt: str | None = None,
+        stop_string: str | None = None,
+    ) -> None:
+        super().__init__(
+            id, prompt_tokens, output_tokens, block_hashes, priority, token_ids, cache_salt
+        )
+        self.output = output
+        self.finish_reason = finish_reason
+        self.stop_string = stop_string  # that ended it
+        self.on_token: Callable[[int], None] | None = None  # gets the token's index
+        self.done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.sent = 0
+        self.first_token_at = 0.0
+        self.cut_after: int | None = None  # tokens after which `done` gets False
+        self.is_left = False  # its client is gone: drop it at its next token

@@ -1,0 +1,204 @@
+"""What a persona is: everything that differs between engines, with vLLM's ways as the default.
+
+Attributes for what is a fact, methods for what has to be decided. Handlers that need the answers
+under way get the `Delivery`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from secrets import token_hex
+from time import time
+from typing import Any, Protocol
+
+import msgspec
+from aiohttp import web
+
+from router.emulator.core.kv_events import KvEvent
+from router.emulator.engine import Engine
+from router.emulator.http.bodies import Body, Refusal
+from router.emulator.http.job import Job
+from router.emulator.http.replies import json_response, json_value, text_response
+from router.emulator.http.shapes.base import Shape, Usage, nested_error
+
+
+class Killer(Protocol):
+    """Who has the answers under way."""
+
+    def kill(self, id: str, is_prefix: bool = False) -> int:
+        """End an answer, or all whose ids begin so; how many jobs that ended."""
+
+
+EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """When an engine notices that a client left."""
+
+    after_s: float | None = 0.0  # None: never
+    at_next_token: bool = False  # then, if that is sooner
+
+
+AT_ONCE = Leaving()
+
+
+class Persona:
+    """One engine's outward ways."""
+
+    name = ""
+    version = ""
+    owned_by = ""
+    routes: frozenset[str] = frozenset()  # of those that all personas share
+    tokenize_paths: tuple[str, ...] = ()
+    priority_header = ""  # a request header that states a priority
+    kv_payload: Callable[[Sequence[KvEvent], float], bytes] | None = None  # of a batch, over ZMQ
+    head_with_first_token = False  # of streams; False: at once, before prefill
+    stream_headers: Mapping[str, str] = {}
+    comment = b": keep-alive\n\n"
+    keep_alive_s: float | None = None  # None: no comments
+    refuses_in_streams = False  # a stream is 200 whatever is wrong
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.settings = engine.settings
+        self.model = engine.settings.models[0]
+        if engine.settings.engine_version is not None:
+            self.version = engine.settings.engine_version
+
+    # Endpoints.
+
+    def add_routes(self, router: web.UrlDispatcher, delivery: Killer) -> None:
+        """Those that this engine alone has, or has in its own way."""
+        raise NotImplementedError
+
+    def model_row(self, model: str, created: int) -> dict[str, Any]:
+        """Of /v1/models."""
+        return {
+            "id": model,
+            "object": "model",
+            "created": created,
+            "owned_by": self.owned_by,
+            "root": model,
+            "parent": None,
+            "max_model_len": self.settings.max_model_len,
+        }
+
+    def tokenized(self, tokens: tuple[int, ...], texts: list[str]) -> Any:
+        return {
+            "count": len(tokens),
+            "max_model_len": self.settings.max_model_len,
+            "tokens": tokens,
+            "token_strs": None,
+        }
+
+    # Requests.
+
+    def check_fields(self, raw: bytes, path: str) -> None:
+        """Raises Refusal for a body with a field this engine does not know."""
+
+    def rank(self, headers: Mapping[str, str], priority: Any) -> int:
+        """The core's priority, lower is sooner, from what the request says.
+
+        Raises Refusal for what this engine would not take.
+        """
+        return 0
+
+    def admit(self, job: Job) -> None:
+        """Raises Refusal when the queue takes no more."""
+
+    def is_queue_full(self) -> bool:
+        most = self.settings.max_queued_requests
+        return most is not None and self.engine.core.waiting >= most
+
+    def answer_id(self, headers_of: web.Request, body: Body, prefix: str) -> str:
+        return prefix + token_hex(8)
+
+    def leaving(self, headers: Mapping[str, str], is_stream: bool, after_s: float) -> Leaving:
+        """Its client left, `after_s` after it came."""
+        return AT_ONCE
+
+    # Answers.
+
+    def usage(self, body: Body) -> Usage:
+        """When a stream of this request tells its usage."""
+        options = body.stream_options
+        if options is None or not options.include_usage:
+            return Usage.NEVER
+        return Usage.ALWAYS if options.continuous_usage_stats else Usage.END
+
+    def chat(self, id: str, model: str, created: int, jobs: list[Job], usage: Usage) -> Shape:
+        raise NotImplementedError
+
+    def completion(
+        self, id: str, model: str, created: int, jobs: list[Job], usage: Usage, echo: str
+    ) -> Shape:
+        raise NotImplementedError
+
+    def whole_headers(self, headers: Mapping[str, str], jobs: list[Job]) -> dict[str, str]:
+        """More headers of an answer that is not streamed."""
+        return {}
+
+    def refusal(self, refusal: Refusal) -> web.Response:
+        body = nested_error(refusal.status, refusal.message, refusal.type, refusal.param)
+        return json_response(body, refusal.status)
+
+    def refusal_events(self, refusal: Refusal) -> bytes:
+        """The same as a whole stream; only where `refuses_in_streams`."""
+        raise NotImplementedError
+
+    # What several have.
+
+    @property
+    def health_status(self) -> int:
+        return self.engine.faults.current.health
+
+    async def answer_health(self, _: web.Request) -> web.Response:
+        """A status and nothing else."""
+        return web.Response(status=self.health_status)
+
+    async def answer_version(self, _: web.Request) -> web.Response:
+        return json_value({"version": self.version})
+
+    def exposed(self) -> str:
+        """The metrics, in Prometheus' text format."""
+        raise NotImplementedError
+
+    async def answer_metrics(self, _: web.Request) -> web.Response:
+        self.engine.scrapes += 1
+        return text_response(self.exposed(), EXPOSITION)
+
+
+def flat_error(status: int, message: str, type: str, param: str | None = None) -> dict[str, Any]:
+    """The error object of SGLang and TensorRT-LLM."""
+    return {"object": "error", "message": message, "type": type, "param": param, "code": status}
+
+
+def whole_number(value: Any, param: str = "priority") -> int:
+    """As pydantic takes it. Raises Refusal (400) for a fraction and what is no number."""
+    try:
+        return msgspec.convert(value, int, strict=False)
+    except msgspec.ValidationError:
+        pass
+    if isinstance(value, float):
+        kind, what = (
+            "int_from_float",
+            "Input should be a valid integer, got a number with a fractional part",
+        )
+    elif isinstance(value, str):
+        kind, what = (
+            "int_parsing",
+            "Input should be a valid integer, unable to parse string as an integer",
+        )
+    else:
+        kind, what = "int_type", "Input should be a valid integer"
+    message = (
+        f"1 validation error:\n  {{'type': '{kind}', 'loc': 'body.{param}', 'msg': '{what}', "
+        f"'input': '{value}'}}"
+    )
+    raise Refusal(400, message, "Bad Request", f"body.{param}")
+
+
+def now_s() -> int:
+    return int(time())

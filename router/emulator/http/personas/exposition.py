@@ -1,0 +1,69 @@
+"""Writing Prometheus' text format, in the order and the spelling an engine does it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from router.emulator.core.histogram import Histogram
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+class Exposition:
+    """Families in the order they are told. Labels are printed in alphabetical order.
+
+    `is_rust`: as the Rust exporter does it, 4 and not 4.0, and a blank line between families.
+    """
+
+    def __init__(self, prefix: str, labels: Mapping[str, str], is_rust: bool = False) -> None:
+        self._prefix = prefix
+        self._labels = dict(labels)
+        self._is_rust = is_rust
+        self._lines: list[str] = []
+
+    def text(self) -> str:
+        return "\n".join(self._lines) + "\n"
+
+    def append(self, other: Exposition) -> None:
+        """What another has told, with labels of its own."""
+        self._lines += other._lines
+
+    def family(self, name: str, kind: str, text: str = "") -> None:
+        if self._is_rust and self._lines:
+            self._lines.append("")
+        if text:
+            self._lines.append(f"# HELP {self._prefix}{name} {text}")
+        self._lines.append(f"# TYPE {self._prefix}{name} {kind}")
+
+    def sample(self, name: str, value: float, **labels: str) -> None:
+        """A sample of the family at hand; these labels beside or instead of the common ones."""
+        merged = {**self._labels, **labels}
+        inside = ",".join(f'{key}="{_escaped(merged[key])}"' for key in sorted(merged))
+        where = f"{{{inside}}}" if inside else ""
+        self._lines.append(f"{self._prefix}{name}{where} {self._number(value)}")
+
+    def gauge(self, name: str, value: float, text: str = "") -> None:
+        self.family(name, "gauge", text)
+        self.sample(name, value)
+
+    def counter(self, name: str, value: float, text: str = "") -> None:
+        self.family(name, "counter", text)
+        self.sample(name, value)
+
+    def histogram(self, name: str, histogram: Histogram, text: str = "", **labels: str) -> None:
+        self.family(name, "histogram", text)
+        for bound, count in histogram.cumulative():
+            self.sample(name + "_bucket", count, le=bound, **labels)
+        if self._is_rust:
+            self.sample(name + "_sum", histogram.sum, **labels)
+            self.sample(name + "_count", histogram.count, **labels)
+        else:
+            self.sample(name + "_count", histogram.count, **labels)
+            self.sample(name + "_sum", histogram.sum, **labels)
+
+    def _number(self, value: float) -> str:
+        if self._is_rust and value == int(value):
+            return str(int(value))
+        return str(float(value))

@@ -1,0 +1,30 @@
+"""What SGLang and TensorRT-LLM share: OpenAI's answers in a style of their own, and flat errors."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from aiohttp import web
+
+from router.emulator.http.bodies import Refusal
+from router.emulator.http.job import Job
+from router.emulator.http.personas.base import Persona, flat_error
+from router.emulator.http.replies import json_value
+from router.emulator.http.shapes.base import Shape, Usage
+from router.emulator.http.shapes.openai import OpenAiShape, Style
+
+
+class FlatPersona(Persona):
+    style: ClassVar[Style]
+
+    def chat(self, id: str, model: str, created: int, jobs: list[Job], usage: Usage) -> Shape:
+        return OpenAiShape(self.style, True, id, model, created, jobs, usage)
+
+    def completion(
+        self, id: str, model: str, created: int, jobs: list[Job], usage: Usage, echo: str
+    ) -> Shape:
+        return OpenAiShape(self.style, False, id, model, created, jobs, usage, echo=echo)
+
+    def refusal(self, refusal: Refusal) -> web.Response:
+        error = flat_error(refusal.status, refusal.message, refusal.type, refusal.param)
+        return json_value(error, refusal.status)

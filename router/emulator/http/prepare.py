@@ -1,0 +1,134 @@
+"""From a body to jobs: what will be generated, how long it is, and where it stops.
+
+Everything about an answer is settled here, before its first token is timed. Pure but for the
+numbers it gives out.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from router.emulator.http import text
+from router.emulator.http.bodies import Body, Refusal
+from router.emulator.http.job import Job
+from router.emulator.settings import EngineSettings
+
+_MOST_CHOICES = 128
+
+
+class Preparation:
+    """Makes the jobs of one engine."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self._settings = settings
+        self._jobs = 0
+
+    def check_model(self, model: str | None) -> str:
+        """The model that answers; none named means the first. Raises Refusal (404)."""
+        models = self._settings.models
+        if model and model not in models:
+            message = f"The model `{model}` does not exist. Valid aliases: {', '.join(models)}."
+            raise Refusal(404, message, "NotFoundError", "model")
+        return model or models[0]
+
+    def check_length(self, prompt_tokens: int, output_tokens: int = 0) -> None:
+        """Raises Refusal (400) for what the context cannot hold."""
+        limit = self._settings.max_model_len
+        if prompt_tokens + max(output_tokens, 1) <= limit:
+            return
+        over = f"your prompt contains at least {prompt_tokens} input tokens"
+        if prompt_tokens < limit:
+            over = f"you requested {output_tokens} output tokens and {over}"
+        else:
+            over += ", which exceeds this limit even without any output tokens"
+        message = (
+            f"This model's maximum context length is {limit} tokens. However, {over}. "
+            "Please reduce the length of the input prompt."
+        )
+        raise Refusal(400, message, "BadRequestError", "input_tokens")
+
+    def generating(self, body: Body, prompt: bytes, rank: int) -> list[Job]:
+        """One job a choice. `rank`: the engine core's priority, lower is sooner."""
+        model = self.check_model(body.model)
+        choices = 1 if body.n is None else body.n
+        if not 1 <= choices <= _MOST_CHOICES:
+            raise Refusal(400, f"n must be within 1 and {_MOST_CHOICES}", "BadRequestError", "n")
+        limit = body.limit()
+        if limit is not None and limit < 1:
+            raise Refusal(400, "max_tokens must be at least 1", "BadRequestError", "max_tokens")
+        prompt_tokens = len(prompt) // text.TOKEN_BYTES
+        self.check_length(prompt_tokens, limit or 0)
+        room = self._settings.max_model_len - prompt_tokens
+        cap = room if limit is None else limit
+        least = min(body.min_tokens or 0, cap)
+        jobs = []
+        for choice in range(choices):
+            answer = text.answer(prompt, cap, least, bool(body.ignore_eos), choice)
+            cut = _stopped(answer.output, body, least)
+            reason = "stop" if answer.ended or cut.by is not None else "length"
+            jobs.append(
+                self._job(model, prompt, cut.output, cut.tokens, reason, rank, body, cut.by)
+            )
+        return jobs
+
+    def pooling(self, body: Body, prompt: bytes, rank: int) -> Job:
+        """Prefill and nothing else."""
+        model = self.check_model(body.model)
+        self.check_length(len(prompt) // text.TOKEN_BYTES)
+        return self._job(model, prompt, b"", 0, "stop", rank, body, None)
+
+    def _job(
+        self,
+        model: str,
+        prompt: bytes,
+        output: bytes,
+        tokens: int,
+        reason: str,
+        rank: int,
+        body: Body,
+        stop: str | None,
+    ) -> Job:
+        settings = self._settings
+        self._jobs += 1
+        # Output cut inside a token is whole again as KV.
+        whole = prompt + text.pad(output)
+        hashes = text.block_hashes(whole, settings.block_size, f"{model}\0{body.cache_salt or ''}")
+        return Job(
+            str(self._jobs),
+            len(prompt) // text.TOKEN_BYTES,
+            output,
+            tokens,
+            reason,
+            hashes,
+            rank,
+            text.token_ids(whole) if settings.kv_events else (),
+            body.cache_salt,
+            stop,
+        )
+
+
+class _Cut(NamedTuple):
+    output: bytes  # what is sent
+    tokens: int  # what is generated for it
+    by: str | None
+
+
+def _stopped(output: bytes, body: Body, least: int) -> _Cut:
+    """The output up to the first stop string that ends after the least number of tokens.
+
+    An answer of no text at all still takes a token, the one that says so.
+    """
+    tokens = max(len(output) // text.TOKEN_BYTES, 1)
+    found = None
+    floor = least * text.TOKEN_BYTES
+    for stop in body.stops():
+        wanted = stop.encode("utf-8", "surrogatepass")
+        at = output.find(wanted, max(0, floor - len(wanted) + 1))
+        end = at + len(wanted)
+        if at >= 0 and (found is None or end < found[1]):
+            found = (at, end, stop)
+    if found is None:
+        return _Cut(output, tokens, None)
+    at, end, stop = found
+    kept = end if body.include_stop_str_in_output else at
+    return _Cut(output[:kept], -(-end // text.TOKEN_BYTES), stop)

@@ -1,0 +1,156 @@
+"""One emulated engine behind an OpenAI-compatible HTTP server.
+
+Handlers are cancelled when their client leaves, so that a request nobody waits for is out of the
+engine as soon as the engine it pretends to be would notice, streaming or not, running or waiting.
+Every answer says who gave it (`x-emulated-replica`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from time import time
+from typing import Any
+
+from aiohttp import web
+
+from router.emulator.engine import Engine
+from router.emulator.http import faults as fault
+from router.emulator.http import text
+from router.emulator.http.bodies import Refusal, TokenizeBody, decode
+from router.emulator.http.embeddings import Embeddings
+from router.emulator.http.generate import Generation
+from router.emulator.http.personas import persona_of
+from router.emulator.http.pooling import Pooling
+from router.emulator.http.replies import Answered, json_response, json_value
+from router.emulator.http.shapes.base import encode
+
+_BODY_BYTES = 256 * 1024 * 1024
+KEEP_ALIVE_S = 5.0  # uvicorn's: a pooled connection that idles longer dies under its owner
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def make_app(engine: Engine) -> web.Application:
+    """Run it with `handler_cancellation=True`."""
+    persona = persona_of(engine)
+
+    @web.middleware
+    async def refusals(request: web.Request, handler: _Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except Refusal as refusal:
+            return persona.refusal(refusal)
+        except Answered as answered:
+            return answered.response
+        except web.HTTPException as err:
+            headers = {"allow": err.headers["allow"]} if "allow" in err.headers else {}
+            return json_response(encode({"detail": err.reason}), err.status, **headers)
+
+    app = web.Application(client_max_size=_BODY_BYTES, middlewares=[refusals])
+    generation = Generation(engine, persona)
+    generation.add_routes(app.router)
+    pooling = Pooling(engine, generation)
+    pooling.add_routes(app.router)
+    Embeddings(generation, pooling).add_routes(app.router)
+    _Plain(engine, generation).add_routes(app.router)
+    persona.add_routes(app.router, generation.delivery)
+    name = engine.settings.name
+
+    async def sign(_: web.Request, response: web.StreamResponse) -> None:
+        response.headers["x-emulated-replica"] = name
+
+    app.on_response_prepare.append(sign)
+    return app
+
+
+class _Plain:
+    """The routes that do not concern generation and that all personas share."""
+
+    def __init__(self, engine: Engine, generation: Generation) -> None:
+        self._engine = engine
+        self._generation = generation
+        self._persona = generation.persona
+        self._started = int(time())
+
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        router.add_get("/v1/models", self.models)
+        for path in self._persona.tokenize_paths:
+            router.add_post(path, self.tokenize)
+        router.add_get("/emulator/state", self.state)
+        router.add_post("/emulator/restart", self.restart)
+        router.add_get("/emulator/faults", self.faults)
+        router.add_post("/emulator/faults", self.set_faults)
+        router.add_delete("/emulator/faults", self.clear_faults)
+
+    async def models(self, _: web.Request) -> web.Response:
+        rows = [
+            self._persona.model_row(model, self._started) for model in self._engine.settings.models
+        ]
+        return json_value({"object": "list", "data": rows})
+
+    async def tokenize(self, request: web.Request) -> web.Response:
+        body = decode(await request.read(), TokenizeBody)
+        self._generation.prepare.check_model(body.model)
+        prompt = body.prompt_bytes()
+        width = text.TOKEN_BYTES
+        pieces = [
+            prompt[at : at + width].decode("utf-8", "replace")
+            for at in range(0, len(prompt), width)
+        ]
+        return json_value(self._persona.tokenized(text.token_ids(prompt), pieces))
+
+    async def state(self, _: web.Request) -> web.Response:
+        """The core's own counters, for tests and benches. No real engine has this.
+
+        Tokens, blocks and requests since the start or the last restart; `served` ended by
+        themselves, `submitted` came to the queue, `asked` came at all. `priorities` are what the
+        last ones said, as they did.
+        """
+        core, settings, stats = self._engine.core, self._engine.settings, self._engine.stats
+        answer: dict[str, Any] = {
+            "replica": settings.name,
+            "persona": settings.persona,
+            "running": core.running,
+            "waiting": core.waiting,
+            "peak_waiting": core.peak_waiting,
+            "asked": stats.asked,
+            "asked_tokens": stats.asked_tokens,
+            "submitted": core.submitted,
+            "served": core.finished,
+            "finished": core.finished,
+            "aborted": core.aborted,
+            "preemptions": core.preemptions,
+            "steps": core.steps,
+            "prefix_cache_queries": core.prefix_queries,
+            "prefix_cache_hits": core.prefix_hits,
+            "prompt_tokens": core.prompt_tokens,
+            "generation_tokens": core.generation_tokens,
+            "kv_blocks": settings.num_blocks,
+            "kv_block_size": settings.block_size,
+            "kv_blocks_used": core.kv.used,
+            "kv_blocks_peak": core.kv.peak,
+            "kv_blocks_cached": core.kv.cached,
+            "kv_evictions": core.kv.evictions,
+            "max_num_seqs": settings.max_num_seqs,
+            "priorities": list(self._engine.priorities),
+        }
+        return json_value(answer)
+
+    async def restart(self, _: web.Request) -> web.Response:
+        """As if the process died and was there again: what ran breaks off, nothing is cached."""
+        return json_value({"lost": len(self._engine.restart())})
+
+    async def faults(self, _: web.Request) -> web.Response:
+        return json_value(self._engine.faults.current)
+
+    async def set_faults(self, request: web.Request) -> web.Response:
+        try:
+            chosen = fault.from_json(await request.read())
+        except fault.FaultError as err:
+            raise Refusal(400, str(err), "BadRequestError") from None
+        self._engine.set_faults(chosen)
+        return json_value(self._engine.faults.current)
+
+    async def clear_faults(self, _: web.Request) -> web.Response:
+        self._engine.set_faults(fault.NONE)
+        return json_value(self._engine.faults.current)

@@ -1,0 +1,433 @@
+"""Polls the engines' metrics: one task per replica, over connections that requests never use.
+
+The result of a poll goes to the fleet: `observed` for signals, `unobserved` for a problem. A failed
+poll affects no other replica. The poller also detects the engine if the model list did not show it.
+A replica that answers but has no metrics is polled rarely, because each try appears in its log.
+
+Polls cost the engine time: vLLM 0.32 needs about 5 ms for its 60 KB. So a replica gets at most one
+question per `gap_s`, whatever the cause: its regular poll, a hurried poll, engine detection, its
+facts, a second source. The questions of one poll follow each other at once; the next poll is
+delayed to keep the average.
+
+Must never: share a connection with requests, have two polls of one replica in progress, or make a
+request wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Mapping
+from random import Random
+from time import monotonic
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from router.config.model import Config
+from router.core.lease import poll_begins
+from router.fleet.engines.common.base import INVALID, NO_FACTS, Facts, Known, Source, TextSource
+from router.fleet.engines.common.base import decoded as decode
+from router.fleet.engines.common.descriptor import Engine
+from router.fleet.engines.common.detect import QUESTIONS, detect
+from router.fleet.engines.common.exposition import Reader
+from router.fleet.engines.common.models import owners
+from router.fleet.engines.common.registry import engine_of
+from router.fleet.monitor.ask import Asker, NoAnswer, Problem, keep
+from router.fleet.replica import Replica
+from router.fleet.signals import NO_SIGNALS, Signals
+
+HURRY_S: Final = 0.5  # Minimum time between two questions to one replica, on average.
+# Polls in a row without metrics, or with too much data, after which polls become rare.
+GIVE_UP: Final = 3
+_JSON_BYTES: Final = 1024 * 1024  # Decoding a longer document would block the event loop.
+_HEAD_BYTES: Final = 256 * 1024  # Beginning of a page that is enough to detect the engine.
+
+
+def gap_s(interval_s: float) -> float:
+    """Seconds per question to one replica. A configured interval may be shorter than HURRY_S."""
+    return min(HURRY_S, interval_s)
+
+
+class Observer(Protocol):
+    """The receiver of poll results: the fleet."""
+
+    replicas: dict[str, Replica]
+
+    def observed(self, replica: Replica, signals: Signals, poll: int, now: float, /) -> None:
+        """Take a poll's signals; its number from `core.lease.poll_begins`; monotonic seconds."""
+
+    def unobserved(self, replica: Replica, problem: Problem, now: float, /) -> None:
+        """Take a poll that found nothing."""
+
+
+class Poller:
+    """The polls of a whole fleet."""
+
+    def __init__(
+        self,
+        fleet: Observer,
+        config: Config,
+        token: str | None,
+        tls: ssl.SSLContext | None,
+        rng: Random,
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        self._fleet = fleet
+        self._rng = rng
+        self._on_error = on_error
+        self._asker = Asker(config, token, tls)
+        self._turns: dict[Replica, _Turn] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._is_open = False
+        self.odd: dict[str, int] = {}  # Metric -> number of values that were not credible.
+        self._settings(config)
+
+    def _settings(self, config: Config) -> None:
+        self._polling = config.polling
+        self._refresh_s = config.health.models_interval_s
+
+    def adopt(self, config: Config, token: str | None, tls: ssl.SSLContext | None) -> None:
+        """New settings from a reload, for the polls to come."""
+        interval_s = self._polling.interval_s
+        self._settings(config)
+        self._asker.adopt(config, token, tls)
+        if self._polling.interval_s != interval_s:
+            for turn in self._turns.values():
+                self._end(turn)
+                self._begin(turn)
+
+    async def start(self) -> None:
+        """Poll every replica of the fleet from now on."""
+        self._is_open = True
+        for turn in self._turns.values():
+            self._begin(turn)
+        for replica in self._fleet.replicas.values():
+            self.watch(replica)
+
+    def watch(self, replica: Replica) -> None:
+        """Poll a replica from now on."""
+        if replica in self._turns:
+            return
+        turn = self._turns[replica] = _Turn(replica)
+        self._begin(turn)
+
+    def unwatch(self, replica: Replica) -> None:
+        turn = self._turns.pop(replica, None)
+        if turn is not None:
+            self._end(turn)
+
+    def hurry(self, replica: Replica) -> None:
+        """Poll a replica as soon as possible, before its regular poll."""
+        turn = self._turns.get(replica)
+        if turn is not None:
+            turn.is_hurried = True
+            turn.wake()
+
+    async def stop(self) -> None:
+        self._is_open = False
+        for turn in self._turns.values():
+            self._end(turn)
+        self._turns.clear()
+        await asyncio.gather(*self._ending, return_exceptions=True)
+        await self._asker.close()
+
+    @property
+    def running(self) -> int:
+        """Number of existing tasks."""
+        return sum(turn.task is not None for turn in self._turns.values()) + len(self._ending)
+
+    def _begin(self, turn: _Turn) -> None:
+        if self._is_open and self._polling.interval_s:  # 0: never
+            turn.task = asyncio.ensure_future(self._watch(turn))
+
+    def _end(self, turn: _Turn) -> None:
+        task, turn.task = turn.task, None
+        if task is not None:
+            task.cancel()
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    async def _watch(self, turn: _Turn) -> None:
+        # Spread over one interval, so that a large fleet is not asked all at once.
+        pause = self._polling.interval_s * self._rng.random()
+        while True:
+            await turn.rest(pause, gap_s(self._polling.interval_s))
+            turn.began = monotonic()
+            turn.asked = 0
+            try:
+                await self._poll(turn)
+            except Exception as err:
+                self._on_error(err)
+            pause = self._polling.interval_s
+            # Not before the fleet has been informed that its signals are too old.
+            if turn.misses >= GIVE_UP and turn.began - turn.seen_at > self._polling.stale_s:
+                pause = max(pause, self._refresh_s)
+            pause *= self._rng.uniform(0.8, 1.2)
+
+    async def _poll(self, turn: _Turn) -> None:
+        """Poll once, and report the result or the problem to the fleet."""
+        replica = turn.replica
+        try:
+            engine = await self._engine(turn)
+            await self._learn_facts(turn, engine)
+            signals, number = await self._ask(turn, engine)
+        except NoAnswer as none:
+            turn.missed(none.problem)
+            if not replica.removed:
+                self._fleet.unobserved(replica, none.problem, monotonic())
+            return
+        turn.misses = 0
+        turn.seen_at = monotonic()
+        if not replica.removed:
+            self._fleet.observed(replica, _with_facts(signals, turn.facts), number, turn.seen_at)
+
+    async def _ask(self, turn: _Turn, engine: Engine) -> tuple[Signals, int]:
+        """Read the first source that reports running or waiting requests, else the first with any
+        signal."""
+        if monotonic() >= turn.sources_at:  # A better source may exist by now.
+            turn.source = 0
+            turn.sources_at = monotonic() + self._refresh_s
+        some: tuple[Signals, int] | None = None
+        problem: Problem = "status"
+        is_last = True  # No earlier source is worth asking first at the next poll.
+        for index in range(turn.source, len(engine.sources)):
+            now = monotonic()
+            number = poll_begins(turn.replica, now)
+            turn.replica.asked_at = now
+            try:
+                signals = await self._read(turn, engine, engine.sources[index])
+            except NoAnswer as none:
+                if none.problem not in ("status", "garbage", "nothing"):
+                    raise
+                # A source that exists, but has nothing new, is asked first again.
+                is_last = is_last and none.problem != "nothing"
+                # An unreadable page is a better diagnosis than a missing page.
+                problem = none.problem if problem == "status" else problem
+                continue
+            if signals.running is not None or signals.waiting is not None:
+                turn.source = index if is_last else 0
+                return signals, number
+            some = some or (signals, number)
+        if some is None:
+            turn.source = 0
+            raise NoAnswer(problem)
+        return some
+
+    async def _read(self, turn: _Turn, engine: Engine, source: Source) -> Signals:
+        """Read the signals of one source. Raises NoAnswer."""
+        size = self._polling.size
+        timeout_s = max(self._polling.timeout_s, source.timeout_s)
+        last = turn.last if turn.told_by == source.path else NO_SIGNALS
+        known = Known(facts=turn.facts, last=last, empty=turn.empty)
+        odd: set[str] = set()
+        signals: Signals | None
+        if isinstance(source, TextSource):
+            reader = Reader(source.wanted)
+            await self._get(turn, engine, source.path, timeout_s, reader.feed, size)
+            signals = source.parse_samples(reader.end(), known, odd)
+        else:
+            pieces: list[bytes] = []
+            size = min(size, _JSON_BYTES)
+            await self._get(turn, engine, source.path, timeout_s, keep(pieces), size)
+            body = b"".join(pieces)
+            signals = source.parse(body, known, odd)
+            turn.empty = turn.empty + 1 if body.strip() == b"[]" else 0
+        for name in odd:
+            self.odd[name] = self.odd.get(name, 0) + 1
+        if signals is None or (signals == NO_SIGNALS and odd):
+            raise NoAnswer("garbage")
+        if signals == NO_SIGNALS:
+            raise NoAnswer("nothing")
+        turn.told_by = source.path
+        turn.last = signals
+        return signals
+
+    async def _get(
+        self,
+        turn: _Turn,
+        engine: Engine,
+        path: str,
+        timeout_s: float,
+        sink: Callable[[bytes], bool],
+        size: int,
+    ) -> None:
+        turn.asked += 1
+        status = await self._asker.get(
+            turn.replica, path, timeout_s, sink, size, keep_alive=engine.keeps_alive
+        )
+        if status != 200:
+            raise NoAnswer("status")
+
+    # -- engine and facts ---------------------------------------------------------------------
+
+    async def _engine(self, turn: _Turn) -> Engine:
+        """Return the engine: configured, already detected, shown by the model list, or detected
+        now."""
+        replica = turn.replica
+        name = replica.config.engine or replica.engine
+        if name is None:
+            name = detect(owned_by=owners(replica.objects))
+            if name is None and monotonic() >= turn.engine_at:
+                turn.engine_at = monotonic() + self._refresh_s
+                name = await self._find_out(turn)
+            replica.engine = name
+        engine = engine_of(name)
+        if engine is not turn.engine:
+            turn.forget(engine)
+        return engine
+
+    async def _find_out(self, turn: _Turn) -> str | None:
+        """Ask everything that distinguishes engines. Raises NoAnswer if the replica is
+        unreachable."""
+        page = bytearray()
+
+        def head(piece: bytes) -> bool:
+            page.extend(piece)
+            return len(page) < _HEAD_BYTES
+
+        answers: dict[str, Any] = {}
+        timeout_s = self._polling.timeout_s
+        turn.asked += 1
+        try:
+            await self._asker.get(turn.replica, "/metrics", timeout_s, head, self._polling.size)
+        except NoAnswer as none:
+            if none.problem in ("refused", "timeout"):
+                turn.engine_at = 0.0  # it was not asked, after all
+                raise
+        if page.lstrip()[:1] == b"[":
+            answers["/metrics"] = decode(bytes(page))
+        name = detect(metrics=bytes(page), answers=answers)
+        for path in QUESTIONS:
+            if name is None:
+                turn.asked += 1
+                answers.update(await self._document(turn.replica, path))
+                name = detect(answers=answers)
+        return name
+
+    async def _document(self, replica: Replica, path: str) -> Mapping[str, Any]:
+        try:
+            body = await self._asker.body(replica, path, self._polling.timeout_s, _JSON_BYTES)
+        except NoAnswer:
+            return {}
+        document = INVALID if body is None else decode(body)
+        return {} if document is INVALID else {path: document}
+
+    async def _learn_facts(self, turn: _Turn, engine: Engine) -> None:
+        """Read the facts that change only with a restart, now and then. A failed read changes
+        nothing."""
+        if engine.facts is None or monotonic() < turn.facts_at:
+            return
+        turn.facts_at = monotonic() + self._refresh_s
+        turn.asked += 1
+        try:
+            body = await self._asker.body(
+                turn.replica, engine.facts.path, self._polling.timeout_s, _JSON_BYTES
+            )
+        except NoAnswer:
+            return
+        if body is not None and (facts := engine.facts.parse(body)) != NO_FACTS:
+            turn.facts = facts
+            turn.replica.by_priority = facts.by_priority
+            turn.replica.low_first = facts.low_first
+            turn.replica.metrics_on = facts.metrics_on
+
+
+class _Turn:
+    """The schedule of one replica's polls, and what earlier polls found."""
+
+    __slots__ = (
+        "_waiter",
+        "asked",
+        "began",
+        "empty",
+        "engine",
+        "engine_at",
+        "facts",
+        "facts_at",
+        "is_hurried",
+        "last",
+        "misses",
+        "replica",
+        "seen_at",
+        "source",
+        "sources_at",
+        "task",
+        "told_by",
+    )
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self.task: asyncio.Task[None] | None = None
+        self.began = 0.0  # when the last poll began
+        self.asked = 0  # Questions that the last poll sent.
+        self.seen_at = float("-inf")  # When the last successful poll returned.
+        self.is_hurried = False
+        self.misses = 0  # Polls in a row that the replica answered without metrics.
+        self.engine_at = 0.0  # When to try engine detection again.
+        self._waiter: asyncio.Future[None] | None = None
+        self.engine: Engine | None = None
+        self.forget(None)
+
+    def forget(self, engine: Engine | None) -> None:
+        """Discard everything that was learned, because the engine is another one."""
+        self.engine = engine
+        self.source = 0  # Index of the first source to ask.
+        self.sources_at = 0.0  # When to ask the better sources again.
+        self.facts: Facts = NO_FACTS
+        self.facts_at = 0.0
+        self.last = NO_SIGNALS
+        self.told_by = ""  # The path that gave the last signals.
+        self.empty = 0
+
+    def missed(self, problem: Problem) -> None:
+        """Record a poll that found nothing."""
+        if problem in ("status", "nothing", "too_large") and not self.empty:
+            self.misses += 1
+            if self.misses == GIVE_UP and self.replica.config.engine is None:
+                self.replica.engine = None  # The replica may now run another engine.
+            return
+        # Any other problem is temporary. An idle engine may have nothing to report, either.
+        self.misses = 0
+        if problem == "refused":
+            self.forget(self.engine)  # it may come back as a new process
+
+    async def rest(self, pause: float, gap_s: float) -> None:
+        """Wait for the next poll, or for a hurried one. `gap_s`: minimum seconds per question."""
+        loop = asyncio.get_running_loop()
+        soonest = self.began + self.asked * gap_s
+        until = max(monotonic() + pause, soonest)
+        while True:
+            if self.is_hurried:
+                until = min(until, soonest)
+            left = until - monotonic()
+            if left <= 0:
+                self.is_hurried = False
+                return
+            waiter = self._waiter = loop.create_future()
+            handle = loop.call_later(left, self.wake)
+            try:
+                await waiter
+            finally:
+                handle.cancel()
+                self._waiter = None
+
+    def wake(self) -> None:
+        """Check the clock again."""
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+
+def _with_facts(signals: Signals, facts: Facts) -> Signals:
+    """Fill values that are missing in the signals from the engine's facts."""
+    if facts is NO_FACTS:
+        return signals
+    return msgspec.structs.replace(
+        signals,
+        slots=signals.slots if signals.slots is not None else facts.slots,
+        kv_tokens=signals.kv_tokens if signals.kv_tokens is not None else facts.kv_tokens,
+        block_tokens=signals.block_tokens
+        if signals.block_tokens is not None
+        else facts.block_tokens,
+    )

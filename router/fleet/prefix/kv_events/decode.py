@@ -1,0 +1,301 @@
+"""Frames of a KV event publisher -> typed events. Pure; garbage is counted, never an exception.
+
+A message is `[topic][seq: 8 bytes big-endian][msgpack]`, the payload `[ts, events, rank]`. Events
+are positional arrays (vLLM up to 0.23, SGLang up to 0.5.18) or maps with `type` (since), both with
+fields added at the end over time: unknown keys and elements behind the known ones are ignored.
+Hashes are unsigned (vLLM), signed (SGLang, vLLM up to 0.10) or bytes
+(VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=0); here all are unsigned 64-bit numbers, and nothing but
+equality may be asked of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+from xxhash import xxh3_64_intdigest
+
+from router.fleet.prefix.kv_events.chains import pack
+
+GPU: Final = "GPU"
+END_OF_REPLAY: Final = (1 << 64) - 1  # its seq: eight 0xff bytes
+# Kinds of attention whose groups hold every token of a prompt; the others keep a window or a state
+# and say nothing of the prefix (vllm/v1/kv_cache_interface.py, KVCacheSpecKind).
+FULL_KINDS: Final = frozenset({"full_attention", "mla_attention", "sink_full_attention"})
+_MASK = (1 << 64) - 1
+_MAX_BLOCK = 1 << 20  # tokens; a block is 1 to a few hundred
+
+
+class BlockStored(msgspec.Struct, gc=False):
+    """Consecutive blocks that a replica holds now."""
+
+    hashes: list[int]
+    parent: int | None  # the block before the first; None: the prompt begins here
+    tokens: bytes  # packed ids, block_size for each block; b"": not told (other media than GPU)
+    block_size: int
+    lora: str = ""
+    salt: str = ""  # of the whole prompt; told where `parent` is None
+    medium: str = GPU
+    extras: list[bytes] | None = None  # per block: what else (an image) sets it apart, or b""
+    group: int | None = None
+    full: bool | None = None  # whether the group is of full attention; None: not told
+
+    def pieces(self, most: int) -> Iterator[BlockStored]:
+        """The same in events of at most `most` blocks each, to be applied in this order."""
+        if len(self.hashes) <= most:
+            yield self
+            return
+        step = self.block_size * 4
+        for at in range(0, len(self.hashes), most):
+            yield BlockStored(
+                self.hashes[at : at + most],
+                self.hashes[at - 1] if at else self.parent,
+                self.tokens[at * step : (at + most) * step],
+                self.block_size,
+                self.lora,
+                self.salt,
+                self.medium,
+                self.extras[at : at + most] if self.extras else None,
+                self.group,
+                self.full,
+            )
+
+
+class BlockRemoved(msgspec.Struct, gc=False):
+    hashes: list[int]
+    medium: str = GPU
+    group: int | None = None
+
+
+class AllBlocksCleared(msgspec.Struct, gc=False):
+    """The cache is empty now, on every medium."""
+
+
+Event = BlockStored | BlockRemoved | AllBlocksCleared
+
+
+class Message(msgspec.Struct, gc=False):
+    """One message: its number, its payload, and a mark that tells two payloads apart."""
+
+    seq: int
+    payload: bytes
+    mark: int
+
+
+class Batch(msgspec.Struct, gc=False):
+    events: list[Event]
+    rank: int | None = None  # data-parallel rank
+    garbage: int = 0  # events (or the whole payload) that could not be read
+    unknown: int = 0  # events of a type that is not known here
+
+
+def read_message(frames: Sequence[bytes]) -> Message | None:
+    """`[topic][seq][payload]`, or `[seq][payload]` as old replays have it; None: garbage."""
+    if len(frames) not in (2, 3):
+        return None
+    seq, payload = frames[-2], frames[-1]
+    if len(seq) != 8:
+        return None
+    return Message(int.from_bytes(seq, "big"), payload, xxh3_64_intdigest(payload))
+
+
+def read_replay(frames: Sequence[bytes]) -> Message | None:
+    """A reply of a replay socket as a DEALER gets it: an empty frame, then a message.
+
+    By the number of frames: `["", seq, payload]` (vLLM up to 0.24, SGLang 0.5.21) or
+    `["", topic, seq, payload]`. The last of a replay has the seq END_OF_REPLAY.
+    """
+    if len(frames) not in (3, 4) or frames[0]:
+        return None
+    return read_message(frames[1:])
+
+
+class Garbage(ValueError):
+    """Bytes that are no message or no event."""
+
+
+_split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+
+
+def split(payload: bytes) -> tuple[list[msgspec.Raw], int | None]:
+    """The events of a payload, each still undecoded, and the data-parallel rank it names.
+
+    Cheap whatever the events hold, so that a large payload can be decoded event by event.
+    Raises Garbage.
+    """
+    try:
+        outer = _split(payload)
+        events = _split(outer[1])
+        rank = msgspec.msgpack.decode(outer[2]) if len(outer) > 2 else None
+    except _BAD as err:
+        raise Garbage(str(err)) from None
+    return events, _number(rank)
+
+
+def read_event(raw: bytes | msgspec.Raw) -> Event | None:
+    """One event; None: its type is not known here. Raises Garbage."""
+    try:
+        return _event(msgspec.msgpack.decode(raw))
+    except _BAD as err:
+        raise Garbage(str(err)) from None
+
+
+def decode(payload: bytes) -> Batch:
+    """All events of a payload."""
+    batch = Batch([])
+    try:
+        raws, batch.rank = split(payload)
+    except Garbage:
+        batch.garbage = 1
+        return batch
+    for raw in raws:
+        try:
+            event = read_event(raw)
+        except Garbage:
+            batch.garbage += 1
+            continue
+        if event is None:
+            batch.unknown += 1
+        else:
+            batch.events.append(event)
+    return batch
+
+
+_BAD = (
+    *(ValueError, TypeError, OverflowError, LookupError, AttributeError, RecursionError),
+    *(MemoryError, msgspec.MsgspecError),
+)
+
+# The order of the array form (ENGINES: only the end ever grew).
+_STORED = (
+    *("block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium"),
+    *("lora_name", "extra_keys", "group_idx", "kv_cache_spec_kind"),
+)
+_REMOVED = ("block_hashes", "medium", "group_idx")
+
+
+def _event(raw: Any) -> Event | None:
+    """One event; None: of an unknown type. Raises one of _BAD."""
+    if isinstance(raw, dict):
+        kind, fields = raw["type"], raw
+    elif isinstance(raw, list):
+        kind = raw[0]
+        names = _STORED if kind == "BlockStored" else _REMOVED
+        fields = dict(zip(names, raw[1:], strict=False))
+        last = fields.get("lora_name")
+        if isinstance(last, dict):  # SGLang 0.5.18 puts a map there
+            fields["lora_name"] = None
+            fields["cache_salt"] = last.get("cache_salt")
+    else:
+        raise TypeError("neither a map nor an array")
+    if kind == "BlockStored":
+        return _stored(fields)
+    if kind == "BlockRemoved":
+        return BlockRemoved(_hashes(fields), _medium(fields), _number(fields.get("group_idx")))
+    if kind == "AllBlocksCleared":
+        return AllBlocksCleared()
+    if isinstance(kind, str):
+        return None
+    raise TypeError("an event without a type")
+
+
+def _stored(fields: dict[str, Any]) -> BlockStored:
+    hashes = _hashes(fields)
+    medium = _medium(fields)
+    tokens = pack(fields["token_ids"])
+    size = fields["block_size"]
+    if tokens or medium == GPU:
+        if type(size) is not int or not 0 < size <= _MAX_BLOCK:
+            raise ValueError("no block size")
+        if not hashes or len(tokens) != 4 * size * len(hashes):
+            raise ValueError("token ids and blocks do not fit together")
+    parent = fields.get("parent_block_hash")
+    kind = fields.get("kv_cache_spec_kind")
+    event = BlockStored(
+        hashes,
+        None if parent is None else _hash(parent),
+        tokens,
+        size if type(size) is int else 0,
+        _lora(fields),
+        _text(fields.get("cache_salt")),
+        medium,
+        None,
+        _number(fields.get("group_idx")),
+        None if kind is None else kind in FULL_KINDS,
+    )
+    extra_keys = fields.get("extra_keys")
+    if extra_keys is not None:
+        _read_extras(event, extra_keys)
+    return event
+
+
+def _hashes(fields: dict[str, Any]) -> list[int]:
+    raw = fields["block_hashes"]
+    if not isinstance(raw, list):
+        raise TypeError("block_hashes is no list")
+    return [_hash(item) for item in raw]
+
+
+def _hash(raw: Any) -> int:
+    if type(raw) is int:
+        return raw & _MASK
+    if isinstance(raw, bytes):
+        return int.from_bytes(raw[-8:], "big")  # what vLLM itself sends as a number
+    raise TypeError("no block hash")
+
+
+def _medium(fields: dict[str, Any]) -> str:
+    medium = fields.get("medium")
+    if medium is None:
+        medium = GPU
+    elif not isinstance(medium, str):
+        raise TypeError("no medium")
+    # vLLM 0.29+: a block that another machine holds is not a hit on this one's GPU.
+    return f"remote {medium}" if fields.get("locality") == "REMOTE" else medium
+
+
+def _lora(fields: dict[str, Any]) -> str:
+    name = fields.get("lora_name")
+    if name is not None:
+        return _text(name)
+    # Before lora_name there was only the engine's own number: it sets apart, nobody asks for it.
+    number = fields.get("lora_id")
+    return "" if number is None else f"\0{number}"
+
+
+def _text(raw: Any) -> str:
+    if raw is None:
+        return ""
+    if not isinstance(raw, str):
+        raise TypeError("no text")
+    return raw
+
+
+def _number(raw: Any) -> int | None:
+    return raw if type(raw) is int else None
+
+
+def _read_extras(event: BlockStored, raw: Any) -> None:
+    """Sort `extra_keys`, a list or null per block, into adapter (known already), salt and the rest.
+
+    Untagged on the wire; vLLM's order is adapter, images, salt (first block only), embeddings.
+    """
+    if not isinstance(raw, list):
+        raise TypeError("extra_keys is no list")
+    if not any(raw):
+        return
+    rest: list[bytes] = []
+    for index, keys in enumerate(raw[: len(event.hashes)]):
+        left = list(keys) if keys else []
+        if event.lora and event.lora in left:
+            left.remove(event.lora)
+        if index == 0 and event.parent is None and not event.salt:
+            salt = next((key for key in left if isinstance(key, str)), None)
+            if salt is not None:
+                left.remove(salt)
+                event.salt = salt
+        rest.append(msgspec.msgpack.encode(left) if left else b"")
+    if any(rest):
+        rest.extend([b""] * (len(event.hashes) - len(rest)))
+        event.extras = rest

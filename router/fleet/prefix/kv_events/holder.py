@@ -1,0 +1,104 @@
+"""What one publisher of KV events holds, and what it leaves behind: the parts of `index`.
+
+Plain data with one owner, `ExactIndex`, whose rules stand there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Final
+
+from xxhash import xxh3_64_intdigest
+
+from router.fleet.prefix.kv_events.decode import BlockStored
+
+SHARDS: Final = 64
+LOW: Final = SHARDS - 1
+
+Shards = list[dict[int, int]]
+
+
+def new_shards() -> Shards:
+    return [{} for _ in range(SHARDS)]
+
+
+class Holder:
+    """What one publisher (a replica, or a data-parallel rank of it) holds."""
+
+    __slots__ = (
+        *("bit", "block_size", "complete", "count", "ghosts", "gpu", "group", "key"),
+        *("media", "rank", "turn", "twins"),
+    )
+
+    def __init__(self, key: Hashable, rank: int, bit: int) -> None:
+        self.key = key
+        self.rank = rank
+        self.block_size = 0  # tokens; 0: nothing stored yet
+        self.group: int | None = None  # the KV group that counts, once known
+        self.complete = False
+        self.empty(bit)
+
+    def empty(self, bit: int) -> None:
+        """Hold nothing, under another bit."""
+        self.bit = bit
+        self.gpu = new_shards()  # engine's hash -> ours
+        self.media: dict[str, dict[int, int]] = {}  # other medium -> engine's hash -> ours
+        self.twins: dict[int, int] = {}  # ours -> further engine hashes that mean the same block
+        self.ghosts: dict[int, int] = {}
+        self.count = 0  # entries in gpu and media
+        self.turn = 0  # the shard that is evicted from next
+
+    def find(self, engine_hash: int) -> int | None:
+        """Our hash of a block that the replica holds, or held lately."""
+        found = self.gpu[engine_hash & LOW].get(engine_hash)
+        if found is None:
+            found = self.ghosts.get(engine_hash)
+        if found is None:
+            for held in self.media.values():
+                found = held.get(engine_hash)
+                if found is not None:
+                    break
+        return found
+
+
+class Retired:
+    """What a holder left behind: entries to be purged under its old bit."""
+
+    __slots__ = ("bit", "count", "gpu")
+
+    def __init__(self, holder: Holder) -> None:
+        self.bit = holder.bit
+        self.gpu = [shard for shard in holder.gpu if shard]
+        self.count = sum(len(shard) for shard in self.gpu)
+
+
+class IndexStats:
+    """Numbers for metrics. Totals since the start, except `entries` and `replicas`."""
+
+    __slots__ = ("duplicates", "evicted", "left_out", "orphans", "removed", "stored")
+
+    def __init__(self) -> None:
+        self.stored = 0  # blocks put in
+        self.duplicates = 0  # blocks stored that were there already
+        self.removed = 0  # blocks taken out because the engine said so
+        self.orphans = 0  # blocks left out: the parent is not known
+        self.left_out = 0  # blocks left out: another group, size or medium than is kept
+        self.evicted = 0  # blocks taken out because the index was full
+
+
+def count_of(holder: Holder) -> int:
+    return holder.count
+
+
+def chain_apart(event: BlockStored, before: int) -> list[int]:
+    """`chain` for blocks of which some hold more than their tokens (an image stands behind its
+    placeholder ids): no chain of token ids alone may lead there."""
+    step = event.block_size * 4
+    extras = event.extras or []
+    ours = []
+    for index in range(len(event.hashes)):
+        block = event.tokens[index * step : (index + 1) * step]
+        apart = extras[index]
+        before = xxh3_64_intdigest(block + b"\0" + apart if apart else block, before)
+        ours.append(before)
+    return ours

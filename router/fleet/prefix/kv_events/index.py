@@ -1,0 +1,413 @@
+"""Who holds which KV blocks, as the engines themselves tell: the exact index.
+
+A block is named by our own chain of token ids (`chains`), never by an engine's hash; per replica
+one map leads from the engine's hash to ours, because removals name nothing else.
+
+Rules
+1. Storing is idempotent: vLLM 0.25+ says BlockStored again on every reuse. An engine that holds
+   copies of a block (two requests computed it side by side) says BlockRemoved for each: the first
+   one counts, because reuse makes counting impossible. The block is missed until its next reuse.
+2. Only blocks on the GPU are matched. Other media are kept per (block, medium), so that a block
+   dropped from one stays on the other, and because children may name their parent there.
+3. A block whose parent is unknown is left out: its place in the prompt is not known. Parents that
+   were removed lately are remembered for this (`_GHOSTS`).
+4. Everything is spread over small dicts: one dict of a million entries takes some 100 ms to grow,
+   and every stream would wait for it. For the same reason a clear only renames a replica's bit;
+   what it held goes away bit by bit (`purge`), and is out of every answer at once.
+5. At most `entries` blocks are kept in all; above that the replica that holds most loses its
+   oldest. That is a net below the engines' own removals, not a policy.
+
+Must never: do I/O, read a clock, or keep an entry of a replica that was removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from itertools import islice
+from typing import Final
+
+from router.fleet.prefix.kv_events.chains import TokenChains, chain, root
+from router.fleet.prefix.kv_events.decode import (
+    GPU,
+    AllBlocksCleared,
+    BlockRemoved,
+    BlockStored,
+    Event,
+)
+from router.fleet.prefix.kv_events.holder import (
+    LOW,
+    SHARDS,
+    Holder,
+    IndexStats,
+    Retired,
+    chain_apart,
+    count_of,
+    new_shards,
+)
+
+_GHOSTS: Final = 1024  # removed blocks per replica whose place is still known
+_EVICT: Final = 64  # entries taken out at once when the index is full
+_MEDIA: Final = 8  # media told apart per replica; more is nonsense
+
+
+class ExactIndex:
+    """Blocks of all replicas. Keys are whatever the caller uses for a replica (hashable)."""
+
+    def __init__(self, entries: int = 1_000_000) -> None:
+        self._most = entries
+        self._masks = new_shards()  # our hash -> bits of the holders with it on the GPU
+        self._holders: dict[tuple[Hashable, int], Holder] = {}
+        self._ranks: dict[Hashable, set[int]] = {}
+        self._by_bit: dict[int, Holder] = {}
+        self._sizes: dict[int, int] = {}  # block size -> bits of the holders that have it
+        self._retired: list[Retired] = []
+        self._free_bits: list[int] = []
+        self._next_bit = 1
+        self._count = 0  # entries in use; those to be purged are counted as well
+        self.stats = IndexStats()
+
+    # -- replicas -----------------------------------------------------------------------------
+
+    def add(self, key: Hashable, rank: int = 0) -> None:
+        """A publisher that is listened to from now on; nothing is known of it."""
+        if (key, rank) in self._holders:
+            return
+        holder = Holder(key, rank, self._bit())
+        self._holders[key, rank] = holder
+        self._ranks.setdefault(key, set()).add(rank)
+        self._by_bit[holder.bit] = holder
+
+    def remove(self, key: Hashable, rank: int | None = None) -> None:
+        """Forget a replica, or one rank of it."""
+        for one in [rank] if rank is not None else list(self._ranks.get(key, ())):
+            holder = self._holders.pop((key, one), None)
+            if holder is not None:
+                self._retire(holder)
+                ranks = self._ranks[key]
+                ranks.discard(one)
+                if not ranks:
+                    del self._ranks[key]
+
+    def clear(self, key: Hashable, rank: int | None = None, *, complete: bool = False) -> None:
+        """The replica holds nothing (it was restarted, its cache reset, or its stream is broken).
+
+        `complete`: whatever it stores from now on will be told.
+        """
+        for one in [rank] if rank is not None else list(self._ranks.get(key, ())):
+            holder = self._holders.get((key, one))
+            if holder is not None:
+                self._empty(holder)
+                # A new process may have other blocks.
+                self._set_size(holder, 0)
+                holder.group = None
+                holder.complete = complete
+
+    def is_complete(self, key: Hashable) -> bool:
+        """Whether all that the replica holds is known: a block that is not here is not there.
+
+        False after joining late, or after a gap: what is known is right but not all.
+        """
+        ranks = self._ranks.get(key)
+        return bool(ranks) and all(self._holders[key, rank].complete for rank in ranks or ())
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._ranks
+
+    def __len__(self) -> int:
+        """Blocks held, over all replicas and media, and those that wait to be purged."""
+        return self._count
+
+    def entries(self, key: Hashable) -> int:
+        """Blocks that one replica holds, over all media."""
+        return sum(self._holders[key, rank].count for rank in self._ranks.get(key, ()))
+
+    def block_size(self, key: Hashable) -> int:
+        """Tokens of a block there; 0: not known yet."""
+        ranks = self._ranks.get(key, ())
+        return max((self._holders[key, rank].block_size for rank in ranks), default=0)
+
+    # -- questions ----------------------------------------------------------------------------
+
+    def match(self, chains: TokenChains, block_tokens: float | None = None) -> dict[Hashable, int]:
+        """How many leading blocks of a prompt each replica holds on its GPU; absent: none.
+
+        In blocks of `block_tokens` tokens, rounded down; None: in each replica's own blocks. With
+        data-parallel ranks inside a replica it is the best rank's, because nobody knows which one
+        its own balancer takes.
+        """
+        held: dict[Hashable, int] = {}
+        masks = self._masks
+        for size, members in self._sizes.items():
+            alive = members
+            depth = 0
+            for block in chains.of(size):
+                left = alive & masks[block & LOW].get(block, 0)
+                if left != alive:
+                    if depth:
+                        self._note(held, alive ^ left, depth, size, block_tokens)
+                    alive = left
+                    if not alive:
+                        break
+                depth += 1
+            if alive and depth:
+                self._note(held, alive, depth, size, block_tokens)
+        return held
+
+    def _note(
+        self, held: dict[Hashable, int], bits: int, depth: int, size: int, unit: float | None
+    ) -> None:
+        blocks = depth if unit is None else int(depth * size / unit)
+        if not blocks:
+            return
+        while bits:
+            bit = bits & -bits
+            bits ^= bit
+            key = self._by_bit[bit].key
+            if held.get(key, 0) < blocks:
+                held[key] = blocks
+
+    # -- events -------------------------------------------------------------------------------
+
+    def apply(self, key: Hashable, rank: int, event: Event) -> None:
+        """What the publisher said. Unknown publishers are ignored: they were removed."""
+        holder = self._holders.get((key, rank))
+        if holder is None:
+            return
+        if isinstance(event, BlockStored):
+            self._stored(holder, event)
+        elif isinstance(event, BlockRemoved):
+            self._removed(holder, event)
+        elif isinstance(event, AllBlocksCleared):
+            self._empty(holder)
+            holder.complete = True
+
+    def _stored(self, holder: Holder, event: BlockStored) -> None:
+        count = len(event.hashes)
+        if not self._is_counted(holder, event):
+            self.stats.left_out += count
+            return
+        if not event.tokens:
+            self._moved(holder, event)
+            return
+        if event.medium == GPU and event.block_size > holder.block_size:
+            # The first, or what came before were partial blocks at the end of prompts.
+            self._empty(holder)
+            self._set_size(holder, event.block_size)
+        if event.block_size != holder.block_size:
+            self.stats.left_out += count
+            return
+        if event.parent is None:
+            before = root(event.lora, event.salt)
+        else:
+            known = holder.find(event.parent)
+            if known is None:
+                self.stats.orphans += count
+                return
+            before = known
+        if event.extras is None:
+            ours = chain(event.tokens, event.block_size, before)
+        else:
+            ours = chain_apart(event, before)
+        if event.medium == GPU:
+            # The deepest first: what is evicted for want of room begins with the tails of prompts.
+            for index in range(count - 1, -1, -1):
+                self._insert(holder, event.hashes[index], ours[index])
+        else:
+            self._elsewhere(holder, event.medium, event.hashes, ours)
+
+    def _is_counted(self, holder: Holder, event: BlockStored) -> bool:
+        """Whether an event's KV group is the one that counts: the first of full attention."""
+        if event.full is None:
+            return event.group is None or event.group == (holder.group or 0)
+        if not event.full:
+            return False
+        if holder.group is None:
+            holder.group = event.group
+        return event.group == holder.group
+
+    def _insert(self, holder: Holder, engine_hash: int, ours: int) -> None:
+        shard = holder.gpu[engine_hash & LOW]
+        old = shard.pop(engine_hash, None)
+        if old == ours:
+            shard[engine_hash] = ours  # at the end again: it was used just now
+            self.stats.duplicates += 1
+            return
+        if old is not None:  # one hash for two blocks: the last word counts
+            self._count -= 1
+            holder.count -= 1
+            self._unmask(holder, old)
+        if self._count >= self._most:
+            self._make_room()
+        shard[engine_hash] = ours
+        self._count += 1
+        holder.count += 1
+        self.stats.stored += 1
+        masks = self._masks[ours & LOW]
+        mask = masks.get(ours, 0)
+        if mask & holder.bit:
+            holder.twins[ours] = holder.twins.get(ours, 0) + 1
+        else:
+            # One holder is the usual case, and all its entries share one number.
+            masks[ours] = mask | holder.bit if mask else holder.bit
+
+    def _unmask(self, holder: Holder, ours: int) -> None:
+        """One engine hash less that means `ours`."""
+        twins = holder.twins.get(ours)
+        if twins is not None:
+            if twins > 1:
+                holder.twins[ours] = twins - 1
+            else:
+                del holder.twins[ours]
+            return
+        self._drop_bit(ours, holder.bit)
+
+    def _drop_bit(self, ours: int, bit: int) -> None:
+        masks = self._masks[ours & LOW]
+        left = masks.get(ours, 0) & ~bit
+        if left:
+            masks[ours] = left
+        else:
+            masks.pop(ours, None)
+
+    def _moved(self, holder: Holder, event: BlockStored) -> None:
+        """Stored on another medium without token ids: known by its hash, or not at all."""
+        hashes, ours = [], []
+        for engine_hash in event.hashes:
+            known = holder.find(engine_hash)
+            if known is not None:
+                hashes.append(engine_hash)
+                ours.append(known)
+        self.stats.orphans += len(event.hashes) - len(hashes)
+        if hashes:
+            self._elsewhere(holder, event.medium, hashes, ours)
+
+    def _elsewhere(self, holder: Holder, medium: str, hashes: list[int], ours: list[int]) -> None:
+        held = holder.media.get(medium)
+        if held is None:
+            if len(holder.media) >= _MEDIA:
+                self.stats.left_out += len(hashes)
+                return
+            held = holder.media[medium] = {}
+        for engine_hash, block in zip(hashes, ours, strict=True):
+            if engine_hash not in held:
+                if self._count >= self._most:
+                    self._make_room()
+                self._count += 1
+                holder.count += 1
+            held[engine_hash] = block
+
+    def _removed(self, holder: Holder, event: BlockRemoved) -> None:
+        if event.group is not None and event.group != (holder.group or 0):
+            return
+        for engine_hash in event.hashes:
+            if event.medium == GPU:
+                ours = holder.gpu[engine_hash & LOW].pop(engine_hash, None)
+                if ours is not None:
+                    self._unmask(holder, ours)
+            else:
+                ours = holder.media.get(event.medium, {}).pop(engine_hash, None)
+            if ours is None:
+                continue
+            self._count -= 1
+            holder.count -= 1
+            self.stats.removed += 1
+            ghosts = holder.ghosts
+            ghosts.pop(engine_hash, None)
+            ghosts[engine_hash] = ours
+            if len(ghosts) > _GHOSTS:
+                for old in list(islice(ghosts, _GHOSTS // 4)):
+                    del ghosts[old]
+
+    # -- room ---------------------------------------------------------------------------------
+
+    def _make_room(self) -> None:
+        """Take some entries out: those that wait to be purged, or the largest holder's oldest."""
+        before = self._count
+        if self._retired:
+            self.purge(_EVICT)
+        if self._count < before:
+            return
+        holder = max(self._holders.values(), key=count_of)
+        holder.complete = False
+        for held in holder.media.values():
+            for engine_hash in list(islice(held, _EVICT)):
+                del held[engine_hash]
+                self._evicted(holder)
+            if self._count < before:
+                return
+        for _ in range(SHARDS):
+            shard = holder.gpu[holder.turn]
+            holder.turn = (holder.turn + 1) & LOW
+            # A quarter of a shard at most, so that one small index is not emptied by one block.
+            for engine_hash in list(islice(shard, min(_EVICT, len(shard) // 4 + 1))):
+                self._unmask(holder, shard.pop(engine_hash))
+                self._evicted(holder)
+            if self._count < before:
+                return
+
+    def _evicted(self, holder: Holder) -> None:
+        self._count -= 1
+        holder.count -= 1
+        self.stats.evicted += 1
+
+    def _empty(self, holder: Holder) -> None:
+        """The holder goes on under another bit, and what it held is purged later."""
+        size = holder.block_size
+        self._retire(holder)
+        holder.empty(self._bit())
+        self._by_bit[holder.bit] = holder
+        self._set_size(holder, size)
+
+    def _retire(self, holder: Holder) -> None:
+        """Out of every answer from now on."""
+        del self._by_bit[holder.bit]
+        self._set_size(holder, 0)
+        self._count -= sum(len(held) for held in holder.media.values())
+        retired = Retired(holder)
+        if retired.gpu:
+            self._retired.append(retired)
+        else:
+            self._free_bits.append(retired.bit)
+
+    def _set_size(self, holder: Holder, size: int) -> None:
+        """The holder's block size, 0: none; only those with one are asked by `match`."""
+        if holder.block_size:
+            left = self._sizes[holder.block_size] & ~holder.bit
+            if left:
+                self._sizes[holder.block_size] = left
+            else:
+                del self._sizes[holder.block_size]
+        holder.block_size = size
+        if size:
+            self._sizes[size] = self._sizes.get(size, 0) | holder.bit
+
+    def purge(self, most: int) -> bool:
+        """Take out up to `most` entries of what was cleared or removed; whether some are left."""
+        while self._retired and most > 0:
+            retired = self._retired[-1]
+            shard = retired.gpu[-1]
+            while shard and most > 0:
+                _, ours = shard.popitem()
+                self._drop_bit(ours, retired.bit)
+                self._count -= 1
+                most -= 1
+            if not shard:
+                retired.gpu.pop()
+                if not retired.gpu:
+                    self._retired.pop()
+                    self._free_bits.append(retired.bit)
+        return bool(self._retired)
+
+    def _bit(self) -> int:
+        """A bit for a new holder. Those that are free again come first: masks stay short."""
+        if self._free_bits:
+            return self._free_bits.pop()
+        bit = self._next_bit
+        self._next_bit <<= 1
+        return bit
+
+    def blocks_of(self, key: Hashable) -> Iterator[int]:
+        """Our hashes of what a replica holds on its GPU, in no order (for people and tests)."""
+        for rank in self._ranks.get(key, ()):
+            for shard in self._holders[key, rank].gpu:
+                yield from shard.values()

@@ -1,0 +1,341 @@
+"""The sockets of KV events: one subscriber per publisher, and one pump that shares the event loop.
+
+ZMQ's own thread receives; here its sockets are only emptied, from the callback of their file
+descriptor, without a task, a future or a thread of ours. Decoding and indexing hold the
+interpreter wherever they run, so a thread would not free the event loop: instead all subscribers
+together get SLICE_S per turn of the loop, and what is left waits for the next turn. Only a single
+event is decoded whole: 8,192 tokens take 0.3 ms, 131,072 (the reuse of such a prompt) some 6.
+
+Must never: raise out of a callback, or leave a socket behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import deque
+from collections.abc import Callable, Hashable
+from time import perf_counter
+from typing import Any, Final
+
+import msgspec
+
+from router.fleet.engines.common.publishers import Source
+from router.fleet.prefix.kv_events.decode import (
+    BlockStored,
+    Event,
+    Garbage,
+    read_event,
+    read_message,
+    read_replay,
+    split,
+)
+from router.fleet.prefix.kv_events.index import ExactIndex
+from router.fleet.prefix.kv_events.stream import Apply, Ask, Begin, Counters, Step, Stream
+
+SLICE_S: Final = 0.0005  # work per turn of the event loop
+_BLOCKS: Final = 128  # blocks applied between two looks at the clock: about 0.2 ms
+_PURGE: Final = 512  # entries purged likewise
+_HWM: Final = 100_000  # messages that may wait in a socket: the publisher's own default
+_MESSAGE_BYTES: Final = 16 * 1024 * 1024  # a prompt of a million tokens takes 5
+_HEARTBEAT_MS: Final = 5000  # a peer that vanished without a FIN is noticed within three of these
+
+
+class Pump:
+    """Gives subscribers their turns; purges the index when they rest."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        index: ExactIndex,
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        self._loop = loop
+        self._index = index
+        self._on_error = on_error
+        self._ready: deque[Subscriber] = deque()
+        self._turn: asyncio.Handle | None = None
+        self._stopped = False
+
+    def wake(self, subscriber: Subscriber) -> None:
+        """It may have something to do."""
+        if subscriber not in self._ready:
+            self._ready.append(subscriber)
+        self.kick()
+
+    def kick(self) -> None:
+        """There may be something to do, if only entries to be purged."""
+        if self._turn is None and not self._stopped:
+            self._turn = self._loop.call_soon(self._run)
+
+    def discard(self, subscriber: Subscriber) -> None:
+        if subscriber in self._ready:
+            self._ready.remove(subscriber)
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+        self._ready.clear()
+
+    def _run(self) -> None:
+        self._turn = None
+        deadline = perf_counter() + SLICE_S
+        is_left = False
+        while self._ready:
+            subscriber = self._ready.popleft()
+            try:
+                if subscriber.work(deadline):
+                    self._ready.append(subscriber)
+            except Exception as err:
+                self._on_error(err)
+            if perf_counter() >= deadline:
+                is_left = True
+                break
+        if not is_left:
+            is_left = self._index.purge(_PURGE)
+        if is_left or self._ready:
+            self.kick()
+
+
+class Subscriber:
+    """Listens to one publisher of a replica and keeps the index true to what it says."""
+
+    def __init__(
+        self,
+        zmq: Any,
+        context: Any,
+        loop: asyncio.AbstractEventLoop,
+        pump: Pump,
+        index: ExactIndex,
+        key: Hashable,
+        source: Source,
+        counters: Counters,
+        replay_timeout_s: float = 2.0,
+    ) -> None:
+        """`counters` may be shared by many. Raises ValueError for an endpoint that ZMQ refuses."""
+        self.source = source
+        self.is_connected = False
+        self._zmq = zmq
+        self._context = context
+        self._loop = loop
+        self._pump = pump
+        self._index = index
+        self._key = key
+        self._counters = counters
+        self._timeout_s = replay_timeout_s
+        self._stream = Stream(source.replay is not None, counters)
+        self._steps: deque[Step] = deque()
+        self._raws: deque[msgspec.Raw] = deque()
+        self._events: deque[Event] = deque()
+        self._was_connected = False
+        self._replay: Any = None
+        self._replay_timer: asyncio.TimerHandle | None = None
+        self._replay_heard = 0.0
+        self._open()
+        index.add(key, source.rank)
+        pump.wake(self)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a replay is under way, or something heard is not in the index yet."""
+        return self._stream.is_replaying or bool(self._steps or self._raws or self._events)
+
+    # -- sockets ------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        zmq = self._zmq
+        self._socket = self._new_socket(zmq.SUB)
+        self._monitor: Any = None
+        try:
+            self._socket.setsockopt(zmq.SUBSCRIBE, self.source.topic.encode())
+            self._monitor = self._socket.get_monitor_socket(
+                zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+            )
+            self._socket.connect(self.source.endpoint)
+        except zmq.ZMQError as err:
+            self._close_socket()
+            raise ValueError(f"{self.source.endpoint!r} cannot be connected to: {err}") from None
+        for socket in (self._socket, self._monitor):
+            self._loop.add_reader(socket.getsockopt(zmq.FD), self._pump.wake, self)
+
+    def _new_socket(self, kind: int) -> Any:
+        zmq = self._zmq
+        socket = self._context.socket(kind)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.IPV6, 1)
+        socket.setsockopt(zmq.RCVHWM, _HWM)
+        socket.setsockopt(zmq.MAXMSGSIZE, _MESSAGE_BYTES)
+        socket.setsockopt(zmq.RECONNECT_IVL, 100)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 5000)
+        socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
+        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * _HEARTBEAT_MS)
+        return socket
+
+    def _close_socket(self) -> None:
+        if self._monitor is not None:
+            self._socket.disable_monitor()
+            self._monitor.close(linger=0)
+        self._socket.close(linger=0)
+
+    def stop(self) -> None:
+        """Close everything and forget what this publisher said."""
+        if self._socket.closed:
+            return
+        self._end_replay()
+        for socket in (self._socket, self._monitor):
+            self._loop.remove_reader(socket.getsockopt(self._zmq.FD))
+        self._close_socket()
+        self._pump.discard(self)
+        self._steps.clear()
+        self._raws.clear()
+        self._events.clear()
+        self._index.remove(self._key, self.source.rank)
+        self._pump.kick()
+
+    # -- work ---------------------------------------------------------------------------------
+
+    def work(self, deadline: float) -> bool:
+        """Go on until `deadline` (perf_counter seconds); whether there is more to do."""
+        if self._socket.closed:
+            return False
+        while self._heard_monitor():
+            pass
+        while True:
+            if self._events:
+                event = self._events.popleft()
+                self._index.apply(self._key, self.source.rank, event)
+            elif self._raws:
+                self._decode(self._raws.popleft())
+            elif self._steps:
+                self._do(self._steps.popleft())
+            elif not self._receive():
+                return False
+            if perf_counter() >= deadline:
+                return True
+
+    def _decode(self, raw: msgspec.Raw) -> None:
+        try:
+            event = read_event(raw)
+        except Garbage:
+            self._counters.garbage += 1
+            return
+        if event is None:
+            self._counters.unknown += 1
+            return
+        self._counters.events += 1
+        if isinstance(event, BlockStored):
+            self._events.extend(event.pieces(_BLOCKS))
+        else:
+            self._events.append(event)
+
+    def _do(self, step: Step) -> None:
+        if isinstance(step, Apply):
+            try:
+                raws, _ = split(step.payload)
+            except Garbage:
+                self._counters.garbage += 1
+            else:
+                self._raws.extend(raws)
+        elif isinstance(step, Begin):
+            self._index.clear(self._key, self.source.rank, complete=step.complete)
+            self._pump.kick()
+        elif isinstance(step, Ask):
+            self._ask(step.start)
+
+    def _receive(self) -> bool:
+        """Take one message from one of the sockets; False: there is none."""
+        if self._stream.is_replaying:
+            # Live messages wait in their socket until the replay is over. Asking for its state
+            # quiets its file descriptor, which would wake us in every turn.
+            self._socket.getsockopt(self._zmq.EVENTS)
+            return self._heard_replay()
+        frames = self._take(self._socket)
+        if frames is None:
+            return False
+        message = read_message(frames)
+        if message is None:
+            self._counters.garbage += 1
+        else:
+            self._steps.extend(self._stream.live(message))
+        return True
+
+    def _take(self, socket: Any) -> list[bytes] | None:
+        try:
+            frames: list[bytes] = socket.recv_multipart(self._zmq.NOBLOCK)
+        except self._zmq.Again:
+            return None
+        return frames
+
+    def _heard_monitor(self) -> bool:
+        frames = self._take(self._monitor)
+        if frames is None:
+            return False
+        event = int.from_bytes(frames[0][:2], sys.byteorder)
+        if event == self._zmq.EVENT_DISCONNECTED:
+            self.is_connected = False
+        else:
+            self.is_connected = True
+            self._steps.extend(self._stream.connected(self._was_connected))
+            self._was_connected = True
+        return True
+
+    # -- replays ------------------------------------------------------------------------------
+
+    def _ask(self, start: int) -> None:
+        """A socket of its own for each replay: answers to an earlier one cannot be mistaken."""
+        self._end_replay()
+        zmq = self._zmq
+        self._replay = socket = self._new_socket(zmq.DEALER)
+        try:
+            socket.connect(self.source.replay)
+            socket.send_multipart([b"", start.to_bytes(8, "big")], zmq.NOBLOCK)
+        except zmq.ZMQError:
+            self._replay_lost()
+            return
+        self._loop.add_reader(socket.getsockopt(zmq.FD), self._pump.wake, self)
+        self._replay_heard = self._loop.time()
+        self._replay_timer = self._loop.call_later(self._timeout_s, self._replay_due)
+        self._pump.wake(self)
+
+    def _heard_replay(self) -> bool:
+        frames = None if self._replay is None else self._take(self._replay)
+        if frames is None:
+            return False
+        self._replay_heard = self._loop.time()
+        message = read_replay(frames)
+        if message is None:
+            self._counters.garbage += 1
+            self._replay_lost()
+            return True
+        steps = self._stream.replayed(message)
+        if not self._stream.is_replaying:
+            self._end_replay()
+        self._steps.extend(steps)
+        return True
+
+    def _replay_due(self) -> None:
+        self._replay_timer = None
+        silent_s = self._loop.time() - self._replay_heard
+        # Answers that came and wait for their turn are no silence.
+        if silent_s < self._timeout_s or self._steps or self._raws or self._events:
+            rest_s = max(self._timeout_s - silent_s, 0.01)
+            self._replay_timer = self._loop.call_later(rest_s, self._replay_due)
+        else:
+            self._replay_lost()
+            self._pump.wake(self)
+
+    def _replay_lost(self) -> None:
+        self._end_replay()
+        self._steps.extend(self._stream.replay_failed())
+
+    def _end_replay(self) -> None:
+        if self._replay_timer is not None:
+            self._replay_timer.cancel()
+            self._replay_timer = None
+        if self._replay is not None:
+            if not self._replay.closed:
+                self._loop.remove_reader(self._replay.getsockopt(self._zmq.FD))
+                self._replay.close(linger=0)
+            self._replay = None

@@ -1,0 +1,229 @@
+"""One publisher's messages, kept in order: gaps, replays, restarts. Pure: it says what to do.
+
+Rules
+1. Numbers begin at 0 with each publisher process and rise by one. Live messages whose number goes
+   back come from a new process: begin anew.
+2. A hole in the numbers means that messages were lost. A replay is asked from the last message that
+   was applied, and must bring that very message again: else it is another process, or the replay no
+   longer reaches back, and everything known is dropped. Without a replay everything is dropped.
+3. While a replay is under way no live messages may come (they wait in their socket). Afterwards
+   those that the replay has brought already are skipped, if they are the same.
+4. After joining late, a cleared cache or number 0 makes what is known complete; until then it is
+   right, but not all.
+
+Steps come back in the order in which they are to be done. Must never: do I/O or read a clock.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from router.fleet.prefix.kv_events.decode import END_OF_REPLAY, Message
+
+OVERLAP: Final = 20_000  # twice vLLM's own replay buffer (buffer_steps)
+_TRIES: Final = 3  # replays for one gap
+
+
+class Begin(msgspec.Struct, gc=False):
+    """Drop what is known of this publisher. `complete`: all that follows will be heard."""
+
+    complete: bool
+
+
+class Apply(msgspec.Struct, gc=False):
+    payload: bytes
+
+
+class Ask(msgspec.Struct, gc=False):
+    """Ask for a replay from this number: `replayed` until its end, or `replay_failed`."""
+
+    start: int
+
+
+Step = Begin | Apply | Ask
+
+
+class Counters:
+    """Totals since the start."""
+
+    __slots__ = (
+        *("drops", "duplicates", "events", "gaps", "garbage", "messages", "reconnects"),
+        *("replays", "replays_failed", "restarts", "unknown"),
+    )
+
+    def __init__(self) -> None:
+        self.messages = 0  # applied
+        self.events = 0  # in them
+        self.garbage = 0  # messages or events that could not be read
+        self.unknown = 0  # events of an unknown type
+        self.gaps = 0  # holes in the numbers
+        self.replays = 0  # asked for
+        self.replays_failed = 0  # ... and not answered to the end
+        self.restarts = 0  # publishers that began anew
+        self.drops = 0  # times that everything was dropped because of what was lost
+        self.duplicates = 0  # live messages that a replay had brought
+        self.reconnects = 0
+
+
+class Stream:
+    """The order of one publisher's messages."""
+
+    __slots__ = (
+        *("_counters", "_has_replay", "_held", "_last", "_live", "_overlap", "_proof", "_tries"),
+        "is_replaying",
+    )
+
+    def __init__(self, has_replay: bool, counters: Counters) -> None:
+        self._has_replay = has_replay
+        self._counters = counters
+        self._last: Message | None = None  # the last one applied, without its payload
+        self._live = -1  # the number of the last live message
+        self._held: Message | None = None  # the live message that waits for the replay
+        self._proof: Message | None = None  # what the replay must bring first
+        self._tries = 0
+        self._overlap: dict[int, int] = {}  # number -> mark of what came by replay, not yet live
+        self.is_replaying = False
+
+    def connected(self, again: bool) -> list[Step]:
+        """The subscription stands; `again`: it stood before, and messages may have been lost."""
+        if again:
+            self._counters.reconnects += 1
+        if self._has_replay:
+            # Also while one is under way: it may have been asked of a process that is gone.
+            self._tries = 0
+            return self._ask()
+        if again and self._last is not None:
+            return self._drop()
+        return []
+
+    def live(self, message: Message) -> list[Step]:
+        """A message from the subscription."""
+        assert not self.is_replaying
+        seq = message.seq
+        if seq <= self._live:
+            return self._restarted(message)
+        mark = self._overlap.pop(seq, None)
+        if mark is not None:
+            if mark != message.mark:
+                return self._restarted(message)
+            self._live = seq
+            self._tries = 0  # the replay has closed its gap
+            self._counters.duplicates += 1
+            return []
+        last = self._last
+        if last is not None and seq <= last.seq:
+            return self._restarted(message)
+        self._overlap.clear()
+        if seq == (0 if last is None else last.seq + 1):
+            self._tries = 0
+            self._live = seq
+            return [*([Begin(True)] if last is None else ()), self._apply(message)]
+        if last is not None:
+            self._counters.gaps += 1
+        return self._missing(message)
+
+    def _missing(self, message: Message) -> list[Step]:
+        """Messages before this one are not known."""
+        if self._has_replay and self._tries < _TRIES:
+            self._held = message
+            return self._ask()
+        self._tries = 0
+        begin: list[Step] = [Begin(False)] if self._last is None else self._drop()
+        self._live = message.seq
+        return [*begin, self._apply(message)]
+
+    def replayed(self, message: Message) -> list[Step]:
+        """A message of the replay, or its end."""
+        if not self.is_replaying:
+            return []  # late: the replay was given up
+        if message.seq == END_OF_REPLAY:
+            return self._replay_ended()
+        if self._proof is not None:
+            proof, self._proof = self._proof, None
+            if message.seq == proof.seq and message.mark == proof.mark:
+                return []
+            if message.seq == proof.seq:
+                self._counters.restarts += 1
+            return [*self._drop(), *self._ask()]
+        last = self._last
+        if last is not None and message.seq <= last.seq:
+            return []
+        steps: list[Step] = []
+        if last is None:
+            steps.append(Begin(message.seq == 0))
+        elif message.seq != last.seq + 1:
+            steps.extend(self._drop())
+        steps.append(self._apply(message))
+        if message.seq >= self._next_live() and len(self._overlap) < OVERLAP:
+            self._overlap[message.seq] = message.mark
+        return steps
+
+    def _next_live(self) -> int:
+        """The lowest number that the subscription can still bring."""
+        return self._live + 1 if self._held is None else self._held.seq
+
+    def _replay_ended(self) -> list[Step]:
+        if self._proof is not None:
+            # It does not know what we heard last: a new process, or too long ago.
+            self._proof = None
+            return [*self._drop(), *self._ask()]
+        steps: list[Step] = []
+        if self._last is None and self._held is None:
+            # Nothing published yet: the first message will be number 0, and nothing is missing.
+            steps.append(Begin(True))
+        return [*steps, *self._release()]
+
+    def replay_failed(self) -> list[Step]:
+        """No answer in time, or none that can be read: go on without."""
+        if not self.is_replaying:
+            return []
+        self._counters.replays_failed += 1
+        self._proof = None
+        self._tries = _TRIES
+        steps = [*(self._drop() if self._last is not None else ()), *self._release()]
+        self._tries = 0
+        return steps
+
+    # -- steps --------------------------------------------------------------------------------
+
+    def _apply(self, message: Message) -> Apply:
+        self._last = Message(message.seq, b"", message.mark)
+        self._counters.messages += 1
+        return Apply(message.payload)
+
+    def _ask(self) -> list[Step]:
+        self.is_replaying = True
+        self._tries += 1
+        self._proof = self._last
+        self._counters.replays += 1
+        return [Ask(0 if self._last is None else self._last.seq)]
+
+    def _drop(self) -> list[Step]:
+        self._counters.drops += 1
+        self._forget()
+        return [Begin(False)]
+
+    def _forget(self) -> None:
+        self._last = None
+        self._live = -1
+        self._overlap.clear()
+
+    def _restarted(self, message: Message) -> list[Step]:
+        """A live message of a new process."""
+        self._counters.restarts += 1
+        self._forget()
+        self._tries = 0
+        if message.seq == 0:
+            self._live = 0
+            return [Begin(True), self._apply(message)]
+        # Nothing of the old process may be matched while a replay is under way.
+        begin: list[Step] = [Begin(False)] if self._has_replay else []
+        return [*begin, *self._missing(message)]
+
+    def _release(self) -> list[Step]:
+        """The replay is over: the held message takes its turn."""
+        self.is_replaying = False
+        held, self._held = self._held, None
+        return [] if held is None else self.live(held)

@@ -1,0 +1,248 @@
+"""KV events of a whole fleet: finds out where each replica publishes, and listens there.
+
+One task a replica asks its HTTP endpoints (or takes the configuration's word), again and again:
+engines come up late, move to another port, or begin to publish. Over connections of its own, and
+never in the way of a request. What is heard goes into one `ExactIndex`, keyed by the replica.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from router.config.model import Config
+from router.fleet.engines.common.publishers import Source
+from router.fleet.engines.common.registry import publishers_of
+from router.fleet.monitor.resolve import Resolve, remember
+from router.fleet.prefix.kv_events.addresses import Addresses
+from router.fleet.prefix.kv_events.extra import load
+from router.fleet.prefix.kv_events.index import ExactIndex
+from router.fleet.prefix.kv_events.reader import Pump, Subscriber
+from router.fleet.prefix.kv_events.sources import configured
+from router.fleet.prefix.kv_events.stream import Counters
+from router.fleet.replica import Replica
+
+if TYPE_CHECKING:
+    import aiohttp
+
+_ANSWER_BYTES: Final = 4 * 1024 * 1024  # some engines list every setting there
+_SETTLED_S: Final = 30.0  # between two questions once something answered
+_UNSETTLED_S: Final = 5.0  # ... while a replica does not answer, or is not connected
+
+
+class KvWatcher:
+    """Subscribers of all replicas. Make it only where `prefix.exact` is set."""
+
+    def __init__(
+        self,
+        config: Config,
+        token: str | None,
+        tls: ssl.SSLContext | None,
+        rng: Random,
+        on_error: Callable[[BaseException], None],
+        *,
+        settled_s: float = _SETTLED_S,
+        unsettled_s: float = _UNSETTLED_S,
+        replay_timeout_s: float = 2.0,
+    ) -> None:
+        """Raises ConfigError where a package of the extra kv-events is missing."""
+        self._zmq = load("zmq", "pyzmq", "prefix.exact")
+        self.index = ExactIndex(config.prefix.entries)
+        self.counters = Counters()
+        self.adopt(config, token, tls)
+        self._rng = rng
+        self._on_error = on_error
+        self._settled_s = settled_s
+        self._unsettled_s = unsettled_s
+        self._replay_timeout_s = replay_timeout_s
+        self._tasks: dict[Replica, asyncio.Task[None]] = {}
+        # By the source as the replica or the configuration names it; `Subscriber.source` is the
+        # same source with addresses in place of host names.
+        self._subscribers: dict[Replica, dict[Source, Subscriber]] = {}
+        self._addresses: dict[Replica, Addresses] = {}
+        self._names: dict[str, Resolve] = {}  # host -> the data plane's resolver
+        self._context: Any = None
+        self._pump: Pump | None = None
+        self._session: aiohttp.ClientSession | None = None
+
+    def adopt(self, config: Config, token: str | None, tls: ssl.SSLContext | None) -> None:
+        """New settings from a reload, for the questions to come."""
+        self._timeout_s = config.polling.timeout_s
+        self._headers = {"authorization": f"Bearer {token}"} if token else {}
+        self._tls: ssl.SSLContext | bool = tls or True
+        self._server_name = config.upstream.server_name
+
+    def start(self) -> None:
+        """Be ready to watch; needs a running event loop."""
+        import aiohttp
+
+        from router.fleet.monitor.names import connector
+
+        loop = asyncio.get_running_loop()
+        self._context = self._zmq.Context()
+        self._pump = Pump(loop, self.index, self._on_error)
+        self._session = aiohttp.ClientSession(
+            connector=connector(self._names),
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+
+    def watch(self, replica: Replica) -> None:
+        """Listen to a replica from now on, as soon as it is known where."""
+        self._addresses[replica] = Addresses(replica.pool.address)
+        task = asyncio.ensure_future(self._watch(replica))
+        self._tasks[replica] = task
+
+    def unwatch(self, replica: Replica) -> None:
+        """Listen no more, and forget what it holds."""
+        task = self._tasks.pop(replica, None)
+        if task is not None:
+            task.cancel()
+        self._addresses.pop(replica, None)
+        self._listen(replica, {})
+
+    def restarted(self, replica: Replica) -> None:
+        """Somebody else has seen that the engine is a new process: what it held is gone.
+
+        Whatever its new process said already is forgotten too, and comes again by use.
+        """
+        self.index.clear(replica)
+        if self._pump is not None:
+            self._pump.kick()
+
+    async def stop(self) -> None:
+        tasks = list(self._tasks.values())
+        for replica in list(self._tasks):
+            self.unwatch(replica)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._pump is not None:
+            self._pump.stop()
+        if self._session is not None:
+            await self._session.close()
+        if self._context is not None:
+            # Ends ZMQ's thread, and would wait for a socket that somebody forgot.
+            self._context.destroy(linger=0)
+
+    @property
+    def running(self) -> int:
+        """Tasks and sockets held: 0 after `stop`."""
+        return len(self._tasks) + self.subscribers
+
+    @property
+    def subscribers(self) -> int:
+        return sum(len(found) for found in self._subscribers.values())
+
+    @property
+    def connected(self) -> int:
+        """Publishers that are listened to right now."""
+        return sum(
+            subscriber.is_connected
+            for found in self._subscribers.values()
+            for subscriber in found.values()
+        )
+
+    # -- one replica --------------------------------------------------------------------------
+
+    async def _watch(self, replica: Replica) -> None:
+        while True:
+            is_settled = False
+            try:
+                sources = await self._sources(replica)
+                if sources is not None:
+                    self._listen(replica, await self._resolved(replica, sources))
+                    found = self._subscribers.get(replica, {})
+                    is_settled = len(found) == len(sources) and all(
+                        subscriber.is_connected for subscriber in found.values()
+                    )
+            except Exception as err:
+                self._on_error(err)
+            pause_s = self._settled_s if is_settled else self._unsettled_s
+            await asyncio.sleep(pause_s * self._rng.uniform(0.8, 1.2))
+
+    async def _sources(self, replica: Replica) -> list[Source] | None:
+        """Where it publishes; None: it does not answer, so what was known stands."""
+        host = replica.address.host
+        if replica.config.kv_events is not None:
+            return configured(replica.config.kv_events, host)
+        answered = False
+        for publisher in publishers_of(replica.descriptor):
+            raw = await self._get(replica, publisher.path)
+            if raw is not None:
+                answered = True
+                sources = publisher.read(raw, host)
+                if sources:
+                    return sources
+        return [] if answered else None
+
+    async def _resolved(self, replica: Replica, sources: list[Source]) -> dict[Source, Source]:
+        """The sources with addresses in place of host names.
+
+        While a name has no address, its subscriber stays as it is; a new source is left out.
+        """
+        found = self._subscribers.get(replica, {})
+        addresses = self._addresses[replica]
+        addresses.keep(sources)
+        resolved: dict[Source, Source] = {}
+        for source in sources:
+            subscriber = found.get(source)
+            used = None if subscriber is None else subscriber.source
+            is_connected = subscriber is not None and subscriber.is_connected
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    resolved[source] = await addresses.resolved(source, used, is_connected)
+            except OSError:
+                if used is not None:
+                    resolved[source] = used
+        return resolved
+
+    def _listen(self, replica: Replica, sources: dict[Source, Source]) -> None:
+        """Subscribers for these sources and no others; the values have addresses to connect to."""
+        assert self._pump is not None
+        found = self._subscribers.setdefault(replica, {})
+        # The old ones first: a rank's index entries belong to one subscriber at a time.
+        for source in [s for s, used in found.items() if sources.get(s) != used.source]:
+            found.pop(source).stop()
+        for source, resolved in sources.items():
+            if source not in found:
+                found[source] = Subscriber(
+                    self._zmq,
+                    self._context,
+                    asyncio.get_running_loop(),
+                    self._pump,
+                    self.index,
+                    replica,
+                    resolved,
+                    self.counters,
+                    self._replay_timeout_s,
+                )
+        if not found:
+            del self._subscribers[replica]
+
+    async def _get(self, replica: Replica, path: str) -> bytes | None:
+        """The body of a 200; b"" for another answer; None: there was none."""
+        import aiohttp
+
+        assert self._session is not None
+        address = replica.pool.address
+        remember(self._names, address.host, address.resolve)
+        try:
+            async with self._session.get(
+                replica.config.url.rstrip("/") + path,
+                headers=self._headers,
+                timeout=aiohttp.ClientTimeout(total=self._timeout_s),
+                allow_redirects=False,
+                ssl=self._tls,
+                server_hostname=self._server_name if replica.address.is_tls else None,
+            ) as response:
+                if response.status != 200:
+                    return b"" if response.status < 500 else None
+                raw = b""
+                async for piece in response.content.iter_chunked(65536):
+                    raw += piece
+                    if len(raw) > _ANSWER_BYTES:
+                        return b""
+                return raw
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
+            return None

@@ -1,0 +1,111 @@
+"""Finds how many leading blocks of a request each replica holds, and estimates a prompt's tokens.
+
+There are two sources behind one interface. The approximate index of sent prompts always exists. The
+exact index is fed by the engines' KV events; it is opt-in, for requests whose token ids are known
+in time. Policies see one unit, the request's own blocks, whichever index answered.
+
+Must never: do I/O, or make a request wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+from policies.contract import RequestView
+from router.config.model import Prefix as Rules
+from router.fleet.listed import ANY
+from router.fleet.prefix.index import SHARDS, PrefixIndex, TokenRatio
+from router.fleet.prefix.kv_events.chains import TokenChains
+from router.fleet.prefix.kv_events.index import ExactIndex
+from router.fleet.replica import Replica
+
+_NOBODY: Final[Mapping[Replica, int]] = {}
+_WORTH: Final = 0.05  # A capacity that changes by a smaller share is not updated.
+
+
+class PrefixLookup:
+    """The router's view of the replicas' prefix caches."""
+
+    def __init__(self, rules: Rules, shards: int = SHARDS) -> None:
+        """`shards`: number of dicts in the prefix index."""
+        self.rules = rules
+        self.prefixes: PrefixIndex[Replica] = PrefixIndex(rules.entries, shards)
+        self.ratio = TokenRatio()
+        self.exact: ExactIndex | None = None  # fed by KV events, where they are asked for
+        self._capacities: dict[Replica, int] = {}
+
+    # -- replicas -----------------------------------------------------------------------------
+
+    def add(self, replica: Replica) -> None:
+        self.add_all((replica,))
+
+    def add_all(self, replicas: Sequence[Replica]) -> None:
+        self.prefixes.add_replicas(replicas)
+        for replica in replicas:
+            self.sized(replica)
+
+    def remove(self, replica: Replica) -> None:
+        self.prefixes.remove_replica(replica)
+        self._capacities.pop(replica, None)
+
+    def restarted(self, replica: Replica) -> None:
+        """Clear the replica's entries: its engine restarted, so its cache is empty."""
+        self.prefixes.clear(replica)
+
+    def sized(self, replica: Replica) -> None:
+        """Update a replica's capacity from its KV cache size and the measured bytes per token."""
+        tokens = replica.kv_tokens or self.rules.kv_tokens
+        model = min(replica.models - {ANY}, default=None) if replica.models else None
+        blocks = int(tokens * self.ratio.of(model) / self.rules.block_bytes)
+        known = self._capacities.get(replica)
+        if known is None or abs(blocks - known) > _WORTH * known:
+            self._capacities[replica] = blocks
+            self.prefixes.set_capacity(replica, blocks)
+
+    def tend(self) -> None:
+        """Free the memory of removed replicas, a little with each call."""
+        self.prefixes.tend()
+
+    # -- requests -----------------------------------------------------------------------------
+
+    def measure(self, view: RequestView, blocks: tuple[int, ...], prompt_bytes: int) -> None:
+        """Store a prompt's blocks, and its estimated size in tokens, in the view."""
+        ratio = self.ratio.of(view.model)
+        view.prompt_bytes = prompt_bytes
+        view.blocks = blocks
+        view.prompt_tokens = int(prompt_bytes / ratio)
+        view.block_tokens = self.rules.block_bytes / ratio
+
+    def held(self, view: RequestView) -> Mapping[Replica, int]:
+        """Return the leading blocks of the request by replica; replicas that hold none are
+        absent."""
+        if not view.blocks:
+            return _NOBODY
+        roughly = self.prefixes.match(view.blocks)
+        chains = view.chains
+        exact = self.exact
+        if exact is None or not isinstance(chains, TokenChains):
+            return roughly
+        found = exact.match(chains, view.block_tokens)
+        # If all events of a replica since its start were received, the exact index alone decides.
+        held = {r: n for r, n in roughly.items() if not exact.is_complete(r)}
+        for key, depth in found.items():
+            replica = cast(Replica, key)
+            held[replica] = max(depth, held.get(replica, 0))
+        return held
+
+    def sent(self, replica: Replica, blocks: tuple[int, ...], held: int) -> None:
+        self.prefixes.insert(replica, blocks, held)
+
+    def begun(self, replica: Replica, blocks: tuple[int, ...], held: int) -> None:
+        """Record the first token: the replica has prefilled the whole prompt."""
+        self.prefixes.confirm(replica, blocks, held)
+
+    def failed(self, replica: Replica, blocks: tuple[int, ...], held: int) -> None:
+        """Record that the attempt ended before its first token."""
+        self.prefixes.withdraw(replica, blocks, held)
+
+    def counted(self, model: str | None, prompt_bytes: int, prompt_tokens: int | None) -> None:
+        """Learn from an engine's report of the number of tokens in a prompt."""
+        self.ratio.learn(model, prompt_bytes, prompt_tokens)

@@ -1,0 +1,324 @@
+"""Token ids for requests: who is asked, for how long, and what is remembered.
+
+`ask` never blocks and never raises, and makes no task on the caller's side: it answers at once
+from memory, or calls back when the ids are there or `tokens_wait_s` is over. An answer that comes
+too late is still remembered, because the same conversation comes again.
+
+Equal questions under way are one. At most JOBS are under way, the rest is told None at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final
+
+from router.config.model import Prefix
+from router.core.errors import ConfigError
+from router.fleet.prefix.kv_events.chains import TokenChains, pack
+from router.fleet.prefix.tokens.facts import Facts, prompt_of, text_of
+from router.fleet.prefix.tokens.local import LocalTokenizer, PrefixCache
+from router.fleet.prefix.tokens.remote import RemoteTokenizer, Target, request_body
+
+JOBS: Final = 64  # questions under way
+_THREADS: Final = 2
+_CACHE_BYTES: Final = 32 * 1024 * 1024  # whole answers; each tokenizer keeps beginnings besides
+_IDS_BYTES: Final = 64 * 1024  # a prompt of token ids up to this size is read on the event loop
+
+Done = Callable[[TokenChains | None], None]
+
+
+class TokenCounters:
+    """Totals since the start: how questions were answered."""
+
+    __slots__ = ("cached", "failed", "late", "local", "refused", "remote", "unknown")
+
+    def __init__(self) -> None:
+        self.cached = 0  # at once, from memory
+        self.local = 0  # by our tokenizer
+        self.remote = 0  # by a replica
+        self.late = 0  # with None, because time was up
+        self.refused = 0  # with None at once, because too many are under way
+        self.unknown = 0  # with None at once: nobody to ask, or nothing to tokenize
+        self.failed = 0  # with None: whoever was asked could not
+
+
+class Question:
+    """One `ask`. If `is_done` when `ask` returns, the answer is `chains` and nobody calls back."""
+
+    __slots__ = ("_done", "_job", "_lora", "_most", "_salt", "_timer", "chains", "is_done")
+
+    def __init__(self, lora: str, salt: str, most: int, done: Done) -> None:
+        self._lora = lora
+        self._salt = salt
+        self._most = most
+        self._done: Done | None = done
+        self._job: _Job | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.is_done = False
+        self.chains: TokenChains | None = None
+
+    def cancel(self) -> None:
+        """Nobody wants the answer any more; safe at any time, and again."""
+        job = self._job
+        self._finish()
+        if job is not None:
+            job.left_by(self)
+
+    def _settle(self, tokens: bytes | None) -> None:
+        if tokens is not None:
+            self.chains = TokenChains(tokens, self._lora, self._salt, self._most)
+        self._finish()
+
+    def _finish(self) -> Done | None:
+        """The end, whatever it is; returns whom to call."""
+        done, self._done = self._done, None
+        self.is_done = True
+        self._job = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        return done
+
+    def _answer(self, tokens: bytes | None) -> Done | None:
+        done = self._done
+        self._settle(tokens)
+        return done
+
+
+class _Job:
+    """One question under way, and who waits for it."""
+
+    __slots__ = ("name", "questions", "stop", "wanted")
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name
+        self.questions: list[Question] = []
+        self.wanted = False  # by a later request: somebody's time was up
+        self.stop: Callable[[], object] = _nothing
+
+    def left_by(self, question: Question) -> None:
+        self.questions.remove(question)
+        if not self.questions and not self.wanted:
+            self.stop()
+
+
+def _nothing() -> None:
+    pass
+
+
+class TokenProvider:
+    """Answers `ask`. A reload changes its credentials (`adopt`); `prefix` needs a restart."""
+
+    def __init__(
+        self,
+        prefix: Prefix,
+        token: str | None,
+        tls: ssl.SSLContext | None,
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        self._prefix = prefix
+        self._wait_s = prefix.tokens_wait_s
+        self._on_error = on_error
+        self._tokenizers: dict[str, LocalTokenizer] = {}
+        self._remote = RemoteTokenizer(token, tls)
+        self._answers = PrefixCache(_CACHE_BYTES)
+        self._jobs: dict[bytes, _Job] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._threads: ThreadPoolExecutor | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.counters = TokenCounters()
+
+    def adopt(self, token: str | None, tls: ssl.SSLContext | None) -> None:
+        """Use the credentials of a reload for all later questions to replicas."""
+        self._remote.adopt(token, tls)
+
+    async def start(self) -> None:
+        """Load the tokenizers. Raises ConfigError for those that cannot be used."""
+        self._loop = asyncio.get_running_loop()
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tokens")
+        self._remote.start()
+        problems: list[str] = []
+        for model, path in self._prefix.tokenizers.items():
+            try:
+                self._tokenizers[model] = await self._loop.run_in_executor(
+                    self._threads, LocalTokenizer, path
+                )
+            except ConfigError as err:
+                problems.extend(err.problems)
+            except (ValueError, OSError) as err:
+                problems.append(f"prefix.tokenizers.{model}: {err}")
+        if problems:
+            await self.stop()
+            raise ConfigError(sorted(set(problems)))
+
+    async def stop(self) -> None:
+        """Everybody who waits is told None."""
+        self._wait_s = 0.0
+        for job in list(self._jobs.values()):
+            self._finished(job, None)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._remote.stop()
+        if self._threads is not None:
+            threads, self._threads = self._threads, None
+            await asyncio.to_thread(threads.shutdown, True, cancel_futures=True)
+
+    @property
+    def running(self) -> int:
+        """Questions under way: 0 when nobody asks, and after `stop`."""
+        return len(self._jobs) + len(self._tasks)
+
+    def ask(
+        self,
+        facts: Facts,
+        done: Done,
+        *,
+        lora: str = "",
+        salt: str = "",
+        target: Target | None = None,
+    ) -> Question:
+        """The token ids of a request. `done` is called later, exactly once, with chains or None,
+        unless the returned question is done already or is cancelled.
+
+        `lora`: the adapter's name, where the model asked for is one. `target`: a replica that may
+        be asked (of engines with `Engine.tokenize`).
+        """
+        question = Question(lora, salt, self._prefix.blocks, done)
+        try:
+            self._begin(question, facts, target)
+        except Exception as err:
+            self._on_error(err)
+            question._settle(None)
+        return question
+
+    def _begin(self, question: Question, facts: Facts, target: Target | None) -> None:
+        raw = text_of(facts)
+        if raw is None or self._threads is None:
+            self.counters.unknown += 1
+            question._settle(None)
+            return
+        if facts.kind == "completions" and raw[:1] == b"[":
+            ids = prompt_of(raw) if len(raw) <= _IDS_BYTES else None
+            if isinstance(ids, list):
+                question._settle(pack(ids))
+                return
+        name = facts.name()
+        known = self._answers.get(name)
+        if known is not None:
+            self.counters.cached += 1
+            question._settle(known)
+            return
+        job = self._jobs.get(name) or self._new_job(name, facts, target)
+        if job is None:
+            question._settle(None)
+            return
+        if not self._wait_s:
+            # The answer is for the next time.
+            job.wanted = True
+            self.counters.late += 1
+            question._settle(None)
+            return
+        job.questions.append(question)
+        question._job = job
+        assert self._loop is not None
+        question._timer = self._loop.call_later(self._wait_s, self._late, question)
+
+    def _new_job(self, name: bytes, facts: Facts, target: Target | None) -> _Job | None:
+        tokenizer = self._tokenizer(facts)
+        body = None if tokenizer is not None or target is None else request_body(facts)
+        if tokenizer is None and body is None:
+            self.counters.unknown += 1
+            return None
+        if len(self._jobs) >= JOBS:
+            self.counters.refused += 1
+            return None
+        job = self._jobs[name] = _Job(name)
+        if tokenizer is not None:
+            self._ask_local(job, tokenizer, facts)
+        else:
+            assert body is not None and target is not None
+            task = asyncio.ensure_future(self._ask_remote(job, body, target))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            job.stop = task.cancel
+        return job
+
+    def _tokenizer(self, facts: Facts) -> LocalTokenizer | None:
+        """Ours, where it is sure to say what the engine says: engines rewrite tools before their
+        template sees them, each in its own way."""
+        if facts.tools is not None:
+            return None
+        tokenizer = self._tokenizers.get(facts.model or "")
+        if facts.model is None and len(self._tokenizers) == 1:
+            (tokenizer,) = self._tokenizers.values()
+        if tokenizer is None or (facts.kind == "chat" and not tokenizer.has_template):
+            return None
+        return tokenizer
+
+    def _ask_local(self, job: _Job, tokenizer: LocalTokenizer, facts: Facts) -> None:
+        assert self._threads is not None and self._loop is not None
+        loop = self._loop
+        future = self._threads.submit(tokenizer.tokens, facts)
+
+        def finished(future: Future[bytes | None]) -> None:
+            try:
+                loop.call_soon_threadsafe(self._local_finished, job, future)
+            except RuntimeError:
+                pass  # the loop is closed: nobody waits any more
+
+        future.add_done_callback(finished)
+        job.stop = future.cancel
+
+    def _local_finished(self, job: _Job, future: Future[bytes | None]) -> None:
+        tokens = None
+        if not future.cancelled():
+            try:
+                tokens = future.result()
+            except Exception:  # a template refuses a chat by raising; the engine will say why
+                tokens = None
+            self._count(tokens, "local")
+        self._finished(job, tokens)
+
+    async def _ask_remote(self, job: _Job, body: bytes, target: Target) -> None:
+        tokens = None
+        try:
+            tokens = await self._remote.tokens(body, target)
+            self._count(tokens, "remote")
+        except Exception as err:
+            self._on_error(err)
+        finally:
+            self._finished(job, tokens)
+
+    def _count(self, tokens: bytes | None, way: str) -> None:
+        way = "failed" if tokens is None else way
+        setattr(self.counters, way, getattr(self.counters, way) + 1)
+
+    def _finished(self, job: _Job, tokens: bytes | None) -> None:
+        if self._jobs.get(job.name) is job:
+            del self._jobs[job.name]
+        if tokens is not None:
+            self._answers.put(job.name, tokens)
+        questions, job.questions = job.questions, []
+        for question in questions:
+            self._tell(question, tokens)
+
+    def _late(self, question: Question) -> None:
+        job = question._job
+        if job is not None:
+            job.wanted = True
+            job.questions.remove(question)
+        self.counters.late += 1
+        self._tell(question, None)
+
+    def _tell(self, question: Question, tokens: bytes | None) -> None:
+        try:
+            done = question._answer(tokens)
+            if done is not None:
+                done(question.chains)
+        except Exception as err:
+            self._on_error(err)

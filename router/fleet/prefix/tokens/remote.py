@@ -1,0 +1,123 @@
+"""Token ids from a replica's own /tokenize: exact for every template and tool.
+
+Over connections of its own. Costs a round trip and some of the engine's CPU, so it is what is
+asked where no local tokenizer is at hand.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from router.fleet.monitor.resolve import Resolve, remember
+from router.fleet.prefix.kv_events.chains import pack
+from router.fleet.prefix.tokens.facts import Facts, may_hold_more_than_text, text_of
+
+if TYPE_CHECKING:
+    import aiohttp
+
+_ANSWER_BYTES: Final = 16 * 1024 * 1024
+_CONNECTIONS: Final = 16  # at once, to all replicas together
+
+
+class Target(msgspec.Struct, frozen=True):
+    """A replica to ask."""
+
+    url: str  # with the path that tells token ids
+    server_name: str | None = None  # TLS SNI
+    host: str = ""  # of the URL ...
+    resolve: Resolve | None = None  # ... and the data plane's resolver of it
+
+
+class _Answer(msgspec.Struct):
+    tokens: list[int]
+
+
+_decode = msgspec.json.Decoder(_Answer).decode
+
+
+def request_body(facts: Facts) -> bytes | None:
+    """The body of the question; None: these facts are nothing that /tokenize knows."""
+    raw = text_of(facts)
+    if raw is None:
+        return None
+    fields = {} if facts.model is None else {"model": msgspec.Raw(msgspec.json.encode(facts.model))}
+    if facts.kind == "chat":
+        if may_hold_more_than_text(raw):
+            return None
+        fields["messages"] = msgspec.Raw(raw)
+        fields["add_generation_prompt"] = msgspec.Raw(b"true")
+        if facts.tools is not None:
+            fields["tools"] = msgspec.Raw(facts.tools)
+        if facts.template_kwargs is not None:
+            fields["chat_template_kwargs"] = msgspec.Raw(facts.template_kwargs)
+    else:
+        fields["prompt"] = msgspec.Raw(raw)
+    return msgspec.json.encode(fields)
+
+
+class RemoteTokenizer:
+    """Asks replicas. `start` before the first question, `stop` after the last."""
+
+    def __init__(self, token: str | None, tls: ssl.SSLContext | None, timeout_s: float = 2.0):
+        self._timeout_s = timeout_s
+        self._session: aiohttp.ClientSession | None = None
+        self._names: dict[str, Resolve] = {}  # host -> the data plane's resolver
+        self.adopt(token, tls)
+
+    def adopt(self, token: str | None, tls: ssl.SSLContext | None) -> None:
+        """Use the credentials of a reload for all later questions."""
+        self._headers = {"content-type": "application/json"}
+        if token:
+            self._headers["authorization"] = f"Bearer {token}"
+        self._tls: ssl.SSLContext | bool = tls or True
+
+    def start(self) -> None:
+        """Needs a running event loop."""
+        import aiohttp
+
+        from router.fleet.monitor.names import connector
+
+        self._session = aiohttp.ClientSession(
+            connector=connector(self._names, limit=_CONNECTIONS, idle_s=3.0),
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+
+    async def stop(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def tokens(self, body: bytes, target: Target) -> bytes | None:
+        """Packed token ids; None: the replica did not answer with any."""
+        import aiohttp
+
+        assert self._session is not None
+        remember(self._names, target.host, target.resolve)
+        try:
+            async with self._session.post(
+                target.url,
+                data=body,
+                headers=self._headers,
+                timeout=aiohttp.ClientTimeout(total=self._timeout_s),
+                allow_redirects=False,
+                ssl=self._tls,
+                server_hostname=target.server_name,
+            ) as response:
+                if response.status != 200:
+                    return None
+                pieces: list[bytes] = []
+                size = 0
+                async for piece in response.content.iter_chunked(65536):
+                    pieces.append(piece)
+                    size += len(piece)
+                    if size > _ANSWER_BYTES:
+                        return None
+            return pack(_decode(b"".join(pieces)).tokens)
+        except (
+            *(aiohttp.ClientError, OSError, TimeoutError, ValueError, OverflowError),
+            *(msgspec.MsgspecError, RecursionError),
+        ):
+            return None

@@ -1,0 +1,114 @@
+"""The hedging counters as Prometheus families.
+
+Counters of a dry run have their own families, so that hedges that were not sent are never mixed
+with hedges that were sent.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from router.observe.families.family import COUNTER, GAUGE, Family
+from router.observe.hedge_counts import HedgeCounts
+
+FAMILIES: Final[tuple[Family[HedgeCounts], ...]] = (
+    Family(
+        "hedges_ended",
+        COUNTER,
+        "Second copies ended: they won (showed content first), lost, or failed.",
+        lambda c: {"won": c.won, "lost": c.lost, "failed": c.failed},
+        ("outcome",),
+    ),
+    Family(
+        "hedges_suppressed",
+        COUNTER,
+        "Second copies that were due and not sent, by why.",
+        lambda c: {reason.value: count for reason, count in c.suppressed.items()},
+        ("reason",),
+    ),
+    Family(
+        "hedges_fired",
+        COUNTER,
+        "Second copies sent.",
+        lambda c: c.fired,
+    ),
+    Family(
+        "hedge_tokens",
+        COUNTER,
+        "Uncached prompt tokens of second copies.",
+        # The first alone may fall.
+        lambda c: c.fired_tokens + c.returned_tokens,
+    ),
+    Family(
+        "hedge_returned_tokens",
+        COUNTER,
+        "Those of copies that never reached a replica: the budget got them back.",
+        lambda c: c.returned_tokens,
+    ),
+    Family(
+        "hedge_wasted_tokens",
+        COUNTER,
+        "Uncached prompt tokens computed for copies, and beside copies, that nobody was shown.",
+        lambda c: c.wasted_tokens,
+    ),
+    Family(
+        "hedge_saved_seconds",
+        COUNTER,
+        "What those cancelled would still have needed to show content, as estimated.",
+        lambda c: c.saved_s,
+    ),
+    Family(
+        "hedge_suspects",
+        COUNTER,
+        "Replicas that lost so many races in a row that they became suspect.",
+        lambda c: c.suspected,
+    ),
+    Family(
+        "hedge_policy_errors",
+        COUNTER,
+        "Failures of the hedging policy.",
+        lambda c: c.policy_errors,
+    ),
+    Family(
+        "hedge_dry_run_fired",
+        COUNTER,
+        "Dry run: second copies that would have gone.",
+        lambda c: c.would_fire,
+    ),
+    Family(
+        "hedge_dry_run_tokens",
+        COUNTER,
+        "Dry run: uncached prompt tokens of those.",
+        lambda c: c.would_fire_tokens,
+    ),
+    Family(
+        "hedge_dry_run_won",
+        COUNTER,
+        "Dry run: those that would have shown content first.",
+        lambda c: c.would_win,
+    ),
+    Family(
+        "hedge_dry_run_saved_seconds",
+        COUNTER,
+        "Dry run: how much earlier, all together.",
+        lambda c: c.would_save_s,
+    ),
+    Family(
+        "hedge_budget_tokens",
+        GAUGE,
+        "Uncached prompt tokens that second copies may use now.",
+        lambda c: c.budget_tokens,
+    ),
+    Family(
+        "hedgeable_ratio",
+        GAUGE,
+        "Share of all prompt tokens lately whose requests may be hedged.",
+        lambda c: c.hedgeable_share,
+    ),
+    Family(
+        "hedge_quantile",
+        GAUGE,
+        "Quantile of first contents from which on the budget pays for copies.",
+        lambda c: c.quantile,
+    ),
+)

@@ -1,0 +1,226 @@
+"""The counters of requests, attempts and connections in `Metrics`, as Prometheus families."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from router.observe.families.family import COUNTER, GAUGE, HISTOGRAM, INFO, Family
+from router.observe.metrics import OTHER, TOKEN_KINDS, Histogram, KindCounts, Metrics
+
+
+def _kinds(metrics: Metrics) -> dict[str, KindCounts]:
+    return {kind: counts for kind, counts in metrics.kinds.items() if counts.ends}
+
+
+def _ends(metrics: Metrics) -> dict[tuple[str, ...], float]:
+    return {
+        (kind, reason.value, str(status)): count
+        for kind, counts in _kinds(metrics).items()
+        for (reason, status), count in counts.ends.items()
+    }
+
+
+def _filled(histograms: dict[str, Histogram]) -> dict[str, Histogram]:
+    return {name: each for name, each in histograms.items() if any(each.counts)}
+
+
+def _models(metrics: Metrics) -> dict[str, float]:
+    named = {name: float(count) for name, count in metrics.models.items()}
+    if metrics.models_other:
+        named[OTHER] = named.get(OTHER, 0.0) + metrics.models_other
+    return named
+
+
+def _tokens(metrics: Metrics) -> dict[tuple[str, ...], float]:
+    return {
+        (name, kind): number
+        for name, counted in metrics.tokens.items()
+        for kind, number in zip(TOKEN_KINDS, counted, strict=True)
+    }
+
+
+def _attempts(metrics: Metrics) -> dict[tuple[str, ...], float]:
+    return {(name, kind, why.value): n for (name, kind, why), n in metrics.attempts.items()}
+
+
+FAMILIES: Final[tuple[Family[Metrics], ...]] = (
+    Family(
+        "requests",
+        COUNTER,
+        "Requests ended, by route kind, reason of the end and status sent.",
+        _ends,
+        ("kind", "reason", "status"),
+    ),
+    Family(
+        "request_duration_seconds",
+        HISTOGRAM,
+        "From the request's first byte to the end of its answer.",
+        lambda m: {kind: counts.duration for kind, counts in _kinds(m).items()},
+        ("kind",),
+    ),
+    Family(
+        "request_ttft_seconds",
+        HISTOGRAM,
+        "From the request's first byte to the first content event sent to the client.",
+        lambda m: _filled({kind: counts.ttft for kind, counts in _kinds(m).items()}),
+        ("kind",),
+    ),
+    Family(
+        "class_ttft_seconds",
+        HISTOGRAM,
+        "The same of streams that generate, by class of urgency; `none`: they name none.",
+        lambda m: _filled({name: counts.ttft for name, counts in m.classes.items()}),
+        ("class",),
+    ),
+    Family(
+        "class_tpot_seconds",
+        HISTOGRAM,
+        "Seconds per output token after the first, of streams, by class of urgency.",
+        lambda m: _filled({name: counts.tpot for name, counts in m.classes.items()}),
+        ("class",),
+    ),
+    Family(
+        "class_duration_seconds",
+        HISTOGRAM,
+        "From the first byte to the end, of those that ended well, by class of urgency.",
+        lambda m: _filled({name: counts.duration for name, counts in m.classes.items()}),
+        ("class",),
+    ),
+    Family(
+        "queue_wait_seconds",
+        HISTOGRAM,
+        "From arrival to dispatch, of requests that waited in the queue, by class of urgency.",
+        lambda m: _filled({name: counts.wait for name, counts in m.classes.items()}),
+        ("class",),
+    ),
+    Family(
+        "request_body_bytes",
+        COUNTER,
+        "Body bytes received from clients.",
+        lambda m: {kind: counts.bytes_in for kind, counts in _kinds(m).items()},
+        ("kind",),
+    ),
+    Family(
+        "response_body_bytes",
+        COUNTER,
+        "Body bytes sent to clients.",
+        lambda m: {kind: counts.bytes_out for kind, counts in _kinds(m).items()},
+        ("kind",),
+    ),
+    Family(
+        "model_requests",
+        COUNTER,
+        "Requests ended, by model; the first hundred models, then `other`.",
+        _models,
+        ("model",),
+    ),
+    Family(
+        "model_tokens",
+        COUNTER,
+        "Tokens told or counted, by model and kind; cached ones are prompt tokens too.",
+        _tokens,
+        ("model", "kind"),
+    ),
+    Family(
+        "attempts",
+        COUNTER,
+        "Attempts ended, by replica, kind and reason of the end.",
+        _attempts,
+        ("replica", "attempt", "reason"),
+    ),
+    Family(
+        "retries",
+        COUNTER,
+        "Retries sent, by how the attempt before ended.",
+        lambda m: {cause.value: count for cause, count in m.retries_by_cause.items()},
+        ("cause",),
+    ),
+    Family(
+        "continuations",
+        COUNTER,
+        "Streams that broke after content, by whether another replica went on or why not.",
+        lambda m: m.continuations,
+        ("outcome",),
+    ),
+    Family(
+        "replica_ejections",
+        COUNTER,
+        "Replicas taken out after failures in a row.",
+        lambda m: m.ejections_by_replica,
+        ("replica",),
+    ),
+    Family(
+        "priority_dropped",
+        COUNTER,
+        "Attempts whose replica was not told that they are more or less urgent.",
+        lambda m: m.priority_dropped_by_replica,
+        ("replica",),
+    ),
+    Family(
+        "client_connections_accepted",
+        COUNTER,
+        "Client connections accepted.",
+        lambda m: m.client_connections,
+    ),
+    Family(
+        "replica_connections_opened",
+        COUNTER,
+        "Connections opened to replicas.",
+        lambda m: m.connections_opened,
+    ),
+    Family(
+        "replica_connections_reused",
+        COUNTER,
+        "Attempts sent on a kept connection.",
+        lambda m: m.connections_reused,
+    ),
+    Family(
+        "replica_connections_stale",
+        COUNTER,
+        "Kept connections found dead when used.",
+        lambda m: m.connections_stale,
+    ),
+    Family(
+        "policy_errors",
+        COUNTER,
+        "Picks a routing policy failed at and a random choice replaced.",
+        lambda m: m.policy_errors,
+    ),
+    Family(
+        "retry_budget_exhausted",
+        COUNTER,
+        "Retries not sent because too many were under way.",
+        lambda m: m.retry_budget_exhausted,
+    ),
+    Family(
+        "priority_refused",
+        COUNTER,
+        "Answers by which an engine was found to know no priority.",
+        lambda m: m.priority_refused,
+    ),
+    Family(
+        "streams_committed_early",
+        COUNTER,
+        "Streams that got 200 and comments before any content.",
+        lambda m: m.streams_committed_early,
+    ),
+    Family(
+        "config_reloads",
+        COUNTER,
+        "Configuration reloads, by result.",
+        lambda m: {"ok": m.reloads_ok, "failed": m.reloads_failed},
+        ("result",),
+    ),
+    Family(
+        "config_reload_success",
+        GAUGE,
+        "1 if the last reload was taken over, 0 if the configuration before it stayed.",
+        lambda m: float(m.last_reload_ok),
+    ),
+    Family(
+        "config",
+        INFO,
+        "The configuration in force.",
+        lambda m: {"hash": m.config_hash},
+    ),
+)

@@ -1,0 +1,64 @@
+"""The usage of tenants as Prometheus families: one series per tenant and number, summed over
+classes.
+
+GET /usage shows the usage by class, and of more tenants. /metrics is read every few seconds, so it
+shows less.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Final
+
+from router.observe.families.family import COUNTER, Family
+from router.observe.tenant_usage import OTHERS, TenantUsage, Used, together
+
+NAMED: Final = 200  # tenants with series of their own: those that came first, so that they stay
+
+
+def named(usage: TenantUsage) -> dict[str, Used]:
+    """By name; all that have none here are one."""
+    tenants = usage.tenants
+    found = {name: together(tenants[name]) for name in islice(tenants, NAMED)}
+    for name in islice(tenants, NAMED, None):
+        others = found.setdefault(OTHERS, Used())
+        for used in tenants[name].values():
+            others.add(used)
+    return found
+
+
+def _tokens(tenants: dict[str, Used]) -> dict[tuple[str, ...], float]:
+    return {
+        (name, kind): number
+        for name, used in tenants.items()
+        for kind, number in (
+            ("prompt", used.prompt),
+            ("output", used.output),
+            ("cached", used.cached),
+        )
+    }
+
+
+FAMILIES: Final[tuple[Family[dict[str, Used]], ...]] = (
+    Family(
+        "tenant_requests",
+        COUNTER,
+        f"Requests that would generate, by the name of their key: the first {NAMED} names.",
+        lambda tenants: {name: used.requests for name, used in tenants.items()},
+        ("tenant",),
+    ),
+    Family(
+        "tenant_tokens",
+        COUNTER,
+        "Tokens used, by the name of the key and kind; cached ones are prompt tokens too.",
+        _tokens,
+        ("tenant", "kind"),
+    ),
+    Family(
+        "tenant_cost",
+        COUNTER,
+        "What these tokens cost by `usage.prices`, by the name of the key.",
+        lambda tenants: {name: used.cost for name, used in tenants.items() if used.is_priced},
+        ("tenant",),
+    ),
+)

@@ -1,0 +1,175 @@
+"""What the words of `hedgerow replay` mean: policies, fleets, faults, coefficients. Pure.
+
+Every function takes the text of one flag and raises ArgumentTypeError with a message for whoever
+typed it; argparse puts the flag's name in front.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+import yaml
+
+from policies.contract import PolicyConfigError, make_policy
+from policies.queueing.contract import make_order
+from router.emulator.core.timing import Timing
+from router.simulator.scenario import Fault
+
+SIZES_MAX = 1000  # fleets of one replay
+REPLICAS_MAX = 100_000  # of one fleet
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A policy, and how it was asked for."""
+
+    label: str
+    name: str
+    options: Mapping[str, Any]
+
+
+def policy(text: str) -> Choice:
+    """`NAME` or `NAME:option=value,option=value`; values as in the YAML configuration."""
+    return _choice(text, make_policy)
+
+
+NO_QUEUE = "off"
+
+
+def queue(text: str) -> Choice:
+    """The same of an order policy; `off`: nobody waits in the router."""
+    return Choice(text, text, {}) if text == NO_QUEUE else _choice(text, make_order)
+
+
+def _choice(text: str, make: Callable[[str, Mapping[str, Any]], object]) -> Choice:
+    name, _, rest = text.partition(":")
+    options: dict[str, Any] = {}
+    for pair in rest.split(",") if rest else []:
+        option, is_pair, value = pair.partition("=")
+        option = option.strip()
+        if not is_pair or not option:
+            raise ArgumentTypeError(f"{pair!r} is not option=value (in {text!r})")
+        if option in options:
+            raise ArgumentTypeError(f"{option} is given twice (in {text!r})")
+        try:
+            options[option] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise ArgumentTypeError(f"{value!r} is no value (in {text!r})") from None
+    try:
+        make(name, options)
+    except PolicyConfigError as err:
+        where = f"{err.option}: " if err.option else ""
+        raise ArgumentTypeError(f"{where}{err}") from None
+    return Choice(text, name, options)
+
+
+def sizes(text: str) -> tuple[int, ...]:
+    """`N`, `A..B`, `A..B:STEP` or `A,B,C`, and these joined by commas; ascending, each once."""
+    found: set[int] = set()
+    for part in text.split(","):
+        span, has_step, step_text = part.partition(":")
+        low_text, is_range, high_text = span.partition("..")
+        low = _count(low_text, text)
+        high = _count(high_text, text) if is_range else low
+        step = _count(step_text, text) if has_step else 1
+        if has_step and not is_range:
+            raise ArgumentTypeError(f"{text!r}: a step needs a range, such as 8..16:2")
+        if high < low:
+            raise ArgumentTypeError(f"{text!r}: {high} is less than {low}")
+        if high > REPLICAS_MAX:
+            raise ArgumentTypeError(f"{text!r}: more than {REPLICAS_MAX:,} replicas")
+        if len(found) + (high - low) // step + 1 > SIZES_MAX:
+            raise ArgumentTypeError(f"{text!r}: more than {SIZES_MAX:,} fleets")
+        found.update(range(low, high + 1, step))
+    return tuple(sorted(found))
+
+
+def timing(text: str) -> Timing:
+    """`a,b,c,d0,d1,d2` in ms and tokens, as `router.emulator.core.timing` has them."""
+    parts = text.split(",")
+    if len(parts) != 6:
+        raise ArgumentTypeError(f"{text!r}: six numbers are needed: a,b,c,d0,d1,d2")
+    found = [_number(part, text) / 1e3 for part in parts]
+    if min(found) < 0.0:
+        raise ArgumentTypeError(f"{text!r}: no coefficient is below 0")
+    return Timing(*found)
+
+
+def fault(text: str) -> Fault:
+    """`kind:replica:at:until`, of slow also `:factor`; times in seconds."""
+    parts = text.split(":")
+    if len(parts) not in (4, 5):
+        raise ArgumentTypeError(f"{text!r} is not kind:replica:at:until[:factor]")
+    kind, replica, at, until = parts[:4]
+    if kind not in ("slow", "freeze", "kill"):
+        raise ArgumentTypeError(f"{text!r}: {kind!r} is none of slow, freeze, kill")
+    if not replica.isascii() or not replica.isdecimal():
+        raise ArgumentTypeError(f"{text!r}: {replica!r} is no replica's number (the first is 0)")
+    more = {}
+    if len(parts) == 5:
+        if kind != "slow":
+            raise ArgumentTypeError(f"{text!r}: only slow takes a factor")
+        more["factor"] = _number(parts[4], text)
+    end = float("inf") if until == "inf" else _number(until, text)
+    try:
+        return Fault(
+            at=_number(at, text),
+            replica=int(replica),
+            kind=kind,  # type: ignore[arg-type]  # one of the three
+            until=end,
+            **more,
+        )
+    except ValueError as err:
+        raise ArgumentTypeError(f"{text!r}: {err}") from None
+
+
+def positive(text: str) -> float:
+    """A number above 0."""
+    found = _number(text, text)
+    if found <= 0.0:
+        raise ArgumentTypeError(f"{text!r} is not above 0")
+    return found
+
+
+def not_negative(text: str) -> float:
+    """A number that is 0 or more."""
+    found = _number(text, text)
+    if found < 0.0:
+        raise ArgumentTypeError(f"{text!r} is below 0")
+    return found
+
+
+def share(text: str) -> float:
+    """A number from 0 to 1."""
+    found = _number(text, text)
+    if not 0.0 <= found <= 1.0:
+        raise ArgumentTypeError(f"{text!r} is not between 0 and 1")
+    return found
+
+
+def count(text: str) -> int:
+    """A whole number of at least 1."""
+    return _count(text, text)
+
+
+def _count(text: str, whole: str) -> int:
+    text = text.strip()
+    if not text.isascii() or not text.isdecimal() or len(text) > 18 or int(text) < 1:
+        what = repr(text) if text == whole else f"{whole!r}: {text!r}"
+        raise ArgumentTypeError(f"{what} is not a whole number of at least 1")
+    return int(text)
+
+
+def _number(text: str, whole: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = float("nan")
+    if not isfinite(found):
+        what = repr(text) if text == whole else f"{whole!r}: {text!r}"
+        raise ArgumentTypeError(f"{what} is not a number")
+    return found

@@ -1,0 +1,141 @@
+"""The two fits of an engine model: prefill (a, b, c) and decode (d0, d1, d2).
+
+Must never: fit to fewer than `SAMPLES_MIN` samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Final
+
+from router.emulator.core.timing import Timing
+from router.replay.calibration.fit import Fit, fit
+from router.replay.calibration.samples import DecodeSample, PrefillSample
+
+SAMPLES_MIN: Final = 30
+_ROUNDS: Final = 3  # of the decode fit, which needs its own result to know what a step costs anyway
+_B, _C, _D0 = 1, 2, 0  # columns; b and d0 are the anchors
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillFit:
+    fit: Fit  # a, b, c
+    idle: bool  # of streams that met an idle replica
+    counted: bool  # of prompts whose tokens, cached and not, the engine counted
+
+
+def fit_prefill(
+    idle: Sequence[PrefillSample],
+    busy: Sequence[PrefillSample],
+    base: Timing,
+    step_tokens: int,
+) -> PrefillFit | None:
+    """From streams that met an idle replica, or else those that met decoding sequences only.
+
+    None: there are too few of both. Raises MissingExtra.
+    """
+    ratios = (base.prefill_s, base.prefill_token_s, base.prefill_square_s)
+    samples, counted = _best(idle)
+    if len(samples) >= SAMPLES_MIN:
+        rows = [(ceil(s.tokens / step_tokens), s.tokens, s.squares) for s in samples]
+        found = fit(rows, [s.seconds for s in samples], ratios, _B)
+        return PrefillFit(found, True, counted)
+    samples, counted = _best([*idle, *busy])
+    if len(samples) < SAMPLES_MIN:
+        return None
+    # They wait for the end of a decode step, half of one on average, and then share their own. What
+    # that adds to the constant cannot be told from it.
+    found = fit(
+        [(1.0, s.tokens, s.squares, 1.5 * s.sequences, 1.5 * s.context) for s in samples],
+        [s.seconds for s in samples],
+        (*ratios, base.decode_sequence_s, base.decode_context_s),
+        _B,
+    )
+    most = found.values[0] / 1.5  # a step and a half, of whichever kind takes longer
+    found = replace(found, values=(most, *found.values[1:3]), tied=(True, *found.tied[1:3]))
+    return PrefillFit(found, False, counted)
+
+
+def within(prefill: PrefillFit, everybody: Sequence[PrefillSample], step_tokens: int) -> PrefillFit:
+    """The same, its square term no larger than the fastest of the longest prompts allow.
+
+    A term that is borrowed from a profile is multiplied by the square of lengths that no sample of
+    the fit may have had. Whatever else they met, prompts are not faster than they are alone.
+    """
+    a, b, c = prefill.fit.values
+    longest = sorted(everybody, key=lambda s: -s.squares)[: max(len(everybody) // 10, SAMPLES_MIN)]
+    if not prefill.fit.tied[_C] or len(longest) < SAMPLES_MIN:
+        return prefill
+    rest = sorted(
+        (s.seconds - a * ceil(s.tokens / step_tokens) - b * s.tokens) / s.squares for s in longest
+    )
+    most = max(rest[len(rest) // 20], 0.0)
+    return replace(prefill, fit=replace(prefill.fit, values=(a, b, min(c, most))))
+
+
+def fit_decode(samples: Sequence[DecodeSample], timing: Timing, base: Timing) -> Fit | None:
+    """From streams' times per token. `timing`: whose prefills are known, for steps that did both.
+
+    None: there are too few. Raises MissingExtra.
+    """
+    ratios = (base.decode_s, base.decode_sequence_s, base.decode_context_s)
+    found: Fit | None = None
+    d0 = timing.prefill_s
+    for _ in range(_ROUNDS):
+        # A step that prefills too costs the larger of the two constants, once.
+        more = max(timing.prefill_s - d0, 0.0)
+        rows, times = [], []
+        for s in samples:
+            seconds = s.seconds - s.prefill_s - more * s.prefills
+            if seconds > 0.0:
+                rows.append((1.0, s.sequences, s.context))
+                times.append(seconds / s.steps)
+        if len(rows) < SAMPLES_MIN:
+            return None
+        found = fit(rows, times, ratios, _D0)
+        if d0 == found.values[_D0] or timing.prefill_s <= min(d0, found.values[_D0]):
+            break
+        d0 = found.values[_D0]
+    return found
+
+
+def with_constant(prefill: PrefillFit, decode: Fit | None, base: Timing) -> PrefillFit:
+    """The same where an idle replica showed what a step costs without a token.
+
+    Else that is in proportion to a decode step's constant, which is the same pass over the weights,
+    and no more than was seen.
+    """
+    if prefill.idle or decode is None or base.decode_s <= 0.0:
+        return prefill
+    most, b, c = prefill.fit.values
+    a = min(most, decode.values[_D0] * base.prefill_s / base.decode_s)
+    return replace(prefill, fit=replace(prefill.fit, values=(a, b, c)))
+
+
+def with_prefill(base: Timing, prefill: Fit) -> Timing:
+    """`base` with the fitted prefill, and decode in proportion to it."""
+    a, b, c = prefill.values
+    scale = b / base.prefill_token_s if base.prefill_token_s > 0.0 else 1.0
+    scaled = base.scaled(scale)
+    return replace(scaled, prefill_s=a, prefill_token_s=b, prefill_square_s=c)
+
+
+def with_decode(timing: Timing, decode: Fit) -> Timing:
+    d0, d1, d2 = decode.values
+    return replace(timing, decode_s=d0, decode_sequence_s=d1, decode_context_s=d2)
+
+
+def scaled_to_decode(base: Timing, decode: Fit) -> Timing:
+    """`base`, made as fast as the fitted decode is."""
+    d0 = decode.values[_D0]
+    return base.scaled(d0 / base.decode_s) if base.decode_s > 0.0 else base
+
+
+def _best(samples: Sequence[PrefillSample]) -> tuple[list[PrefillSample], bool]:
+    """Those the engine counted, if they are enough, else all; and which it is."""
+    counted = [s for s in samples if s.counted and s.seconds > 0.0]
+    if len(counted) >= SAMPLES_MIN:
+        return counted, True
+    return [s for s in samples if s.seconds > 0.0], False

@@ -1,0 +1,87 @@
+"""A calibration in sentences: the coefficients, what they rest on, what could not be told. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from router.emulator.core.timing import PROFILES, Timing
+from router.replay.calibration.fit import Fit
+from router.replay.calibration.parts import PrefillFit
+
+_NAMES: Final = {
+    "prefill": ("per step", "per token", "per token squared"),
+    "decode": ("per step", "per sequence", "per token of context"),
+}
+_FULL: Final = 0.8  # of the most ever seen: with less a replica was slow, not full
+_POOR: Final = 0.25  # mean error above which a fit is no model
+
+
+def lines(
+    timing: Timing,
+    prefill: PrefillFit | None,
+    decode: Fit | None,
+    base: Timing,
+    models: list[str],
+    sequences: tuple[int, int],
+    contexts: tuple[int, int],
+) -> tuple[str, ...]:
+    """`sequences` and `contexts`: the most seen at one replica, and the most while it was full."""
+    whose = f"the profile {profile}" if (profile := _profile(base)) else "the given profile"
+    a, b, c = timing.prefill_s, timing.prefill_token_s, timing.prefill_square_s
+    d0, d1, d2 = timing.decode_s, timing.decode_sequence_s, timing.decode_context_s
+    found = [
+        f"prefill: {_ms(a)} + {_ms(b)} per token + {_ms(c)} per token squared; "
+        + (_quality(prefill.fit, _met(prefill)) if prefill else f"scaled from {whose}"),
+        f"decode: {_ms(d0)} a step + {_ms(d1)} per sequence + {_ms(d2)} per token of context; "
+        + (_quality(decode, "streams") if decode else f"scaled from {whose}"),
+    ]
+    for part, one in (("prefill", prefill.fit if prefill else None), ("decode", decode)):
+        tied = (
+            [n for n, is_tied in zip(_NAMES[part], one.tied, strict=True) if is_tied] if one else []
+        )
+        if tied:
+            found.append(
+                f"{part}: {' and '.join(tied)} cannot be told from this log: as in {whose}, in "
+                "proportion to the rest and within what was seen"
+            )
+        if one and one.error > _POOR:
+            found.append(
+                f"{part}: a mean error of {one.error:.0%} is no good model; are there different "
+                "machines or models behind this log, or load it does not show?"
+            )
+    if prefill and not prefill.counted:
+        found.append(
+            "prefill: this log does not say how many prompt tokens were cached: where engines "
+            "found some, the cost per token is told too low"
+        )
+    if len(models) > 1:
+        found.append(f"one model for all of {', '.join(models[:5])}{' ...' if models[5:] else ''}")
+    most, full = sequences
+    context, full_context = contexts
+    if full >= _FULL * most > 0 or full_context >= _FULL * context > 0:
+        found.append(
+            f"a replica was full with {full:,} sequences and {full_context:,} tokens of context: "
+            "max_num_seqs, or its KV, is about that"
+        )
+    elif most:
+        found.append(
+            f"no replica was ever full: max_num_seqs is at least {most:,}, its KV at least "
+            f"{context:,} tokens"
+        )
+    return tuple(found)
+
+
+def _met(prefill: PrefillFit) -> str:
+    return f"streams that met {'an idle replica' if prefill.idle else 'decoding sequences only'}"
+
+
+def _quality(fit: Fit, of: str) -> str:
+    return f"{fit.samples:,} {of}, R² {fit.r2:.3f}, mean error {fit.error:.1%}"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"
+
+
+def _profile(base: Timing) -> str:
+    return next((name for name, timing in PROFILES.items() if timing == base), "")

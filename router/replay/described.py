@@ -1,0 +1,141 @@
+"""What is simulated, said for a person: the traffic, the fleet, the engine model. Pure.
+
+Every default that was taken is among it, so that a figure is never without its conditions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from router.emulator.core.timing import Timing
+from router.replay.job import Job
+from router.replay.report.table import number
+from router.simulator.scenario import Fault, Scenario
+from router.traces import Trace, TraceFacts
+
+Fact = tuple[str, str]
+
+
+def facts_of(
+    trace: Trace, facts: TraceFacts, jobs: Sequence[Job], *, model_name: str, estimated: bool
+) -> list[Fact]:
+    """`model_name`: of the engine model; `estimated`: nobody said how many replicas."""
+    first = jobs[0]
+    found = [
+        ("traffic", _traffic(trace, facts)),
+        ("fleet", _fleet(jobs, estimated)),
+        ("engine", _engine(first.scenario)),
+        ("engine model", f"{model_name}: {_timing(first.scenario.timing)}"),
+        ("routers", _routers(jobs)),
+        ("hedging", _hedging(first.scenario)),
+        *_queues(jobs),
+        (
+            "SLO",
+            f"first token within {first.slo.ttft_s:g} s, "
+            f"then {first.slo.tpot_s * 1e3:g} ms a token",
+        ),
+    ]
+    if first.scenario.faults:
+        found.append(("faults", "; ".join(map(_fault, first.scenario.faults))))
+    if facts.notes:
+        notes = "; ".join(f"{what}: {count:,}" for what, count in sorted(facts.notes.items()))
+        found.append(("read with", notes))
+    found.append(("seed", str(first.scenario.seed)))
+    return found
+
+
+def _traffic(trace: Trace, facts: TraceFacts) -> str:
+    text = f"{trace.name} ({trace.format}): {facts.rows:,} requests"
+    if facts.duration_s > 0.0:
+        text += f" in {facts.duration_s:,.0f} s, {number(facts.rate)}/s"
+    text += (
+        f"; on average {facts.input.mean:,.0f} prompt tokens and {facts.output.mean:,.0f} of output"
+    )
+    if facts.reuse is None:
+        text += "; prefixes are not known, so that nothing is found in a cache"
+    else:
+        text += f"; {facts.reuse.share:.1%} of the prompt blocks came before"
+    if trace.slot_s:
+        text += f"; arrivals spread over the {trace.slot_s:g} s their times are known to"
+    if len(facts.models) > 1:
+        text += f"; {len(facts.models)} models, simulated as one"
+    return text
+
+
+def _fleet(jobs: Sequence[Job], estimated: bool) -> str:
+    sizes = sorted({job.scenario.replicas for job in jobs})
+    text = ", ".join(f"{size:,}" for size in sizes)
+    if len(sizes) > 3:
+        steps = {after - before for before, after in pairwise(sizes)}
+        if len(steps) == 1:
+            step = steps.pop()
+            text = f"{sizes[0]:,} to {sizes[-1]:,}" + (f" in steps of {step}" if step > 1 else "")
+    text += " replica" if sizes == [1] else " replicas"
+    if estimated:
+        text += " (an estimate: 70 % busy if nothing were cached; --replicas says otherwise)"
+    return text
+
+
+def _engine(scenario: Scenario) -> str:
+    core = scenario.core
+    return (
+        f"at most {core.max_num_seqs:,} sequences and {core.max_num_batched_tokens:,} tokens a "
+        f"step; {core.num_blocks * core.block_size:,} KV tokens in blocks of {core.block_size}"
+    )
+
+
+def _timing(timing: Timing) -> str:
+    """Coefficients in ms, without those that are 0."""
+    prefill = (
+        (timing.prefill_s, ""),
+        (timing.prefill_token_s, " L"),
+        (timing.prefill_square_s, " L²"),
+    )
+    decode = (
+        (timing.decode_s, ""),
+        (timing.decode_sequence_s, " B"),
+        (timing.decode_context_s, " context"),
+    )
+    texts = []
+    for name, terms in (("prefill", prefill), ("decode step", decode)):
+        said = " + ".join(f"{value * 1e3:.3g}{of}" for value, of in terms if value)
+        texts.append(f"{name} {said or '0'} ms")
+    return ", ".join(texts)
+
+
+def _routers(jobs: Sequence[Job]) -> str:
+    scenario = jobs[0].scenario
+    text = str(scenario.routers)
+    if scenario.routers > 1:
+        both = len({job.scenario.shared for job in jobs}) > 1
+        text += ", apart and sharing all they know" if both else ""
+        text += ", sharing all they know" if scenario.shared and not both else ""
+    polls = scenario.polls
+    if not polls.interval_s:
+        return f"{text}; engines are never polled"
+    text += f"; engines polled every {polls.interval_s:g} s, {polls.delay_s * 1e3:g} ms late"
+    return text + (f", {polls.loss:.1%} lost" if polls.loss else "")
+
+
+def _hedging(scenario: Scenario) -> str:
+    rules = scenario.hedging
+    if rules.policy == "off":
+        return "off"
+    return (
+        f"{rules.policy}, of the classes {' and '.join(rules.classes)}, for {rules.budget:.0%} of "
+        f"the prefill tokens at most, below a utilisation of {rules.utilisation:g}"
+    )
+
+
+def _queues(jobs: Sequence[Job]) -> list[Fact]:
+    asked = [job.scenario.queue for job in jobs]
+    if not any(rules.enabled for rules in asked):
+        return []
+    orders = dict.fromkeys(rules.policy if rules.enabled else "none" for rules in asked)
+    return [("queue", f"{', '.join(orders)}; gates, classes and limits as shipped")]
+
+
+def _fault(fault: Fault) -> str:
+    what = f"{fault.kind} ×{fault.factor:g}" if fault.kind == "slow" else fault.kind
+    return f"replica {fault.replica} {what} from {fault.at:g} to {fault.until:g} s"

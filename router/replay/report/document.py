@@ -1,0 +1,54 @@
+"""A replay as one JSON document: for scripts, and to compare with the next one.
+
+Everything but `run` is the same for the same traffic, scenarios and seed, byte for byte; `run`
+holds what differs from machine to machine. Infinity and what does not exist are null.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from router.replay.report.findings import findings
+from router.replay.report.run import Replay, Run
+
+VERSION = 1  # raised when a field changes its meaning
+
+
+def document(replay: Replay) -> str:
+    """The text of the file, with a line break at its end."""
+    content = {
+        "version": VERSION,
+        "title": replay.title,
+        "facts": dict(replay.facts),
+        "calibration": list(replay.calibration),
+        "findings": findings(replay),
+        "runs": [_run(run) for run in replay.runs],
+        "run": {
+            "date": replay.when,
+            "runs": [
+                {"wall_s": run.wall_s, "events_per_s": run.events / run.wall_s}
+                if run.wall_s
+                else {}
+                for run in replay.runs
+            ],
+        },
+    }
+    return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _run(run: Run) -> dict[str, Any]:
+    scenario = run.scenario
+    summary = run.summary
+    return {
+        "policy": run.policy,
+        "replicas": scenario.replicas,
+        "routers": scenario.routers,
+        "shared": scenario.shared,
+        "seed": scenario.seed,
+        "slo": asdict(summary.slo),
+        "events": run.events,
+        "policy_errors": run.policy_errors,
+        **summary.document(),
+    }

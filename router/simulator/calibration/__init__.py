@@ -1,1 +1,0 @@
-"""What `router.simulator.calibrate` is made of: samples from a log, and the fit to them."""

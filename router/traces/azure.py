@@ -1,0 +1,58 @@
+"""Azure's LLM inference traces of 2023 and 2024: CSV with a time and two lengths, no prefixes.
+
+Source: Patel et al., "Splitwise", ISCA'24 (2023), and Stojkovic et al., "DynamoLLM", HPCA'25
+(2024). `TIMESTAMP` has seven fractional digits (2023), or up to six, or none, and an offset from
+UTC (2024), mixed in one file; `ContextTokens` and `GeneratedTokens` are whole numbers. Times are
+taken to the microsecond, without an offset as UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+from router.simulator.traffic import Arrival
+from router.traces.columns import Table, names_of, tokens
+from router.traces.format import Format, ReadOptions
+from router.traces.lines import Lines, excerpt
+
+_TIME: Final = "TIMESTAMP"
+_INPUT: Final = "ContextTokens"
+_OUTPUT: Final = "GeneratedTokens"
+_NEEDED: Final = (_TIME, _INPUT, _OUTPUT)
+
+
+def fits(line: bytes) -> bool:
+    return set(_NEEDED) <= set(names_of(line))
+
+
+def read(lines: Lines, options: ReadOptions) -> Iterator[Arrival]:
+    table = Table(lines, _NEEDED)
+    time, prompt, output = (table.names.index(name) for name in _NEEDED)
+    parse = datetime.fromisoformat
+    zero: datetime | None = None  # the first one's, so that differences are small and exact
+    zero_there = datetime.min
+    for cells in table:
+        try:
+            when = parse(cells[time])
+        except ValueError:
+            raise lines.error(f"{_TIME} is no time: {excerpt(cells[time])}") from None
+        if zero is None:
+            zero_there = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+            zero = zero_there.astimezone(UTC).replace(tzinfo=None)
+        yield Arrival(
+            lines.number,
+            (when - (zero if when.tzinfo is None else zero_there)).total_seconds(),
+            tokens(lines, _INPUT, cells[prompt], 1),
+            tokens(lines, _OUTPUT, cells[output], 0),
+        )
+
+
+AZURE: Final = Format(
+    name="azure",
+    looks=f"CSV with the columns {', '.join(_NEEDED)}",
+    fits=fits,
+    read=read,
+    block_tokens=512,  # of no consequence: there are none
+)

@@ -1,0 +1,187 @@
+"""What a traffic is, before anything is simulated: one pass, in bounded memory.
+
+Reuse is counted against an infinite cache that all replicas share. Since hashes are chained, a
+block was there before exactly if its whole prefix was, so a prompt's leading run is as long as the
+number of its blocks that have been seen, and all that must be known is how many blocks are
+distinct. Up to `EXACT` of them are counted; beyond that they are sampled by hash, and the number of
+distinct ones is told with a standard error of about 0.1 % (Wegman's adaptive sampling; Flajolet,
+"On adaptive sampling", Computing 43, 1990).
+
+The share is of ALL blocks of the prompts, begun ones included: ceil(prompt / block_tokens). Only
+full ones can be found. So counted, Mooncake's conversation trace has 105,592 of 288,500 = 36.6 %.
+An access log names the first blocks of a prompt only; what lies behind them counts as not found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, sqrt
+from typing import Final
+
+from router.core.sketch import Sketch
+from router.simulator.traffic import Traffic
+from router.traces.reuse import Reuse
+from router.traces.trace import Trace
+
+EXACT: Final = 1 << 20  # distinct blocks, and distinct lengths, that are counted one by one
+MODELS_MAX: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthFacts:
+    """Tokens of prompts or of answers. Quantiles are nearest rank."""
+
+    mean: float
+    p50: float
+    p95: float
+    most: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceFacts:
+    """One traffic in numbers."""
+
+    name: str
+    rows: int
+    duration_s: float  # from the first arrival to the last
+    rate: float  # arrivals per second of it; 0 if it has no duration
+    gap_cv: float  # coefficient of variation of the gaps between arrivals; 1 for Poisson's
+    input: LengthFacts
+    output: LengthFacts
+    no_output: int  # arrivals without an answer: failures, mostly
+    block_tokens: int
+    distinct_blocks: int
+    is_exact: bool  # else `distinct_blocks` and `reuse` are estimates
+    reuse: Reuse | None  # with an infinite shared cache; None: prefixes are not known
+    models: dict[str | None, int]  # requests by model; beyond a hundred under ""
+    notes: dict[str, int]  # what the reader left out or estimated
+
+
+def describe(traffic: Traffic) -> TraceFacts:
+    """Read a traffic once. Raises TraceError; ValueError if nothing comes."""
+    inputs, outputs, blocks = _Lengths(), _Lengths(), _Distinct()
+    models: dict[str | None, int] = {}
+    size = traffic.block_tokens
+    rows = asked = known = 0
+    first = last = squares = 0.0
+    for arrival in traffic:
+        at = arrival.at
+        if rows:
+            squares += (at - last) ** 2
+        else:
+            first = at
+        last = at
+        rows += 1
+        inputs.add(arrival.prompt_tokens)
+        outputs.add(arrival.output_tokens)
+        asked += -(-arrival.prompt_tokens // size)
+        if arrival.blocks:
+            known += len(arrival.blocks)
+            blocks.add(arrival.blocks)
+        model = arrival.model
+        if model not in models and len(models) >= MODELS_MAX:
+            model = ""
+        models[model] = models.get(model, 0) + 1
+    if not rows:
+        raise ValueError(f"{traffic.name}: nothing comes")
+    duration = last - first
+    gap = duration / (rows - 1) if rows > 1 else 0.0
+    spread = squares / (rows - 1) - gap * gap if rows > 1 else 0.0
+    distinct = min(blocks.count(), known)
+    return TraceFacts(
+        name=traffic.name,
+        rows=rows,
+        duration_s=duration,
+        rate=rows / duration if duration else 0.0,
+        gap_cv=sqrt(max(spread, 0.0)) / gap if gap else 0.0,
+        input=inputs.facts(),
+        output=outputs.facts(),
+        no_output=outputs.counts.get(0, 0),
+        block_tokens=size,
+        distinct_blocks=distinct,
+        is_exact=blocks.is_exact,
+        reuse=Reuse(hits=known - distinct, asked=asked) if known else None,
+        models=models,
+        notes=traffic.notes() if isinstance(traffic, Trace) else {},
+    )
+
+
+class _Lengths:
+    """How often each length came, of up to `most` lengths; others are told to 1 %.
+
+    Lengths are whole numbers and repeat, so that this is small.
+    """
+
+    def __init__(self, most: int = EXACT) -> None:
+        self.counts: dict[int, int] = {}
+        self._apart = most
+        self._total = self._longest = self._rows = 0
+        self._sketch: Sketch | None = None  # takes new lengths once there are too many
+
+    def add(self, length: int) -> None:
+        self._rows += 1
+        self._total += length
+        if length > self._longest:
+            self._longest = length
+        counts = self.counts
+        if length in counts:
+            counts[length] += 1
+        elif len(counts) < self._apart:
+            counts[length] = 1
+        else:
+            self._sketch = self._sketch or Sketch()
+            self._sketch.add(length)
+
+    def facts(self) -> LengthFacts:
+        return LengthFacts(
+            mean=self._total / self._rows,
+            p50=self._quantile(0.5),
+            p95=self._quantile(0.95),
+            most=self._longest,
+        )
+
+    def _quantile(self, q: float) -> float:
+        steps: list[tuple[float, int]] = sorted(self.counts.items())
+        if self._sketch is not None:
+            before = 0
+            for value, seen in self._sketch.cumulative():
+                steps.append((value, seen - before))
+                before = seen
+            steps.sort()
+        rank = max(1, ceil(q * self._rows))
+        for value, count in steps:
+            rank -= count
+            if rank <= 0:
+                return value
+        raise AssertionError("the last step is at the count")
+
+
+class _Distinct:
+    """How many distinct 64-bit hashes came, by at most `most` of them.
+
+    Kept are those whose lowest bits, as many as needed, are 0: a sample by hash, so that a block is
+    in it whenever it comes, or never.
+    """
+
+    def __init__(self, most: int = EXACT) -> None:
+        self._most = most
+        self._kept: set[int] = set()
+        self._mask = 0
+
+    def add(self, hashes: tuple[int, ...]) -> None:
+        if self._mask:
+            mask = self._mask
+            hashes = tuple([one for one in hashes if not one & mask])
+        kept = self._kept
+        kept.update(hashes)
+        while len(kept) > self._most:
+            self._mask = self._mask << 1 | 1
+            mask = self._mask
+            kept = self._kept = {one for one in kept if not one & mask}
+
+    @property
+    def is_exact(self) -> bool:
+        return not self._mask
+
+    def count(self) -> int:
+        return len(self._kept) * (self._mask + 1)

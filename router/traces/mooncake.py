@@ -1,0 +1,102 @@
+"""Mooncake's traces: JSON lines with a time in ms, two lengths and the prompt's blocks.
+
+Source: Qin et al., "Mooncake: Trading More Storage for Less Computation", FAST'25, and the format
+of its published traces: `timestamp` (ms), `input_length`, `output_length`, `hash_ids`, one per 512
+tokens of the prompt, the last of them for what is left over, which is no full block and not shared.
+NVIDIA Dynamo's and AIPerf's replays write the same with `session_id` besides. Their rows that have
+a `delay` instead of a time begin when another request ends; such a file is refused, because what it
+says depends on how fast it is served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from router.core.unreadable import NOT_JSON
+from router.simulator.traffic import Arrival
+from router.traces.blocks import chained
+from router.traces.format import (
+    TOKENS_MAX,
+    Format,
+    ReadOptions,
+    bad_json,
+    bad_length,
+    keys_of,
+)
+from router.traces.lines import Lines
+
+_NEEDED: Final = {"timestamp", "input_length", "output_length"}
+
+
+class _Row(msgspec.Struct, gc=False):
+    input_length: int
+    output_length: int
+    timestamp: float | None = None  # ms
+    hash_ids: list[int] | None = None
+    session_id: str | int | None = None
+
+
+def fits(line: bytes) -> bool:
+    keys = keys_of(line)
+    return keys >= _NEEDED and "chat_id" not in keys
+
+
+def read(lines: Lines, options: ReadOptions) -> Iterator[Arrival]:
+    decode = msgspec.json.Decoder(_Row).decode
+    size = options.block_tokens
+    has_blocks: bool | None = None  # all rows or none
+    for line in lines:
+        try:
+            row = decode(line)
+        except NOT_JSON as err:
+            raise bad_json(lines, err) from None
+        prompt, output = row.input_length, row.output_length
+        if not 1 <= prompt <= TOKENS_MAX:
+            raise bad_length(lines, "input_length", prompt, 1)
+        if not 0 <= output <= TOKENS_MAX:
+            raise bad_length(lines, "output_length", output, 0)
+        if row.timestamp is None:
+            raise lines.error("missing timestamp (rows that wait for another's end are not read)")
+        ids = row.hash_ids
+        if (ids is not None) is not has_blocks:
+            if has_blocks is not None:
+                raise lines.error("hash_ids are missing in some rows: give them in all or none")
+            has_blocks = ids is not None
+        if ids is None:
+            blocks: tuple[int, ...] = ()
+        else:
+            if (len(ids) - 1) * size >= prompt:
+                raise lines.error(too_many(len(ids), prompt, size))
+            blocks = chained(ids[: prompt // size])
+        session = row.session_id
+        yield Arrival(
+            lines.number,
+            row.timestamp / 1000.0,
+            prompt,
+            output,
+            blocks,
+            session=None if session is None else str(session),
+        )
+    if has_blocks is None:
+        raise lines.error("empty file")
+
+
+def too_many(count: int, prompt: int, size: int) -> str:
+    """What to say of more blocks than a prompt has tokens for."""
+    return (
+        f"{count} hash_ids of {size} tokens for a prompt of {prompt} tokens: "
+        "are the blocks smaller (block_tokens)?"
+    )
+
+
+MOONCAKE: Final = Format(
+    name="mooncake",
+    looks="JSON lines with timestamp, input_length, output_length and hash_ids",
+    fits=fits,
+    read=read,
+    block_tokens=512,
+    grid_s=3.0,
+)

@@ -1,0 +1,240 @@
+"""A file of any known format as `Traffic`: read lazily, from its beginning, as often as asked.
+
+What comes out: arrivals in order of time, the first one (or `since_s` after it) being at 0,
+numbered as they come. Every pass opens the file anew and gives the same arrivals, to the bit.
+Must never: hold more than the line at hand and what its reader says it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from itertools import islice
+from math import inf
+from os import PathLike, fspath, stat
+from pathlib import PurePath
+from stat import S_ISREG
+from typing import Final
+
+from router.simulator.traffic import Arrival, TraceError
+from router.traces.azure import AZURE
+from router.traces.bailian import BAILIAN
+from router.traces.burstgpt import BURSTGPT
+from router.traces.format import HEAD_BYTES, HEAD_ROWS, Format, ReadOptions
+from router.traces.hedgerow import HEDGEROW
+from router.traces.lines import Lines, excerpt
+from router.traces.mooncake import MOONCAKE
+from router.traces.order import checked, sorted_within
+from router.traces.spread import is_on_grid, spread
+
+_ALL: Final = (MOONCAKE, AZURE, BURSTGPT, BAILIAN, HEDGEROW)
+FORMATS: Final = tuple(known.name for known in _ALL)
+
+
+class Trace:
+    """One file. Made by `open_trace`."""
+
+    def __init__(
+        self,
+        path: str,
+        format: Format,
+        options: ReadOptions,
+        *,
+        spread_seed: int | None = 1,
+        limit: int | None = None,
+        speedup: float = 1.0,
+        since_s: float = 0.0,
+        until_s: float | None = None,
+        model: str | None = None,
+    ) -> None:
+        self.path = path
+        self.name = PurePath(path).name
+        self.format = format.name
+        self.block_tokens = options.block_tokens
+        self.slot_s = options.slot_s or 0.0  # over which arrivals are spread; 0: they are not
+        self._format = format
+        self._options = options
+        self._seed = spread_seed
+        self._limit = limit
+        self._speedup = speedup
+        self._since_s = since_s
+        self._until_s = inf if until_s is None else until_s
+        self._model = model
+        self._lines: Lines | None = None  # of the latest pass
+
+    def __iter__(self) -> Iterator[Arrival]:
+        """One pass. Raises TraceError, and OSError if the file is gone."""
+        lines = self._lines = Lines(self.path)
+        with closing(lines):
+            yield from self._selected(lines)
+
+    def follow(self, ended: Arrival, now: float) -> Iterable[Arrival]:
+        """Nothing: the times of a trace are given."""
+        return ()
+
+    def position(self) -> tuple[int, int]:
+        """Bytes read by the latest pass and bytes in all, of the file as it is on disk."""
+        return (0, stat(self.path).st_size) if self._lines is None else self._lines.position()
+
+    def share(self) -> float:
+        """How much of the file the latest pass has read, 0 to 1."""
+        read, total = self.position()
+        return min(read / total, 1.0) if total else 1.0
+
+    def notes(self) -> dict[str, int]:
+        """What the latest pass left out or took an estimate for, and how often."""
+        return {} if self._lines is None else dict(self._lines.notes)
+
+    def _ordered(self, lines: Lines) -> Iterator[Arrival]:
+        options = self._options
+        arrivals = self._format.read(lines, options)
+        if not self._format.orders:
+            window_s = options.window_s
+            if window_s:
+                arrivals = sorted_within(lines, arrivals, options, window_s)
+            else:
+                arrivals = checked(lines, arrivals)
+        if self.slot_s and self._seed is not None:
+            arrivals = spread(lines, arrivals, self.slot_s, self._seed)
+        return arrivals
+
+    def _selected(self, lines: Lines) -> Iterator[Arrival]:
+        number = 0
+        speedup, limit, model = self._speedup, self._limit, self._model
+        since, until = self._since_s, self._until_s
+        zero: float | None = None
+        for arrival in self._ordered(lines):
+            if zero is None:
+                zero = arrival.at
+            after = arrival.at - zero
+            if after < since or (model is not None and arrival.model != model):
+                continue
+            if after >= until:
+                break
+            arrival.at = (after - since) / speedup
+            arrival.number = number
+            number += 1
+            yield arrival
+            if number == limit:
+                return
+        if not number:
+            raise lines.error("no request in the part that was asked for (since_s, until_s, model)")
+
+
+def open_trace(
+    path: str | PathLike[str],
+    *,
+    format: str | None = None,
+    block_tokens: int | None = None,
+    spread_seed: int | None = 1,
+    slot_s: float | None = None,
+    window_s: float | None = None,
+    held_rows: int = 1_000_000,
+    since_s: float = 0.0,
+    until_s: float | None = None,
+    model: str | None = None,
+    skip_failed: bool = False,
+    output_tokens: int | None = None,
+    limit: int | None = None,
+    speedup: float = 1.0,
+) -> Trace:
+    """A trace of a known format, by its name in `FORMATS` or by its first line; gzip or plain.
+
+    - `block_tokens`: tokens of one of the file's blocks; None: as its format has it.
+    - `spread_seed`, `slot_s`: times that are known to a slot only are spread over it; no seed
+      leaves them as they stand (a thundering herd), no slot has it found out from the times.
+    - `window_s`, `held_rows`: by how many seconds rows may be out of order, and how many are held
+      to sort them. None: 900 for an access log, 0 for the others.
+    - `since_s`, `until_s`: a part of it, in seconds after its first request.
+    - `model`: requests of this model only.
+    - `skip_failed`: leave out what is known to have failed; `output_tokens`: how long answers are
+      that nobody counted.
+    - `limit`: the first so many of what is left; `speedup`: how much faster they come.
+
+    The head of the file is read at once. Raises TraceError, OSError and, for an option out of its
+    range, ValueError.
+    """
+    _check(
+        at_least_1=(block_tokens, held_rows, output_tokens, limit),
+        at_least_0=(slot_s, window_s, since_s),
+        is_other_fine=speedup > 0.0 and (until_s is None or until_s > since_s),
+    )
+    name = fspath(path)
+    if not S_ISREG(stat(name).st_mode):
+        raise TraceError(name, 1, "not a regular file, which can be read again")
+    options = ReadOptions(
+        block_tokens=block_tokens or 0,
+        slot_s=slot_s,
+        window_s=window_s,
+        held_rows=held_rows,
+        skip_failed=skip_failed,
+        output_tokens=output_tokens or 0,
+    )
+    known = _named(format) if format is not None else _detected(name)
+    return Trace(
+        name,
+        known,
+        _completed(name, known, options),
+        spread_seed=spread_seed,
+        limit=limit,
+        speedup=speedup,
+        since_s=since_s,
+        until_s=until_s,
+        model=model,
+    )
+
+
+def _check(
+    at_least_1: Iterable[int | None], at_least_0: Iterable[float | None], is_other_fine: bool
+) -> None:
+    if any(value is not None and value < 1 for value in at_least_1):
+        raise ValueError("block_tokens, held_rows, output_tokens and limit are at least 1")
+    if any(value is not None and not value >= 0.0 for value in at_least_0):
+        raise ValueError("slot_s, window_s and since_s are at least 0")
+    if not is_other_fine:
+        raise ValueError("speedup is above 0, and until_s after since_s")
+
+
+def _named(name: str) -> Format:
+    for known in _ALL:
+        if known.name == name:
+            return known
+    raise ValueError(f"no trace format {name!r}; there are {', '.join(FORMATS)}")
+
+
+def _detected(path: str) -> Format:
+    lines = Lines(path)
+    with closing(lines):
+        first = next(iter(lines), None)
+        if first is None:
+            raise lines.error("empty file")
+        for known in _ALL:
+            if known.fits(first):
+                return known
+        looks = "; ".join(f"{known.name}: {known.looks}" for known in _ALL)
+        begins = excerpt(first[:64])
+        raise lines.error(f"no known format. Looked for {looks}. Its first line is {begins}")
+
+
+def _completed(path: str, known: Format, options: ReadOptions) -> ReadOptions:
+    """The options with what they left open measured at the head of the file."""
+    lines = Lines(path)
+    with closing(lines):
+        if known.prepare is not None:
+            options = known.prepare(lines, options)
+        if not options.block_tokens:
+            options = replace(options, block_tokens=known.block_tokens)
+        if known.orders:
+            return options
+        times: list[float] = []
+        for arrival in islice(known.read(lines, options), HEAD_ROWS):
+            times.append(arrival.at)
+            if lines.position()[0] > HEAD_BYTES:
+                break
+        if options.slot_s is None:
+            is_rough = (
+                known.grid_s > 0.0 and bool(times) and is_on_grid(sorted(times), known.grid_s)
+            )
+            options = replace(options, slot_s=known.grid_s if is_rough else 0.0)
+        return options

@@ -1,0 +1,107 @@
+"""The router's own answers: status lines, and errors in the shape of the client's API.
+
+Status lines are encoded once. If the shape of an error has a `code`, its value is one of the closed
+set of reasons, so that scripts can distinguish the reasons.
+"""
+
+from __future__ import annotations
+
+from email.utils import formatdate
+from http import HTTPStatus
+from time import time
+from typing import Final
+
+from router.core.errors import Reason, RouterError
+from router.wire.http1 import error_shapes as shapes
+
+STATUS_LINE: Final[dict[int, bytes]] = {
+    s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus
+}
+STATUS_LINE[499] = b"HTTP/1.1 499 Client Closed Request\r\n"
+
+ALLOW: Final = b"allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
+
+
+# RFC 9113: an empty SETTINGS frame, which has to come first, and GOAWAY with HTTP_1_1_REQUIRED.
+_GOAWAY: Final = bytes.fromhex("000000 04 00 00000000 000008 07 00 00000000 00000000 0000000d")
+
+
+class _Date:
+    """The Date field of the second that was asked for last."""
+
+    def __init__(self) -> None:
+        self.second = -1
+        self.text = b""
+
+
+_date: Final = _Date()
+
+
+def date() -> bytes:
+    """The time for a Date field, written once a second."""
+    second = int(time())
+    if second != _date.second:
+        _date.second = second
+        _date.text = formatdate(second, usegmt=True).encode("ascii")
+    return _date.text
+
+
+def response(
+    status: int,
+    body: bytes,
+    *,
+    content_type: bytes = b"application/json",
+    keep_alive: bool,
+    request_id: str = "",
+    retry_after_s: int | None = None,
+    extra: bytes = b"",
+    head_only: bool = False,
+) -> bytes:
+    """A whole response of the router's own. `extra` are finished header lines."""
+    parts = [
+        STATUS_LINE[status],
+        b"date: ",
+        date(),
+        b"\r\ncontent-type: ",
+        content_type,
+        b"\r\ncontent-length: %d\r\n" % len(body),
+        extra,
+    ]
+    if request_id:
+        parts.append(b"x-request-id: %b\r\n" % request_id.encode("ascii"))
+    if retry_after_s is not None:
+        parts.append(b"retry-after: %d\r\n" % retry_after_s)
+    parts.append(b"\r\n" if keep_alive else b"connection: close\r\n\r\n")
+    if not head_only:
+        parts.append(body)
+    return b"".join(parts)
+
+
+def error_response(
+    err: RouterError,
+    *,
+    keep_alive: bool,
+    request_id: str = "",
+    head_only: bool = False,
+    family: int = shapes.OPENAI,
+) -> bytes:
+    """A whole error response. `family`: see `error_shapes`."""
+    if err.reason is Reason.HTTP2_NOT_SERVED:
+        return _GOAWAY
+    extra = b""
+    if err.reason is Reason.METHOD_NOT_ALLOWED:
+        extra = ALLOW
+    elif err.status == 401:
+        extra = b"www-authenticate: Bearer\r\n"  # RFC 9110 section 15.5.2: it must say how
+    elif err.reason is Reason.UPGRADE_NOT_SERVED:
+        extra = b"upgrade: HTTP/1.1\r\n"
+        keep_alive = False
+    return response(
+        err.status,
+        shapes.body_of(shapes.of_router(err), family, request_id),
+        keep_alive=keep_alive,
+        request_id=request_id,
+        retry_after_s=err.retry_after_s,
+        extra=extra,
+        head_only=head_only,
+    )

@@ -1,0 +1,592 @@
+"""Reads one request at a time from a client's bytes: framing, limits, and the fields the router
+reads.
+
+Rules:
+1. The C parser validates; this file counts and sorts. Each byte is counted against a limit before
+   it is fed. No byte of a second request is fed while the first is open: the input is cut where a
+   message can end. A head ends with CRLF CRLF, a chunked body with CRLF CRLF after its last chunk,
+   and a sized body after its Content-Length. Bytes are fed up to there, and the rest is kept.
+2. Ambiguous input is refused (RFC 9112 sections 2.2, 3, 6). There is no lenient mode.
+3. This file uses no socket. Every refusal is a RouterError, after which the reader is unusable.
+
+llhttp alone does not check the following, so this file does: sizes, the Host field, the form of the
+target, blanks in the request line, transfer codings, HTTP/1.0 with chunks, trailers, and upgrades
+with a body.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
+
+import httptools
+
+from router.config.model import Limits
+from router.core.errors import Reason, RouterError
+from router.wire.http1 import headers as h
+from router.wire.http1.heads import RequestHead
+from router.wire.http1.plans import Known, Plans
+from router.wire.http1.routing_headers import DECLARED, RoutingHeaders
+
+HEAD: Final = 0  # waiting for a head, or inside one
+SIZED: Final = 1  # inside a body with a Content-Length
+CHUNKED: Final = 2
+COMPLETE: Final = 3  # a complete request; later bytes are kept in `early`
+PASSES: Final = 4  # the head is read; another protocol handles the body
+
+METHODS: Final = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
+_NOT_ALLOWED: Final = frozenset({b"CONNECT", b"TRACE"})
+_END: Final = b"\r\n\r\n"
+
+_PIECE: Final = 16 * 1024  # bytes; smaller reads of a body are joined
+
+# Chunk lines, extensions and trailers may cost this much beyond 16 bytes a chunk (RFC 9112 7.1.1).
+CHUNK_OVERHEAD: Final = 16 * 1024
+
+# Bytes of a chunk's size that are read: sixteen digits, the CR, and one that is too many.
+_SIZE_LINE: Final = 18
+
+_HOST = re.compile(
+    rb"(?:[A-Za-z0-9\-._~%!$&'()*+;=]{1,255}|\[[0-9A-Fa-f:.]{2,45}(?:%25[A-Za-z0-9._~\-]+)?\])(?::[0-9]{1,5})?"
+)
+_TARGET = re.compile(rb"/[\x21\x22\x24-\x7e]*")  # origin-form: no blank, no control, no '#'
+_ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#\x00-\x20\x7f-\xff]+)([/?][\x21\x22\x24-\x7e]*)?")
+_WORD = re.compile(rb"[A-Za-z-]{1,32}(?: |\Z)")  # what could be a method
+
+_BLANK: Final = 16  # bytes of empty lines before a request (RFC 9112 section 2.2)
+_CR: Final = 13
+
+
+# The head until a request's head has arrived. Shared, so it must never be changed.
+_UNREAD: Final = RequestHead()
+
+
+class RequestReader:
+    """The reader of one client connection. `on_head` may refuse a request before its body is
+    read.
+    """
+
+    __slots__ = (
+        "_blank",
+        "_body",
+        "_body_most",
+        "_carry",
+        "_chunked_slack",
+        "_chunks",
+        "_done",
+        "_latest",
+        "_left",
+        "_limits",
+        "_line",
+        "_line_whole",
+        "_on_head",
+        "_parser",
+        "_plans",
+        "_small",
+        "_tail",
+        "body_bytes",
+        "early",
+        "head",
+        "on_body",
+        "state",
+        "via",
+    )
+
+    def __init__(
+        self,
+        limits: Limits,
+        via: bytes,
+        on_head: Callable[[RequestHead], None],
+        plans: Plans[RequestHead] | None = None,
+    ) -> None:
+        self._limits = limits
+        self._body_most = limits.body
+        self._plans = Plans[RequestHead]() if plans is None else plans
+        self._latest: Known[RequestHead] | None = None  # the previous head, if it has a plan
+        self._on_head = on_head
+        self.via = via.lower()  # the router's own name; a request with it in Via is a loop
+        self._chunks: list[bytes] = []
+        self.on_body = self._chunks.append  # called by the parser, in C
+        self.early = b""
+        self.reset()
+
+    def reset(self) -> None:
+        """Prepares for the next request of the connection. `early` stays."""
+        self.state = HEAD
+        self.head = _UNREAD
+        self._parser: Any = None  # made only for a head without a plan
+        self._carry: bytearray | None = None  # the beginning of a head that arrives in pieces
+        self._line_whole = False
+        self._blank = 0  # bytes of empty lines that came before the head
+        self._body: list[bytes] = []
+        self._small: bytearray | None = None  # the last of the body: reads too small for a piece
+        self.body_bytes = 0
+        self._left = 0
+        self._chunked_slack = CHUNK_OVERHEAD
+        self._line = b""  # the beginning of the line of a chunk's size
+        self._tail = b""  # behind the last chunk: the last bytes, where the body can end
+        self._done = False
+
+    def close(self) -> None:
+        """Ends reading. Releases the parser, which refers to this reader."""
+        self._parser = None
+
+    @property
+    def started(self) -> bool:
+        """Returns whether a byte of the current request has arrived."""
+        return self._carry is not None or self.state != HEAD
+
+    def take_body(self) -> list[bytes]:
+        """Returns the whole body in pieces and removes it from the reader."""
+        if self._small is not None:
+            self._join_small(self._small)
+        body, self._body = self._body, []
+        return body
+
+    def feed(self, data: bytes) -> None:
+        """Take what a socket gave. Afterwards `state` tells how far the request is.
+
+        Raises RouterError for anything that is not one clear HTTP/1.x request, or too much of it.
+        """
+        while data:
+            state = self.state
+            if state == HEAD:
+                data = self._feed_head(data)
+            elif state == SIZED:
+                data = self._feed_sized(data)
+            elif state == CHUNKED:
+                data = self._feed_chunked(data)
+            elif state == COMPLETE:
+                self.keep(data)
+                return
+            else:
+                self.early += data
+                return
+
+    def keep(self, data: bytes) -> None:
+        """Stores early bytes. Raises RouterError above the cap."""
+        if len(self.early) + len(data) > self._limits.early_data:
+            raise RouterError(
+                Reason.EARLY_DATA, "more pipelined data than is kept during a response"
+            )
+        self.early += data
+
+    # -- head ---------------------------------------------------------------------------------
+
+    def _feed_head(self, data: bytes) -> bytes:
+        carry = self._carry
+        if carry is None:
+            end = data.find(_END) + 4
+            if end > 3 and self._parser is None:
+                raw = data if end == len(data) else data[:end]
+                known = self._latest
+                length = -1 if known is None else known.length(raw)
+                if length < 0:
+                    known = self._latest = self._plans.find(raw)
+                    length = -1 if known is None else known.length(raw)
+                if known is not None and length >= 0:
+                    self.head = head = known.plan.copy()
+                    if known.has_length:
+                        head.content_length = length
+                    self._frame()
+                    return data[end:] if end < len(data) else b""
+        return self._feed_new_head(data)
+
+    def _feed_new_head(self, data: bytes) -> bytes:
+        """Reads a head on the slow path: it arrives in pieces or is not remembered."""
+        carry = self._carry
+        if self._parser is None:
+            if carry is not None:  # the CR of an empty line, perhaps
+                data = bytes(carry) + data
+                carry = self._carry = None
+            if data[0] == _CR:
+                rest = self._skip_blank(data)
+                if rest is not None:
+                    return rest
+            self._parser = httptools.HttpRequestParser(self)
+        if carry is not None:
+            # Only the last three bytes of what came before can belong to the end.
+            tail = bytes(carry[-3:])
+            at = (tail + data).find(_END)
+            end = at + 4 - len(tail) if at >= 0 else -1
+        else:
+            at = data.find(_END)
+            end = at + 4 if at >= 0 else -1
+        piece = data if end < 0 or end == len(data) else data[:end]
+        before = 0 if carry is None else len(carry)
+        if before + len(piece) > self._limits.head:
+            self._too_large((carry or b"") + piece)
+        # llhttp looks at each piece, so that nonsense is refused at once and not at a timeout.
+        try:
+            self._parser.feed_data(piece)
+        except httptools.HttpParserUpgrade:
+            pass  # told by the fields; what is not served is refused there
+        except httptools.HttpParserInvalidMethodError:
+            if _WORD.match((carry or b"") + piece) is None:
+                raise RouterError(Reason.BAD_REQUEST, "unreadable request line") from None
+            raise RouterError(Reason.METHOD_UNKNOWN, "unknown method") from None
+        except httptools.HttpParserError as err:
+            raise RouterError(Reason.BAD_REQUEST, f"unreadable request: {err}") from None
+        if end < 0:
+            if carry is None:
+                carry = self._carry = bytearray()
+            carry += piece
+            if not self._line_whole:
+                self._line_whole = carry.find(b"\r\n") >= 0
+                # The CR of its end may be there already.
+                if not self._line_whole and len(carry) > self._limits.request_line + 1:
+                    self._too_large(carry)
+            return b""
+        raw = piece if carry is None else bytes(carry + piece)
+        self._carry = None
+        self._sort(raw)
+        self._remember(raw)
+        self._frame()
+        return data[end:] if end < len(data) else b""
+
+    def _skip_blank(self, data: bytes) -> bytes | None:
+        """What follows the empty lines at the beginning of `data`, which a CR begins; None: it
+        begins no empty line. The empty lines before one request are counted, whatever reads they
+        come in, and refused above `_BLANK`, so that they cost nothing."""
+        if len(data) == 1:
+            self._carry = bytearray(data)
+            return b""
+        end = 0
+        while data[end : end + 2] == b"\r\n":
+            end += 2
+            if self._blank + end > _BLANK:
+                raise RouterError(Reason.BAD_REQUEST, "too many empty lines before a request")
+        self._blank += end
+        return data[end:] if end else None
+
+    def _remember(self, raw: bytes) -> None:
+        head = self.head
+        # A chunked body needs a parser that has read its head; an id makes a head unique.
+        if not head.chunked and head.request_id is None:
+            self._plans.keep(raw, head.copy())
+
+    def _too_large(self, raw: bytearray | bytes) -> NoReturn:
+        line = raw.find(b"\r\n")
+        if line < 0 or line > self._limits.request_line:
+            raise RouterError(Reason.TARGET_TOO_LONG, "the request line is too long")
+        raise RouterError(
+            Reason.HEAD_TOO_LARGE, f"the request head is over {self._limits.head} bytes"
+        )
+
+    def _sort(self, raw: bytes) -> None:
+        """Splits a head that llhttp accepted, and sorts its fields."""
+        self.head = head = RequestHead()
+        head.routing = routing = RoutingHeaders()
+        lines = raw[:-4].split(b"\r\n")
+        if len(lines) - 1 > self._limits.header_count:
+            raise RouterError(
+                Reason.HEAD_TOO_LARGE, f"more than {self._limits.header_count} header fields"
+            )
+        first = lines[0]
+        head.method, head.target, head.http_1_0, named_host = self._request_line(first)
+        keep = head.lines
+        host: bytes | None = None
+        connection: list[bytes] | None = None
+        upgrade: bytes | None = None
+        expect: bytes | None = None
+        known = h.REQUEST.memo.get
+        fields = iter(lines)
+        next(fields)
+        for line in fields:
+            entry = known(line) or h.REQUEST.sort(line)
+            action, value = entry
+            if action == h.PASS:
+                keep.append(line)
+                continue
+            if action == h.HOST:
+                if host is not None:
+                    raise RouterError(Reason.BAD_HOST, "more than one Host field")
+                host = value
+            elif action == h.CONNECTION:
+                tokens = h.connection_tokens(value)
+                connection = tokens if connection is None else connection + tokens
+            elif action == h.CONTENT_LENGTH:
+                if head.content_length is not None or not value.isdigit() or len(value) > 20:
+                    raise RouterError(Reason.BAD_REQUEST, "unusable Content-Length")
+                head.content_length = int(value)
+            elif action == h.TRANSFER_ENCODING:
+                if value.lower() != b"chunked" or head.chunked:
+                    raise RouterError(
+                        Reason.BAD_TRANSFER_ENCODING, "only the transfer coding chunked is served"
+                    )
+                head.chunked = True
+            elif action == h.CONTENT_TYPE:
+                if head.content_type is not None:
+                    # Engines read the first field, other servers the last.
+                    raise RouterError(Reason.BAD_HEADER, "more than one Content-Type")
+                head.content_type = value
+                keep.append(line)
+            elif action == h.AUTHORIZATION:
+                head.authorization = line
+            elif action == h.API_KEY:
+                head.api_key = line
+            elif action == h.REQUEST_ID:
+                head.request_id = value
+            elif action == h.FORWARDED_FOR:
+                seen = head.forwarded_for
+                head.forwarded_for = value if seen is None else seen + b", " + value
+            elif action == h.FORWARDED_OTHER:
+                if head.forwarded_other is None:
+                    head.forwarded_other = []
+                head.forwarded_other.append(line)
+            elif action == h.VIA:
+                if _has_passed(value, self.via):
+                    raise RouterError(Reason.LOOP, "this request has passed this router before")
+                if head.via is None:
+                    head.via = []
+                head.via.append(value)
+            elif action == h.EXPECT:
+                expect = value.lower()
+            elif action == h.UPGRADE:
+                upgrade = value.lower()
+            elif action == h.CONTENT_ENCODING:
+                head.content_encoding = value.lower()
+                keep.append(line)
+            elif action >= h.ROUTING:
+                declared = DECLARED[action - h.ROUTING]
+                declared.read(value, routing)
+                if declared.passes:
+                    keep.append(line)
+            elif action == h.OWNER:
+                head.owner = value
+        if head.http_1_0:
+            head.keep_alive = connection is not None and b"keep-alive" in connection
+            if head.chunked:
+                raise RouterError(Reason.BAD_REQUEST, "Transfer-Encoding is not for HTTP/1.0")
+        if host is not None or not head.http_1_0:
+            _check_host(host)
+        head.host = host if named_host is None else named_host
+        if connection is not None:
+            self._apply_connection(connection, upgrade)
+        if head.chunked and head.content_length is not None:
+            raise RouterError(Reason.BAD_REQUEST, "both Content-Length and Transfer-Encoding")
+        if head.lines:
+            head.joined = b"\r\n" + b"\r\n".join(head.lines)
+        if expect is not None and not head.http_1_0:
+            if expect != b"100-continue":
+                raise RouterError(Reason.EXPECTATION_FAILED, "unknown expectation")
+            head.expect_continue = True
+
+    def _request_line(self, line: bytes) -> tuple[bytes, bytes, bool, bytes | None]:
+        """Method, target (in origin-form, or `*`), whether it is HTTP/1.0, and the host that an
+        absolute target names."""
+        if len(line) > self._limits.request_line:
+            raise RouterError(Reason.TARGET_TOO_LONG, "the request line is too long")
+        parts = line.split(b" ")
+        if len(parts) != 3:
+            raise RouterError(Reason.BAD_REQUEST, "the request line is not three words")
+        method, target, version = parts
+        if version not in (b"HTTP/1.1", b"HTTP/1.0"):
+            if line == b"PRI * HTTP/2.0":
+                raise RouterError(Reason.HTTP2_NOT_SERVED, "HTTP/2 is not served; use HTTP/1.1")
+            raise RouterError(Reason.VERSION_NOT_SUPPORTED, "only HTTP/1.0 and HTTP/1.1 are served")
+        if method not in METHODS:
+            if method in _NOT_ALLOWED:
+                raise RouterError(
+                    Reason.METHOD_NOT_ALLOWED, f"{method.decode('ascii')} is not served"
+                )
+            raise RouterError(Reason.METHOD_UNKNOWN, "unknown method")
+        if target == b"*" and method == b"OPTIONS":
+            return method, target, version == b"HTTP/1.0", None
+        path, host = _origin_form(target)
+        return method, path, version == b"HTTP/1.0", host
+
+    def _apply_connection(self, tokens: list[bytes], upgrade: bytes | None) -> None:
+        head = self.head
+        for token in tokens:
+            if token == b"close":
+                head.keep_alive = False
+            elif token in h.PROTECTED:
+                raise RouterError(
+                    Reason.BAD_HEADER, "Connection names a field that is not the connection's"
+                )
+        named = {t for t in tokens if t not in (b"keep-alive", b"close", b"upgrade", b"te")}
+        if named:
+            head.lines = h.without(head.lines, named)
+        if upgrade is not None and b"upgrade" in tokens and b"websocket" in upgrade:
+            raise RouterError(Reason.UPGRADE_NOT_SERVED, "no protocol upgrade is served here")
+
+    def _frame(self) -> None:
+        """Decides how the body ends (RFC 9112 section 6.3), after the head was read."""
+        head = self.head
+        length = head.content_length or 0
+        head.has_body = head.chunked or length > 0
+        if head.chunked and self._parser is not None and self._parser.should_upgrade():
+            raise RouterError(Reason.UPGRADE_NOT_SERVED, "no protocol upgrade is served here")
+        self._on_head(head)
+        if head.passes:
+            self.state = PASSES
+            return
+        if length > self._body_most:
+            raise RouterError(Reason.BODY_TOO_LARGE, f"the body is over {self._body_most} bytes")
+        if head.chunked:
+            self.state = CHUNKED
+        elif length:
+            self.state = SIZED
+            self._left = length
+        else:
+            self.state = COMPLETE
+
+    # -- body ---------------------------------------------------------------------------------
+
+    def _feed_sized(self, data: bytes) -> bytes:
+        """Counts the bytes of a sized body, which needs no parsing."""
+        left = self._left
+        rest = b""
+        if len(data) > left:
+            data, rest = data[:left], data[left:]
+        self._keep_body(data)
+        self._left = left - len(data)
+        if not self._left:
+            self.state = COMPLETE
+        return rest
+
+    def _keep_body(self, data: bytes) -> None:
+        """Store what came of the body. All pieces but the first and the last have `_PIECE` bytes at
+        least, so that a body sent byte by byte is not a million pieces."""
+        self.body_bytes += len(data)
+        watch = self.head.watch
+        if watch is not None:
+            watch.feed(data)
+        small = self._small
+        if len(data) >= _PIECE or self.body_bytes == len(data):
+            if small is not None:
+                self._join_small(small)
+            self._body.append(data)
+            return
+        if small is None:
+            small = self._small = bytearray()
+        small += data
+        if len(small) >= _PIECE:
+            self._join_small(small)
+
+    def _join_small(self, small: bytearray) -> None:
+        self._body.append(bytes(small))
+        self._small = None
+
+    def _feed_chunked(self, data: bytes) -> bytes:
+        """Feeds up to the next place where the body can end. The parser reports whether it
+        ended.
+        """
+        parser = self._parser
+        chunks = self._chunks
+        at = 0
+        size = len(data)
+        while at < size and not self._done:
+            end = self._may_end(data, at)
+            piece = data[at:end] if at or end != size else data
+            try:
+                parser.feed_data(piece)
+            except httptools.HttpParserError as err:
+                raise RouterError(Reason.BAD_REQUEST, f"unreadable chunked body: {err}") from None
+            at = end
+            self._chunked_slack -= len(piece)
+        body = b"".join(chunks) if len(chunks) != 1 else chunks[0]
+        self._chunked_slack += len(body) + 16 * len(chunks)
+        chunks.clear()
+        if self._chunked_slack < 0:
+            raise RouterError(Reason.BAD_REQUEST, "too much chunk overhead")
+        # What a body of honest chunks saves must not pay for a flood of extensions later.
+        self._chunked_slack = min(self._chunked_slack, CHUNK_OVERHEAD)
+        if body:
+            self._keep_body(body)
+            if self.body_bytes > self._body_most:
+                raise RouterError(
+                    Reason.BODY_TOO_LARGE, f"the body is over {self._body_most} bytes"
+                )
+        if self._done:
+            self.state = COMPLETE
+            return data[at:] if at < size else b""
+        return b""
+
+    def _may_end(self, data: bytes, at: int) -> int:
+        """The first place behind `at` where the body can end, or the end of `data`.
+
+        The sizes of chunks are counted, so that the data of a chunk are never searched: only
+        behind a chunk of size 0 a CRLF CRLF ends the body. The parser reads the same sizes and
+        judges the rest.
+        """
+        size = len(data)
+        left = self._left
+        while not self._tail:
+            if left >= size - at:
+                self._left = left - (size - at)
+                return size
+            at += left
+            end = data.find(b"\n", at)
+            if end < 0:
+                self._left = 0
+                if len(self._line) < _SIZE_LINE:
+                    self._line += data[at : at + _SIZE_LINE]
+                return size
+            line = data[at:end]
+            if self._line:
+                line = self._line + line
+                self._line = b""
+            at = end + 1
+            left = _chunk_size(line)
+            if left:
+                left += 2  # its CRLF
+            else:
+                self._left = 0
+                self._tail = _END[:2]
+        # An end that began in the data before: at most three bytes complete it.
+        tail = self._tail
+        across = (tail + data[at : at + 3]).find(_END)
+        if across >= 0:
+            return at + across + 4 - len(tail)
+        found = data.find(_END, at)
+        end = found + 4 if found >= 0 else size
+        self._tail = (tail + data[at:end])[-3:]
+        return end
+
+    def on_message_complete(self) -> None:
+        self._done = True
+
+
+def _chunk_size(line: bytes) -> int:
+    """The size that the line of a chunk tells, which goes up to its line feed."""
+    digits = line.partition(b";")[0] if len(line) > 2 else line
+    try:
+        size = int(digits, 16) if len(digits) <= _SIZE_LINE else -1
+    except ValueError:
+        size = -1
+    if size < 0:
+        raise RouterError(Reason.BAD_REQUEST, "unreadable chunked body: no size of a chunk")
+    return size
+
+
+def _check_host(host: bytes | None) -> None:
+    """Requires exactly one valid Host field (RFC 9112 section 3.2)."""
+    if host is None:
+        raise RouterError(Reason.BAD_HOST, "the Host field is missing")
+    if not _HOST.fullmatch(host):
+        raise RouterError(Reason.BAD_HOST, "the Host field is not host[:port]")
+
+
+def _has_passed(via: bytes, name: bytes) -> bool:
+    """Whether `name` received this message before (RFC 9110 section 7.6.3)."""
+    for entry in via.split(b","):
+        words = entry.split()
+        if len(words) > 1 and words[1].lower() == name:
+            return True
+    return False
+
+
+def _origin_form(target: bytes) -> tuple[bytes, bytes | None]:
+    """Returns the path and query of a target, and the host of an absolute target."""
+    if _TARGET.fullmatch(target):
+        return target, None
+    absolute = _ABSOLUTE.fullmatch(target)
+    if absolute is None:
+        raise RouterError(Reason.BAD_TARGET, "the request target is not a path")
+    if not _HOST.fullmatch(absolute.group(1)):
+        raise RouterError(Reason.BAD_TARGET, "the request target has no usable host")
+    rest: bytes = absolute.group(2) or b"/"
+    return (rest if rest[:1] == b"/" else b"/" + rest), absolute.group(1)

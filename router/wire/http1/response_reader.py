@@ -1,0 +1,328 @@
+"""Reads one response from a replica's bytes: framing, limits, and the fields the router reads.
+
+Rules:
+1. One response per reader. Bytes after a complete response set `surplus`; they are never parsed,
+   and the connection does not return to the pool.
+2. A status below 200 does not end the exchange. The response to a HEAD request has no body,
+   whatever its head says (RFC 9110 section 6.4.1). Responses with 204 and 304 have no body either.
+3. The end of the body is decided here, once (RFC 9112 section 6.3). `eof()` returns whether the end
+   of the connection was the end of the body.
+4. Content-Length together with Transfer-Encoding, control bytes, or garbage before the status line
+   raise `BadResponse`, and no byte of the response reaches a client.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import httptools
+
+from router.config.model import Limits
+from router.wire.http1 import headers as h
+from router.wire.http1.heads import ResponseHead
+from router.wire.http1.plans import Plans
+
+HEAD: Final = 0
+SIZED: Final = 1
+CHUNKED: Final = 2
+UNTIL_EOF: Final = 3
+COMPLETE: Final = 4
+
+_END: Final = b"\r\n\r\n"
+_MAX_INTERIM: Final = 100  # 1xx responses before the real one
+CHUNK_OVERHEAD: Final = 16 * 1024
+
+
+class BadResponse(Exception):
+    """The replica sent bytes that are not an HTTP/1.x response that may be passed on."""
+
+
+class ResponseReader:
+    """Reads one response. `parts` collects body bytes; the code that takes them clears the list."""
+
+    __slots__ = (
+        "_carry",
+        "_ended_at",
+        "_for_head",
+        "_interims",
+        "_left",
+        "_limits",
+        "_parser",
+        "_plans",
+        "_slack",
+        "head",
+        "interim",
+        "on_body",
+        "parts",
+        "state",
+        "surplus",
+    )
+
+    def __init__(
+        self,
+        limits: Limits,
+        for_head: bool = False,
+        plans: Plans[ResponseHead] | None = None,
+    ) -> None:
+        self._limits = limits
+        self._plans = Plans[ResponseHead]() if plans is None else plans
+        self._for_head = for_head  # the request was HEAD
+        self.head: ResponseHead | None = None
+        self.interim: list[ResponseHead] = []
+        self.parts: list[bytes] = []
+        self.state = HEAD
+        self.surplus = False
+        self._carry = b""
+        self._left = 0
+        self._interims = 0
+        self._slack = CHUNK_OVERHEAD
+        self._ended_at = -1
+        self._parser: httptools.HttpResponseParser | None = None
+
+    def feed(self, data: bytes) -> None:
+        """Take what a socket gave. Raises BadResponse."""
+        if self.state != HEAD:
+            self._feed_body(data)
+            return
+        body = self._feed_head(data)
+        if body:
+            self._feed_body(body)
+
+    def _feed_body(self, data: bytes) -> None:
+        if self.state == CHUNKED:
+            self._feed_chunked(data)
+        elif self.state == SIZED:
+            self._feed_sized(data)
+        elif self.state == UNTIL_EOF:
+            self.parts.append(data)
+        else:
+            self.surplus = True
+
+    def eof(self) -> bool:
+        """The connection ended with a FIN. Returns whether that was the end of the body."""
+        if self.state == UNTIL_EOF:
+            self.state = COMPLETE
+        return self.state == COMPLETE
+
+    # -- head ---------------------------------------------------------------------------------
+
+    def _feed_head(self, data: bytes) -> bytes:
+        """Returns the bytes after the head."""
+        while data:
+            carry = self._carry
+            if carry:
+                data = carry + data
+                self._carry = b""
+            if not data.startswith(b"HTTP/1.") and not b"HTTP/1.".startswith(data):
+                raise BadResponse("no HTTP/1.x status line")
+            at = data.find(_END, max(0, len(carry) - 3))
+            if at < 0:
+                limit = self._limits.response_head
+                if len(data) > limit:
+                    raise BadResponse(f"a head over {limit} bytes")
+                if b"\n" in data and b"\n\n" in data.replace(b"\r", b""):
+                    raise BadResponse("a head with bare line feeds")
+                self._carry = data
+                return b""
+            end = at + 4
+            raw = data[:end] if end < len(data) else data
+            rest = data[end:] if end < len(data) else b""
+            plans = self._plans
+            known = plans.latest
+            length = -1 if known is None else known.length(raw)
+            if length < 0:
+                known = plans.latest = plans.find(raw)
+                length = -1 if known is None else known.length(raw)
+            if known is not None and length >= 0:
+                plan = known.plan
+                if known.has_length:
+                    plan = plan.copy()
+                    plan.content_length = length
+                self._frame(plan)
+                if self.state == CHUNKED:
+                    self._parse(raw)
+                self.head = plan
+                return rest
+            # A head with a plan was validated before.
+            if end > self._limits.response_head:
+                raise BadResponse(f"a head over {self._limits.response_head} bytes")
+            head = self._sort(raw)
+            if head.status < 200:
+                if head.status == 101:
+                    raise BadResponse("switching protocols was not asked for")
+                self._parse(raw)
+                self.interim.append(head)
+                self._interims += 1
+                if self._interims > _MAX_INTERIM:
+                    raise BadResponse("too many interim responses")
+                self._parser = None
+                self._ended_at = -1  # llhttp ends an interim response like any other
+                data = rest
+                continue
+            self._frame(head)
+            self._parse(raw)
+            plans.keep(raw, head.copy())
+            if self.state != CHUNKED:
+                self._parser = None  # the parser and this reader refer to each other
+            self.head = head
+            return rest
+        return b""
+
+    def _parse(self, raw: bytes) -> None:
+        """Lets llhttp validate the head."""
+        # A parser that has read a head without its body is of no use for another response.
+        self.on_body = self.parts.append  # called by the parser, in C
+        self._parser = httptools.HttpResponseParser(self)
+        try:
+            self._parser.feed_data(raw)
+        except httptools.HttpParserUpgrade:
+            pass
+        except httptools.HttpParserError as err:
+            raise BadResponse(str(err)) from None
+
+    def _sort(self, raw: bytes) -> ResponseHead:
+        lines = raw[:-4].split(b"\r\n")
+        if len(lines) - 1 > self._limits.response_header_count:
+            raise BadResponse("too many header fields")
+        head = ResponseHead()
+        status_line = lines[0]
+        code = status_line[9:12]
+        if (
+            status_line[8:9] != b" "
+            or status_line[7:8] not in (b"0", b"1")
+            or not code.isdigit()
+            or status_line[12:13] not in (b"", b" ")
+        ):
+            raise BadResponse("an unreadable status line")
+        head.status = int(code)
+        if head.status < 100:
+            raise BadResponse("a status below 100")
+        head.status_line = status_line[9:]
+        head.keep_alive = status_line[7:8] == b"1"
+        keep = head.lines
+        nominated: set[bytes] = set()
+        known = h.RESPONSE.memo.get
+        fields = iter(lines)
+        next(fields)
+        for line in fields:
+            entry = known(line) or h.RESPONSE.sort(line)
+            action, value = entry
+            if action == h.PASS:
+                keep.append(line)
+                continue
+            if action == h.CONTENT_TYPE:
+                kind = value.partition(b";")[0].strip().lower()
+                head.is_sse = kind == b"text/event-stream"
+                head.is_json = kind == b"application/json" or kind.endswith(b"+json")
+                keep.append(line)
+            elif action == h.LOAD:
+                head.load = value
+                keep.append(line)
+            elif action == h.RETRY_AFTER:
+                head.retry_after = value
+                keep.append(line)
+            elif action == h.DATE:
+                head.has_date = True
+                keep.append(line)
+            elif action == h.CONTENT_LENGTH:
+                if not value.isdigit() or len(value) > 18:
+                    raise BadResponse("an unusable Content-Length")
+                length = int(value)
+                if head.content_length is not None:
+                    raise BadResponse("more than one Content-Length")
+                head.content_length = length
+            elif action == h.TRANSFER_ENCODING:
+                if value.lower() != b"chunked" or head.chunked:
+                    raise BadResponse("a transfer coding other than chunked")
+                head.chunked = True
+            elif action == h.CONNECTION:
+                tokens = h.connection_tokens(value)
+                if b"close" in tokens:
+                    head.keep_alive = False
+                elif b"keep-alive" in tokens:
+                    head.keep_alive = True
+                nominated.update(tokens)
+        nominated -= {b"keep-alive", b"close"}
+        if nominated:
+            if nominated & h.PROTECTED_IN_RESPONSES:
+                raise BadResponse("Connection names a field that is not its own")
+            head.lines = h.without(keep, nominated)
+        if head.lines:
+            head.joined = b"\r\n" + b"\r\n".join(head.lines)
+        if head.chunked and head.content_length is not None:
+            raise BadResponse("both Content-Length and Transfer-Encoding")
+        return head
+
+    def _frame(self, head: ResponseHead) -> None:
+        if self._for_head or head.status in (204, 304):
+            self.state = COMPLETE
+            if head.status == 204:
+                head.content_length = None
+        elif head.chunked:
+            self.state = CHUNKED
+        elif head.content_length is not None:
+            self._left = head.content_length
+            self.state = SIZED if self._left else COMPLETE
+        else:
+            self.state = UNTIL_EOF
+            head.keep_alive = False
+
+    # -- body ---------------------------------------------------------------------------------
+
+    def _feed_sized(self, data: bytes) -> None:
+        left = self._left - len(data)
+        if left < 0:
+            data = data[:left]
+            self.surplus = True
+            left = 0
+        self._left = left
+        self.parts.append(data)
+        if not left:
+            self.state = COMPLETE
+
+    def _feed_chunked(self, data: bytes) -> None:
+        parts = self.parts
+        before = len(parts)
+        assert self._parser is not None
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as err:
+            if self._ended_at < 0:
+                if not _is_about_trailers(str(err)):
+                    raise BadResponse(str(err)) from None
+                self._ended_at = len(parts)  # the body is complete; its trailers are dropped anyway
+            self.surplus = True  # the response was complete; later bytes do not belong to it
+        if self._ended_at >= 0:
+            # More than one message can end in one read: only the first is ours. A lone line end
+            # after it is swallowed by llhttp without a word.
+            if data.endswith(b"\r\n\r\n\r\n"):
+                self.surplus = True
+            if len(parts) > self._ended_at:
+                self.surplus = True
+                del parts[self._ended_at :]
+            self.state = COMPLETE
+            self._parser = None
+            return
+        count = len(parts) - before
+        if count == 1:
+            slack = self._slack + len(parts[-1]) - len(data) + 32
+        else:
+            slack = self._slack - len(data) + 32 * count
+            for part in parts[before:]:
+                slack += len(part)
+        if slack < 0:
+            raise BadResponse("too much chunk overhead")
+        self._slack = min(CHUNK_OVERHEAD, slack)
+
+    def on_message_begin(self) -> None:
+        if self._ended_at >= 0:
+            self.surplus = True
+
+    def on_message_complete(self) -> None:
+        if self._ended_at < 0:
+            self._ended_at = len(self.parts)
+
+
+def _is_about_trailers(message: str) -> bool:
+    """Framing fields in trailers: llhttp objects; after a chunked head they are nowhere else."""
+    return "Content-Length" in message or "Transfer-Encoding" in message

@@ -1,0 +1,102 @@
+"""The request headers that change how the router handles a request, each declared once.
+
+To add a header, add a field to `RoutingHeaders`, a subclass of `RoutingHeader` that fills the
+field, and an instance to `DECLARED`. Then use the field. `headers` and `request_reader` follow the
+declarations.
+
+Must never: read a clock or a body.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Final
+
+from router.wire.http1 import timeout_headers
+
+
+class RoutingHeaders:
+    """The values of the declared headers of one request.
+
+    It does not change after the head is sorted, so copies of the head share it.
+    """
+
+    __slots__ = ("hedge", "model", "patience_s", "priority", "sdk_patience_s", "session")
+
+    def __init__(self) -> None:
+        self.model: bytes | None = None  # the model of a body that the router does not read
+        self.session: bytes | None = None  # the session key of a conversation
+        self.priority: bytes | None = None  # the priority that the client requests
+        self.hedge: bytes | None = None  # whether the client wants a second copy, in lower case
+        self.patience_s = inf  # the client's timeout in seconds
+        self.sdk_patience_s = inf  # the SDK's timeout to the first byte, in seconds
+
+
+class RoutingHeader:
+    """One header. `read` is called for each of its fields, in the order in which they arrive."""
+
+    __slots__ = ("is_memoized", "name", "passes")
+
+    def __init__(self, name: bytes, *, passes: bool = False, is_memoized: bool = True) -> None:
+        self.name = name  # in lower case
+        self.passes = passes  # the field is forwarded to the replica as it came
+        # Its lines repeat from request to request, so the sorter keeps them (`headers.Sorter`).
+        self.is_memoized = is_memoized
+
+    def read(self, value: bytes, into: RoutingHeaders) -> None:
+        """Reads a field's value. Raises RouterError for an invalid value that must be reported."""
+        raise NotImplementedError
+
+
+class _Model(RoutingHeader):
+    def read(self, value: bytes, into: RoutingHeaders) -> None:
+        into.model = value
+
+
+class _Session(RoutingHeader):
+    def read(self, value: bytes, into: RoutingHeaders) -> None:
+        into.session = value
+
+
+class _Priority(RoutingHeader):
+    def read(self, value: bytes, into: RoutingHeaders) -> None:
+        into.priority = value
+
+
+class _Hedge(RoutingHeader):
+    def read(self, value: bytes, into: RoutingHeaders) -> None:
+        into.hedge = value.lower()
+
+
+class _Timeout(RoutingHeader):
+    def read(self, value: bytes, into: RoutingHeaders) -> None:
+        into.patience_s = min(into.patience_s, timeout_headers.of_client(value))
+
+
+class _EnvoyTimeout(RoutingHeader):
+    def read(self, value: bytes, into: RoutingHeaders) -> None:
+        into.patience_s = min(into.patience_s, timeout_headers.of_envoy(value))
+
+
+class _GrpcTimeout(RoutingHeader):
+    def read(self, value: bytes, into: RoutingHeaders) -> None:
+        into.patience_s = min(into.patience_s, timeout_headers.of_grpc(value))
+
+
+class _SdkTimeout(RoutingHeader):
+    def read(self, value: bytes, into: RoutingHeaders) -> None:
+        into.sdk_patience_s = min(into.sdk_patience_s, timeout_headers.seconds(value))
+
+
+DECLARED: Final[tuple[RoutingHeader, ...]] = (
+    _Model(b"x-router-model", is_memoized=False),
+    _Session(b"x-session-id", passes=True, is_memoized=False),
+    _Priority(b"x-priority"),  # a router behind this one would obey it
+    _Hedge(b"x-hedge"),
+    # The remaining time decreases on the way, so the field is not forwarded.
+    _Timeout(b"x-request-timeout-ms", is_memoized=False),
+    _EnvoyTimeout(b"x-envoy-expected-rq-timeout-ms", passes=True),
+    _GrpcTimeout(b"grpc-timeout", passes=True, is_memoized=False),
+    _SdkTimeout(b"x-stainless-timeout", passes=True),
+    _SdkTimeout(b"x-stainless-read-timeout", passes=True),
+)

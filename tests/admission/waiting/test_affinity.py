@@ -1,0 +1,253 @@
+"""Affinity survives the queue: a replica that has room takes whom it knows, and nobody for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from random import Random
+from typing import Any
+
+import pytest
+
+from policies.queueing.contract import order_names
+from policies.queueing.ticket import Ticket
+from router.admission.waiting.affinity import NEW_ASKED, OLD_ASKED, REFRESH_S
+from tests.admission.world import Spot, World, config, holds
+
+NARROW = {"prefill_tokens": 0}
+PATIENT = {"normal": {"timeout_s": 1e4, "starvation_s": 1e4}}
+
+
+def closed(*spots: Spot, **fields: Any) -> World:
+    """A world in which nothing more is taken until something is freed by hand."""
+    classes = {**PATIENT, "critical": {"waiting": 1}}
+    world = World(spots, config(gates={**NARROW, "waiting": 1}, classes=classes, **fields))
+    for spot in spots:
+        spot.prefills = True
+        world.come(tokens=10, output=10)
+    return world
+
+
+def free_one(world: World, spot: Spot) -> Ticket:
+    """What the spot takes when the one that waits there is gone."""
+    job = next(job for job in world.jobs.values() if job.spot is spot)
+    world._stop(job)
+    world.queue.settle(job.ticket, -1, -1, world.now)
+    before = len(world.order)
+    world.free(spot)
+    assert len(world.order) == before + 1
+    return world.order[-1]
+
+
+def test_a_replica_takes_the_one_whose_prefix_it_holds_best() -> None:
+    one, two = Spot("one"), Spot("two")
+    world = closed(one, two)
+    facts: list[Mapping[Spot, int]] = [{}, {one: 3}, {one: 10}, {two: 10}]
+    tickets = [
+        world.come(tokens=2000, output=10, look=holds(held), block_tokens=100.0) for held in facts
+    ]
+    assert free_one(world, one) is tickets[2]
+    assert free_one(world, one) is tickets[1]
+    # What is held better elsewhere goes last.
+    assert free_one(world, one) is tickets[0]
+    assert free_one(world, one) is tickets[3]
+    assert world.queue.counts.skipped == 2
+
+
+def test_what_is_known_goes_home_before_a_stranger() -> None:
+    one, two = Spot("one"), Spot("two")
+    world = closed(one, two)
+    home = world.come(tokens=1000, output=10, look=holds({two: 10}))
+    stranger = world.come(tokens=1000, output=10)
+    assert free_one(world, one) is stranger
+    assert free_one(world, two) is home
+
+
+def test_nobody_is_passed_over_more_than_a_few_times() -> None:
+    spot = Spot("one")
+    world = closed(spot, skips=4)
+    first = world.come(tokens=1000, output=10)
+    for _ in range(10):
+        world.come(tokens=1000, output=10, look=holds({spot: 5}))
+    taken = [free_one(world, spot) for _ in range(5)]
+    assert taken.index(first) == 4
+
+
+def test_no_place_stays_empty_for_the_sake_of_a_better_one() -> None:
+    one, two = Spot("one"), Spot("two")
+    world = closed(one, two)
+    tickets = [world.come(tokens=1000, output=10, look=holds({two: 10})) for _ in range(3)]
+    assert free_one(world, one) is tickets[0]
+
+
+def test_only_the_first_few_are_looked_at() -> None:
+    spot = Spot("one")
+    world = closed(spot, affinity=64, policy="fifo")
+    tickets = [world.come(tokens=1000, output=10) for _ in range(200)]
+    far = world.come(tokens=1000, output=10, look=holds({spot: 5}))
+    assert free_one(world, spot) is tickets[0]
+    for ticket in tickets[1:150]:
+        world.leave(ticket)
+    assert free_one(world, spot) is far
+
+
+def test_off_means_the_first() -> None:
+    spot = Spot("one")
+    world = closed(spot, affinity=0)
+    first = world.come(tokens=1000, output=10)
+    world.come(tokens=1000, output=10, look=holds({spot: 5}))
+    assert free_one(world, spot) is first
+
+
+def test_a_prefix_does_not_pass_a_more_urgent_class_nor_a_poorer_flow() -> None:
+    spot = Spot("one")
+    world = closed(spot, policy="fair", options={"width": 100.0})
+    known = {"tokens": 1000, "output": 5000, "look": holds({spot: 5})}
+    rich = [world.come(key="rich", **known) for _ in range(3)]
+    poor = world.come(key="poor", tokens=1000, output=10)
+    critical = world.come(number=0.0, tokens=1000, output=10)
+    assert free_one(world, spot) is critical
+    assert free_one(world, spot) is rich[0]  # both have had nothing yet
+    assert free_one(world, spot) is poor
+
+
+def test_what_is_held_is_asked_again_after_a_while_and_of_a_few_at_a_time() -> None:
+    spot = Spot("one")
+    world = closed(spot)
+    asked: list[int] = []
+
+    def look(number: int) -> Mapping[Any, int]:
+        asked.append(number)
+        return {}
+
+    for number in range(2 * NEW_ASKED):
+        world.come(tokens=1000, output=10, look=partial(look, number))
+    free_one(world, spot)
+    assert asked == list(range(NEW_ASKED))
+    free_one(world, spot)
+    assert asked == list(range(2 * NEW_ASKED))
+    free_one(world, spot)
+    assert len(asked) == 2 * NEW_ASKED  # all is told, and new enough
+    world.run(REFRESH_S)
+    free_one(world, spot)
+    assert asked[2 * NEW_ASKED :] == list(range(3, 3 + OLD_ASKED))
+
+
+def test_who_is_at_home_somewhere_else_by_now_goes_there() -> None:
+    one, two = Spot("one"), Spot("two")
+    world = closed(one, two)
+    held: dict[Any, int] = {one: 5}
+    moves = world.come(tokens=1000, output=10, look=holds(held))
+    stays = [world.come(tokens=1000, output=10, look=holds({one: 9})) for _ in range(2)]
+    assert free_one(world, one) is stays[0]
+    held.clear()
+    held[two] = 5
+    assert free_one(world, two) is moves  # it has been passed once: nobody else is at home there
+    late = world.come(tokens=1000, output=10, look=holds(held))
+    world.run(REFRESH_S)
+    held.clear()
+    held[one] = 10
+    assert free_one(world, one) is late
+    assert free_one(world, two) is stays[1]
+
+
+def test_what_everybody_holds_goes_anywhere_and_what_one_holds_goes_there() -> None:
+    spots = [Spot(f"s{number}") for number in range(12)]
+    world = closed(*spots)
+    system = dict.fromkeys(spots[:11], 4)
+    common = [
+        world.come(tokens=1000, output=10, look=holds(system), block_tokens=100.0) for _ in range(3)
+    ]
+    own = world.come(
+        tokens=1000, output=10, look=holds({**system, spots[5]: 9}), block_tokens=100.0
+    )
+    stranger = world.come(tokens=1000, output=10)
+    assert free_one(world, spots[5]) is own
+    assert free_one(world, spots[6]) is common[0]
+    assert free_one(world, spots[11]) is stranger  # the only one that holds nothing
+    assert free_one(world, spots[11]) is common[1]
+    assert free_one(world, spots[0]) is common[2]
+
+
+def test_a_prefix_is_no_way_round_fairness() -> None:
+    """One tenant's prompts are all held there, another's nowhere: service differs by the width and
+    what one request costs, whoever was listed when."""
+    spot = Spot("one")
+    cost, width = 1000 + 2 * 10, 4000.0
+    world = closed(spot, policy="fair", options={"width": width})
+    for _ in range(200):
+        world.come(key="home", tokens=1000, output=10, look=holds({spot: 900}))
+        world.come(key="away", tokens=1000, output=10, look=holds({}))
+    served = {"home": 0, "away": 0}
+    for _ in range(200):
+        served[free_one(world, spot).flow.account] += cost
+        assert abs(served["home"] - served["away"]) <= width + cost
+    assert world.queue.counts.skipped > 0
+
+
+def test_what_is_remembered_of_the_first_few_is_bounded() -> None:
+    """Clients come and go while nothing is taken, or while one replica is never free."""
+    one, two = Spot("one"), Spot("two")
+    world = closed(one, two)
+    known = {"tokens": 1000, "output": 10, "look": holds({one: 3, two: 3})}
+    few = [world.come(**known) for _ in range(20)]
+    free_one(world, one)
+    for _ in range(3000):
+        world.leave(world.come(**known))
+    short = few[5].row.short
+    assert short.held() < 200
+    for _ in range(3000):
+        world.come(**known)
+        free_one(world, one)
+    assert short.held() < 3 * 16 * 64
+    for ticket in world.queue.tickets():
+        world.leave(ticket)
+    assert short.held() == 0
+
+
+@pytest.mark.parametrize("name", order_names())
+def test_late_binding_keeps_most_of_the_cache(name: str) -> None:
+    """Sixteen groups of siblings over eight saturated replicas, each of which holds the last three
+    prefixes it saw: without affinity a sibling finds his prefix rarely, with it mostly."""
+
+    def rate(affinity: int) -> float:
+        rng = Random(6)
+        spots = [Spot(f"s{number}", slots=4) for number in range(8)]
+        rules = config(
+            policy=name,
+            affinity=affinity,
+            gates=NARROW,
+            classes={"normal": {"timeout_s": 1e4, "starvation_s": 1e4}},
+        )
+        world = World(spots, rules)
+        held: dict[Spot, list[int]] = {spot: [] for spot in spots}
+        hits = 0
+
+        def sent(ticket: Ticket, spot: Spot) -> None:
+            nonlocal hits
+            group = ticket.request
+            assert isinstance(group, int)
+            hits += group in held[spot]
+            if group in held[spot]:
+                held[spot].remove(group)
+            held[spot].append(group)
+            del held[spot][:-3]
+
+        world.on_sent = sent
+        for _ in range(600):
+            group = rng.randrange(16)
+            world.come(
+                request=group,
+                key=f"k{rng.randrange(4)}",
+                tokens=2000,
+                output=20,
+                look=lambda group=group: {s: 10 for s in spots if group in held[s]},
+                block_tokens=200.0,
+            )
+        world.run(100.0)
+        assert len(world.done) == 600
+        return hits / 600
+
+    without, kept = rate(0), rate(64)
+    assert without < 0.3
+    assert kept > 2 * without and kept > 0.45

@@ -1,0 +1,120 @@
+"""Every response of the corpora, in every form, sent by a hostile replica.
+
+What h11 reads in the same bytes is the reference: what it reads whole must come whole, what it
+finds cut must be cut visibly, what it refuses must become a 502 (or, once a head was relayed, a
+visible cut). A second request must always get its own answer.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.app.corpora.corpus import FOLLOW_UP, FOLLOW_UP_TARGET, FORMS, Case, llhttp, pieces
+from tests.app.corpora.forwarding import problems_of_relay
+from tests.app.corpora.lanes import judge_all, report
+from tests.harness.behaviours import until_closed
+from tests.harness.messages import json_response, request
+from tests.harness.reading import Response, read_response
+from tests.harness.replica import HostileReplica, ReplicaConnection
+from tests.harness.running import Router, long_scenario
+
+MARK = {"mark": "follow-up"}
+
+
+class CaseReplica(HostileReplica):
+    """Answers `/case` with the bytes of the case at hand, anything else with the mark."""
+
+    def __init__(self) -> None:
+        super().__init__(self._run)
+        self.steps: list[bytes] = []
+        self.ends = True  # close after the bytes
+
+    async def _run(self, connection: ReplicaConnection) -> None:
+        while asked := await connection.recv_request():
+            if asked.target == FOLLOW_UP_TARGET:
+                await connection.send(json_response(MARK))
+                continue
+            await connection.send_pieces(self.steps)
+            if self.ends:
+                connection.fin()
+                await until_closed(connection)
+                return
+
+
+def ends_by_itself(case: Case) -> bool:
+    """True when h11 reads the whole response without the connection's end."""
+    whole = read_response(case.data)
+    kept = read_response(case.data + b"surplus")
+    return whole is not None and whole.complete and kept is not None and kept.body == whole.body
+
+
+# RFC 9112 2.3 and 6.1: what the parser project completes or waits for, and no HTTP/1.1 recipient
+# can relay: other protocols' names, a major version that is not 1, a coding it cannot decode.
+_NOT_RELAYABLE = (b"RTSP/", b"ICE/", b"HTTP/0", b"chunked, deflate", b"chunkedchunked", b"identity")
+
+
+def reference(case: Case) -> tuple[str, Response | None]:
+    """How the case must end at the client (`whole`, `cut`, `refused`, `either`) and its content."""
+    read = read_response(case.data)
+    if case.verdict == "upgrade" or any(odd in case.data for odd in _NOT_RELAYABLE):
+        return "refused", None
+    if case.verdict == "reject" and not case.completed:
+        return "refused", None
+    if read is None:
+        # A leading empty line: RFC 9112 2.2 lets a server skip it, and says nothing of clients.
+        return "either", None
+    if not read.complete:
+        return "cut", read
+    return "whole", read
+
+
+@pytest.mark.parametrize("form", FORMS)
+@long_scenario
+async def test_response_is_relayed_cut_or_refused(form: str) -> None:
+    async def judge(router: Router, case: Case) -> list[str]:
+        return await _judge(router, case, form)
+
+    found = await judge_all(llhttp("response"), judge, CaseReplica)
+    assert not found, report(found)
+
+
+async def _judge(router: Router, case: Case, form: str) -> list[str]:
+    replica = router.replica
+    assert isinstance(replica, CaseReplica)
+    fate, content = reference(case)
+    sent_form = "whole" if form == "followed" else form
+    replica.steps = list(pieces(case.steps, sent_form))
+    replica.ends = not (form == "followed" and ends_by_itself(case))
+    asked = len(replica.requests)
+    client = await router.client()
+    await client.send(request("/case"))
+    answer = await client.recv_response()
+    found = _judge_answer(fate, content, answer)
+    if len(replica.requests) - asked != 1:
+        found.append("a response that is no answer was asked for again")
+    # The client's connection when it goes on, else a new one: the answer must be the right one.
+    if not answer.complete or answer.header("connection") == "close":
+        assert await client.expect_close()
+        client = await router.client()
+    await client.send(FOLLOW_UP)
+    second = await client.recv_response()
+    if second.status != 200 or second.json() != MARK:
+        found.append(f"the next request got another answer: {second}")
+    if client.unread:
+        found.append(f"bytes after the last response: {client.unread!r}")
+    return [f"{problem}; got {answer}" for problem in found]
+
+
+def _judge_answer(fate: str, content: Response | None, answer: Response) -> list[str]:
+    refused = answer.status == 502 and answer.complete
+    reasons = ("bad_response", "replica_reset")  # the second for a head that stops half-way
+    if refused and answer.error()["code"] not in reasons:
+        return [f"refused as {answer.error()['code']}"]
+    if fate == "refused":
+        return [] if refused or not answer.complete else ["relayed, and must be refused"]
+    if fate == "cut":
+        return [] if refused or not answer.complete else ["a cut response was made whole"]
+    if fate == "either":
+        return [] if refused or answer.complete else ["neither refused nor relayed"]
+    assert content is not None
+    return problems_of_relay(content, answer)

@@ -1,0 +1,160 @@
+"""JSONL: lines out of pieces of any size, and every way in which one is no request."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router.batches.run import lines as module
+from router.batches.run.lines import PIECE, Cutter, Line, Unusable, Validated, parse, validate
+from tests.batches.helpers import CHAT, jsonl, line, open_door, sdk, submit, until
+from tests.harness.behaviours import json_ok
+from tests.harness.running import scenario
+
+LONGEST = 300
+
+
+def judged(data: bytes, most: int = 100) -> Validated:
+    work = validate(io.BytesIO(data), CHAT, most, LONGEST)
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            found: Validated = end.value
+            return found
+
+
+class Drips:
+    """A file that is read in pieces of a few bytes, whatever is asked for."""
+
+    def __init__(self, data: bytes, size: int) -> None:
+        self._file = io.BytesIO(data)
+        self._size = size
+
+    def read(self, size: int) -> bytes:
+        return self._file.read(min(size, self._size))
+
+
+def cut(data: bytes, size: int) -> list[tuple[int, bytes]]:
+    cutter = Cutter(Drips(data, size), LONGEST)
+    found: list[tuple[int, bytes]] = []
+    while not cutter.is_over:
+        found += cutter.take()
+    return found
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_lines_are_cut_and_numbered_as_an_editor_does(size: int) -> None:
+    data = b"\xef\xbb\xbfone\n\n  \t\r\ntwo\r\n\nthree"
+    assert cut(data, size) == [(1, b"one"), (4, b"two\r"), (6, b"three")]
+    assert cut(b"", size) == []
+    assert cut(b"\n", size) == []
+    assert cut(b"a\n", size) == [(1, b"a")]
+
+
+@pytest.mark.parametrize("size", [1, 64, 100_000])
+def test_a_line_that_is_too_long_is_not_held(size: int) -> None:
+    cutter = Cutter(Drips(b"ok\n" + b"x" * 10_000, size), LONGEST)
+    with pytest.raises(Unusable) as err:
+        while not cutter.is_over:
+            list(cutter.take())
+    assert (err.value.code, cutter.number) == ("line_too_long", 2)
+
+
+def test_a_request_keeps_its_body_to_the_byte() -> None:
+    body = b'{ "model" : "m",\t"seed": 1e400, "x": [1.0, "\\u00e9"] }'
+    raw = b'{"custom_id":"a","method":"POST","url":"%b","body":%b}' % (CHAT.encode(), body)
+    assert parse(3, raw, CHAT) == Line(3, "a", "m", body)
+
+
+@pytest.mark.parametrize("priority", ["critical", 0, None, {"a": 1}])
+def test_a_priority_of_its_own_is_taken_out(priority: Any) -> None:
+    raw = json.dumps(line("a", priority=priority, top_p=0.1)).encode()
+    assert json.loads(parse(1, raw, CHAT).body) == line("a", top_p=0.1)["body"]
+    escaped = raw.replace(b'"priority"', b'"pri\\u006frity"')
+    assert json.loads(parse(1, escaped, CHAT).body) == line("a", top_p=0.1)["body"]
+
+
+def changed(**fields: Any) -> dict[str, Any]:
+    return {**line("a"), **fields}
+
+
+def without(field: str) -> dict[str, Any]:
+    return {name: value for name, value in line("a").items() if name != field}
+
+
+@pytest.mark.parametrize(
+    ("bad", "code", "param"),
+    [
+        (b"{", "invalid_json_line", None),
+        (b'{"custom_id": "a"} trailing', "invalid_json_line", None),
+        (b"\xff\xfe{\x00}\x00", "invalid_json_line", None),
+        (b"[" * 200, "invalid_json_line", None),
+        (b'{"custom_id": "\xff", "method": "POST"}', "invalid_json_line", None),
+        (b'{"custom_id": "a", "\xff": 1}', "missing_required_parameter", "method"),
+        (b"[]", "invalid_type", None),
+        (b"null", "invalid_type", None),
+        (without("custom_id"), "missing_required_parameter", "custom_id"),
+        (without("method"), "missing_required_parameter", "method"),
+        (without("url"), "missing_required_parameter", "url"),
+        (without("body"), "missing_required_parameter", "body"),
+        (changed(custom_id=7), "invalid_type", "custom_id"),
+        (changed(custom_id=""), "invalid_custom_id", "custom_id"),
+        (changed(method="GET"), "invalid_method", "method"),
+        (changed(url="/v1/embeddings"), "invalid_url", "url"),
+        (changed(url="http://elsewhere" + CHAT), "invalid_url", "url"),
+        (changed(body=[]), "invalid_body", "body"),
+        (changed(body="{}"), "invalid_body", "body"),
+        (changed(body=None), "invalid_body", "body"),
+        (line("a", stream=True), "stream_not_supported", "body.stream"),
+    ],
+)
+def test_what_is_no_request(bad: Any, code: str, param: str | None) -> None:
+    found = judged(jsonl(line("first"), bad, line("last")))
+    assert [(e.code, e.line, e.param) for e in found.errors] == [(code, 2, param)]
+    assert found.requests == 3
+
+
+def test_a_custom_id_is_used_once() -> None:
+    found = judged(jsonl(line("a"), line("b"), b"", line("a")))
+    assert [(e.code, e.line) for e in found.errors] == [("duplicate_custom_id", 4)]
+
+
+@pytest.mark.parametrize("empty", [b"", b"\n\n", b"\xef\xbb\xbf\n", b" \t\r\n"])
+def test_a_file_without_requests(empty: bytes) -> None:
+    assert [e.code for e in judged(empty).errors] == ["empty_file"]
+
+
+def test_too_many_requests() -> None:
+    at_limit = [line(f"r{n}") for n in range(5)]
+    assert judged(jsonl(*at_limit), most=5) == Validated(5, [])
+    found = judged(jsonl(*at_limit, line("more")), most=5)
+    assert [e.code for e in found.errors] == ["too_many_requests"]
+
+
+def test_a_file_of_garbage_is_not_complained_about_for_ever() -> None:
+    found = judged(b"garbage\n" * 10_000, most=100_000)
+    assert len(found.errors) == module.ERRORS_MAX
+    assert judged(b"\x00" * PIECE * 3).errors[0].code == "line_too_long"
+
+
+@scenario
+async def test_a_malformed_file_fails_its_batch_with_line_numbers(tmp_path: Path) -> None:
+    async with open_door(tmp_path, json_ok) as router, sdk(router) as client:
+        data = jsonl(line("a"), b"{nonsense", changed(url="/v1/embeddings"), line("a"))
+        batch = await until(client, (await submit(client, data)).id)
+        assert batch.status == "failed"
+        assert batch.failed_at is not None
+        assert batch.errors is not None
+        told = [(e.line, e.code) for e in batch.errors.data or []]
+        assert told == [(2, "invalid_json_line"), (3, "invalid_url"), (4, "duplicate_custom_id")]
+        assert all(e.message for e in batch.errors.data or [])
+        assert batch.output_file_id is None
+        assert batch.error_file_id is None
+        assert router.replica.requests == []
+        # What never ran holds nothing: the file may go.
+        assert (await client.files.delete(batch.input_file_id)).deleted

@@ -1,0 +1,198 @@
+"""What the tables say of the runs: regret, where affinity begins to pay, reuse, goals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from math import inf
+
+import pytest
+
+from bench.findings import written
+from bench.findings.found import Found
+from bench.fleet.simulated import ladder, loads, matrix, page
+from bench.fleet.simulated.loads import Point
+from bench.fleet.simulated.task import Result
+from bench.fleet.simulated.worlds import LLMD
+from bench.overhead.goals import Verdict
+from router.core.errors import Reason
+from router.replay.report import svg
+from router.replay.report.summary import Summary
+from router.replay.report.table import Column, build
+from router.simulator.hedges import Hedges
+from router.simulator.outcome import Outcome
+from router.simulator.totals import Totals
+from router.simulator.traffic import Arrival
+
+TOTALS = Totals(
+    events=1,
+    requests=1,
+    ends={},
+    seconds=10.0,
+    engines=(),
+    polls=0,
+    retries=0,
+    ejections=0,
+    policy_errors=0,
+    evictions=0,
+    hedges=Hedges.of(()),
+)
+
+
+def result(policy: str, ttfts: Sequence[float], cached: int = 0, failed: int = 0) -> Result:
+    """A run whose requests took so long to their first token."""
+    summary = Summary(loads.SLO, LLMD.replicas)
+    for number, ttft in enumerate([*ttfts, *[0.0] * failed]):
+        outcome = Outcome(Arrival(number, float(number), 1024, 10), "r0", 0, float(number))
+        outcome.first, outcome.ended = number + ttft, number + ttft + 0.1
+        outcome.cached_tokens = cached
+        if number >= len(ttfts):
+            outcome.reason = Reason.TTFT_TIMEOUT
+        summary.ended(outcome)
+    return Result(policy, LLMD, summary, totals=TOTALS)
+
+
+# -- the matrix -----------------------------------------------------------------------------------
+
+
+def test_regret_is_against_the_best_of_each_scenario() -> None:
+    here = {"a": result("a", [1.0] * 20), "b": result("b", [2.0] * 20)}
+    there = {"a": result("a", [9.0] * 20), "b": result("b", [3.0] * 20)}
+    rows = {row.policy: row for row in matrix.rank(["a", "b"], [here, there])}
+    assert rows["a"].regret == pytest.approx([1.0, 3.0], rel=0.01)
+    assert rows["b"].regret == pytest.approx([2.0, 1.0], rel=0.01)
+    assert (rows["a"].worst, rows["b"].worst) == pytest.approx((3.0, 2.0), rel=0.01)
+    assert rows["a"].kept == [1.0, 0.0]
+    assert matrix._supports(list(rows.values())).startswith("The table speaks for b ")
+
+
+@pytest.mark.parametrize(
+    ("time", "best", "expected"), [(2.0, 1.0, 2.0), (inf, 1.0, inf), (inf, inf, 1.0), (0, 0, 1.0)]
+)
+def test_who_never_answers_regrets_it_unless_nobody_does(
+    time: float, best: float, expected: float
+) -> None:
+    assert matrix.regretted(time, best) == expected
+
+
+def test_failures_are_the_slowest_of_all() -> None:
+    assert result("a", [1.0] * 80, failed=20).ttft_p90 == inf
+    assert result("a", [1.0] * 95, failed=5).ttft_p90 == pytest.approx(1.0, rel=0.01)
+
+
+def test_the_default_is_judged_against_the_best_of_the_others() -> None:
+    def row(policy: str, worst: float) -> matrix.Row:
+        return matrix.Row(policy, [1.0], [1.0], [worst])
+
+    verdict = matrix._judge([row("kv_aware", 2.0), row("a", 4.0), row("b", 8.0)])
+    assert (verdict.value, verdict.met) == (0.5, True)
+    assert not matrix._judge([row("kv_aware", 2.0), row("a", 1.0)]).met
+    assert matrix._judge([row("a", 1.0)]).value is None
+
+
+# -- the loads ------------------------------------------------------------------------------------
+
+
+def points(ours: Sequence[float], theirs: Sequence[float], other: str = "random") -> list[Point]:
+    """Runs at 50, 90, 110 % whose TTFT is such, at ten requests a second each."""
+    found = []
+    for load, own, its in zip((50, 90, 110), ours, theirs, strict=True):
+        found += [
+            Point(load, 10.0, result("kv_aware", [own] * 20)),
+            Point(load, 10.0, result(other, [its] * 20)),
+        ]
+    return found
+
+
+def test_goodput_is_the_share_in_the_slo_of_what_came() -> None:
+    assert Point(50, 8.0, result("a", [1.0] * 5 + [9.0] * 15)).goodput == 2.0
+
+
+def test_where_affinity_begins_to_pay_is_said_in_loads() -> None:
+    said = loads.begins_to_pay(points([0.5, 0.5, 0.5], [0.5, 1.0, 9.0]), "random")
+    assert "better from 90 % on" in said
+    assert "a tenth more from 110 % on" in said
+    said = loads.begins_to_pay(points([0.5, 0.5, 9.0], [9.0, 1.0, 1.0]), "random")
+    assert "better from 50 to 90 %" in said
+    assert "a tenth more from 50 to 50 %" in said
+    same = points([1.0] * 3, [1.0] * 3)
+    assert loads.begins_to_pay(same, "random").count("nowhere") == 2
+    assert "better at every load" in loads.begins_to_pay(points([0.5] * 3, [1.0] * 3), "random")
+    assert loads.begins_to_pay(same, "least_load") == ""
+
+
+def test_the_goals_of_the_loads_are_ratios_of_goodput() -> None:
+    found = points([1.0, 1.0, 1.0], [1.0, 1.0, 9.0])
+    verdicts = {v.name: v for v in loads.judge(found)}
+    overload = verdicts["goodput at 110 %: random over ours"]
+    assert (overload.value, overload.met) == (0.0, True)
+    assert verdicts["goodput at 50 %: random over ours"].value == 1.0
+    missing = verdicts["goodput at 50 %: least_load over ours"]
+    assert missing.value is None and "least_load" in missing.note
+    lost = loads.judge(points([9.0] * 3, [1.0] * 3))[0]
+    assert lost.value is None and lost.note == "ours is zero"
+
+
+@pytest.mark.skipif(not svg.can_draw(), reason="needs matplotlib")
+def test_the_page_draws_both_curves_and_needs_nothing_else() -> None:
+    found = Found("Loads <1>", "how", build([], []), remarks=["a remark"])
+    text = page.page(found, points([0.5, 0.5, 0.5], [0.5, 1.0, 9.0]))
+    assert text.count("<figure>") == 2
+    assert "kv_aware" in text and "a remark" in text and "Loads &lt;1&gt;" in text
+    assert "http" not in text
+    assert text == page.page(found, points([0.5, 0.5, 0.5], [0.5, 1.0, 9.0]))
+
+
+# -- the ladder -----------------------------------------------------------------------------------
+
+
+def rungs(*means: float, cached: int = 0) -> dict[str, Result]:
+    return {
+        name: result(name, [mean] * 10, cached)
+        for name, mean in zip(ladder.RUNGS, means, strict=True)
+    }
+
+
+def test_a_ladder_that_falls_meets_its_goals() -> None:
+    reuse = ladder.Reuse(infinite=0.5, finite=0.4, asked=20, block_tokens=512)
+    verdicts = ladder._judge(rungs(20.0, 5.0, 4.0, 3.0, cached=512), reuse)
+    assert [v.met for v in verdicts] == [True] * 4
+    assert verdicts[0].value == pytest.approx(0.8, rel=0.01)
+    assert verdicts[1].value == pytest.approx(0.15, rel=0.01)
+    # Ten requests found one block each of the two they asked for: half; the bound is 0.4.
+    assert verdicts[3].value == pytest.approx(0.4 / 0.5)
+
+
+def test_a_rung_that_does_not_fall_is_named_and_no_reuse_is_no_figure() -> None:
+    reuse = ladder.Reuse(infinite=0.3, finite=0.4, asked=20, block_tokens=512)
+    verdicts = ladder._judge(rungs(20.0, 5.0, 5.5, 3.0), reuse)
+    assert not verdicts[0].met and verdicts[0].value == pytest.approx(1.1, rel=0.01)
+    assert reuse.bound == 0.3
+    assert verdicts[3].value is None
+
+
+def test_the_kv_cache_is_what_the_cards_leave() -> None:
+    """8 x 80 GB, nine tenths of it used, 138 GB of weights, 320 KiB a token."""
+    assert pytest.approx(438e9 / 327_680, rel=1e-3) == ladder.KV_TOKENS
+
+
+# -- how it is written down -----------------------------------------------------------------------
+
+
+def test_a_finding_is_written_as_text_markdown_and_json() -> None:
+    column: Column[int] = Column("n", "number", "s", lambda n: n, "low")
+    found = Found(
+        "A title",
+        "How it came about.",
+        build([2, 1], [column]),
+        remarks=["a remark"],
+        verdicts=[Verdict("a goal", "≤ 1", 1.0, 2.0)],
+        figures={"more": 1},
+    )
+    plain, marked, document = written.text([found]), written.markdown([found]), found.as_json()
+    for words in ("A title", "How it came about.", "number", "a remark", "missed by 100 %"):
+        assert words in plain and words in marked
+    assert "| **1** |" in marked and " 1*" in plain
+    assert json.loads(json.dumps(document)) == document
+    assert document["goals"][0]["met"] is False
+    assert (document["rows"], document["more"]) == ([["2"], ["1"]], 1)

@@ -1,0 +1,174 @@
+"""Figures of measured and simulated runs: the same arithmetic, and medians of several runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench.fleet.truth.compare import QUIET, quiet
+from bench.fleet.truth.figures import KINDS, compare, figures, late_p99_s, offset_s
+from bench.fleet.truth.measured import Run
+from bench.fleet.truth.outcomes import NOTHING, Outcomes, of_log
+from router.audit.rows import Row
+from router.core.errors import Reason
+from router.simulator.outcome import Outcome
+from router.simulator.traffic import Arrival
+
+
+def record(due: float, ttft: float | None, seconds: float, tokens: int, **more: Any) -> Any:
+    return {
+        "due": due,
+        "sent": due + more.pop("late", 0.0),
+        "ttft": ttft,
+        "seconds": seconds,
+        "prompt_tokens": 100,
+        "output_tokens": tokens,
+        "measured": True,
+        "error": "",
+        **more,
+    }
+
+
+def played(*records: Any) -> dict[str, Any]:
+    after = {"requests": 4.0, "queried": 400.0, "hits": 100.0, "preemptions": 0.0}
+    other = {**after, "requests": 0.0, "queried": 0.0, "hits": 0.0}
+    return {
+        "records": list(records),
+        "tokens_in_window": 0,
+        "measured_s": 1.0,
+        "cpu_share": 0.0,
+        "counters": [[NOTHING, NOTHING], [after, other]],
+    }
+
+
+def test_figures_are_those_of_measured_requests() -> None:
+    found = figures(
+        played(
+            record(0.0, 9.0, 9.0, 99, measured=False),
+            record(10.0, 0.1, 1.1, 11),
+            record(11.0, 0.3, 2.3, 11),
+            record(12.0, 0.2, 3.0, 15),
+        ),
+        slo_s=0.25,
+    )
+    assert found == {
+        "TTFT p50": pytest.approx(200.0),
+        "TTFT p90": pytest.approx(300.0),
+        "TTFT p99": pytest.approx(300.0),
+        "TPOT p50": pytest.approx(200.0),
+        "TPOT p99": pytest.approx(200.0),
+        "requests": pytest.approx(3 / 5.0),  # from 10 to 15 s
+        "output tokens": pytest.approx(37 / 5.0),
+        "in SLO": pytest.approx(100 * 2 / 3),
+        "hit rate": pytest.approx(25.0),
+        "hotspot": pytest.approx(2.0),
+        "failed": 0.0,
+    }
+    assert found.keys() == {kind.name for kind in KINDS}
+
+
+def test_a_request_without_an_answer_is_the_slowest_and_no_throughput() -> None:
+    found = figures(
+        played(record(0.0, 0.1, 1.0, 10), record(0.0, 0.2, 2.0, 5, error="cut")), slo_s=1.0
+    )
+    assert found["TTFT p50"] == pytest.approx(100.0)
+    assert found["TTFT p99"] is None  # infinity is no figure
+    assert (found["requests"], found["output tokens"]) == (0.5, 5.0)
+    assert (found["failed"], found["in SLO"]) == (1.0, 50.0)
+
+
+def test_figures_of_nothing_are_none() -> None:
+    found = figures({**played(), "counters": [[], []]}, slo_s=1.0)
+    assert [found[k] for k in ("TTFT p50", "TPOT p99", "requests", "hit rate", "hotspot")] == [
+        None
+    ] * 5
+
+
+def test_several_runs_are_compared_by_their_medians() -> None:
+    def run(ttft: float | None) -> dict[str, float | None]:
+        return {kind.name: ttft for kind in KINDS}
+
+    (row, *_) = compare("w", [run(10.0), run(30.0), run(11.0)], [run(12.0)])
+    assert (row.workload, row.name, row.measured, row.simulated) == ("w", "TTFT p50", 11.0, 12.0)
+    assert (row.measured_range, row.simulated_range) == ((10.0, 30.0), None)
+    (row, *_) = compare("w", [run(10.0), run(None)], [run(12.0)])
+    assert (row.measured, row.error) == (None, None)  # one run lacks it: no median of the others
+
+
+def test_the_offset_is_between_the_same_requests() -> None:
+    ours = played(record(1.0, 0.11, 1, 1), record(2.0, 0.52, 1, 1), record(3.0, 0.93, 1, 1))
+    model = played(record(1.0, 0.10, 1, 1), record(2.0, 0.50, 1, 1), record(3.0, 0.90, 1, 1))
+    assert offset_s(ours, model) == pytest.approx(0.02)
+    ours["records"][1]["error"] = "cut"
+    assert offset_s(ours, model) == pytest.approx(0.02)  # of 0.01 and 0.03
+    assert offset_s(played(), model) is None
+
+
+def test_lateness_is_of_those_that_were_sent() -> None:
+    records = [record(1.0 + n, 0.1, 1, 1, late=0.001 * n) for n in range(10)]
+    assert late_p99_s(played(*records, record(50.0, None, 0, 0, sent=0.0))) == pytest.approx(0.009)
+    assert late_p99_s(played()) == 0.0
+
+
+def test_only_runs_about_as_quiet_as_the_quietest_count() -> None:
+    runs = [Run({}, others, 0.0, 0.0) for others in (1.0, 0.3, 0.3 + QUIET, 0.31 + QUIET)]
+    assert quiet(runs) == [runs[1], runs[2]]
+    assert quiet(runs[:1]) == runs[:1]
+
+
+# -- outcomes and log lines as records ---------------------------------------------------------
+
+
+def outcome(at: float, first: float, ended: float, tokens: int, reason: Reason) -> Outcome:
+    found = Outcome(Arrival(0, at, 1000, tokens), "r0", 0, at)
+    found.first, found.ended, found.reason, found.cached_tokens = first, ended, reason, 250
+    return found
+
+
+def test_outcomes_become_records() -> None:
+    heard = Outcomes(1.0, 3.0)
+    heard.ended(outcome(2.0, 2.5, 3.5, 11, Reason.OK))  # tokens at 2.5, 2.6, ... 3.5
+    heard.ended(outcome(0.5, 0.6, 0.7, 2, Reason.OK))
+    heard.ended(outcome(1.5, -1.0, 1.6, 9, Reason.CONNECT_FAILED))
+    found = heard.played(2.0, heard.served.counters())
+    assert [(r["due"], r["measured"], r["error"]) for r in found["records"]] == [
+        (0.5, False, ""),
+        (1.5, True, "connect_failed"),
+        (2.0, True, ""),
+    ]
+    assert found["records"][2]["ttft"] == pytest.approx(0.5)
+    assert found["records"][2]["seconds"] == pytest.approx(1.5)
+    assert found["records"][1]["output_tokens"] == 0
+    assert found["tokens_in_window"] == 5
+    seen = figures(found, slo_s=1.0)
+    assert (seen["hit rate"], seen["failed"], seen["TPOT p50"]) == (25.0, 1.0, pytest.approx(100.0))
+
+
+def test_what_nobody_would_have_waited_for_is_unanswered() -> None:
+    heard = Outcomes(0.0, 3.0)
+    heard.ended(outcome(2.0, 2.5, 24.0, 11, Reason.OK))
+    assert heard.records[0].error == "unanswered"
+
+
+def test_log_lines_become_the_same_records() -> None:
+    common = {"kind": "chat", "replica": "r0", "prompt_tokens": 1000, "cached_tokens": 250}
+    rows = [
+        Row(102.0, "ok", ttft_ms=500.0, duration_ms=1500.0, output_tokens=11, **common),
+        Row(100.5, "ok", ttft_ms=100.0, duration_ms=200.0, output_tokens=2, **common),
+        Row(101.5, "connect_failed", duration_ms=100.0, kind="chat"),
+    ]
+    found = of_log(rows, 100.0, 1.0)
+    heard = Outcomes(1.0)
+    heard.ended(outcome(2.0, 2.5, 3.5, 11, Reason.OK))
+    heard.ended(outcome(0.5, 0.6, 0.7, 2, Reason.OK))
+    heard.ended(outcome(1.5, -1.0, 1.6, 9, Reason.CONNECT_FAILED))
+    simulated = heard.played(2.0, heard.served.counters())
+    assert figures(found, 1.0) == pytest.approx(figures(simulated, 1.0))
+    assert found["measured_s"] == pytest.approx(2.0)
+
+
+def test_a_log_that_counts_no_hits_has_no_hit_rate() -> None:
+    rows = [Row(1.0, "ok", ttft_ms=1.0, duration_ms=2.0, replica="r0", prompt_tokens=10)]
+    found = figures(of_log(rows, 1.0, 0.0), 1.0)
+    assert (found["hit rate"], found["hotspot"]) == (None, 1.0)

@@ -1,0 +1,193 @@
+"""A script is the same workload to an emulated engine over HTTP and to a simulated one."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+from aiohttp import web
+
+from bench.fleet import engines, workloads
+from bench.fleet.player import Player
+from bench.fleet.script import Conversation, Script, Turn
+from bench.fleet.truth import simulated
+from bench.fleet.truth.traffic import ScriptTraffic
+from router.core.build import is_compiled
+from router.emulator.engine import Engine
+from router.emulator.http.job import Job
+from router.emulator.http.server import make_app
+from router.emulator.settings import EngineSettings
+from router.simulator.engine import SimulatedEngine
+from router.simulator.exchange import SimulatedAttempt
+from router.simulator.traffic import Arrival
+from tests.harness.running import scenario
+
+SPEC = engines.Spec(count=2, groups=8)
+
+
+class Seen(NamedTuple):
+    """What an engine is given of a request."""
+
+    prompt_tokens: int
+    output_tokens: int
+    block_hashes: tuple[int, ...]
+
+
+def talks() -> Script:
+    """Several turns, a system prompt of all, odd lengths, letters of several bytes."""
+    system = "Du bist höflich. " * 9
+    return Script(
+        (
+            Conversation(0.0, system, (Turn("eins", 5), Turn("zwei ✓" * 40, 33, 0.01))),
+            Conversation(0.01, "", (Turn("x" * 301, 1),)),
+            Conversation(0.02, system, tuple(Turn(f"{n} noch" * 30, 17, 0.01) for n in range(4))),
+        ),
+        0.0,
+        20.0,
+    )
+
+
+def made() -> Script:
+    """The beginning of each workload, all at once and without time to think: nobody waits here."""
+    size = workloads.Size.quick()
+    found: list[Conversation] = []
+    for make in workloads.WORKLOADS.values():
+        found += make(20.0, 3, size).conversations[:5]
+    hasty = [
+        Conversation(
+            0.0, one.system, tuple(Turn(turn.text, turn.output_tokens) for turn in one.turns[:3])
+        )
+        for one in found
+    ]
+    return Script(tuple(hasty), 0.0, 20.0)
+
+
+async def over_http(script: Script, monkeypatch: pytest.MonkeyPatch) -> list[Seen]:
+    """What the core of an emulated engine is given while a player plays the script."""
+    seen: list[Seen] = []
+    submit = Engine.submit
+
+    def listen(engine: Engine, job: Job) -> None:
+        seen.append(Seen(job.prompt_tokens, job.output_tokens, tuple(job.block_hashes)))
+        submit(engine, job)
+
+    monkeypatch.setattr(Engine, "submit", listen)
+    engine = Engine(
+        EngineSettings(
+            models=(engines.MODEL,),
+            profile="instant",
+            num_blocks=SPEC.blocks,
+            block_size=engines.BLOCK_TOKENS,
+            max_model_len=SPEC.blocks * engines.BLOCK_TOKENS,
+        )
+    )
+    runner = web.AppRunner(make_app(engine), handler_cancellation=True)
+    await runner.setup()
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            await web.SockSite(runner, listening).start()
+            port = listening.getsockname()[1]
+
+            async def count() -> list[dict[str, float]]:
+                return []
+
+            played = await Player(script, "127.0.0.1", port, engines.MODEL, count).play()
+    finally:
+        await runner.cleanup()
+        engine.close()
+    assert [r["error"] for r in played["records"] if r["error"]] == []
+    return seen
+
+
+def in_the_simulation(script: Script, monkeypatch: pytest.MonkeyPatch) -> list[Seen]:
+    """What simulated engines are given."""
+    seen: list[Seen] = []
+    send = SimulatedEngine.send
+
+    def listen(engine: SimulatedEngine, io: SimulatedAttempt) -> None:
+        seen.append(Seen(io.prompt_tokens, io.output_tokens, tuple(io.block_hashes)))
+        send(engine, io)
+
+    monkeypatch.setattr(SimulatedEngine, "send", listen)
+    simulated.play(script, SPEC, "least_load")
+    return seen
+
+
+@pytest.mark.skipif(
+    is_compiled(), reason="compiled code calls its own methods directly: nobody can listen"
+)
+@pytest.mark.parametrize("make", [talks, made])
+@scenario
+async def test_engines_see_the_same_tokens_and_blocks(make: Any) -> None:
+    script = make()
+    with pytest.MonkeyPatch.context() as patch:
+        measured = await over_http(script, patch)
+    with pytest.MonkeyPatch.context() as patch:
+        in_vain = in_the_simulation(script, patch)
+    assert len(measured) == sum(len(one.turns) for one in script.conversations)
+    assert sorted(in_vain) == sorted(measured)
+    assert any(len(one.block_hashes) > 2 for one in measured)
+
+
+def follow_all(script: Script, seconds: float) -> list[Arrival]:
+    """Every arrival, if each answer took so long."""
+    traffic = ScriptTraffic(script, "script")
+    found: list[Arrival] = []
+    due = list(traffic)
+    while due:
+        arrival = due.pop(0)
+        found.append(arrival)
+        due += traffic.follow(arrival, arrival.at + seconds)
+    return found
+
+
+def test_later_turns_come_after_the_time_to_think() -> None:
+    script = Script(
+        (Conversation(1.0, "", (Turn("a", 2), Turn("b", 2, 0.5), Turn("c", 2, 0.25))),), 0.0, 9.0
+    )
+    found = follow_all(script, 2.0)
+    assert [one.at for one in found] == [1.0, 3.5, 5.75]
+    assert len({one.number for one in found}) == 3
+
+
+def test_nobody_sends_from_the_end_on() -> None:
+    turns = (Turn("a", 2), Turn("b", 2, 0.5), Turn("c", 2, 0.5))
+    script = Script((Conversation(0.0, "", turns),), 0.0, 1.0)
+    assert [one.at for one in follow_all(script, 0.25)] == [0.0, 0.75]
+    just = replace_until(script, 0.75)
+    assert [one.at for one in follow_all(just, 0.25)] == [0.0]
+
+
+def replace_until(script: Script, until: float) -> Script:
+    return Script(script.conversations, script.measure_from, until)
+
+
+def test_it_can_be_read_twice() -> None:
+    script = talks()
+    traffic = ScriptTraffic(script, "script")
+    first, second = ([(a.number, a.at, a.blocks) for a in traffic] for _ in range(2))
+    assert first == second and len(first) == 3
+
+
+def test_prompts_share_what_their_texts_share() -> None:
+    first, _, third = ScriptTraffic(talks(), "script")
+    shared = sum(a == b for a, b in zip(first.blocks, third.blocks, strict=False))
+    # The system prompt's own full blocks, and not one more.
+    assert shared == (len("Du bist höflich. ".encode()) * 9 // 4 + 3) // engines.BLOCK_TOKENS
+
+
+def test_the_simulated_engine_is_the_one_that_is_started() -> None:
+    """The options of the emulated fleet and the scenario say the same."""
+    from argparse import ArgumentParser
+
+    from router.emulator import command
+
+    parser = ArgumentParser()
+    command.add_arguments(parser)
+    (settings,) = command.settings_from(parser.parse_args(SPEC.options()))
+    world = simulated.scenario(SPEC, "kv_aware", 1)
+    assert world.core == replace(settings.core_config(), priority_scheduling=False)
+    assert settings.core_config().priority_scheduling is False
+    assert world.timing == settings.timing()

@@ -1,0 +1,131 @@
+"""Tables of events for tests of the request driver.
+
+A case is a table. Each row is an event and, behind the arrow, everything that the drivers do about
+it, in that order; `nothing`: they do nothing. `send`, `retry`, `copy` and `continue` begin an
+attempt; `drop`, `discard` and `release` end one. After each row the leases and budgets are checked;
+after the last row nothing may be left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from router.config.model import (
+    Hedging,
+    Queue,
+    Retry,
+    Timeouts,
+)
+from router.core.errors import Reason
+from router.core.urgency import NUMBERS
+from router.dispatch.driver.attempt_state import Attempt
+from tests.dispatch.driven import Driven, World
+
+HEDGED = Hedging(policy="fixed", options={"delay_s": 1.0}, classes=tuple(NUMBERS), budget=1.0)
+QUEUED = Queue(order="strict", policy="fifo")
+TIMES = Timeouts(first_token_s=4.0, whole_s=8.0, token_gap_s=2.0)
+NO_RETRY = Retry(budget=0.0, budget_min=0, backoff_s=0.0)
+PAUSES = Retry(backoff_s=0.25)  # 0.25 s at most
+
+# -- events ---------------------------------------------------------------------------------------
+
+
+def attempt_of(request: Driven, replica: str) -> Attempt:
+    (found,) = [a for a in request.driver.live if a.replica_id == replica]
+    return found
+
+
+# What a replica does to a request: "r0 refuses a".
+REPLICA: dict[str, Callable[[Driven, Attempt], None]] = {
+    "accepts": lambda r, a: r.driver.connected(a),
+    "shows": lambda r, a: r.shows(a),
+    "ends": lambda r, a: r.whole(a),
+    "refuses": lambda r, a: r.fails(a, Reason.CONNECT_FAILED, received=False),
+    "resets": lambda r, a: r.fails(a, Reason.REPLICA_RESET),
+    "was-stale-for": lambda r, a: r.fails(a, Reason.REPLICA_RESET, reused=True, received=False),
+    "garbles": lambda r, a: r.fails(a, Reason.BAD_RESPONSE),
+    "400s": lambda r, a: r.answers(a, Reason.REPLICA_REFUSED),
+    "500s": lambda r, a: r.answers(a, Reason.SERVER_ERROR),
+    "503s": lambda r, a: r.answers(a, Reason.REPLICA_BUSY),
+    "errs-in-the-stream-of": lambda r, a: r.answers(a, Reason.STREAM_ERROR),
+    "knows-no-priority-of": lambda r, a: r.asks_without_priority(a),
+}
+
+# What happens to a replica: "r0 leaves".
+FLEET: dict[str, Callable[[World, str], object]] = {
+    "leaves": lambda w, id: w.fleet.remove(id),
+    "joins": lambda w, id: w.joins(id),
+    "joins-untried": lambda w, id: w.joins(id, is_tried=False),
+    "proves-good": lambda w, id: w.fleet.probed(w.fleet.replicas[id], True),
+    "goes-down": lambda w, id: w.goes_down(id),
+    "refuses-all": lambda w, id: w.refusing.add(id),
+    "grows": lambda w, id: w.grows(id),
+}
+
+
+def arrives(world: World, name: str, how: list[str]) -> None:
+    options: dict[str, Any] = {
+        "whole": {"streamed": False},
+        "once": {"repeatable": False},
+        "single": {"hedged": False},
+        "continued": {"continued": True},
+        "light": {"light": True},
+        "limited": {"key": "limited", "concurrency": world.concurrency},
+        "by-k": {"key": "k"},
+    }
+    urgency, arguments = "normal", {}
+    for word in how:
+        if word in NUMBERS:
+            urgency = word
+        elif word in options:
+            arguments.update(options[word])
+        else:
+            arguments["pinned"] = word
+    world.arrives(name, urgency, **arguments)
+
+
+def happen(world: World, event: str) -> None:
+    subject, verb, *rest = event.split()
+    if verb == "arrives":
+        arrives(world, subject, rest)
+    elif verb == "leaves" and not subject.startswith("r"):
+        world.of(subject).leaves()
+    elif verb == "forgets":
+        world.of(subject).is_kept = False  # its body was too large to keep
+    elif verb == "yields":
+        request = world.of(subject)
+        assert world.queue is not None and request.ticket is not None
+        world.queue.recall(request.ticket, world.time.at)
+    elif verb == "passes":
+        world.time.passes(float(subject.removesuffix("s")))
+    elif verb == "closes":
+        world.context.closing = True
+    elif verb in FLEET:
+        FLEET[verb](world, subject)
+    else:
+        request = world.of(rest[0])
+        REPLICA[verb](request, attempt_of(request, subject))
+    world.time.turn()
+
+
+def play(world: World, table: str) -> None:
+    for row in table.strip().splitlines():
+        event, expected = (half.strip() for half in row.split("->"))
+        world.said.clear()
+        happen(world, event)
+        assert "; ".join(world.said) == expected.replace("nothing", ""), event
+        world.check()
+
+
+def case(name: str, table: str, **settings: Any) -> Any:
+    return pytest.param(table, settings, id=name)
+
+
+def run(table: str, settings: dict[str, Any]) -> World:
+    world = World(**settings)
+    play(world, table)
+    world.check_empty()
+    return world

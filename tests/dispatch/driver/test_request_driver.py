@@ -1,0 +1,976 @@
+"""What the request driver does, event by event: retries, deadlines, the rest of broken streams.
+
+For the tables see `driver_tables.py`; for copies and the queue see the files beside this one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from router.config.model import (
+    ClassRules,
+    ClassTimeouts,
+    Continuation,
+    Health,
+    Hedging,
+    Retry,
+    Timeouts,
+)
+from router.core.errors import Reason
+from router.dispatch.continuation.outcome import Outcome
+from tests.dispatch.driven import World
+from tests.dispatch.driver.driver_tables import (
+    HEDGED,
+    NO_RETRY,
+    PAUSES,
+    QUEUED,
+    TIMES,
+    case,
+    happen,
+    play,
+    run,
+)
+
+# -- one attempt after another --------------------------------------------------------------------
+
+RETRIES = [
+    case(
+        "all is well",
+        """
+        a arrives     -> send a to r0
+        r0 accepts a  -> nothing
+        r0 shows a    -> show a from r0
+        r0 shows a    -> nothing
+        r0 ends a     -> release a at r0; end a: ok
+        """,
+    ),
+    case(
+        "a refused connect is tried elsewhere",
+        """
+        a arrives     -> send a to r0
+        r0 refuses a  -> retry a to r1
+        r1 ends a     -> show a from r1; release a at r1; end a: ok
+        """,
+    ),
+    case(
+        "a refused connect costs no budget and is not one of the attempts",
+        """
+        a arrives     -> send a to r0
+        r0 refuses a  -> retry a to r1
+        r1 refuses a  -> retry a to r2
+        r2 refuses a  -> retry a to r3
+        r3 refuses a  -> answer a: connect_failed
+        """,
+        replicas=4,
+        retry=NO_RETRY,
+    ),
+    case(
+        "a replica that refuses before the call returns",
+        """
+        r0 refuses-all  -> nothing
+        r1 refuses-all  -> nothing
+        a arrives       -> send a to r0; retry a to r1; retry a to r2
+        r2 ends a       -> show a from r2; release a at r2; end a: ok
+        """,
+    ),
+    case(
+        "a reset before content is tried elsewhere, once",
+        """
+        a arrives    -> send a to r0
+        r0 resets a  -> retry a to r1
+        r1 resets a  -> answer a: replica_reset
+        """,
+    ),
+    case(
+        "a reset after a refused connect counts as the first",
+        """
+        a arrives     -> send a to r0
+        r0 refuses a  -> retry a to r1
+        r1 resets a   -> retry a to r2
+        r2 resets a   -> answer a: replica_reset
+        """,
+        replicas=4,
+    ),
+    case(
+        "a reset that may not be repeated is answered",
+        """
+        a arrives once  -> send a to r0
+        r0 resets a     -> answer a: replica_reset
+        """,
+    ),
+    case(
+        "a reset of a request that is not kept is answered",
+        """
+        a arrives    -> send a to r0
+        a forgets    -> nothing
+        r0 resets a  -> answer a: replica_reset
+        """,
+    ),
+    case(
+        "a reset while the router closes is answered",
+        """
+        a arrives        -> send a to r0
+        the-router closes -> nothing
+        r0 resets a      -> answer a: replica_reset
+        """,
+    ),
+    case(
+        "a reset of a pinned request is answered",
+        """
+        a arrives r1  -> send a to r1
+        r1 resets a   -> answer a: replica_reset
+        """,
+    ),
+    case(
+        "a stale connection is tried again at the same replica",
+        """
+        a arrives           -> send a to r0
+        r0 was-stale-for a  -> retry a to r0 on a new connection
+        r0 resets a         -> retry a to r1
+        r1 resets a         -> answer a: replica_reset
+        """,
+    ),
+    case(
+        "a pinned request may have had a stale connection",
+        """
+        a arrives r1        -> send a to r1
+        r1 was-stale-for a  -> retry a to r1 on a new connection
+        r1 was-stale-for a  -> answer a: replica_reset
+        """,
+    ),
+    case(
+        "a stale connection to a replica that was removed is tried elsewhere",
+        """
+        a arrives           -> send a to r0
+        r0 leaves           -> nothing
+        r0 was-stale-for a  -> retry a to r1
+        r1 ends a           -> show a from r1; release a at r1; end a: ok
+        """,
+    ),
+    case(
+        "what is no response is answered",
+        """
+        a arrives     -> send a to r0
+        r0 garbles a  -> answer a: bad_response
+        """,
+    ),
+    case(
+        "a 400 is passed on",
+        """
+        a arrives  -> send a to r0
+        r0 400s a  -> release a at r0; end a: replica_refused
+        """,
+    ),
+    case(
+        "a 500 is passed on",
+        """
+        a arrives  -> send a to r0
+        r0 500s a  -> release a at r0; end a: server_error
+        """,
+    ),
+    case(
+        "a 503 is tried elsewhere, and the last one allowed is passed on",
+        """
+        a arrives  -> send a to r0
+        r0 503s a  -> discard a at r0; retry a to r1
+        r1 503s a  -> discard a at r1; retry a to r2
+        r2 503s a  -> release a at r2; end a: replica_busy
+        """,
+        replicas=4,
+    ),
+    case(
+        "a refused connect is not one of the attempts that 503s use up",
+        """
+        a arrives     -> send a to r0
+        r0 503s a     -> discard a at r0; retry a to r1
+        r1 refuses a  -> retry a to r2
+        r2 503s a     -> discard a at r2; retry a to r3
+        r3 503s a     -> release a at r3; end a: replica_busy
+        """,
+        replicas=5,
+    ),
+    case(
+        "a 503 is passed on where there is no other replica",
+        """
+        a arrives  -> send a to r0
+        r0 503s a  -> release a at r0; end a: replica_busy
+        """,
+        replicas=1,
+    ),
+    case(
+        "a 503 is passed on where the request is not kept",
+        """
+        a arrives  -> send a to r0
+        a forgets  -> nothing
+        r0 503s a  -> release a at r0; end a: replica_busy
+        """,
+    ),
+    case(
+        "a stream that begins with an error is tried elsewhere, once",
+        """
+        a arrives                   -> send a to r0
+        r0 errs-in-the-stream-of a  -> discard a at r0; retry a to r1
+        r1 errs-in-the-stream-of a  -> release a at r1; end a: stream_error
+        """,
+    ),
+    case(
+        "a stream that begins with an error and may not be repeated is passed on",
+        """
+        a arrives once              -> send a to r0
+        r0 errs-in-the-stream-of a  -> release a at r0; end a: stream_error
+        """,
+    ),
+    case(
+        "a replica that knows no priority is asked again without",
+        """
+        a arrives                  -> send a to r0
+        r0 knows-no-priority-of a  -> release a at r0; retry a to r0
+        r0 ends a                  -> show a from r0; release a at r0; end a: ok
+        """,
+        retry=NO_RETRY,
+    ),
+    case(
+        "no budget: a reset is answered",
+        """
+        a arrives    -> send a to r0
+        r0 resets a  -> answer a: replica_reset
+        """,
+        retry=NO_RETRY,
+    ),
+    case(
+        "no budget: a 503 is passed on",
+        """
+        a arrives  -> send a to r0
+        r0 503s a  -> release a at r0; end a: replica_busy
+        """,
+        retry=NO_RETRY,
+    ),
+    case(
+        "no budget: a replica that is down costs none",
+        """
+        a arrives     -> send a to r0
+        r0 goes-down  -> nothing
+        r0 resets a   -> retry a to r1
+        r1 ends a     -> show a from r1; release a at r1; end a: ok
+        """,
+        retry=NO_RETRY,
+    ),
+    case(
+        "the budget is a request's until the request ends",
+        """
+        a arrives    -> send a to r0
+        b arrives    -> send b to r0
+        r0 resets a  -> retry a to r1
+        r0 resets b  -> answer b: replica_reset
+        r1 503s a    -> discard a at r1; retry a to r2
+        r2 ends a    -> show a from r2; release a at r2; end a: ok
+        c arrives    -> send c to r0
+        r0 resets c  -> retry c to r2
+        r2 ends c    -> show c from r2; release c at r2; end c: ok
+        """,
+        retry=Retry(budget=0.0, budget_min=1, backoff_s=0.0),
+    ),
+    case(
+        "a retry on the budget comes after a pause",
+        """
+        a arrives      -> send a to r0
+        r0 503s a      -> discard a at r0
+        0.25s passes   -> retry a to r1
+        r1 resets a    -> nothing
+        0.25s passes   -> retry a to r2
+        r2 ends a      -> show a from r2; release a at r2; end a: ok
+        """,
+        retry=PAUSES,
+    ),
+    case(
+        "the client leaves in the pause",
+        """
+        a arrives  -> send a to r0
+        r0 503s a  -> discard a at r0
+        a leaves   -> end a: client_gone
+        1s passes  -> nothing
+        """,
+        retry=PAUSES,
+    ),
+    case(
+        "the router closes in the pause",
+        """
+        a arrives          -> send a to r0
+        r0 503s a          -> discard a at r0
+        the-router closes  -> nothing
+        0.25s passes       -> answer a: replica_busy
+        """,
+        retry=PAUSES,
+    ),
+    case(
+        "the other replica leaves in the pause",
+        """
+        a arrives     -> send a to r0
+        r0 503s a     -> discard a at r0
+        r1 leaves     -> nothing
+        0.25s passes  -> answer a: replica_busy
+        """,
+        replicas=2,
+        retry=PAUSES,
+    ),
+    case(
+        "... and one that has just joined takes the request after its first probe",
+        """
+        a arrives         -> send a to r0
+        r0 503s a         -> discard a at r0
+        r1 leaves         -> nothing
+        r2 joins-untried  -> nothing
+        0.25s passes      -> nothing
+        r2 proves-good    -> retry a to r2
+        2s passes         -> nothing
+        r2 ends a         -> show a from r2; release a at r2; end a: ok
+        """,
+        replicas=2,
+        retry=PAUSES,
+    ),
+    case(
+        "... or is not awaited for longer than two seconds",
+        """
+        a arrives         -> send a to r0
+        r0 503s a         -> discard a at r0
+        r1 leaves         -> nothing
+        r2 joins-untried  -> nothing
+        0.25s passes      -> nothing
+        1.5s passes       -> nothing
+        0.5s passes       -> answer a: replica_busy
+        r2 proves-good    -> nothing
+        """,
+        replicas=2,
+        retry=PAUSES,
+    ),
+    case(
+        "... or is awaited until the client leaves",
+        """
+        a arrives         -> send a to r0
+        r0 503s a         -> discard a at r0
+        r1 leaves         -> nothing
+        r2 joins-untried  -> nothing
+        0.25s passes      -> nothing
+        a leaves          -> end a: client_gone
+        r2 proves-good    -> nothing
+        2s passes         -> nothing
+        """,
+        replicas=2,
+        retry=PAUSES,
+    ),
+    case(
+        "a refused connect at the last replica waits for a first probe, too",
+        """
+        a arrives         -> send a to r0
+        r1 joins-untried  -> nothing
+        r0 refuses a      -> nothing
+        r1 proves-good    -> retry a to r1
+        r1 ends a         -> show a from r1; release a at r1; end a: ok
+        """,
+        replicas=1,
+    ),
+    case(
+        "the other replica is full",
+        """
+        a arrives    -> send a to r0
+        b arrives    -> send b to r1
+        r0 resets a  -> answer a: replica_reset
+        r1 ends b    -> show b from r1; release b at r1; end b: ok
+        """,
+        replicas=2,
+        most=1,
+    ),
+    case(
+        "the other replica is full, but has room after the pause",
+        """
+        a arrives     -> send a to r0
+        b arrives     -> send b to r1
+        r0 resets a   -> nothing
+        r1 ends b     -> show b from r1; release b at r1; end b: ok
+        0.25s passes  -> retry a to r1
+        r1 ends a     -> show a from r1; release a at r1; end a: ok
+        """,
+        replicas=2,
+        most=1,
+        retry=PAUSES,
+    ),
+    case(
+        "the client leaves while connecting",
+        """
+        a arrives  -> send a to r0
+        a leaves   -> drop a at r0; end a: client_gone
+        """,
+    ),
+    case(
+        "the client leaves while streaming",
+        """
+        a arrives   -> send a to r0
+        r0 shows a  -> show a from r0
+        a leaves    -> drop a at r0; end a: client_gone
+        """,
+    ),
+    case(
+        "a replica that is removed finishes what it has",
+        """
+        a arrives   -> send a to r0
+        r0 leaves   -> nothing
+        b arrives   -> send b to r1
+        r0 shows a  -> show a from r0
+        r0 ends a   -> release a at r0; end a: ok
+        r1 ends b   -> show b from r1; release b at r1; end b: ok
+        """,
+    ),
+    case(
+        "a replica that was removed fails",
+        """
+        a arrives    -> send a to r0
+        r0 leaves    -> nothing
+        r0 resets a  -> retry a to r1
+        r1 leaves    -> nothing
+        r1 503s a    -> discard a at r1; retry a to r2
+        r2 ends a    -> show a from r2; release a at r2; end a: ok
+        """,
+    ),
+    case(
+        "another replica with the same ID is another replica",
+        """
+        a arrives    -> send a to r0
+        r0 leaves    -> nothing
+        r0 joins     -> nothing
+        r0 resets a  -> retry a to r0
+        r0 ends a    -> show a from r0; release a at r0; end a: ok
+        """,
+        replicas=1,
+    ),
+]
+
+
+@pytest.mark.parametrize(("table", "settings"), RETRIES)
+def test_retries(table: str, settings: dict[str, Any]) -> None:
+    run(table, settings)
+
+
+def test_a_fleet_of_dead_replicas_is_not_searched_to_its_end() -> None:
+    world = World(replicas=12, retry=NO_RETRY)
+    world.refusing = {f"r{number}" for number in range(12)}
+    world.arrives("a")
+    assert len(world.said) == 11
+    assert world.said[0] == "send a to r0"
+    assert world.said[-1] == "answer a: connect_failed"
+    world.check_empty()
+
+
+# -- time -----------------------------------------------------------------------------------------
+
+HURRIED = {"high": ClassRules(ClassTimeouts(connect_s=0.5))}
+
+DEADLINES = [
+    case(
+        "the first content of a stream is late",
+        """
+        a arrives     -> send a to r0
+        r0 accepts a  -> nothing
+        3.5s passes   -> nothing
+        0.5s passes   -> drop a at r0; answer a: ttft_timeout
+        """,
+    ),
+    case(
+        "a whole answer has more time",
+        """
+        a arrives whole  -> send a to r0
+        7.5s passes      -> nothing
+        0.5s passes      -> drop a at r0; answer a: whole_timeout
+        """,
+    ),
+    case(
+        "a retry has its own time",
+        """
+        a arrives     -> send a to r0
+        3.5s passes   -> nothing
+        r0 refuses a  -> retry a to r1
+        3.5s passes   -> nothing
+        0.5s passes   -> drop a at r1; answer a: ttft_timeout
+        """,
+    ),
+    case(
+        "a copy has its own time",
+        """
+        a arrives    -> send a to r0
+        1s passes    -> copy a to r1
+        3s passes    -> drop a at r0
+        0.5s passes  -> nothing
+        0.5s passes  -> drop a at r1; answer a: ttft_timeout
+        """,
+        hedging=HEDGED,
+    ),
+    case(
+        "a copy may answer after the time of the first attempt",
+        """
+        a arrives    -> send a to r0
+        1s passes    -> copy a to r1
+        3s passes    -> drop a at r0
+        0.5s passes  -> nothing
+        r1 ends a    -> show a from r1; release a at r1; end a: ok
+        """,
+        hedging=HEDGED,
+    ),
+    case(
+        "content ends the time to the first content",
+        """
+        a arrives    -> send a to r0
+        3.5s passes  -> nothing
+        r0 shows a   -> show a from r0
+        1.5s passes  -> nothing
+        r0 shows a   -> nothing
+        1.5s passes  -> nothing
+        0.5s passes  -> drop a at r0; truncate a: token_gap_timeout
+        """,
+    ),
+    case(
+        "a class may have less time to connect",
+        """
+        a arrives high  -> send a to r0
+        b arrives       -> send b to r0
+        0.5s passes     -> drop a at r0; retry a to r1
+        r1 accepts a    -> nothing
+        0.5s passes     -> nothing
+        r1 ends a       -> show a from r1; release a at r1; end a: ok
+        r0 ends b       -> show b from r0; release b at r0; end b: ok
+        """,
+        classes=HURRIED,
+    ),
+    case(
+        "two attempts are late to connect in one moment",
+        """
+        a arrives high  -> send a to r0; copy a to r1
+        0.5s passes     -> drop a at r0; drop a at r1; retry a to r2
+        0.5s passes     -> drop a at r2; answer a: connect_timeout
+        """,
+        classes=HURRIED,
+        hedging=Hedging(policy="fixed", options={"delay_s": 0.0}, budget=1.0),
+    ),
+    case(
+        "a request takes too long: while its replica is silent",
+        """
+        a arrives  -> send a to r0
+        3s passes  -> drop a at r0; answer a: total_timeout
+        """,
+        timeouts=Timeouts(total_s=3.0),
+    ),
+    case(
+        "... while two are",
+        """
+        a arrives  -> send a to r0
+        1s passes  -> copy a to r1
+        2s passes  -> drop a at r0; drop a at r1; answer a: total_timeout
+        """,
+        timeouts=Timeouts(total_s=3.0),
+        hedging=HEDGED,
+    ),
+    case(
+        "... while it streams",
+        """
+        a arrives  -> send a to r0
+        2s passes  -> nothing
+        r0 shows a -> show a from r0
+        1s passes  -> drop a at r0; truncate a: total_timeout
+        """,
+        timeouts=Timeouts(total_s=3.0),
+    ),
+    case(
+        "... in the pause before a retry",
+        """
+        a arrives    -> send a to r0
+        3s passes    -> nothing
+        r0 503s a    -> discard a at r0
+        0.01s passes -> answer a: total_timeout
+        1s passes    -> nothing
+        """,
+        timeouts=Timeouts(total_s=3.01),
+        retry=PAUSES,
+    ),
+    case(
+        "... in the queue",
+        """
+        a arrives  -> send a to r0
+        1s passes  -> nothing
+        b arrives  -> queue b
+        2s passes  -> drop a at r0; answer a: total_timeout; grant b; send b to r0
+        1s passes  -> drop b at r0; answer b: total_timeout
+        """,
+        replicas=1,
+        most=1,
+        queue=QUEUED,
+        timeouts=Timeouts(total_s=3.0),
+    ),
+]
+
+
+@pytest.mark.parametrize(("table", "settings"), DEADLINES)
+def test_deadlines(table: str, settings: dict[str, Any]) -> None:
+    run(table, {"timeouts": TIMES, **settings})
+
+
+def test_only_the_attempt_that_waited_so_long_is_blamed() -> None:
+    world = World(hedging=HEDGED, timeouts=TIMES)
+    play(
+        world,
+        """
+        a arrives  -> send a to r0
+        1s passes  -> copy a to r1
+        3s passes  -> drop a at r0
+        r1 ends a  -> show a from r1; release a at r1; end a: ok
+        """,
+    )
+    assert [replica.health.failures for replica in world.replicas] == [1, 0, 0]
+
+
+def test_a_first_token_that_is_overdue_makes_its_replica_suspect() -> None:
+    world = World(replicas=2, health=Health(suspect_min_s=2.0, suspect_factor=2.0))
+    play(
+        world,
+        """
+        a arrives  -> send a to r0
+        1s passes  -> nothing
+        r0 ends a  -> show a from r0; release a at r0; end a: ok
+        b arrives  -> send b to r0
+        1s passes  -> nothing
+        """,
+    )
+    health = world.replicas[0].health
+    assert not health.is_suspect(world.time.at)
+    play(world, "1s passes -> nothing")
+    assert health.is_suspect(world.time.at)
+    play(world, "c arrives -> send c to r1")
+    play(world, "r0 resets b -> retry b to r1")
+    assert health.is_ejected(world.time.at), "the attempt that was overdue has failed"
+    world.of("b").leaves()
+    world.of("c").leaves()
+    world.check_empty()
+
+
+def test_no_first_token_is_overdue_while_the_client_reads_nothing() -> None:
+    world = World(replicas=2, health=Health(suspect_min_s=2.0, suspect_factor=2.0))
+    play(
+        world,
+        """
+        a arrives  -> send a to r0
+        1s passes  -> nothing
+        r0 ends a  -> show a from r0; release a at r0; end a: ok
+        b arrives  -> send b to r0
+        1s passes  -> nothing
+        """,
+    )
+    health, driver = world.replicas[0].health, world.of("b").driver
+    driver.excuse()
+    play(world, "9s passes -> nothing")
+    assert not health.is_suspect(world.time.at)
+    driver.await_first(world.time.at + 1.0)
+    world.of("b").look_by(driver.due())
+    play(world, "1.5s passes -> nothing")
+    assert not health.is_suspect(world.time.at)
+    play(world, "0.5s passes -> nothing")
+    assert health.is_suspect(world.time.at), "it was read for long enough"
+    play(world, "b leaves -> drop b at r0; end b: client_gone")
+    world.check_empty()
+
+
+def test_a_wait_with_a_pause_of_the_client_teaches_nothing() -> None:
+    """The content may have come long before it was read."""
+    world = World(hedging=HEDGED)
+    replica = world.replicas[0]
+    world.arrives("a", streamed=True, hedged=False)
+    world.of("a").driver.excuse()
+    world.time.passes(30.0)
+    world.of("a").driver.await_first(world.time.at + 1.0)
+    world.of("a").whole(*world.of("a").driver.live)
+    world.arrives("b", streamed=True, hedged=False)
+    world.of("b").driver.excuse()
+    world.time.passes(30.0)
+    world.of("b").leaves()
+    assert replica.ttft_s is None
+    ((_, _, ttfts),) = world.hedger.plans()
+    assert ttfts.fit.answers == 0 and ttfts._ratios._counts == [0] * len(ttfts._ratios._counts)
+    world.arrives("c", streamed=True, hedged=False)
+    world.time.passes(1.0)
+    world.of("c").whole(*world.of("c").driver.live)
+    assert replica.ttft_s == 1.0 and ttfts.fit.answers == 1
+    world.check_empty()
+
+
+def test_no_first_content_is_awaited_while_the_client_reads_nothing() -> None:
+    world = World(timeouts=TIMES, hedging=HEDGED)
+    play(world, "a arrives -> send a to r0")
+    play(world, "1s passes -> copy a to r1")
+    driver = world.of("a").driver
+    driver.excuse()
+    driver.await_first(world.time.at + 1.0)
+    assert [a.first_due - a.began for a in driver.live] == [4.0, 4.0], "that is later"
+    driver.excuse()
+    play(world, "9s passes -> nothing")
+    driver.await_first(world.time.at + 1.0)
+    world.of("a").look_by(driver.due())
+    play(world, "0.5s passes -> nothing")
+    play(world, "0.5s passes -> drop a at r0; drop a at r1; answer a: ttft_timeout")
+    world.check_empty()
+
+
+# -- the rest of a broken stream ------------------------------------------------------------------
+
+CONTINUED = Continuation(enabled=True)
+
+BREAKS = [
+    case(
+        "a stream breaks and is truncated",
+        """
+        a arrives    -> send a to r0
+        r0 shows a   -> show a from r0
+        r0 resets a  -> truncate a: replica_reset
+        """,
+    ),
+    case(
+        "a stream breaks and another replica goes on",
+        """
+        a arrives continued  -> send a to r0
+        r0 shows a           -> show a from r0
+        r0 resets a          -> continue a to r1
+        r1 shows a           -> show a from r1
+        r1 ends a            -> release a at r1; end a: ok
+        """,
+    ),
+    case(
+        "the continuation cannot be connected",
+        """
+        a arrives continued  -> send a to r0
+        r0 shows a           -> show a from r0
+        r0 resets a          -> continue a to r1
+        r1 refuses a         -> continue a to r2
+        r2 refuses a         -> truncate a: replica_reset
+        """,
+        replicas=4,
+    ),
+    case(
+        "the continuation breaks after content",
+        """
+        a arrives continued  -> send a to r0
+        r0 shows a           -> show a from r0
+        r0 garbles a         -> continue a to r1
+        r1 shows a           -> show a from r1
+        r1 resets a          -> continue a to r2
+        r2 shows a           -> show a from r2
+        r2 resets a          -> truncate a: replica_reset
+        """,
+        replicas=4,
+    ),
+    case(
+        "two replicas are lost: there is no third",
+        """
+        a arrives continued  -> send a to r0
+        r0 shows a           -> show a from r0
+        r0 resets a          -> continue a to r1
+        r1 resets a          -> truncate a: replica_reset
+        """,
+    ),
+    case(
+        "a stream that stops is continued",
+        """
+        a arrives continued  -> send a to r0
+        r0 shows a           -> show a from r0
+        2s passes            -> drop a at r0; continue a to r1
+        r1 ends a            -> show a from r1; release a at r1; end a: ok
+        """,
+    ),
+    case(
+        "the continuation shows nothing in time",
+        """
+        a arrives continued  -> send a to r0
+        r0 shows a           -> show a from r0
+        r0 resets a          -> continue a to r1
+        3.5s passes          -> nothing
+        0.5s passes          -> drop a at r1; continue a to r2
+        4s passes            -> drop a at r2; truncate a: replica_reset
+        """,
+    ),
+    case(
+        "there is no other replica",
+        """
+        a arrives continued  -> send a to r0
+        r0 shows a           -> show a from r0
+        r0 resets a          -> truncate a: replica_reset
+        """,
+        replicas=1,
+    ),
+    case(
+        "there is no budget",
+        """
+        a arrives continued  -> send a to r0
+        r0 shows a           -> show a from r0
+        r0 resets a          -> truncate a: replica_reset
+        """,
+        retry=NO_RETRY,
+    ),
+    case(
+        "the router closes",
+        """
+        a arrives continued  -> send a to r0
+        r0 shows a           -> show a from r0
+        the-router closes    -> nothing
+        r0 resets a          -> truncate a: replica_reset
+        """,
+    ),
+    case(
+        "the request takes too long",
+        """
+        a arrives continued  -> send a to r0
+        r0 shows a           -> show a from r0
+        r0 resets a          -> continue a to r1
+        3s passes            -> drop a at r1; truncate a: replica_reset
+        """,
+        timeouts=Timeouts(total_s=3.0),
+    ),
+    case(
+        "the client leaves while another replica is asked",
+        """
+        a arrives continued  -> send a to r0
+        r0 shows a           -> show a from r0
+        r0 resets a          -> continue a to r1
+        a leaves             -> drop a at r1; end a: client_gone
+        """,
+    ),
+    case(
+        "the winner of a race breaks, and neither of the two is asked",
+        """
+        a arrives continued  -> send a to r0
+        1s passes            -> copy a to r1
+        r1 shows a           -> drop a at r0; show a from r1
+        r1 resets a          -> continue a to r2
+        9s passes            -> drop a at r2; truncate a: replica_reset
+        """,
+        hedging=HEDGED,
+    ),
+]
+
+
+@pytest.mark.parametrize(("table", "settings"), BREAKS)
+def test_broken_streams(table: str, settings: dict[str, Any]) -> None:
+    run(table, {"timeouts": TIMES, "continuation": CONTINUED, **settings})
+
+
+@pytest.mark.parametrize(
+    ("event", "expected", "settings"),
+    [
+        ("r1 shows a", {}, {}),  # whoever relays the content counts that
+        ("r1 garbles a", {Outcome.NO_REPLICA: 1}, {"has_begun": True}),
+        ("r1 garbles a", {Outcome.FAILED: 1}, {}),
+        ("3s passes", {Outcome.FAILED: 1}, {"timeouts": Timeouts(total_s=3.0)}),
+    ],
+    ids=["goes on", "nobody is left for the next", "fails", "takes too long"],
+)
+def test_what_becomes_of_a_broken_stream_is_counted_once(
+    event: str, expected: dict[str, int], settings: dict[str, Any]
+) -> None:
+    has_begun = settings.pop("has_begun", False)
+    world = World(2, **{"timeouts": TIMES, "continuation": CONTINUED, **settings})
+    for row in ("a arrives continued", "r0 shows a", "r0 resets a"):
+        happen(world, row)
+    assert world.said[-1] == "continue a to r1"
+    if has_begun:
+        happen(world, "r1 shows a")
+    happen(world, event)
+    assert world.metrics.continuations == expected
+    for request in [*world.requests]:
+        request.leaves()
+    world.check_empty()
+
+
+@pytest.mark.parametrize(
+    ("settings", "outcome"),
+    [
+        ({"replicas": 1}, Outcome.NO_REPLICA),
+        ({"retry": NO_RETRY}, Outcome.BUDGET),
+        ({"continuation": Continuation(enabled=True, attempts=1)}, Outcome.CONTINUED),
+    ],
+    ids=["no replica", "no budget", "one continuation is all it may have"],
+)
+def test_why_a_broken_stream_is_not_continued_is_counted(
+    settings: dict[str, Any], outcome: Outcome
+) -> None:
+    world = World(**{"continuation": CONTINUED, **settings})
+    for row in ("a arrives continued", "r0 shows a", "r0 resets a"):
+        happen(world, row)
+    if outcome is Outcome.CONTINUED:
+        assert world.said[-1] == "continue a to r1"
+        happen(world, "r1 refuses a")
+        assert world.metrics.continuations == {Outcome.FAILED: 1}, "one is all it may have"
+    else:
+        assert world.metrics.continuations == {outcome: 1}
+    assert world.said[-1] == "truncate a: replica_reset"
+    world.check_empty()
+
+
+def test_retries_are_counted_by_their_cause() -> None:
+    world = World(4, retry=Retry(backoff_s=0.0, budget=0.0, budget_min=1))
+    for row in ("a arrives", "r0 refuses a", "r1 was-stale-for a", "r1 503s a"):
+        happen(world, row)
+    causes = {Reason.CONNECT_FAILED: 1, Reason.REPLICA_RESET: 1, Reason.REPLICA_BUSY: 1}
+    assert world.metrics.retries_by_cause == causes
+    assert world.metrics.connections_stale == 1
+    happen(world, "b arrives")
+    happen(world, "r0 resets b")
+    assert world.metrics.retries_by_cause == causes
+    assert world.metrics.retry_budget_exhausted == 1
+    happen(world, "a leaves")
+    world.check_empty()
+
+
+def test_a_prefix_is_held_where_content_came_from_and_nowhere_else() -> None:
+    world = World(replicas=5, hedging=HEDGED)
+    request = world.arrives("a", blocks=(11, 12))
+
+    def holders() -> set[str]:
+        return {replica.id for replica in world.fleet.knowledge.held(request.view)}
+
+    assert holders() == {"r0"}, "it is promised at once"
+    happen(world, "r0 resets a")
+    assert holders() == {"r1"}
+    happen(world, "1s passes")
+    assert holders() == {"r1", "r2"}
+    happen(world, "r2 shows a")
+    assert holders() == {"r2"}
+    happen(world, "a leaves")
+    assert holders() == {"r2"}
+    for name, event in (("b", "r0 400s b"), ("c", "c leaves")):
+        request = world.arrives(name, blocks=(21, 22))
+        assert holders() == {"r0"}
+        happen(world, event)
+        assert holders() == set()
+    world.check_empty()
+
+
+def test_a_request_is_alone_where_no_other_one_waits() -> None:
+    world = World(1)
+    for name in "abc":
+        world.arrives(name)
+        if name == "b":
+            for other in "ab":
+                happen(world, f"r0 shows {other}")
+    attempts = [world.of(name).driver.live[0] for name in "abc"]
+    assert [attempt.is_alone for attempt in attempts] == [True, False, True]
+
+
+def test_a_continuation_teaches_the_hedger_nothing() -> None:
+    """It prefills what it would not have been asked for, and was not announced to the hedger."""
+    world = World(2, continuation=CONTINUED, hedging=HEDGED)
+    play(world, "a arrives continued -> send a to r0")
+    ((_, _, learned),) = world.hedger.plans()
+    happen(world, "0.5s passes")
+    play(world, "r0 shows a -> show a from r0")
+    answers = learned.fit.answers
+    assert answers > 0
+    play(world, "r0 resets a -> continue a to r1")
+    play(world, "r1 shows a -> show a from r1")
+    assert learned.fit.answers == answers
+    play(world, "r1 ends a -> release a at r1; end a: ok")
+    world.check_empty()

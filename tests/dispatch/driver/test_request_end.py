@@ -1,0 +1,102 @@
+"""What the end of a request gives back, counts and teaches, by the facts that it is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from router.core.errors import Reason
+from router.dispatch.driver.request_end import end_request, status_of
+from router.dispatch.usage.token_counts import UNKNOWN, Usage
+from tests.dispatch.driven import Driven, World
+
+TOOK_S = 1.0  # from the first content to the end
+
+
+def ended(
+    world: World,
+    usage: Usage,
+    *,
+    reason: Reason = Reason.OK,
+    sent: int = 200,
+    events: int = -1,
+    streamed: bool = True,
+) -> Driven:
+    """A request of class high that one replica has answered."""
+    request = world.arrives("a", "high", streamed=streamed)
+    (attempt,) = request.driver.live
+    world.time.passes(0.25)
+    request.shows(attempt)
+    world.time.passes(TOOK_S)
+    request.work.usage = usage
+    request.driver.completed(attempt, reason, world.time.at)
+    end_request(request, reason, sent, 500, events, world.time.at)
+    return request
+
+
+def test_the_engines_counts_are_counted_and_its_pace_is_learned() -> None:
+    world = World(1)
+    request = ended(world, Usage(100, 11, 40, True), events=5)
+    (replica,) = world.replicas
+    counts, high = world.metrics.kinds["chat"], world.metrics.classes["high"]
+    assert counts.ends == {(Reason.OK, 200): 1}
+    assert (counts.bytes_in, counts.bytes_out) == (request.view.body_bytes, 500)
+    assert high.ttft.sum == pytest.approx(0.25)
+    assert high.duration.sum == pytest.approx(0.25 + TOOK_S)
+    assert high.tpot.sum == pytest.approx(TOOK_S / 10)
+    assert replica.tpot_s == pytest.approx(TOOK_S / 10)
+    assert world.metrics.tokens == {"m": [100, 11, 40]}
+    assert world.metrics.attempts == {("r0", "primary", Reason.OK): 1}
+    assert world.policy.finished == {"r0": 1}
+    assert world.budget.requests == 0
+
+
+@pytest.mark.parametrize(
+    ("usage", "events", "streamed", "is_paced"),
+    [
+        (Usage(None, 11, None, False), 11, True, True),  # counted, one by one
+        (Usage(None, 11, None, False), -1, True, False),  # estimated from the bytes
+        (Usage(100, 11, None, True), -1, True, True),
+        (Usage(100, 11, None, True), -1, False, False),  # it came in one piece
+        (Usage(100, 1, None, True), 1, True, False),
+        (UNKNOWN, 3, True, False),
+    ],
+)
+def test_only_what_was_counted_says_something_of_the_pace(
+    usage: Usage, events: int, streamed: bool, is_paced: bool
+) -> None:
+    world = World(1)
+    ended(world, usage, events=events, streamed=streamed)
+    (replica,) = world.replicas
+    assert (replica.tpot_s is not None) == is_paced
+    assert bool(world.metrics.classes["high"].tpot.sum) == is_paced
+    assert bool(world.metrics.tokens) == (usage is not UNKNOWN)
+
+
+def test_a_request_that_no_replica_answered_teaches_nothing() -> None:
+    world = World(1)
+    request = world.arrives("a", "high")
+    request.driver.cancel(Reason.CLIENT_GONE)
+    end_request(request, Reason.CLIENT_GONE, 0, 0, -1, world.time.at)
+    counts = world.metrics.kinds["chat"]
+    assert counts.ends == {(Reason.CLIENT_GONE, 499): 1}
+    assert counts.ttft.sum == 0.0 and not world.metrics.tokens
+    assert world.metrics.attempts == {("r0", "primary", Reason.CLIENT_GONE): 1}
+    assert world.policy.finished == {"r0": 1}  # by its attempt
+    assert world.budget.requests == 0
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason", "status"),
+    [
+        (200, Reason.OK, 200),
+        (200, Reason.REPLICA_RESET, 200),  # it broke off
+        (0, Reason.REPLICA_RESET, 502),
+        (0, Reason.QUEUE_FULL, 429),
+        (404, Reason.REPLICA_REFUSED, 404),
+        (200, Reason.CLIENT_GONE, 499),
+    ],
+)
+def test_a_request_is_counted_by_the_status_that_was_sent(
+    sent: int, reason: Reason, status: int
+) -> None:
+    assert status_of(sent, reason) == status

@@ -1,0 +1,88 @@
+"""The retry table row by row, and the budget that stands against storms."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.config.model import Retry
+from router.core.errors import Reason
+from router.dispatch.driver.retry import Budget, Verdict, judge
+
+BOOLS = (False, True)
+COMBINATIONS = [
+    {"reused": a, "received": b, "repeatable": c, "known_dead": d}
+    for a, b, c, d in product(BOOLS, repeat=4)
+]
+LOST = (Reason.REPLICA_RESET, Reason.EMPTY_STREAM, Reason.STREAM_ERROR)
+
+
+@pytest.mark.parametrize("flags", COMBINATIONS)
+@pytest.mark.parametrize("reason", list(Reason))
+def test_the_table(reason: Reason, flags: dict[str, bool]) -> None:
+    verdict = judge(reason, **flags)
+    if reason in (Reason.CONNECT_FAILED, Reason.CONNECT_TIMEOUT):
+        expected = Verdict.ELSEWHERE
+    elif reason is Reason.REPLICA_BUSY:
+        expected = Verdict.BUDGET
+    elif reason is Reason.REPLICA_RESET and flags["reused"] and not flags["received"]:
+        expected = Verdict.HERE
+    elif reason in LOST and flags["repeatable"]:
+        expected = Verdict.ELSEWHERE if flags["known_dead"] else Verdict.BUDGET
+    else:
+        expected = Verdict.NO
+    assert verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("share", "minimum", "requests", "allowed"),
+    [
+        (0.2, 3, 0, 3),
+        (0.2, 3, 10, 3),
+        (0.2, 3, 15, 3),
+        (0.2, 3, 20, 4),
+        (0.2, 3, 100, 20),
+        (0.0, 0, 100, 0),
+        (0.0, 2, 100, 2),
+        (1.0, 0, 5, 5),
+    ],
+)
+def test_how_many_retries_may_be_under_way(
+    share: float, minimum: int, requests: int, allowed: int
+) -> None:
+    budget = Budget(Retry(budget=share, budget_min=minimum))
+    budget.requests = requests
+    taken = 0
+    while taken <= 200 and budget.take():
+        taken += 1
+    assert taken == allowed
+    if allowed:
+        budget.give()
+        assert budget.take()
+    assert not budget.take()
+
+
+@given(st.lists(st.booleans(), max_size=100))
+def test_taking_and_giving_balance(takes: list[bool]) -> None:
+    budget = Budget(Retry(budget=0.2, budget_min=3))
+    budget.requests = 20
+    held = 0
+    for take in takes:
+        if take:
+            held += budget.take()
+        elif held:
+            budget.give()
+            held -= 1
+        assert budget.retries == held <= 4
+
+
+def test_new_rules_count_from_now_on() -> None:
+    budget = Budget(Retry(budget=0.0, budget_min=3))
+    assert [budget.take() for _ in range(4)] == [True, True, True, False]
+    budget.adopt(Retry(budget=0.0, budget_min=1))
+    budget.give()
+    assert not budget.take()
+    assert budget.retries == 2

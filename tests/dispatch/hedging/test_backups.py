@@ -1,0 +1,160 @@
+"""Who may take a copy: one reason each why somebody may not, and who is preferred."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from router.core.lease import Lease
+from router.dispatch.hedging.backups import (
+    ENOUGH,
+    RANK,
+    WINDOW,
+    apart,
+    is_sound,
+    obstacle,
+    same_engine,
+    window,
+)
+from router.fleet.replica import Replica
+from router.observe.hedge_counts import Refusal
+from tests.fleet.helpers import Table
+from tests.harness.running import scenario
+
+NOW = 1000.0
+
+
+def told(replica: Replica, **signals: Any) -> Replica:
+    replica.told = replica.signals = msgspec.structs.replace(replica.signals, **signals)
+    replica.kv_usage = replica.signals.kv_usage
+    return replica
+
+
+def asked(primary: Replica, *others: Replica) -> list[str] | Refusal:
+    """Those that may take a copy, or what stopped the one that came furthest."""
+    found = {r.id: obstacle(primary, r, 0.9, NOW) for r in others}
+    able = [id for id, why in found.items() if why is None]
+    return able or max((why for why in found.values() if why), key=lambda why: RANK[why])
+
+
+@scenario
+async def test_an_idle_other_replica_may() -> None:
+    table = Table()
+    a, b, c = table.add("a"), table.add("b"), table.add("c")
+    assert asked(a, a, b, c) == ["b", "c"]
+    assert asked(a, a) == Refusal.ALONE
+    table.close()
+
+
+@scenario
+async def test_not_where_somebody_waits() -> None:
+    table = Table()
+    a, b, c = table.add("a"), table.add("b"), table.add("c")
+    lease = Lease(b)
+    assert asked(a, b, c) == ["c"]
+    assert asked(a, b) == Refusal.WAITING
+    lease.begun()  # it generates: nobody waits for it
+    assert asked(a, b) == ["b"]
+    lease.release()
+    table.close()
+
+
+@scenario
+async def test_not_where_the_kv_cache_is_nearly_full() -> None:
+    table = Table()
+    a, b, c = table.add("a"), table.add("b"), table.add("c")
+    told(b, kv_usage=0.9)
+    told(c, kv_usage=0.89)
+    assert asked(a, b, c) == ["c"]
+    assert asked(a, b) == Refusal.KV
+    table.close()
+
+
+@scenario
+async def test_not_where_something_speaks_against_it() -> None:
+    table = Table()
+    a, b = table.add("a"), table.add("b", max_inflight=1)
+    health = b.health
+    assert is_sound(b, NOW)
+    for name, bad, good in (
+        ("up", False, True),
+        ("ejected_until", NOW + 1.0, 0.0),
+        ("suspected_at", NOW - 1.0, None),
+        ("half_open", True, False),
+        ("busy_until", NOW + 1.0, NOW),
+    ):
+        setattr(health, name, bad)
+        assert asked(a, b) == Refusal.HEALTH, name
+        setattr(health, name, good)
+    lease = Lease(b)
+    lease.begun()
+    assert asked(a, b) == Refusal.HEALTH  # at its limit
+    lease.release()
+    assert asked(a, b) == ["b"]
+    table.close()
+
+
+@scenario
+async def test_not_at_another_address_of_the_same_engine() -> None:
+    table = Table()
+    a, b = table.add("a"), table.add("b")
+    c, d = table.add("c", ("other",)), table.add("d", node="n2")
+    for replica in (a, b, c, d):
+        told(replica, started_at=1_700_000_000.25)
+    assert same_engine(a, b)
+    assert not same_engine(a, c)  # it serves something else
+    assert same_engine(a, d)  # a's node is not known
+    assert asked(a, b) == Refusal.SAME_ENGINE
+    table.add("e", node="n1")
+    e = told(table.fleet.replicas["e"], started_at=1_700_000_000.25)
+    assert not same_engine(e, d)
+    for started in (None, 0.0, 1_700_000_000.26):
+        told(b, started_at=started)
+        told(a, started_at=started if not started else 1_700_000_000.25)
+        assert not same_engine(a, b)
+    table.close()
+
+
+@pytest.mark.parametrize(
+    ("primary", "others", "preferred"),
+    [
+        (("z1", "n1"), {"b": ("z1", "n1"), "c": ("z1", "n2"), "d": ("z2", "n9")}, "d"),
+        (("z1", "n1"), {"b": ("z1", "n1"), "c": ("z1", "n2"), "d": ("", "n9")}, "cd"),
+        (("z1", "n1"), {"b": ("z1", "n1"), "c": ("z1", "n1")}, "bc"),
+        (("z1", "n1"), {"b": ("", ""), "c": ("z1", "n1")}, "bc"),
+        (("", "n1"), {"b": ("z2", "n1"), "c": ("z2", "n2")}, "c"),
+        (("", ""), {"b": ("z1", "n1"), "c": ("z2", "n2")}, "bc"),
+        (("z1", ""), {"b": ("z1", "n1"), "c": ("z2", "n1")}, "c"),
+    ],
+)
+def test_another_zone_then_another_node_is_preferred(
+    primary: tuple[str, str], others: dict[str, tuple[str, str]], preferred: str
+) -> None:
+    @scenario
+    async def play() -> None:
+        table = Table()
+        first = table.add("a", zone=primary[0], node=primary[1])
+        rest = [table.add(id, zone=zone, node=node) for id, (zone, node) in others.items()]
+        assert [r.id for r in apart(first, rest)] == list(preferred)
+        table.close()
+
+    play()
+
+
+@scenario
+async def test_of_a_large_pool_a_few_are_looked_at_and_everybody_in_turn() -> None:
+    table = Table()
+    pool = [table.add(f"r{number}") for number in range(WINDOW + 10)]
+    seen = [window(pool, turn) for turn in range(len(pool))]
+    for found in seen:
+        assert len(found) == len(set(found)) == WINDOW
+    firsts = [r for found in seen for r in found[:ENOUGH]]
+    assert {firsts.count(r) for r in pool} == {ENOUGH}
+    middle = pool[: ENOUGH + 1]
+    assert all(set(window(middle, turn)) == set(middle) for turn in range(ENOUGH))
+    assert {window(middle, turn)[0] for turn in range(ENOUGH + 1)} == set(middle)
+    small = pool[:ENOUGH]
+    assert window(small, 7) == small  # all can be offered
+    table.close()

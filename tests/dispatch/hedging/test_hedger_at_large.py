@@ -1,0 +1,151 @@
+"""The hedger over thousands of requests: whom it hedges, what that costs and what it gains.
+
+No engine and no socket: `hedged_fleet.py` plays attempts that take what a line says, and one in
+twenty ten times that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from router.config.model import Hedging
+from router.fleet.health import RACES
+from tests.dispatch.hedging.hedged_fleet import HedgedFleet, Request
+from tests.fleet.helpers import Table
+from tests.harness.running import scenario
+
+REQUESTS = 3000
+PER_S = 30.0
+
+
+def p99(requests: list[Request]) -> float:
+    times = sorted(r.ttft_s for r in requests)
+    return times[int(0.99 * len(times))]
+
+
+def share(requests: list[Request]) -> float:
+    """Of these, those that were hedged."""
+    return sum(r.was_hedged for r in requests) / len(requests)
+
+
+def fleet(table: Table, rules: Hedging | None = None, **world: Any) -> HedgedFleet:
+    for number in range(20):
+        table.add(f"r{number}")
+    return HedgedFleet(table.fleet, rules or Hedging(), **world)
+
+
+def within_budget(f: HedgedFleet) -> bool:
+    counts = f.counts
+    assert counts.fired == counts.won + counts.lost + counts.failed
+    return counts.fired_tokens <= f.hedger._budget.share * f.tokens
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@scenario
+async def test_it_hedges_the_stragglers_and_few_others(seed: int) -> None:
+    table = Table()
+    f = fleet(table, seed=seed)
+    f.play(1000, PER_S)  # it warms up
+    high = [r for r in f.play(REQUESTS, PER_S) if r.urgency]
+    assert share([r for r in high if r.was_slow]) > 0.95
+    assert share([r for r in high if not r.was_slow]) < 0.02
+    assert within_budget(f)
+    assert f.counts.fired_tokens < 0.02 * f.tokens  # far less than it might
+    assert f.counts.won > 0.75 * f.counts.fired
+    assert f.counts.quantile == pytest.approx(0.75, abs=0.05)
+    table.close()
+
+
+@scenario
+async def test_the_tail_of_those_that_may_be_hedged_is_gone() -> None:
+    tables = Table(), Table()
+    off, on = fleet(tables[0], Hedging(policy="off")), fleet(tables[1])
+    without, hedged = off.play(REQUESTS, PER_S), on.play(REQUESTS, PER_S)
+    for requests in (without, hedged):
+        del requests[:1000]
+    assert p99([r for r in hedged if r.urgency]) < 0.4 * p99([r for r in without if r.urgency])
+    others = [[r for r in requests if not r.urgency] for requests in (without, hedged)]
+    assert p99(others[1]) < 1.1 * p99(others[0])
+    for table in tables:
+        table.close()
+
+
+@scenario
+async def test_quantile_spends_its_budget_on_the_latest() -> None:
+    table = Table()
+    f = fleet(table, Hedging(policy="quantile"))
+    f.play(1000, PER_S)
+    high = [r for r in f.play(REQUESTS, PER_S) if r.urgency]
+    assert share([r for r in high if r.was_slow]) > 0.9
+    assert share(high) == pytest.approx(0.25, abs=0.07)
+    assert within_budget(f)
+    table.close()
+
+
+@scenario
+async def test_where_all_may_be_hedged_the_stragglers_still_are() -> None:
+    """As many stragglers as the budget has copies: it must not wait for the latest of them."""
+    table = Table()
+    f = fleet(table, high=1.0)
+    f.play(1000, PER_S)
+    requests = f.play(REQUESTS, PER_S)
+    assert share([r for r in requests if r.was_slow]) > 0.8
+    assert share([r for r in requests if not r.was_slow]) < 0.02
+    assert within_budget(f)
+    table.close()
+
+
+@scenario
+async def test_without_a_tail_next_to_nothing_is_sent() -> None:
+    table = Table()
+    f = fleet(table, stragglers=0.0)
+    f.play(1000, PER_S)
+    high = [r for r in f.play(REQUESTS, PER_S) if r.urgency]
+    assert share(high) < 0.03
+    table.close()
+
+
+@scenario
+async def test_when_all_are_slow_the_budget_holds() -> None:
+    table = Table()
+    f = fleet(table, high=1.0)
+    f.play(1000, PER_S)
+    start = f.requests[-1].began
+    f.slowness = lambda now: 4.0 if now > start + 20.0 else 1.0
+    f.play(REQUESTS, PER_S)
+    assert within_budget(f)
+    table.close()
+
+
+@scenario
+async def test_a_frozen_replica_costs_nobody_much() -> None:
+    """Nothing that goes to one of the twenty is ever answered, and nobody was slow before."""
+    table = Table()
+    f = fleet(table, stragglers=0.0, high=1.0)
+    f.play(2000, PER_S)
+    f.freeze(table.fleet.replicas["r3"])
+    requests = f.play(1000, PER_S)
+    stuck = [r for r in requests if r.at[r.state.attempts[0]].id == "r3"]
+    assert len(stuck) >= RACES
+    assert all(r.was_hedged for r in stuck)
+    # The wait for the end of the bulk, and the copy.
+    assert max(r.ttft_s / r.state.attempts[0].predicted_s for r in stuck) < 3.0
+    assert ("suspect", "r3") in table.events  # for everyone, until it answers something
+    table.close()
+
+
+@scenario
+async def test_a_dry_run_says_what_would_have_been_saved() -> None:
+    tables = Table(), Table()
+    dry, wet = fleet(tables[0], Hedging(dry_run=True)), fleet(tables[1])
+    dry.play(REQUESTS, PER_S)
+    wet.play(REQUESTS, PER_S)
+    assert dry.counts.fired == 0
+    assert not any(r.was_hedged for r in dry.requests)
+    # The same requests, but not the same luck: the seconds are of some dozen stragglers.
+    assert dry.counts.would_fire == pytest.approx(wet.counts.fired, rel=0.3)
+    assert dry.counts.would_save_s == pytest.approx(wet.counts.saved_s, rel=0.4)
+    for table in tables:
+        table.close()

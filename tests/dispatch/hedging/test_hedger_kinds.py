@@ -1,0 +1,124 @@
+"""Fleets of mixed GPU types: a slow kind is not late for being what it is, and a replica that
+becomes slow is noticed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from router.config.model import Hedging
+from router.dispatch.hedging.speed import Speeds
+from router.fleet.replica import Replica
+from tests.dispatch.hedging.hedged_fleet import HedgedFleet, Request
+from tests.dispatch.hedging.test_hedger_at_large import fleet, share, within_budget
+from tests.fleet.helpers import Table
+from tests.harness.running import scenario
+
+PER_S = 20.0
+KIND = 3.0
+
+
+def is_slow_kind(replica: Replica) -> bool:
+    return int(replica.id[1:]) % 4 == 0
+
+
+def mixed(table: Table, rules: Hedging | None = None, **world: Any) -> HedgedFleet:
+    """Every fourth replica is of a kind that takes three times as long."""
+    f = fleet(table, rules, **world)
+    f.slowness_of = lambda replica, now: KIND if is_slow_kind(replica) else 1.0
+    return f
+
+
+def at_slow_kind(requests: list[Request]) -> list[Request]:
+    return [r for r in requests if is_slow_kind(r.at[r.state.attempts[0]])]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@scenario
+async def test_a_slow_kind_is_hedged_no_more_than_others(seed: int) -> None:
+    """By the policy that always hedges the latest: without factors, that is the slow kind."""
+    table = Table()
+    rules = Hedging(policy="quantile", budget=0.1)
+    f = mixed(table, rules, seed=seed, stragglers=0.0, high=1.0)
+    f.play(600, PER_S)
+    requests = f.play(3000, PER_S)
+    slow = at_slow_kind(requests)
+    assert len(slow) > 300
+    assert share(slow) < 1.5 * share(requests) + 0.02
+    assert not any(what in ("suspect", "ejected") for what, _ in table.events)
+    table.close()
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@scenario
+async def test_its_stragglers_still_are(seed: int) -> None:
+    table = Table()
+    f = mixed(table, seed=seed)
+    f.play(1000, PER_S)
+    high = [r for r in f.play(3000, PER_S) if r.urgency]
+    for requests in (high, at_slow_kind(high)):
+        assert share([r for r in requests if r.was_slow]) > 0.85
+        assert share([r for r in requests if not r.was_slow]) < 0.04
+    assert within_budget(f)
+    table.close()
+
+
+class Forgetful(dict[Replica, Speeds]):
+    """Factors of replicas, none of which is kept."""
+
+    def __setitem__(self, replica: Replica, speeds: Speeds) -> None:
+        pass
+
+
+@scenario
+async def test_what_is_wasted_on_a_slow_kind() -> None:
+    """Against a hedger that knows no kinds."""
+    wasted = []
+    for knows in (True, False):
+        table = Table()
+        f = mixed(table, stragglers=0.0, seed=4)
+        if not knows:
+            f.hedger._speeds = Forgetful()
+        f.play(4000, PER_S)
+        wasted.append(f.counts.wasted_tokens)
+        table.close()
+    assert wasted[0] < 0.2 * wasted[1]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@scenario
+async def test_a_replica_that_becomes_slow_is_noticed(number: int) -> None:
+    """Of either kind: for minutes, what goes there is hedged."""
+    table = Table()
+    f = mixed(table, Hedging(budget=1.0), stragglers=0.0, high=1.0)
+    f.play(2000, PER_S)
+    since = f.requests[-1].began
+    bad = table.fleet.replicas[f"r{number}"]
+    f.slowness_of = lambda replica, now: (
+        (KIND if is_slow_kind(replica) else 1.0) * (8.0 if replica is bad and now > since else 1.0)
+    )
+    requests = f.play(2000, PER_S)  # a hundred seconds
+    there = [r for r in requests if r.at[r.state.attempts[0]] is bad]
+    elsewhere = [r for r in requests if r.at[r.state.attempts[0]] is not bad]
+    assert len(there) >= 5
+    assert share(there) > 0.9
+    assert share(elsewhere) < 0.05
+    table.close()
+
+
+@scenario
+async def test_what_is_known_of_a_replica_goes_with_it() -> None:
+    table = Table()
+    f = mixed(table)
+    f.play(500, PER_S)
+    known = f.hedger._speeds
+    assert len(known) == 20
+    gone = table.fleet.replicas["r4"]
+    table.fleet.remove("r4")
+    f.hedger.fleet_changed()
+    assert len(known) == 19
+    assert gone not in known
+    f.hedger._speed(gone, True).shown(1.0, 1.0, 1.0)  # an attempt that was still under way
+    assert gone not in known
+    table.close()

@@ -1,0 +1,118 @@
+"""One question for a copy in a fleet of a thousand replicas: how many of them it looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, overload
+
+from router.core.lease import Lease
+from router.dispatch.driver.attempt_state import Attempt
+from router.dispatch.hedging.backups import ENOUGH, HOLDERS, WINDOW
+from router.fleet.replica import Replica
+from router.fleet.signals import Signals
+from tests.dispatch.hedging.test_hedger import TOKENS, World
+from tests.harness.running import scenario
+
+FLEET = 1000
+touched: set[str] = set()
+
+
+class Watched(Sequence[Replica]):
+    """A pool that notes who was taken out of it."""
+
+    def __init__(self, pool: Sequence[Replica]) -> None:
+        self._pool = pool
+
+    def __len__(self) -> int:
+        return len(self._pool)
+
+    @overload
+    def __getitem__(self, at: int) -> Replica: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Replica]: ...
+
+    def __getitem__(self, at: int | slice) -> Replica | Sequence[Replica]:
+        found = self._pool[at]
+        touched.update([found.id] if isinstance(found, Replica) else [r.id for r in found])
+        return found
+
+
+class Thousand(World):
+    """A world of a thousand replicas, in which a request at `a` is late."""
+
+    def __init__(self, **rules: Any) -> None:
+        super().__init__(**rules)
+        self.many = [self.table.add(f"r{number}", max_inflight=4) for number in range(FLEET - 3)]
+        self.learn(200)
+        self.state, self.primary = self.late()
+
+    def found(self, primary: Attempt | None = None) -> list[str]:
+        touched.clear()
+        pool = self.table.fleet.serving("m")
+        assert len(pool) == FLEET
+        at = primary or self.primary
+        found = self.hedger.backup(self.view, at, self.a, "high", Watched(pool), self.now)
+        return [r.id for r in found]
+
+
+@scenario
+async def test_a_question_looks_at_few_replicas() -> None:
+    w = Thousand()
+    offered: set[str] = set()
+    for _ in range(FLEET):
+        found = w.found()
+        assert len(found) == ENOUGH
+        assert len(touched) <= WINDOW
+        offered.update(found)
+    assert len(offered) == FLEET - 1  # all of them in turn, but for the one that is late
+
+
+@scenario
+async def test_so_does_one_that_finds_nobody() -> None:
+    w = Thousand()
+    leases = [Lease(replica) for replica in w.many]
+    for lease in leases:
+        lease.begun()
+    for replica in w.many:
+        replica.kv_usage = 0.99
+    assert w.found() == []
+    assert 0 < len(touched) <= WINDOW
+    assert w.refused["kv"] == 1
+    for lease in leases:
+        lease.release()
+
+
+@scenario
+async def test_a_full_pool_is_known_by_its_window() -> None:
+    w = Thousand()
+    leases = [Lease(replica) for replica in w.many for _ in range(3)]  # three of four slots
+    assert w.found() == []
+    assert 0 < len(touched) <= WINDOW
+    assert w.refused["utilisation"] == 1
+    for lease in leases:
+        lease.release()
+
+
+@scenario
+async def test_holders_of_the_prefix_are_looked_at_wherever_they_are() -> None:
+    w = Thousand(budget=0.05)
+    w.view.blocks = tuple(range(1, 1 + 4 * TOKENS // 128))
+    w.view.prompt_tokens = 4 * TOKENS
+    knowledge = w.table.fleet.knowledge
+    for replica in w.many[500 : 500 + 2 * HOLDERS]:
+        knowledge.sent(replica, w.view.blocks, 0)
+        knowledge.begun(replica, w.view.blocks, 0)
+    for _ in range(20):
+        found = w.found()
+        assert len(touched) <= WINDOW
+        assert {int(id[1:]) for id in found} <= set(range(500, 500 + 2 * HOLDERS))
+        assert len(found) == len(set(found)) >= HOLDERS
+    # A holder that is asleep, or serves something else, is none.
+    for replica in w.many[500 : 500 + 2 * HOLDERS : 2]:
+        replica.models = frozenset({"other"})
+    for replica in w.many[501 : 501 + 2 * HOLDERS : 2]:
+        replica.signals = Signals(asleep=True)
+    w.table.fleet.rebuild()
+    pool = w.table.fleet.serving("m")
+    assert w.hedger.backup(w.view, w.primary, w.a, "high", pool, w.now) == ()

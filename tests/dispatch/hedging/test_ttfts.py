@@ -1,0 +1,128 @@
+"""What is known of one model: from an assumption to its own answers, one piece of work a call."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from router.dispatch.hedging.ttft_prior import STREAMS, WHOLES
+from router.dispatch.hedging.ttfts import FORGET_S, WARM, Ttfts
+
+USUAL_S = 0.2
+
+
+def learned(now: float = 0.5, answers: int = 100) -> Ttfts:
+    """Every answer took as long."""
+    ttfts = Ttfts(0.0, True)
+    for _ in range(answers):
+        ttfts.shown(100, USUAL_S, 1.0, now)
+    return ttfts
+
+
+def refreshed(ttfts: Ttfts, now: float) -> Ttfts:
+    """Both of what a refresh does in turn."""
+    assert {ttfts.refresh(now), ttfts.refresh(now)} == {True, False}
+    assert now < ttfts.refresh_at
+    return ttfts
+
+
+@pytest.mark.parametrize(("is_streamed", "prior"), [(True, STREAMS), (False, WHOLES)])
+def test_nothing_is_known_and_something_is_assumed(is_streamed: bool, prior: object) -> None:
+    ttfts = Ttfts(0.0, is_streamed)
+    assert (ttfts.is_cold, ttfts.is_warm) == (True, False)
+    expected_s = prior.base_s + 1000 * prior.token_s  # type: ignore[attr-defined]
+    assert ttfts.predict(1000, 1.0) == pytest.approx(expected_s)
+    assert ttfts.predict(1000, 3.0) == pytest.approx(3.0 * expected_s)
+    assert 0.3 < ttfts.curve.quantile(0.5) < 1.5
+    assert 0.01 < ttfts.curve.survival(3.0) < 0.2
+
+
+def test_each_answer_replaces_one_of_the_assumed_ones() -> None:
+    late = []
+    for answers in (0, WARM // 2, WARM - 1, WARM):
+        ttfts = refreshed(learned(answers=answers), 1.0)
+        late.append(ttfts.curve.survival(2.5))
+        assert ttfts.curve.shown == pytest.approx(WARM)
+        assert ttfts.is_warm is (answers == WARM)
+    assert late == sorted(late, reverse=True)
+    assert late[-1] == 0.0 < late[-2]
+
+
+@pytest.mark.parametrize("factor", [0.1, 1.0, 30.0])
+def test_the_line_is_right_after_a_few_answers(factor: float) -> None:
+    """A large model takes thirty times what is assumed. The third request is predicted right."""
+    rng, ttfts = Random(1), Ttfts(0.0, True)
+    for _ in range(2):
+        tokens = rng.randrange(100, 5000)
+        ttfts.shown(tokens, factor * STREAMS.base_s + factor * STREAMS.token_s * tokens, 1.0, 0.5)
+    for tokens in (100, 10_000):
+        line_s = factor * (STREAMS.base_s + STREAMS.token_s * tokens)
+        assert ttfts.predict(tokens, 1.0) == pytest.approx(line_s)
+
+
+def test_what_the_line_was_wrong_about_is_not_the_spread_of_the_model() -> None:
+    ttfts = Ttfts(0.0, True)
+    for _ in range(WARM):
+        ttfts.shown(1000, 9.0, 1.0, 0.5)
+    refreshed(ttfts, 1.0)
+    assert ttfts.curve.quantile(1.0) < 1.1
+
+
+def test_a_straggler_among_the_first_does_not_bend_the_line() -> None:
+    ttfts = Ttfts(0.0, True)
+    usual_s = STREAMS.base_s + STREAMS.token_s * 1000
+    ttfts.shown(1000, 10.0 * usual_s, 1.0, 0.5)
+    for _ in range(5):
+        ttfts.shown(1000, usual_s, 1.0, 0.5)
+        assert ttfts.predict(1000, 1.0) == pytest.approx(usual_s)
+
+
+def test_one_call_draws_the_line_or_the_curve() -> None:
+    ttfts = learned()
+    before = ttfts.curve
+    assert ttfts.refresh(1.0)  # the curve, so that a plan is made of it
+    assert ttfts.curve is not before
+    line, before = ttfts.fit.base_s, ttfts.curve
+    for _ in range(200):
+        ttfts.shown(100, 0.4, 1.0, 1.0)
+    assert ttfts.fit.base_s == line
+    assert not ttfts.refresh(1.0)
+    assert ttfts.curve is before
+    assert ttfts.fit.base_s != line
+    assert ttfts.refresh_at == 2.0
+
+
+def test_another_policy_wants_another_plan_at_once() -> None:
+    ttfts = refreshed(learned(), 1.0)
+    ttfts.outdate()
+    assert ttfts.refresh_at <= 1.1
+    assert ttfts.refresh(1.1)
+
+
+def test_a_long_pause_forgets_the_curve_but_not_the_line() -> None:
+    ttfts = refreshed(learned(), 1.0)
+    assert ttfts.is_warm
+    refreshed(ttfts, FORGET_S + 2.0)
+    assert not ttfts.is_warm
+    assert ttfts.curve.survival(2.5) == pytest.approx(Ttfts(0.0, True).curve.survival(2.5))
+    assert ttfts.predict(100, 1.0) == pytest.approx(USUAL_S)
+
+
+def test_answers_of_a_slow_kind_are_taken_for_what_they_are() -> None:
+    ttfts = learned()
+    for _ in range(100):
+        ttfts.shown(100, 3.0 * USUAL_S, 3.0, 0.6)
+    refreshed(ttfts, 1.0)
+    assert ttfts.curve.quantile(1.0) < 1.1
+    assert ttfts.predict(100, 1.0) == pytest.approx(USUAL_S)
+
+
+def test_what_is_absurdly_late_is_no_error() -> None:
+    ttfts = learned()
+    ttfts.shown(100, 1e300, 1.0, 0.6)
+    ttfts.cut(100, 1e300, 1.0, 0.6)
+    ttfts.shown(100, 0.0, 1.0, 0.6)
+    refreshed(ttfts, 1.0)
+    assert ttfts.curve.quantile(0.5) == pytest.approx(1.0, rel=0.05)
+    assert ttfts.predict(100, 1.0) == pytest.approx(USUAL_S, rel=0.1)

@@ -1,0 +1,119 @@
+"""The fleet as the queue sees it, and a queue that is driven over a real fleet table."""
+
+from __future__ import annotations
+
+from policies.queueing.ticket import SENT, WAITING
+from router.admission.pools import Pools
+from router.core.lease import Lease, poll_begins
+from router.dispatch.queueing.places import Places, pinned
+from router.fleet.signals import Signals
+from tests.admission.world import config
+from tests.fleet.helpers import Table
+from tests.harness.running import scenario
+from tests.tickets import make_ticket
+
+
+@scenario
+async def test_lanes_are_models_and_pins() -> None:
+    table = Table()
+    a, b = table.add("a", ("m1",)), table.add("b", ("m1", "m2"))
+    unlisted = table.add("x", None)
+    places = Places(table.fleet)
+    assert set(places.eligible("m1")) == {a, b}
+    assert set(places.eligible("m2")) == {b}
+    assert set(places.eligible("unknown")) == set()
+    assert set(places.eligible("")) == {a, b}
+    assert places.eligible(pinned(a)) == (a,)
+    for lane in ("m1", "m2", "", "unknown", pinned(a)):
+        for replica in (a, b, unlisted):
+            assert places.serves(replica, lane) is (replica in places.eligible(lane))
+    table.fleet.remove("a")
+    assert a not in places.eligible("m1")
+    assert not places.serves(a, "m1")
+    assert places.eligible(pinned(a)) == ()
+    assert not places.serves(a, pinned(a))
+    assert places.served() == {b: {"m1", "m2"}, unlisted: frozenset()}
+    table.fleet.remove("b")
+    assert set(places.eligible("m1")) == {unlisted}
+    assert places.served() == {unlisted: None}
+    table.close()
+
+
+@scenario
+async def test_names_of_lanes_cost_no_memory_without_end() -> None:
+    table = Table()
+    replica = table.add("a", None)
+    places = Places(table.fleet)
+    for number in range(5000):
+        assert places.serves(replica, f"m{number}")
+    assert len(places._sets) <= 1024
+    table.close()
+
+
+@scenario
+async def test_who_tells_nothing_is_blind() -> None:
+    table = Table(fall=1)
+    replica = table.add("a")
+    places = Places(table.fleet)
+    assert places.is_blind(replica)
+    poll = poll_begins(replica, 100.0)
+    table.fleet.observed(replica, Signals(running=1, waiting=0), poll, 100.0)
+    assert not places.is_blind(replica)
+    table.fleet.unobserved(replica, "timeout", 1000.0)
+    assert places.is_blind(replica)
+    table.close()
+
+
+@scenario
+async def test_slots_that_no_engine_tells_are_learned() -> None:
+    """Else dozens of short prompts would be sent into the queue of an engine that is full."""
+    table = Table()
+    replica = table.add("a")
+    places = Places(table.fleet)
+    assert places.slots(replica) is None
+    for number in range(12):
+        poll = poll_begins(replica, 100.0)
+        table.fleet.observed(replica, Signals(running=8, waiting=3), poll, 100.0 + number)
+    assert places.slots(replica) == 8
+    table.close()
+
+
+@scenario
+async def test_pools_are_driven_over_a_real_fleet() -> None:
+    table = Table()
+    a, b = table.add("a", ("m1",)), table.add("b", ("m2",))
+    places = Places(table.fleet)
+    pools = Pools(config(gates={"waiting": 1, "prefill_tokens": 0}), places)
+    pools.regroup(places.served(), 0.0)
+    for replica in (a, b):
+        poll = poll_begins(replica, 100.0)
+        table.fleet.observed(replica, Signals(running=0, waiting=0), poll, 0.0)
+        assert pools.freed(replica, 0.0) == []
+    assert len(pools.queues) == 2
+    first = make_ticket(model="m1", tokens=10)
+    (place,) = pools.offer(first, 0.0)
+    lease = Lease(a, 10)
+    assert place is a
+    pools.sent(first, place, 0.0)
+    second = make_ticket(model="m1", tokens=10)
+    other = make_ticket(model="m2", tokens=10)
+    assert not pools.offer(second, 0.1)
+    assert pools.offer(other, 0.1) == (b,)
+    lease.begun()
+    pools.shown(first, a, 0.2)
+    assert pools.freed(a, 0.2) == [second]
+    assert (second.state, second.place) == (SENT, a)
+    c = table.add("c", ("m1", "m2"))
+    third = make_ticket(model="m1", tokens=10)
+    held = Lease(a, 10)
+    assert not pools.offer(third, 0.3)
+    assert third.state == WAITING
+    pools.regroup(places.served(), 0.4)
+    assert len(pools.queues) == 1
+    assert pools.freed(c, 0.4) == [third]
+    lease.release()
+    held.release()
+    for ticket in (first, second, third):
+        pools.settle(ticket, 10, 5, 0.5)
+    assert pools.waiting == 0
+    table.close()

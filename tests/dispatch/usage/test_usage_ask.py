@@ -1,0 +1,228 @@
+"""An engine is asked for its usage in the client's place, and nothing else is changed.
+
+What each engine makes of `stream_options` is written down once more in `meaning`, from the engines'
+own definitions; whatever is injected is judged by it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from router.dispatch.attempts.body_edit import append
+from router.dispatch.usage.usage_ask import member, replaced
+from router.fleet.engines.common.registry import ENGINES as ALL
+from router.fleet.engines.common.registry import engine_of
+
+ABSENT: Any = "nothing said"
+# Of an object without these members: whether the engine sends one event of usage, or one with each.
+DEFAULTS = {"vllm": (True, False), "sglang": (False, False), "trtllm": (True, True)}
+ENGINES = sorted(DEFAULTS)
+
+
+def body(options: Any = ABSENT, **more: Any) -> bytes:
+    members = {"model": "m", "stream": True, **more}
+    if options is not ABSENT:
+        members["stream_options"] = options
+    return json.dumps(members).encode()
+
+
+def asked(options: Any) -> bytes | None:
+    return None if options is ABSENT else json.dumps(options).encode()
+
+
+def meaning(engine: str, options: Any) -> tuple[bool, bool]:
+    """Whether an event of usage comes at the end, and whether every event has one."""
+    if options is ABSENT or options is None:
+        return False, False
+    at_end, always = DEFAULTS[engine]
+    at_end = bool(options.get("include_usage", at_end))
+    always = bool(options.get("continuous_usage_stats", always))
+    return at_end, always if engine == "sglang" else at_end and always
+
+
+def inject(pieces: list[bytes], asked: bytes | None, engine: str | None) -> list[bytes] | None:
+    """The two ways of asking: a member more, or another value."""
+    ask = engine_of(engine).usage_ask
+    if asked is not None:
+        return replaced(pieces, asked, ask)
+    return None if ask is None else append(pieces, ask.member)
+
+
+def injected(options: Any, engine: str) -> dict[str, Any] | None:
+    """The decoded body after the injection; None: it stayed as it was."""
+    pieces = inject([body(options)], asked(options), engine)
+    given = asked(options)
+    if given is not None:  # a body too large to be decoded gets a member that counts as much
+        added = member(given, engine_of(engine).usage_ask)
+        assert bool(added) == (pieces is not None)
+        if pieces is not None:
+            large = append([body(options)], added)
+            assert large is not None
+            assert json.loads(b"".join(large)) == json.loads(b"".join(pieces))
+    return None if pieces is None else dict(json.loads(b"".join(pieces)))
+
+
+def test_each_engine_that_is_asked_is_written_down_here() -> None:
+    assert {name for name, engine in ALL.items() if engine.usage_ask is not None} == {*ENGINES}
+
+
+SILENT: list[Any] = [
+    ABSENT,
+    None,
+    {"include_usage": False},
+    {"include_usage": None},
+    {"include_usage": False, "continuous_usage_stats": False},
+    {"include_usage": False, "later": {"a": [1]}},
+]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("options", SILENT, ids=str)
+def test_who_does_not_ask_is_asked_for(engine: str, options: Any) -> None:
+    assert meaning(engine, options) == (False, False)
+    changed = injected(options, engine)
+    assert changed is not None
+    assert meaning(engine, changed["stream_options"]) == (True, False)
+    others = {} if options is ABSENT or options is None else dict(options)
+    for name, value in others.items():
+        if name not in ("include_usage", "continuous_usage_stats"):
+            assert changed["stream_options"][name] == value
+    del changed["stream_options"]
+    assert changed == {"model": "m", "stream": True}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("always", [ABSENT, None, False, True])
+@pytest.mark.parametrize("at_end", [ABSENT, None, False, True])
+def test_the_events_with_content_stay_what_they_were(engine: str, at_end: Any, always: Any) -> None:
+    """Whatever is asked: a client that has the event keeps it, and no other event gets a usage."""
+    given_ = {"include_usage": at_end, "continuous_usage_stats": always}
+    options = {name: value for name, value in given_.items() if value is not ABSENT}
+    before = meaning(engine, options)
+    changed = injected(options, engine)
+    if before != (False, False):
+        assert changed is None  # the engine tells its counts already
+    else:
+        assert changed is not None
+        assert meaning(engine, changed["stream_options"]) == (True, False)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "options",
+    [
+        "yes",
+        True,
+        3,
+        [],
+        [{"include_usage": False}],
+        {"include_usage": "no"},
+        {"include_usage": 0},
+        {"include_usage": {}},
+        {"include_usage": False, "continuous_usage_stats": "maybe"},
+        {"include_usage": False, "continuous_usage_stats": 1},
+    ],
+    ids=str,
+)
+def test_odd_types_are_the_engines_to_judge(engine: str, options: Any) -> None:
+    assert injected(options, engine) is None
+
+
+@pytest.mark.parametrize("engine", ["tgi", "llamacpp", "other", "", None])
+def test_an_engine_that_may_not_know_it_is_not_asked(engine: str | None) -> None:
+    assert inject([body()], None, engine) is None
+    assert inject([body({"include_usage": False})], b'{"include_usage": false}', engine) is None
+
+
+def test_trtllm_gets_no_field_that_it_did_not_define() -> None:
+    """It rejects what it does not know, and its defaults would put a usage on every event."""
+    changed = injected(ABSENT, "trtllm")
+    assert changed is not None
+    assert set(changed["stream_options"]) == {"include_usage", "continuous_usage_stats"}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize("before", [b"", b" \r\n\t", b" " * 10])
+def test_the_rest_of_the_body_is_not_encoded_anew(engine: str, size: int, before: bytes) -> None:
+    odd = before + b'{ "n":1.50,"stream" :true,\n"text":"\\u00e9\\/\xc3\xa9", "model":"m" } \n'
+    pieces = inject([odd[at : at + size] for at in range(0, len(odd), size)], None, engine)
+    assert pieces is not None
+    ask = engine_of(engine).usage_ask
+    assert ask is not None
+    member = b',"stream_options":' + ask.options
+    assert b"".join(pieces) == odd.replace(b" } \n", member + b" } \n")
+
+
+def test_options_are_replaced_in_their_place() -> None:
+    odd = b'{"stream":true,  "stream_options" :\n{ "include_usage":false }, "text":"\\u00e9" }'
+    pieces = inject([odd[:30], odd[30:]], b'{ "include_usage":false }', "vllm")
+    assert pieces == [odd.replace(b'{ "include_usage":false }', b'{"include_usage":true}')]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        # the same member in another object stands behind it
+        b'{"stream":true,"stream_options":null,"tools":[{"stream_options":null}]}',
+        # spelt so that only a decoder finds it, with another object's in plain sight
+        b'{"stream":true,"tools":[{"stream_options":null}],"stream_\\u006fptions":null}',
+        b'{"stream":true,"stream_\\u006fptions":null}',
+    ],
+)
+def test_a_place_in_doubt_is_left_alone(odd: bytes) -> None:
+    assert inject([odd], b"null", "vllm") is None
+
+
+def test_of_two_members_the_last_counts() -> None:
+    odd = b'{"stream":true,"stream_options":null,"stream_options":null}'
+    pieces = inject([odd], b"null", "vllm")
+    assert pieces is not None
+    assert json.loads(b"".join(pieces))["stream_options"] == {"include_usage": True}
+
+
+def test_a_member_of_another_object_does_not_disturb() -> None:
+    odd = b'{"stream":true,"tools":[{"stream_options":1}],"stream_options":null}'
+    pieces = inject([odd], b"null", "vllm")
+    assert pieces is not None
+    changed = json.loads(b"".join(pieces))
+    assert changed["tools"] == [{"stream_options": 1}]
+    assert changed["stream_options"] == {"include_usage": True}
+
+
+@pytest.mark.parametrize("odd", [b"", b"  ", b"[1]", b'"{', b"--boundary\r\n{"])
+def test_what_is_no_object_stays(odd: bytes) -> None:
+    assert inject([odd], None, "vllm") is None
+    assert inject([], None, "vllm") is None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(deadline=None)
+@given(
+    options=JSON,
+    others=st.dictionaries(st.text(), JSON, max_size=4),
+    engine=st.sampled_from(ENGINES),
+    cut=st.integers(0, 60),
+)
+def test_any_body_keeps_its_meaning(
+    options: Any, others: dict[str, Any], engine: str, cut: int
+) -> None:
+    whole = {**others, "stream": True, "stream_options": options}
+    data = json.dumps(whole).encode()
+    pieces = inject([data[:cut], data[cut:]], asked(options), engine)
+    if pieces is not None:
+        changed = json.loads(b"".join(pieces))
+        assert changed.pop("stream_options")["include_usage"] is True
+        del whole["stream_options"]
+        assert changed == whole

@@ -1,0 +1,29 @@
+"""The text format as its writers write it."""
+
+from __future__ import annotations
+
+from router.emulator.core.histogram import Histogram
+from router.emulator.http.personas.exposition import Exposition
+
+
+def test_labels_are_sorted_and_escaped_and_numbers_are_floats() -> None:
+    out = Exposition("x:", {"model": 'a"b\\c\nd'})
+    out.gauge("one", 3, "Of one.")
+    out.sample("one", 4, engine="0")
+    assert out.text() == (
+        "# HELP x:one Of one.\n# TYPE x:one gauge\n"
+        'x:one{model="a\\"b\\\\c\\nd"} 3.0\n'
+        'x:one{engine="0",model="a\\"b\\\\c\\nd"} 4.0\n'
+    )
+
+
+def test_the_rust_exporter_has_blank_lines_and_whole_numbers() -> None:
+    histogram = Histogram([0.5])
+    histogram.observe(0.25, times=2)
+    out = Exposition("x_", {}, is_rust=True)
+    out.gauge("one", 3)
+    out.histogram("two", histogram)
+    assert out.text() == (
+        "# TYPE x_one gauge\nx_one 3\n\n# TYPE x_two histogram\n"
+        'x_two_bucket{le="0.5"} 2\nx_two_bucket{le="+Inf"} 2\nx_two_sum 0.5\nx_two_count 2\n'
+    )

@@ -1,0 +1,190 @@
+"""The same load straight at two engines and through a router that was given their URLs.
+
+The load is measured in rounds: so many times the slots at once, each answer as long as it takes for
+the last request to wait a given time in a full engine.
+
+Must never: judge what it saw.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from time import perf_counter
+from typing import Any
+
+import httpx
+
+from bench.fleet.stream import Link
+from tests.engine.loads import bodies
+from tests.engine.loads.load import CHAT
+from tests.engine.machine.cores import on_cores_of_their_own
+from tests.engine.machine.environment import EngineEnvironment
+from tests.engine.machine.fleet import Engine, Hedgerow
+
+ROUNDS = 8  # requests for each slot; the last waits for the others, and one is a small part of that
+LIGHT_REQUESTS, LIGHT_TOKENS = 12, 8
+CALIBRATION_TOKENS = 60
+TOKENS_AT_MOST = 1200  # of an answer; all slots together fit into the KV cache
+IDLE_WITHIN_S = 60.0
+RUN_WITHIN_S = 600.0
+
+Engines = tuple[Engine, Engine]
+
+
+@dataclass
+class Seen:
+    """What one run came to."""
+
+    errors: list[str] = field(default_factory=list)  # "" where a request was served
+    waits_s: list[float] = field(default_factory=list)  # of streams, to their first content
+    took_s: list[float] = field(default_factory=list)  # of each request, to its end
+    seconds: float = 0.0  # until all had ended
+    breakers: list[str] = field(default_factory=list)
+    ejections: float = 0.0
+    events: list[str] = field(default_factory=list)
+
+    @property
+    def failed(self) -> list[str]:
+        return [error for error in self.errors if error]
+
+
+Ask = Callable[[str, int, int, Seen], Coroutine[Any, Any, None]]  # URL, number, tokens
+
+
+def sizes(slots: int, tokens: int) -> list[int]:
+    """Of all answers, in tokens, the same in every run: half to one and a half times as long."""
+    count = ROUNDS * slots * 2
+    rng = Random(count)
+    return [int(tokens * rng.uniform(0.5, 1.5)) for _ in range(count)]
+
+
+def content(number: int, tokens: int, *, stream: bool) -> bytes:
+    text = f"{number} {perf_counter()} ".ljust(100, "x")
+    return json.dumps({**bodies.chat(text, tokens), "stream": stream}).encode()
+
+
+async def ask_stream(url: str, number: int, tokens: int, seen: Seen) -> None:
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    _, link = await asyncio.get_running_loop().create_connection(Link, host, int(port))
+    ended = asyncio.Event()
+    asked = content(number, tokens, stream=True)
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+    began = perf_counter()
+    link.ask(f"{head}Content-Length: {len(asked)}\r\n\r\n".encode() + asked, lambda _: ended.set())
+    try:
+        await ended.wait()
+    finally:
+        link.close()
+    seen.errors.append(link.answer.error)
+    seen.took_s.append(perf_counter() - began)
+    if link.answer.first_at is not None:
+        seen.waits_s.append(link.answer.first_at - began)
+
+
+async def ask_whole(url: str, number: int, tokens: int, seen: Seen) -> None:
+    asked = content(number, tokens, stream=False)
+    lines = {"content-type": "application/json"}
+    began = perf_counter()
+    async with httpx.AsyncClient(timeout=RUN_WITHIN_S) as http:
+        answer = await http.post(f"{url}{CHAT}", content=asked, headers=lines)
+    is_served = answer.status_code == 200 and "choices" in answer.json()
+    seen.errors.append("" if is_served else f"{answer.status_code} {answer.text}")
+    seen.took_s.append(perf_counter() - began)
+
+
+async def _at_once(urls: Sequence[str], ask: Ask, tokens: Sequence[int], seen: Seen) -> None:
+    began = perf_counter()
+    async with asyncio.timeout(RUN_WITHIN_S):
+        await asyncio.gather(
+            *(ask(urls[n % len(urls)], n, size, seen) for n, size in enumerate(tokens))
+        )
+    seen.seconds = perf_counter() - began
+
+
+def straight(engines: Engines, ask: Ask, tokens: Sequence[int]) -> Seen:
+    """All of these requests at once, spread over the idle engines in turn."""
+    wait_until_idle(engines)
+    seen = Seen()
+    asyncio.run(_at_once([engine.url for engine in engines], ask, tokens, seen))
+    return seen
+
+
+def routed(
+    engines: Engines, ask: Ask, tokens: Sequence[int], folder: Path, *, cold: bool
+) -> tuple[Seen, Seen]:
+    """The same through a fresh router: what the load came to, and the light one before it.
+
+    `cold`: there is no light load, so that the router has seen no request at all."""
+    wait_until_idle(engines)
+    seen, light = Seen(), Seen()
+    with _router(engines, folder, seen) as router:
+        if not cold:
+            for number in range(LIGHT_REQUESTS):
+                asyncio.run(ask(router.url, 10_000 + number, LIGHT_TOKENS, light))
+        asyncio.run(_at_once([router.url], ask, tokens, seen))
+    return seen, light
+
+
+def wait_until_idle(engines: Engines) -> None:
+    for engine in engines:
+        engine.wait_until_idle(IDLE_WITHIN_S)
+
+
+@contextmanager
+def _router(engines: Engines, folder: Path, seen: Seen) -> Iterator[Hedgerow]:
+    """A fresh router; in the end, what it thinks of its replicas and has said of them."""
+    router = Hedgerow([engine.url for engine in engines], folder / "hedgerow.log")
+    with ExitStack() as stack:
+        stack.callback(router.kill)
+        router.start()
+        router.wait_until_ready()
+        yield router
+        page = httpx.get(f"{router.admin}/replicas").json()
+        seen.breakers = [replica["breaker"] for replica in page]
+        metrics = httpx.get(f"{router.admin}/metrics").text.splitlines()
+        counts = [line for line in metrics if line.startswith("hedgerow_replica_ejections_total")]
+        seen.ejections = sum(float(line.rpartition(" ")[2]) for line in counts)
+    written = router.log.read_text(errors="replace").splitlines()
+    said = [json.loads(line).get("message") or "" for line in written if line.startswith("{")]
+    seen.events = [message for message in said if message.startswith("replica ")]
+
+
+def calibrated(engines: Engines, slots: int, wait_s: float) -> int:
+    """Tokens of an answer with which the last of all rounds waits so long in a full engine."""
+    urls = [engine.url for engine in engines]
+    took_s = 0.0
+    for _ in range(2):  # the first one warms up
+        seen = Seen()
+        asyncio.run(_at_once(urls, ask_stream, [CALIBRATION_TOKENS] * slots * len(urls), seen))
+        took_s = seen.seconds
+    return min(TOKENS_AT_MOST, int(wait_s / (ROUNDS - 1) / took_s * CALIBRATION_TOKENS * 1.2))
+
+
+@contextmanager
+def running_pair(slots: int, built: EngineEnvironment, logs: Path) -> Iterator[Engines]:
+    """Two running engines of so many slots, each on a core of its own."""
+    first = Engine(f"busy-{slots}-a", built, logs, slots=slots)
+    second = Engine(f"busy-{slots}-b", built, logs, slots=slots)
+    with ExitStack() as stack:
+        for engine in (first, second):
+            stack.callback(engine.kill)
+            engine.start()
+        for engine in (first, second):
+            engine.wait_until_ready()
+        stack.enter_context(on_cores_of_their_own((first, second)))
+        yield first, second
+
+
+def described(seen: Seen) -> str:
+    waits = sorted(seen.waits_s)
+    first = f"p50 {waits[len(waits) // 2]:.1f} s, max {waits[-1]:.1f} s" if waits else "not seen"
+    return (
+        f"{len(seen.errors)} requests, {len(seen.failed)} failed, {seen.seconds:.1f} s in all, "
+        f"first tokens {first}, {seen.ejections:.0f} ejections"
+    )

@@ -1,0 +1,77 @@
+"""The core of a running engine: stopped and continued, or given a core of the machine of its own.
+
+A stopped one is a replica that lives and does nothing. The engine's API server is another process:
+it still answers /health, and still takes requests and sends their 200 and head.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.engine.machine.fleet import Engine
+from tests.engine.machine.processes import members_of_group
+
+CORE = b"VLLM::EngineCore"  # what vLLM calls the process
+
+
+def core_of(engine: Engine) -> int:
+    """The process id of the engine's core."""
+    cores = [pid for pid in members_of_group(engine.group) if _title(pid).startswith(CORE)]
+    assert len(cores) == 1, f"{engine.name} has {len(cores)} cores"
+    return cores[0]
+
+
+@contextmanager
+def stopped(engine: Engine) -> Iterator[None]:
+    """The engine's core does nothing while the `with` lasts."""
+    core = core_of(engine)
+    os.kill(core, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(core, signal.SIGCONT)
+
+
+@contextmanager
+def on_cores_of_their_own(engines: Sequence[Engine]) -> Iterator[None]:
+    """Every engine computes on another core, as replicas have machines of their own.
+
+    vLLM binds the computing threads of each to the first core it sees. Two of them on one machine
+    take turns there, and what one does slows the other down tenfold.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    before: dict[int, set[int]] = {}
+    if len(cores) >= len(engines):
+        for engine, core in zip(engines, cores, strict=False):
+            for thread in threads_of(engine):
+                usual = os.sched_getaffinity(thread)
+                if len(usual) < len(cores):
+                    before[thread] = usual
+                    os.sched_setaffinity(thread, {core})
+    try:
+        yield
+    finally:
+        for thread, usual in before.items():
+            try:
+                os.sched_setaffinity(thread, usual)
+            except ProcessLookupError:
+                pass
+
+
+def threads_of(engine: Engine) -> list[int]:
+    return [
+        int(task.name)
+        for process in members_of_group(engine.group)
+        for task in Path(f"/proc/{process}/task").iterdir()
+    ]
+
+
+def _title(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""

@@ -1,0 +1,98 @@
+"""The cached environment in which the real engines run: built once per machine, then reused.
+
+It lies in `$XDG_CACHE_HOME/hedgerow/engine-<key>` (`~/.cache` without the variable), where the key
+names versions and recipe: another recipe is another folder. A folder under its final name is always
+complete: it is built under another name and renamed after the smoke import. A file lock keeps two
+runs from building at once; the second waits and finds the work done.
+
+`python -m tests.engine.machine.environment` builds it ahead of the tests and prints where it is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.engine.machine import recipe
+
+
+@dataclass(frozen=True, slots=True)
+class EngineEnvironment:
+    """Where the engine's Python and the tiny model are."""
+
+    folder: Path
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "venv" / "bin" / "python"
+
+    @property
+    def model(self) -> Path:
+        return self.folder / "model"
+
+
+def cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or ""
+    # The XDG base directory specification: a relative path is to be ignored.
+    root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
+    return root / "hedgerow"
+
+
+def ensure(say: Callable[[str], None] | None = None) -> EngineEnvironment:
+    """The environment, built now if this machine has none. Raises `recipe.BuildFailed`."""
+    say = say or tell
+    cache = cache_folder()
+    cache.mkdir(parents=True, exist_ok=True)
+    final = cache / f"engine-{recipe.key()}"
+    with locked(final.with_name(final.name + ".lock"), say):
+        if not final.exists():
+            build_into(final, say)
+    return EngineEnvironment(final)
+
+
+def build_into(final: Path, say: Callable[[str], None]) -> None:
+    building = final.with_name(final.name + ".building")
+    log = final.with_name(final.name + ".log")
+    if building.exists():  # a build that was killed: the lock is ours, so nobody is at work there
+        shutil.rmtree(building)
+    building.mkdir()
+    log.unlink(missing_ok=True)
+    say(f"building {final} (once per machine, several minutes; log: {log})")
+    started = time.monotonic()
+    try:
+        recipe.build(building, log, say)
+        building.rename(final)
+    except BaseException:  # Ctrl-C too: gigabytes of a half-built environment help nobody
+        shutil.rmtree(building, ignore_errors=True)
+        raise
+    say(f"built in {time.monotonic() - started:.0f} s")
+
+
+@contextmanager
+def locked(path: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Holds an exclusive lock on `path`; the kernel frees it should this process die."""
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waiting for another build ({path})")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def tell(line: str) -> None:
+    print(f"engine environment: {line}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        print(ensure().folder)
+    except recipe.BuildFailed as failure:
+        sys.exit(f"engine environment: {failure}")

@@ -1,0 +1,72 @@
+"""A router with exact knowledge of real engines, in this process: its index can be asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import httpx
+
+from router.app import App
+from router.config.model import AccessLog, Config, Prefix
+from router.config.model import Replica as ReplicaConfig
+from router.fleet.prefix.kv_events.chains import TokenChains, pack
+from router.fleet.replica import Replica
+from tests.engine.loads import bodies
+from tests.engine.machine.fleet import BLOCK_TOKENS, MODEL, Engine
+
+WITHIN_S = 30.0
+
+
+@asynccontextmanager
+async def knowing(*engines: Engine) -> AsyncIterator[App]:
+    """An app that hears the KV events of `engines`, replica ids being their names."""
+    config = Config(
+        listen="127.0.0.1:0",
+        admin="127.0.0.1:0",
+        replicas=tuple(ReplicaConfig(url=engine.url, id=engine.name) for engine in engines),
+        access_log=AccessLog(path=""),
+        prefix=Prefix(exact=True),
+    )
+    app = App(config)
+    await app.start()
+    try:
+        watcher = app.parts.kv_watcher
+        assert watcher is not None
+        await eventually(lambda: watcher.connected == len(engines), "every publisher is heard")
+        yield app
+    finally:
+        await app.stop()
+
+
+async def eventually(condition: Callable[[], bool], what: str) -> None:
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            while not condition():
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AssertionError(f"never happened: {what}") from None
+
+
+def replica(app: App, engine: Engine) -> Replica:
+    return app.parts.fleet.replicas[engine.name]
+
+
+async def expected_hits(app: App, engine: Engine, prompt: str) -> int:
+    """Tokens of a prompt that the index says the engine has in its cache."""
+    watcher = app.parts.kv_watcher
+    assert watcher is not None
+    async with httpx.AsyncClient(base_url=engine.url, timeout=WITHIN_S) as http:
+        answer = await http.post("/tokenize", json={"model": MODEL, "prompt": prompt})
+    chains = TokenChains(pack(answer.json()["tokens"]))
+    return watcher.index.match(chains).get(replica(app, engine), 0) * BLOCK_TOKENS
+
+
+async def hits_of(engine: Engine, prompt: str) -> int:
+    """Tokens of a prompt that the engine itself finds in its cache, by its own counter."""
+    before = engine.state().cache_hits
+    async with httpx.AsyncClient(base_url=engine.url, timeout=WITHIN_S) as http:
+        answer = await http.post("/v1/completions", json=bodies.completion(prompt, 1))
+        assert answer.status_code == 200, answer.text
+    return engine.state().cache_hits - before

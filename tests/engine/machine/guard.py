@@ -1,0 +1,31 @@
+"""Runs one command and takes its whole process group down with whoever started it.
+
+`python -m tests.engine.machine.guard COMMAND...` must be started as the leader of a session of its
+own, with a pipe on standard input that the parent keeps open and never writes to. When the pipe
+ends, because the parent closed it or died in any way at all, or when the command ends, everything
+in the group is killed: an engine is several processes, and one left behind holds gigabytes and both cores.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+
+
+def main(command: list[str]) -> None:
+    if os.getpgrp() != os.getpid():
+        sys.exit("guard: must lead its own process group, or it would kill its parent's")
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    ended = os.pidfd_open(child.pid)
+    readable, _, _ = select.select([0, ended], [], [])
+    if ended in readable:
+        # The last line of the log: a killed group has no exit code left to tell.
+        print(f"guard: the command ended with code {child.wait()}", flush=True)
+    os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,90 @@
+"""An engine that refuses a request has generated nothing: the tokens that were taken for it are
+given back to its key, and the request counts all the same."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from router.config.model import Keys, Prefix
+from router.core.errors import Reason
+from tests.app.test_keys_at_the_door import BEARER, acme, file_of
+from tests.harness.behaviours import answer
+from tests.harness.messages import chat, json_response, post_json
+from tests.harness.replica import Behaviour, ReplicaConnection
+from tests.harness.running import assert_error, running, scenario
+
+LONG = [{"role": "user", "content": "x" * 6000}]  # 1500 tokens
+REFUSAL = {"error": {"message": "too long", "code": 400}}
+
+
+def refuses(status: int) -> Behaviour:
+    return answer(json_response(REFUSAL, status))
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 413, 422])
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_tokens_are_given_back(status: int, stream: bool, tmp_path: Path) -> None:
+    @scenario
+    async def story() -> None:
+        keys = Keys(file=file_of(tmp_path, acme(tokens_per_minute=2000)))
+        async with running(refuses(status), keys=keys, prefix=Prefix()) as router:
+            for _ in range(4):
+                asked = chat(BEARER, stream=stream, messages=LONG)
+                assert (await router.ask(asked, "POST")).status == status
+
+    story()
+
+
+def test_the_request_counts(tmp_path: Path) -> None:
+    @scenario
+    async def story() -> None:
+        limits = {"tokens_per_minute": 2000, "requests_per_minute": 3}
+        keys = Keys(file=file_of(tmp_path, acme(**limits)))
+        async with running(refuses(400), keys=keys, prefix=Prefix()) as router:
+            for _ in range(3):
+                assert (await router.ask(chat(BEARER, messages=LONG), "POST")).status == 400
+            asked = chat(BEARER, messages=LONG)
+            assert_error(await router.ask(asked, "POST"), Reason.KEY_REQUESTS)
+
+    story()
+
+
+@pytest.mark.parametrize("status", [200, 201, 202])
+def test_an_answer_costs_its_tokens(status: int, tmp_path: Path) -> None:
+    """Whatever its status: one that tells no counts as much as was taken for it, and its bytes."""
+
+    @scenario
+    async def story() -> None:
+        keys = Keys(file=file_of(tmp_path, acme(tokens_per_minute=2000)))
+        behave = answer(json_response({"choices": [{"text": "y" * 4000}]}, status))
+        async with running(behave, keys=keys, prefix=Prefix()) as router:
+            asked = post_json("/v1/completions", {"model": "m", "prompt": "x" * 6000}, BEARER)
+            assert (await router.ask(asked, "POST")).status == status
+            assert_error(await router.ask(asked, "POST"), Reason.KEY_TOKENS)
+
+    story()
+
+
+def test_a_refusal_inside_a_stream(tmp_path: Path) -> None:
+    """Its client was sent a 200 and comments before the engine refused it."""
+
+    async def late(connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            await asyncio.sleep(0.4)
+            await connection.send(json_response(REFUSAL, 400))
+
+    @scenario
+    async def story() -> None:
+        keys = Keys(file=file_of(tmp_path, acme(tokens_per_minute=2000)))
+        times = {"commit_after_s": 0.1}
+        async with running(late, keys=keys, prefix=Prefix(), timeouts=times) as router:
+            for _ in range(3):
+                asked = chat(BEARER, stream=True, messages=LONG)
+                got = await router.ask(asked, "POST")
+                assert got.status == 200
+                assert b"too long" in got.body
+
+    story()

@@ -1,0 +1,569 @@
+"""A replica dies in mid-stream, and another one goes on: its client sees one unbroken stream.
+
+The engines are on paper: each goes on behind the text that it is asked to, as vLLM does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from router.config.model import Continuation
+from router.core.errors import Reason
+from router.dispatch.continuation.outcome import Outcome
+from router.dispatch.usage.token_counts import Usage
+from tests.dispatch.continuation.engine import (
+    PROMPT_TOKENS,
+    TEXT,
+    WORDS,
+    Told,
+    made_of,
+    read,
+    stream,
+)
+from tests.harness.control import anonymous
+from tests.harness.messages import (
+    DONE,
+    LAST_CHUNK,
+    SSE_HEAD,
+    chat,
+    chat_body,
+    chunk,
+    event,
+    json_response,
+    post_json,
+    response,
+    role,
+    token,
+)
+from tests.harness.reading import Request
+from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
+from tests.harness.running import Router, assert_cut_stream, running, scenario
+
+ON = Continuation(enabled=True)
+VLLM = {"engine": "vllm"}
+
+Break = Callable[[ReplicaConnection, list[bytes]], Awaitable[None]]
+
+
+def asked_behind(request: Request) -> str:
+    """The text that a request wants the rest of."""
+    body = request.json()
+    if "prompt" in body:
+        return str(body["prompt"]).removeprefix("hello")
+    return str(body["messages"][-1]["content"]) if body.get("continue_final_message") else ""
+
+
+class Fleet:
+    """Replicas that answer in the order in which they are asked, as they are told to."""
+
+    def __init__(self, *plan: Break) -> None:
+        self.plan = [*plan]
+        self.asked: list[Request] = []
+
+    async def __call__(self, connection: ReplicaConnection) -> None:
+        is_open = True
+        while is_open and (request := await connection.recv_request()):
+            if request.method == "GET":  # the router finding out about its engine
+                await connection.send(response(404))
+                continue
+            number = len(self.asked)
+            self.asked.append(request)
+            body = request.json()
+            kind = "completions" if "prompt" in body else "chat"
+            usage = bool((body.get("stream_options") or {}).get("include_usage"))
+            after = made_of(asked_behind(request))
+            act = self.plan[number] if number < len(self.plan) else whole
+            await act(connection, stream(kind, f"r{number}", after, usage=usage))
+            is_open = connection.sock.fileno() >= 0
+
+
+async def whole(connection: ReplicaConnection, events: list[bytes]) -> None:
+    await connection.send(SSE_HEAD, *(chunk(one) for one in events), LAST_CHUNK)
+
+
+def resets(count: int, more: bytes = b"") -> Break:
+    """Send so many events and some bytes of the next, and reset once they have arrived."""
+
+    async def act(connection: ReplicaConnection, events: list[bytes]) -> None:
+        await connection.send(SSE_HEAD, *(chunk(one) for one in events[:count]))
+        if more:
+            await connection.send(chunk(more))
+        await asyncio.sleep(0.05)
+        connection.rst()
+
+    return act
+
+
+def closes(count: int) -> Break:
+    async def act(connection: ReplicaConnection, events: list[bytes]) -> None:
+        await connection.send(SSE_HEAD, *(chunk(one) for one in events[:count]))
+        await asyncio.sleep(0.05)
+        connection.close()
+
+    return act
+
+
+def stops(count: int) -> Break:
+    async def act(connection: ReplicaConnection, events: list[bytes]) -> None:
+        await connection.send(SSE_HEAD, *(chunk(one) for one in events[:count]))
+        await connection.recv_request()
+
+    return act
+
+
+def answers(data: bytes) -> Break:
+    async def act(connection: ReplicaConnection, events: list[bytes]) -> None:
+        await connection.send(data)
+
+    return act
+
+
+async def silence(connection: ReplicaConnection, events: list[bytes]) -> None:
+    """The head and nothing else, until the router gives up."""
+    await connection.send(SSE_HEAD)
+    await connection.recv_request()
+
+
+def outcomes(router: Router) -> dict[str, int]:
+    return dict(router.app.metrics.continuations)
+
+
+def kinds(line: dict[str, Any]) -> list[str]:
+    return [record[1] for record in line["tried"]]
+
+
+ASK = {
+    "chat": ("/v1/chat/completions", chat_body(stream=True)),
+    "completions": ("/v1/completions", {"model": "m", "prompt": "hello", "max_tokens": 50}),
+}
+
+
+def asking(kind: str, **more: Any) -> bytes:
+    path, body = ASK[kind]
+    return post_json(path, {**body, "stream": True, **more})
+
+
+def assert_unbroken(told: Told, kind: str, first: str = "r0") -> None:
+    assert told.text == TEXT
+    assert told.roles == (kind == "chat")
+    assert told.names == {(first, 1000, f"m-{first}")}
+    assert told.finish == ["stop"]
+    assert told.done == 1
+
+
+@pytest.mark.parametrize("asks", [True, False], ids=["client asks for usage", "router asks"])
+@pytest.mark.parametrize(
+    "broken",
+    [resets(4), resets(5, b'data: {"id":"r0","choi'), closes(7), resets(4, b"\r\n")],
+    ids=["reset", "inside an event", "end", "nonsense"],
+)
+@pytest.mark.parametrize("kind", ["chat", "completions"])
+@scenario
+async def test_one_unbroken_stream(kind: str, broken: Break, asks: bool) -> None:
+    fleet = Fleet(broken)
+    async with running(fleet, fleet, replica=VLLM, continuation=ON) as router:
+        found = router.usages()
+        options = {"stream_options": {"include_usage": True}} if asks else {}
+        answer = await router.ask(asking(kind, **options))
+        assert answer.complete
+        told = read(bytes(answer.body))
+        assert_unbroken(told, kind)
+        counts = {"prompt_tokens": PROMPT_TOKENS, "completion_tokens": len(WORDS)}
+        if asks:
+            assert told.usage is not None
+            assert {name: told.usage[name] for name in counts} == counts
+            assert told.usage["total_tokens"] == PROMPT_TOKENS + len(WORDS)
+        else:
+            assert told.usage is None
+        assert found == [Usage(PROMPT_TOKENS, len(WORDS), None, False)]
+        assert outcomes(router) == {Outcome.CONTINUED: 1}
+        (line,) = await router.log()
+        assert line["reason"] == "ok"
+        assert kinds(line) == ["primary", "continuation"]
+        first, second = router.replicas
+        assert len(first.requests) == len(second.requests) == 1
+
+
+@scenario
+async def test_the_other_replica_is_asked_for_what_is_left() -> None:
+    fleet = Fleet(resets(4))
+    async with running(fleet, fleet, replica=VLLM, continuation=ON) as router:
+        await router.ask(asking("chat", max_tokens=100, seed=7, user="a"))
+        first, second = (request.json() for request in fleet.asked)
+        assert second == {
+            **first,
+            "messages": [*first["messages"], {"role": "assistant", "content": "The fox met"}],
+            "max_tokens": 97,
+            "continue_final_message": True,
+            "add_generation_prompt": False,
+        }
+        assert fleet.asked[1].header("content-length") == str(len(fleet.asked[1].body))
+
+
+@scenario
+async def test_off_the_truncation_stays() -> None:
+    fleet = Fleet(resets(4))
+    async with running(fleet, fleet, replica=VLLM) as router:
+        answer = await router.ask(asking("chat"))
+        assert_cut_stream(answer, Reason.REPLICA_RESET)
+        assert len(fleet.asked) == 1
+        assert outcomes(router) == {}
+
+
+@scenario
+async def test_a_replica_that_stops_in_the_middle() -> None:
+    fleet = Fleet(stops(4))
+    async with running(
+        fleet, fleet, replica=VLLM, continuation=ON, timeouts={"token_gap_s": 0.3}
+    ) as router:
+        answer = await router.ask(asking("chat"))
+        assert_unbroken(read(bytes(answer.body)), "chat")
+        (line,) = await router.log()
+        assert [record[2] for record in line["tried"]] == ["token_gap_timeout", "ok"]
+
+
+DEAD = event({"error": {"message": "EngineCore is gone", "code": 500}})
+LONG = event({"error": {"message": "x" * 9000, "code": 500}})
+
+
+def fails(count: int, *last: bytes, joined: bool = False, size: int = 100_000) -> Break:
+    """Send so many events and then what an engine says when it dies, in reads of this size."""
+
+    async def act(connection: ReplicaConnection, events: list[bytes]) -> None:
+        said = b"".join([*events[:count], *last])
+        pieces = [chunk(said[at : at + size]) for at in range(0, len(said), size)]
+        await connection.send(SSE_HEAD, *pieces)
+        if not joined:
+            await asyncio.sleep(0.05)
+        await connection.send(LAST_CHUNK)
+
+    return act
+
+
+@pytest.mark.parametrize("size", [7, 100_000])
+@pytest.mark.parametrize("joined", [True, False])
+@pytest.mark.parametrize(
+    "last",
+    [[DEAD, DONE], [DEAD], [DEAD[:-1]], [b"event: error\n" + DEAD, DONE], [LONG]],
+    ids=["vLLM's", "llama.cpp's", "without an end", "named", "long"],
+)
+@scenario
+async def test_an_engine_that_says_that_it_died(last: list[bytes], joined: bool, size: int) -> None:
+    fleet = Fleet(fails(4, *last, joined=joined, size=size))
+    async with running(fleet, fleet, replica=VLLM, continuation=ON) as router:
+        answer = await router.ask(asking("chat"))
+        if last == [DEAD[:-1]]:  # never an event
+            assert bytes(answer.body).endswith(DEAD[:-1])
+            return
+        assert answer.complete
+        assert_unbroken(read(bytes(answer.body)), "chat")
+        assert outcomes(router) == {Outcome.CONTINUED: 1}
+        (line,) = await router.log()
+        assert [record[2] for record in line["tried"]] == ["stream_error", "ok"]
+
+
+@pytest.mark.parametrize("joined", [True, False])
+@pytest.mark.parametrize("last", [[DEAD, DONE], [DEAD], [LONG, LONG, DONE]])
+@scenario
+async def test_what_it_said_is_told_if_nobody_goes_on(last: list[bytes], joined: bool) -> None:
+    """Byte for byte, and the connection stays."""
+    fleet = Fleet(fails(4, *last, joined=joined))
+    async with running(fleet, replica=VLLM, continuation=ON) as router:
+        client = await router.client()
+        await client.send(asking("chat"))
+        answer = await client.recv_response()
+        assert answer.complete
+        assert bytes(answer.body) == b"".join([*stream("chat", "r0")[:4], *last])
+        await client.send(asking("chat"))
+        assert (await client.recv_response()).complete
+        assert [line["reason"] for line in await router.log(2)] == ["stream_error", "ok"]
+
+
+async def dies_and_resets(connection: ReplicaConnection, events: list[bytes]) -> None:
+    await connection.send(SSE_HEAD, *(chunk(one) for one in events[:4]), chunk(DEAD))
+    await asyncio.sleep(0.05)
+    connection.rst()
+
+
+@scenario
+async def test_what_it_said_is_told_if_it_does_not_even_end() -> None:
+    fleet = Fleet(dies_and_resets)
+    async with running(fleet, replica=VLLM, continuation=ON) as router:
+        answer = await router.ask(asking("chat"))
+        assert_cut_stream(answer, Reason.REPLICA_RESET)
+        assert bytes(answer.body).startswith(b"".join([*stream("chat", "r0")[:4], DEAD]))
+
+
+@scenario
+async def test_the_first_ones_end_does_not_count_for_the_second() -> None:
+    fleet = Fleet(fails(4, DEAD, DONE), dies_and_resets)
+    async with running(fleet, fleet, fleet, replica=VLLM, continuation=ON) as router:
+        answer = await router.ask(asking("chat"))
+        assert_cut_stream(answer, Reason.REPLICA_RESET)
+        assert bytes(answer.body).count(DEAD) == 1
+        assert outcomes(router) == {Outcome.CONTINUED: 1, Outcome.BUDGET: 1}
+
+
+@scenario
+async def test_a_reload_leaves_streams_as_they_are() -> None:
+    go = asyncio.Event()
+
+    async def act(connection: ReplicaConnection, events: list[bytes]) -> None:
+        await connection.send(SSE_HEAD, *(chunk(one) for one in events[:4]))
+        await go.wait()
+        connection.rst()
+
+    fleet = Fleet(act)
+    async with running(fleet, fleet, replica=VLLM, continuation=ON) as router:
+        app = router.app
+        client = await router.client()
+        await client.send(asking("chat"))
+        await client.recv_until(b"met")
+        app.read_again = lambda: replace(router.config, continuation=Continuation())
+        await app.reload()
+        assert app.census()["kept_text"] > 0
+        go.set()
+        answer = await client.recv_response()
+        assert_unbroken(read(bytes(answer.body)), "chat")
+        assert app.census()["kept_text"] == 0
+        fleet.plan = [whole, whole, resets(4)]
+        assert_cut_stream(await router.ask(asking("chat")), Reason.REPLICA_RESET)
+
+
+@scenario
+async def test_an_error_of_the_clients_is_an_answer() -> None:
+    refusal = event({"error": {"message": "too long", "code": 400}})
+    fleet = Fleet(fails(4, refusal, DONE))
+    async with running(fleet, fleet, replica=VLLM, continuation=ON) as router:
+        answer = await router.ask(asking("chat"))
+        assert answer.complete
+        assert bytes(answer.body).endswith(refusal + DONE)
+        assert len(fleet.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "outcome"),
+    [
+        ({"stop": ["x"]}, Outcome.REQUEST),
+        ({"tools": [{"type": "function"}]}, Outcome.REQUEST),
+        ({"n": 2}, Outcome.REQUEST),
+        ({"max_tokens": 3}, Outcome.LENGTH),
+    ],
+    ids=str,
+)
+@scenario
+async def test_what_cannot_be_continued(more: dict[str, Any], outcome: Outcome) -> None:
+    fleet = Fleet(resets(4))
+    async with running(fleet, fleet, replica=VLLM, continuation=ON) as router:
+        assert_cut_stream(await router.ask(asking("chat", **more)), Reason.REPLICA_RESET)
+        assert outcomes(router) == {outcome: 1}
+        assert len(fleet.asked) == 1
+
+
+@scenario
+async def test_a_text_too_long_to_be_kept() -> None:
+    fleet = Fleet(resets(6))
+    rules = Continuation(enabled=True, text=5)
+    async with running(fleet, fleet, replica=VLLM, continuation=rules) as router:
+        assert_cut_stream(await router.ask(asking("chat")), Reason.REPLICA_RESET)
+        assert outcomes(router) == {Outcome.SIZE: 1}
+
+
+@scenario
+async def test_a_request_too_large_to_be_kept() -> None:
+    fleet = Fleet(resets(4))
+    async with running(
+        fleet, fleet, replica=VLLM, continuation=ON, limits={"retry_body": 100}
+    ) as router:
+        assert_cut_stream(await router.ask(asking("chat", user="u" * 100)), Reason.REPLICA_RESET)
+        assert len(fleet.asked) == 1
+
+
+@pytest.mark.parametrize("engine", ["other", "llamacpp", "trtllm", None])
+@scenario
+async def test_engines_that_are_not_known_to_go_on(engine: str | None) -> None:
+    fleet = Fleet(resets(4))
+    pair = [HostileReplica(fleet, anonymous() if engine is None else None) for _ in range(2)]
+    async with running(*pair, replica={"engine": engine}, continuation=ON) as router:
+        assert_cut_stream(await router.ask(asking("chat")), Reason.REPLICA_RESET)
+        assert len(fleet.asked) == 1
+
+
+@scenario
+async def test_there_is_no_other_replica() -> None:
+    fleet = Fleet(resets(4))
+    async with running(fleet, replica=VLLM, continuation=ON) as router:
+        assert_cut_stream(await router.ask(asking("chat")), Reason.REPLICA_RESET)
+        assert outcomes(router) == {Outcome.NO_REPLICA: 1}
+
+
+@scenario
+async def test_a_fleet_in_trouble_is_not_asked_for_more() -> None:
+    fleet = Fleet(resets(4))
+    async with running(
+        fleet, fleet, replica=VLLM, continuation=ON, retry={"budget": 0.0, "budget_min": 0}
+    ) as router:
+        assert_cut_stream(await router.ask(asking("chat")), Reason.REPLICA_RESET)
+        assert outcomes(router) == {Outcome.BUDGET: 1}
+
+
+@scenario
+async def test_what_kills_two_replicas_is_not_given_to_a_third() -> None:
+    fleet = Fleet(resets(4), resets(4))
+    async with running(fleet, fleet, fleet, replica=VLLM, continuation=ON) as router:
+        answer = await router.ask(asking("chat"))
+        assert_cut_stream(answer, Reason.REPLICA_RESET)
+        assert outcomes(router) == {Outcome.CONTINUED: 1, Outcome.BUDGET: 1}
+        assert len(fleet.asked) == 2
+
+
+@scenario
+async def test_one_that_stops_and_then_one_that_dies() -> None:
+    """Two breaks, two seams, one stream."""
+    fleet = Fleet(stops(4), resets(3))
+    async with running(
+        fleet, fleet, fleet, replica=VLLM, continuation=ON, timeouts={"token_gap_s": 0.3}
+    ) as router:
+        answer = await router.ask(asking("chat", stream_options={"include_usage": True}))
+        told = read(bytes(answer.body))
+        assert_unbroken(told, "chat")
+        assert told.usage is not None
+        assert told.usage["total_tokens"] == PROMPT_TOKENS + len(WORDS)
+        assert outcomes(router) == {Outcome.CONTINUED: 2}
+        (line,) = await router.log()
+        assert kinds(line) == ["primary", "continuation", "continuation"]
+
+
+BUSY = json_response({"error": {"message": "busy"}}, 503)
+REFUSES = json_response({"error": {"message": "no such field"}}, 400)
+BROKEN = json_response({"error": {"message": "boom"}}, 500)
+NO_STREAM = json_response({"choices": [{"message": {"content": "whole"}}]})
+FAILS = SSE_HEAD + chunk(role() + event({"error": {"message": "boom", "code": 500}})) + LAST_CHUNK
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (BUSY, Reason.REPLICA_BUSY),
+        (BROKEN, Reason.SERVER_ERROR),
+        (FAILS, Reason.STREAM_ERROR),
+        (SSE_HEAD + chunk(role()) + LAST_CHUNK, Reason.EMPTY_STREAM),
+    ],
+    ids=["busy", "error", "error inside the stream", "empty"],
+)
+@scenario
+async def test_a_replica_that_does_not_go_on_is_succeeded(data: bytes, reason: Reason) -> None:
+    fleet = Fleet(stops(4), answers(data))
+    async with running(
+        fleet, fleet, fleet, replica=VLLM, continuation=ON, timeouts={"token_gap_s": 0.3}
+    ) as router:
+        answer = await router.ask(asking("chat"))
+        assert_unbroken(read(bytes(answer.body)), "chat")
+        assert outcomes(router) == {Outcome.CONTINUED: 1}
+        (line,) = await router.log()
+        assert [record[2] for record in line["tried"]] == ["token_gap_timeout", reason, "ok"]
+
+
+@pytest.mark.parametrize("data", [REFUSES, NO_STREAM], ids=["refused", "not a stream"])
+@scenario
+async def test_what_no_replica_would_take_is_cut(data: bytes) -> None:
+    """The client never sees the answer to a question that was not its own, and is told of the
+    break, not of what came of it."""
+    fleet = Fleet(resets(4), answers(data), answers(data))
+    async with running(fleet, fleet, fleet, replica=VLLM, continuation=ON) as router:
+        answer = await router.ask(asking("chat"))
+        assert_cut_stream(answer, Reason.REPLICA_RESET)
+        assert b"no such field" not in answer.body
+        assert b'"whole"' not in answer.body
+        assert outcomes(router) == {Outcome.FAILED: 1}
+
+
+@scenario
+async def test_attempts_are_counted() -> None:
+    fleet = Fleet(stops(4), answers(BUSY), answers(BUSY), whole)
+    async with running(
+        *[fleet] * 5, replica=VLLM, continuation=ON, timeouts={"token_gap_s": 0.3}
+    ) as router:
+        assert_cut_stream(await router.ask(asking("chat")), Reason.TOKEN_GAP_TIMEOUT)
+        assert outcomes(router) == {Outcome.FAILED: 1}
+        assert len(fleet.asked) == 1 + ON.attempts
+
+
+@scenario
+async def test_the_client_leaves_between_two_replicas() -> None:
+    fleet = Fleet(resets(4), silence)
+    async with running(fleet, fleet, replica=VLLM, continuation=ON) as router:
+        client = await router.client()
+        await client.send(asking("chat"))
+        await eventually(lambda: len(fleet.asked) == 2, "the other replica is asked")
+        client.close()
+        (line,) = await router.log()
+        assert line["reason"] == "client_gone"
+        assert kinds(line) == ["primary", "continuation"]
+
+
+@scenario
+async def test_the_router_stops_between_two_replicas() -> None:
+    fleet = Fleet(resets(4), silence)
+    async with running(
+        fleet, fleet, replica=VLLM, continuation=ON, drain={"grace_s": 0.1}
+    ) as router:
+        client = await router.client()
+        await client.send(asking("chat"))
+        await eventually(lambda: len(fleet.asked) == 2, "the other replica is asked")
+        await router.app.stop()
+        assert_cut_stream(await client.recv_response(), Reason.DRAINING)
+
+
+@scenario
+async def test_the_rest_is_waited_for_as_a_first_token_is() -> None:
+    fleet = Fleet(resets(4), silence)
+    async with running(
+        fleet, fleet, replica=VLLM, continuation=ON, timeouts={"first_token_s": 0.5}
+    ) as router:
+        answer = await router.ask(asking("chat"))
+        assert_cut_stream(answer, Reason.REPLICA_RESET)
+        assert outcomes(router) == {Outcome.FAILED: 1}
+        (line,) = await router.log()
+        assert [record[2] for record in line["tried"]] == ["replica_reset", "token_gap_timeout"]
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+@scenario
+async def test_the_length_that_one_replica_promised_is_not_passed_on(version: str) -> None:
+    """A sized stream is gone on with as well: its client must not count on the size."""
+    events = stream("chat", "r0", usage=False)
+
+    async def sized(connection: ReplicaConnection, _: list[bytes]) -> None:
+        size = sum(map(len, events))
+        lines = f"content-type: text/event-stream\r\ncontent-length: {size}"
+        await connection.send(f"HTTP/1.1 200 OK\r\n{lines}\r\n\r\n".encode(), *events[:4])
+        await asyncio.sleep(0.05)
+        connection.rst()
+
+    fleet = Fleet(sized)
+    async with running(fleet, fleet, replica=VLLM, continuation=ON) as router:
+        answer = await router.ask(chat(stream=True, version=version))
+        assert answer.complete
+        assert answer.header("content-length") is None
+        assert_unbroken(read(bytes(answer.body)), "chat")
+
+
+@scenario
+async def test_a_stream_that_does_not_break_is_as_it_was() -> None:
+    async def behave(connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            events = [b": hi\n\n", role(), token("a"), event({"choices": []}), token("b", "stop")]
+            await connection.send(SSE_HEAD, *(chunk(one) for one in events), LAST_CHUNK)
+
+    async with running(behave, replica=VLLM, continuation=ON) as router:
+        answer = await router.ask(chat(stream=True))
+        assert answer.complete
+        expected = b": hi\n\n" + role() + token("a") + event({"choices": []}) + token("b", "stop")
+        assert bytes(answer.body) == expected
+        assert outcomes(router) == {}

@@ -1,0 +1,119 @@
+"""Ejection and panic by model: a healthy pool of another model helps no request."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tests.faults.process.metrics import number
+from tests.harness.messages import chat, completion, json_response
+from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
+from tests.harness.running import Router, running, scenario
+
+OFF = {"backoff_s": 0.0}
+BROKEN = json_response({"error": {"message": "broken", "type": "server_error", "code": 500}}, 500)
+
+
+class Engine(HostileReplica):
+    """Answers with 500 while it fails."""
+
+    def __init__(self, *models: str) -> None:
+        super().__init__(self.answer, models=models)
+        self.fails = False
+
+    async def answer(self, connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            await connection.send(BROKEN if self.fails else completion())
+
+
+@asynccontextmanager
+async def fleet(*engines: Engine, **health: object) -> AsyncIterator[Router]:
+    rules = {"eject_after": 5, "eject_base_s": 3600.0, "slow_start_s": 0.0, **health}
+    async with running(*engines, health=rules, retry=OFF, policy="round_robin") as router:
+        yield router
+
+
+def ask(model: str) -> bytes:
+    return chat(model=model)
+
+
+def states(router: Router) -> list[str]:
+    return [str(replica["state"]) for replica in router.app.replicas()]
+
+
+async def panic(router: Router, model: str) -> float:
+    return await number(router.app.admin_port, "hedgerow_panic", model=model)
+
+
+@scenario
+async def test_the_only_replica_of_a_model_stays() -> None:
+    alone, *others = Engine("a"), Engine("b"), Engine("b"), Engine("b")
+    async with fleet(alone, *others) as router:
+        alone.fails = True
+        for _ in range(12):
+            assert (await router.ask(ask("a"))).status == 500  # its own answer, each time
+        assert states(router) == ["ready"] * 4
+        alone.fails = False
+        assert (await router.ask(ask("a"))).status == 200
+        for _ in range(6):
+            assert (await router.ask(ask("b"))).status == 200
+
+
+@scenario
+async def test_no_pool_loses_more_than_its_share() -> None:
+    """Half of four, and of the two others none because of them."""
+    engines = [Engine("a"), Engine("a"), Engine("b"), Engine("b"), Engine("b"), Engine("b")]
+    async with fleet(*engines, eject_after=1) as router:
+        for engine in engines:
+            engine.fails = True
+        for _ in range(8):
+            await router.ask(ask("b"))
+        assert states(router)[:2] == ["ready"] * 2
+        assert sorted(states(router)[2:]) == ["ejected"] * 2 + ["ready"] * 2
+        for _ in range(8):
+            await router.ask(ask("a"))
+        assert sorted(states(router)[:2]) == ["ejected", "ready"]
+
+
+@scenario
+async def test_a_replica_of_two_models_stays_for_the_one_it_serves_alone() -> None:
+    both, other = Engine("a", "b"), Engine("b")
+    async with fleet(both, other, eject_after=1) as router:
+        both.fails = other.fails = True
+        for _ in range(6):
+            await router.ask(ask("b"))
+        assert states(router) == ["ready", "ejected"]
+
+
+@scenario
+async def test_panic_asks_the_unfit_ones_of_its_own_model_only() -> None:
+    """One of four is ejected, two are down: of the last one too much would be asked."""
+    engines = [Engine("a") for _ in range(4)]
+    apart = [Engine("b"), Engine("b")]
+    rules = {"eject_after": 1, "panic_share": 0.5, "interval_s": 0.05, "fall": 1}
+    async with fleet(*engines, *apart, **rules) as router:
+        assert (await panic(router, "a"), await panic(router, "b")) == (0.0, 0.0)
+        engines[0].fails = apart[0].fails = True
+        while states(router)[0] != "ejected":
+            await router.ask(ask("a"))
+        while states(router)[4] != "ejected":
+            await router.ask(ask("b"))
+        engines[0].fails = apart[0].fails = False
+        before = len(engines[0].requests)
+        for _ in range(6):
+            assert (await router.ask(ask("a"))).status == 200
+        assert len(engines[0].requests) == before  # three of four are fit
+        for engine in engines[1:3]:
+            engine.control.status = 500
+        await eventually(lambda: states(router)[1:3] == ["down", "down"], "two are down")
+        assert (await panic(router, "a"), await panic(router, "b")) == (1.0, 0.0)
+        others = len(apart[0].requests)
+        for _ in range(6):
+            assert (await router.ask(ask("a"))).status == 200
+            assert (await router.ask(ask("b"))).status == 200
+        assert len(engines[0].requests) > before
+        assert len(apart[0].requests) == others
+        for engine in engines[1:3]:
+            engine.control.status = 200
+        await eventually(lambda: "down" not in states(router), "all are up")
+        assert await panic(router, "a") == 0.0

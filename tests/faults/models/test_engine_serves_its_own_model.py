@@ -1,0 +1,144 @@
+"""An engine that does not read a body's `model` serves its own model: a key that may not ask for
+that model is refused there, unless the body chooses one of the key's adapters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router.config.model import Keys
+from router.core.errors import Reason
+from tests.app.test_keys_at_the_door import BEARER, acme, file_of
+from tests.harness.behaviours import json_ok
+from tests.harness.control import MODELS, Control
+from tests.harness.messages import json_response, post_json
+from tests.harness.replica import HostileReplica, ReplicaConnection
+from tests.harness.running import Router, assert_error, running, scenario
+
+CHAT = "/v1/chat/completions"
+VERTEX = "/vertex_generate"
+TGI = {"parameters": {"adapter_id": "lora"}}
+SGLANG = {"parameters": {"lora_path": "lora"}}
+
+
+def lists(*names: str, adapters: tuple[str, ...] = ("lora",)) -> Control:
+    """An engine that lists its own model by these names, and the adapters of that model."""
+    own = [{"id": name, "object": "model", "parent": None} for name in names]
+    more = [{"id": name, "object": "model", "parent": "base"} for name in adapters]
+
+    async def tell(connection: ReplicaConnection) -> None:
+        await connection.send(json_response({"object": "list", "data": own + more}))
+
+    return Control(at={MODELS: tell})
+
+
+def posts(router: Router) -> int:
+    return sum(len([r for r in each.requests if r.method == "POST"]) for each in router.replicas)
+
+
+CASES: list[tuple[str, str, dict[str, Any], int]] = [
+    ("sglang", "/generate", {}, 403),
+    ("sglang", "/generate", {"lora_path": None}, 403),
+    ("sglang", "/generate", {"lora_path": []}, 403),
+    ("sglang", "/generate", {"lora_path": ["lora", None]}, 403),
+    ("sglang", "/generate", TGI, 403),  # not SGLang's
+    ("sglang", "/generate", SGLANG, 403),  # another path's
+    ("sglang", "/generate", {"lora_path": "lora"}, 200),
+    ("sglang", "/generate", {"lora_path": ["lora", "lora"]}, 200),
+    ("sglang", "/generate/", {}, 403),
+    ("sglang", VERTEX, {}, 403),
+    ("sglang", VERTEX, {"lora_path": "lora"}, 403),
+    ("sglang", VERTEX, SGLANG, 200),
+    ("sglang", "/encode", {}, 403),
+    ("sglang", "/classify", {"lora_path": "lora"}, 403),
+    ("sglang", "/v1/x", {}, 403),
+    ("sglang", CHAT, {}, 403),  # an adapter's plain name is none of SGLang's
+    ("sglang", CHAT, {"lora_path": "lora"}, 200),
+    ("sglang", "/tokenize", {}, 200),
+    ("tgi", "/generate", {}, 403),
+    ("tgi", "/generate_stream", {"lora_path": "lora"}, 403),
+    ("tgi", "/generate", TGI, 200),
+    ("tgi", "/", {}, 403),
+    ("tgi", CHAT, {}, 200),
+    ("other", "/generate", {"lora_path": "lora"}, 403),
+    ("other", "/v1/x", {}, 200),
+    ("vllm", "/classify", {}, 200),
+    ("vllm", "/v1/x", {}, 200),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{e}{p}{n}" for n, (e, p, *_) in enumerate(CASES)])
+def test_a_key_for_an_adapter(case: tuple[str, str, dict[str, Any], int], tmp_path: Path) -> None:
+    engine, path, members, status = case
+
+    @scenario
+    async def story() -> None:
+        keys = Keys(file=file_of(tmp_path, acme(models=["lora"])))
+        replica = HostileReplica(json_ok, lists("base"))
+        async with running(replica, replica={"engine": engine}, keys=keys) as router:
+            body = {"model": "lora", "text": "hi", "messages": [], **members}
+            answer = await router.ask(post_json(path, body, BEARER), "POST")
+            assert answer.status == status, answer
+            assert posts(router) == (status == 200)
+            if status == 403:
+                assert_error(answer, Reason.MODEL_NOT_ALLOWED, 403)
+                assert "does not go by `model`" in answer.error()["message"]
+            body["model"] = "base"
+            assert (await router.ask(post_json(path, body), "POST")).status == 200  # no key
+
+    story()
+
+
+@pytest.mark.parametrize(
+    ("models", "names", "path"),
+    [
+        (["base"], ("base",), "/generate"),
+        (["base", "lora"], ("base",), VERTEX),
+        (["alias"], ("base", "alias"), "/generate"),  # two names of one model
+    ],
+)
+def test_a_key_for_the_replicas_own_model(
+    models: list[str], names: tuple[str, ...], path: str, tmp_path: Path
+) -> None:
+    @scenario
+    async def story() -> None:
+        keys = Keys(file=file_of(tmp_path, acme(models=models)))
+        replica = HostileReplica(json_ok, lists(*names))
+        async with running(replica, replica={"engine": "sglang"}, keys=keys) as router:
+            body = {"model": models[-1], "text": "hi"}
+            assert (await router.ask(post_json(path, body, BEARER), "POST")).status == 200
+
+    story()
+
+
+def test_any_replica_may_get_the_request(tmp_path: Path) -> None:
+    """Of two replicas with the adapter, one serves a model of its own that the key has not."""
+
+    @scenario
+    async def story() -> None:
+        keys = Keys(file=file_of(tmp_path, acme(models=["lora", "base"])))
+        first = HostileReplica(json_ok, lists("base"))
+        second = HostileReplica(json_ok, lists("secret"))
+        async with running(first, second, replica={"engine": "sglang"}, keys=keys) as router:
+            asked = post_json("/generate", {"model": "lora", "text": "hi"}, BEARER)
+            assert_error(await router.ask(asked, "POST"), Reason.MODEL_NOT_ALLOWED, 403)
+            asked = post_json("/generate", {"model": "base", "text": "hi"}, BEARER)
+            assert (await router.ask(asked, "POST")).status == 200
+
+    story()
+
+
+def test_a_configured_list_does_not_hide_the_model_behind_an_adapter(tmp_path: Path) -> None:
+    @scenario
+    async def story() -> None:
+        keys = Keys(file=file_of(tmp_path, acme(models=["lora"])))
+        replica = HostileReplica(json_ok, lists("base"))
+        rules = {"engine": "sglang", "models": ("lora",)}
+        async with running(replica, replica=rules, keys=keys) as router:
+            asked = post_json("/generate", {"model": "lora", "text": "hi"}, BEARER)
+            assert_error(await router.ask(asked, "POST"), Reason.MODEL_NOT_ALLOWED, 403)
+            assert posts(router) == 0
+
+    story()

@@ -1,0 +1,45 @@
+"""Clients that ask for a long list of models again and again: it is encoded once a change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from router.config.model import Keys
+from tests.app.test_keys_at_the_door import BEARER, acme, file_of
+from tests.harness.behaviours import json_ok
+from tests.harness.control import Control
+from tests.harness.messages import request
+from tests.harness.replica import HostileReplica, eventually
+from tests.harness.running import running, scenario
+
+NAMES = tuple(f"m{n:04}" for n in range(4000))
+
+
+def test_it_is_encoded_once(tmp_path: Path) -> None:
+    @scenario
+    async def story() -> None:
+        one = HostileReplica(json_ok, control=Control(models=NAMES))
+        keys = Keys(file=file_of(tmp_path, acme(models=["m0001", "m3000"])))
+        async with running(one, keys=keys) as router:
+            fleet = router.app.parts.fleet
+            before = fleet.model_list()
+            client = await router.client()
+            await client.send(*[request("/v1/models")] * 20)
+            for _ in range(20):
+                answer = await client.recv_response()
+                assert [entry["id"] for entry in answer.json()["data"]] == list(NAMES)
+            for _ in range(2):
+                answer = await router.ask(request("/v1/models", BEARER))
+                assert [entry["id"] for entry in answer.json()["data"]] == ["m0001", "m3000"]
+            for name, status in (("m3000", 200), ("m0002", 404)):
+                answer = await router.ask(request(f"/v1/models/{name}", BEARER))
+                assert answer.status == status
+            answer = await router.ask(request("/v1/models/m0002"))
+            assert answer.json()["id"] == "m0002"
+            assert fleet.model_list() is before
+            one.control.models = ("m0002", "new")
+            await eventually(lambda: fleet.model_list() is not before, "the list is read anew")
+            answer = await router.ask(request("/v1/models"))
+            assert [entry["id"] for entry in answer.json()["data"]] == ["m0002", "new"]
+
+    story()

@@ -1,0 +1,162 @@
+"""A model that is not served any more does not exist; one whose replicas are away comes back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from router.core.errors import Reason
+from tests.app.test_line import ONE, Turnstile, dropped, of_each, queue, send, waiting
+from tests.core.under import replica_at, serving
+from tests.harness.behaviours import json_ok
+from tests.harness.messages import chat
+from tests.harness.replica import HostileReplica, eventually
+from tests.harness.running import Router, assert_error, running, scenario
+
+FAST = {"interval_s": 0.05, "models_interval_s": 0.05, "fall": 1, "timeout_s": 0.5}
+
+
+@dataclass
+class Answer:
+    status: int
+    code: str
+
+
+def body(model: str) -> bytes:
+    return chat(model=model)
+
+
+async def ask(router: Router, model: str) -> Answer:
+    found = await router.ask(body(model))
+    return Answer(found.status, "" if found.status == 200 else str(found.error()["code"]))
+
+
+GONE = Answer(404, "model_not_found")
+AWAY = 503  # whether the request has waited for the replica or not
+
+
+async def until(router: Router, model: str, wanted: Answer) -> None:
+    """Ask until the answer is as wanted."""
+    for _ in range(200):
+        found = await ask(router, model)
+        if found == wanted:
+            return
+    raise AssertionError(f"{model}: {found}, never {wanted}")
+
+
+async def down(router: Router, first: HostileReplica) -> None:
+    """The first replica does not answer its probes any more."""
+    first.control.status = 500
+    await eventually(lambda: router.app.replicas()[0]["state"] == "down", "down")
+
+
+@scenario
+async def test_a_model_that_no_replica_lists_any_more() -> None:
+    first = HostileReplica(json_ok, models=("m", "old"))
+    second = HostileReplica(json_ok, models=("m", "old"))
+    async with running(first, second, health=FAST) as router:
+        assert (await ask(router, "old")).status == 200
+        first.control.models = ("m",)
+        await eventually(
+            lambda: "old" not in (router.app.replicas()[0]["models"] or ()), "it lists one"
+        )
+        assert (await ask(router, "old")).status == 200  # the other has it still
+        second.control.models = ("m",)
+        await until(router, "old", GONE)
+        assert (await ask(router, "m")).status == 200
+
+
+@scenario
+async def test_a_model_whose_replica_is_away_and_comes_back_without_it() -> None:
+    first = HostileReplica(json_ok, models=("a",))
+    second = HostileReplica(json_ok, models=("b",))
+    async with running(first, second, health=FAST) as router:
+        assert (await ask(router, "a")).status == 200
+        await down(router, first)
+        for _ in range(3):
+            assert (await ask(router, "a")).status == AWAY
+        first.control.status = 200
+        await until(router, "a", Answer(200, ""))
+        await down(router, first)
+        assert (await ask(router, "a")).status == AWAY
+        first.control.models = ("b",)
+        first.control.status = 200
+        await until(router, "a", GONE)
+        assert (await ask(router, "b")).status == 200
+
+
+@scenario
+async def test_a_model_whose_replica_a_reload_removes() -> None:
+    async with serving(json_ok, json_ok) as under:
+        one, two = (replica.url for replica in under.replicas)
+        kept, other = replica_at(one), replica_at(two, models=("old",))
+        under.change(replicas=(kept, other))
+        await under.app.reload()
+        await eventually(lambda: under.app.replicas()[1]["state"] == "ready", "ready")
+        assert (await under.ask(body("old"))).status == 200
+        under.change(replicas=(kept,))
+        await under.app.reload()
+        answer = await under.ask(body("old"))
+        assert (answer.status, answer.error()["code"]) == (404, "model_not_found")
+        assert (await under.ask()).status == 200
+
+
+PATIENT = queue(classes=of_each(absent_s=3600.0))  # only a model that is gone ends a wait
+
+
+@scenario
+async def test_requests_that_wait_for_a_model_that_no_replica_lists_any_more() -> None:
+    turnstile = Turnstile()
+    replica = HostileReplica(turnstile, models=("m", "old"))
+    async with running(replica, health=FAST, replica=ONE, queue=PATIENT) as router:
+        first = await send(router, "first", queued=False)
+        old = [await send(router, f"old {n}", model="old") for n in range(3)]
+        other = await send(router, "other")
+        replica.control.models = ("m",)
+        for client in old:
+            assert_error(await client.recv_response(), Reason.MODEL_NOT_FOUND, 404)
+        assert waiting(router) == 1
+        assert dropped(router) == {("model_not_found", 2): 3}
+        turnstile.open(2)
+        for client in (first, other):
+            assert (await client.recv_response()).status == 200
+        assert turnstile.tags == ["first", "other"]
+
+
+@pytest.mark.parametrize("is_shared", [True, False], ids=["one pool", "a pool of its own"])
+@scenario
+async def test_requests_that_wait_for_a_model_that_a_reload_removes(is_shared: bool) -> None:
+    turnstile = Turnstile()
+    async with serving(turnstile, turnstile, queue=PATIENT) as under:
+        one, two = (replica.url for replica in under.replicas)
+        kept = replica_at(one, models=("m",), max_inflight=1)
+        models = ("m", "old") if is_shared else ("old",)
+        under.change(replicas=(kept, replica_at(two, models=models, max_inflight=1)))
+        await under.app.reload()
+        fleet = under.app.parts.fleet
+        await eventually(lambda: len(fleet.ready) == 2, "ready")
+        runs, waits = await under.client(), await under.client()
+        await runs.send(body("old"))
+        await eventually(lambda: fleet.replicas[two.rpartition(":")[2]].inflight == 1, "it runs")
+        await waits.send(body("old"))
+        line = under.app.parts.dispatcher.queue
+        assert line is not None
+        await eventually(lambda: line.pools.waiting == 1, "it waits")
+        under.change(replicas=(kept,))
+        await under.app.reload()
+        assert_error(await waits.recv_response(), Reason.MODEL_NOT_FOUND, 404)
+        turnstile.open(1)
+        assert (await runs.recv_response()).status == 200
+
+
+@scenario
+async def test_requests_that_wait_for_a_model_whose_replica_is_away() -> None:
+    """An outage is no removal: the requests wait for as long as their class may, then 503."""
+    first = HostileReplica(json_ok, models=("a",))
+    second = HostileReplica(json_ok, models=("b",))
+    rules = queue(classes=of_each(absent_s=0.5))
+    async with running(first, second, health=FAST, queue=rules) as router:
+        await down(router, first)
+        client = await send(router, "waits", model="a")
+        assert_error(await client.recv_response(), Reason.NO_REPLICA, 503)

@@ -1,0 +1,130 @@
+"""The wall clock may jump by an hour; timers and streams do not notice, and dates follow it."""
+
+from __future__ import annotations
+
+import time
+from email.utils import parsedate_to_datetime
+
+import pytest
+
+import router.dispatch.completion as completion
+import router.wire.http1.answers as answers
+from router.core.errors import Reason
+from tests.harness.behaviours import hang, json_ok, stream_then_hang
+from tests.harness.messages import chat, request, role, token
+from tests.harness.reading import Response
+from tests.harness.replica import eventually
+from tests.harness.running import assert_cut_stream, assert_error, running, scenario
+
+JUMPS = pytest.mark.parametrize("jump_s", [3600.0, -3600.0, -1e9], ids=["on", "back", "to 1990"])
+NEAR_S = 30.0  # far more than a test takes, far less than a jump
+
+
+def jump(monkeypatch: pytest.MonkeyPatch, by_s: float) -> float:
+    """Move the wall clock; what it shows now. Monotonic clocks go on as they do in life."""
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + by_s)
+    for module in (completion, answers):
+        monkeypatch.setattr(module, "time", time.time)  # imported by name
+    return time.time()
+
+
+def dated(answer: Response) -> float:
+    date = answer.header("date")
+    assert date is not None
+    assert date.endswith(" GMT")
+    return parsedate_to_datetime(date).timestamp()
+
+
+@JUMPS
+@scenario
+async def test_no_timer_follows_it(jump_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(stream_then_hang(role(), token("a"))) as router:
+        stream = await router.client()
+        await stream.send(chat(stream=True))
+        await stream.recv_until(b'"a"')
+        jump(monkeypatch, jump_s)
+        second = await router.client()
+        await second.send(chat(stream=True))
+        await second.recv_until(b'"a"')
+        assert stream.ended is None
+        assert router.busy()["leases"] == 2
+        stream.rst()
+        second.rst()
+        await eventually(lambda: len(router.lines()) == 2, "both requests logged")
+        assert {line["reason"] for line in router.lines()} == {"client_gone"}
+
+
+@JUMPS
+@scenario
+async def test_deadlines_come_when_they_are_due(
+    jump_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Set before the jump and after it: neither waits an hour longer."""
+    due = {"whole_s": 0.4, "token_gap_s": 0.4, "head_s": 0.4, "keep_alive_s": 0.4}
+    async with running(
+        hang, stream_then_hang(token("a")), timeouts=due, policy="round_robin"
+    ) as router:
+        waits, streams, silent = [await router.client() for _ in range(3)]
+        await waits.send(chat())
+        await router.replica.wait_for_requests(1)
+        await streams.send(chat(stream=True))
+        while b'"a"' not in streams.unread:
+            assert await streams.fill()
+        jump(monkeypatch, jump_s)
+        assert_error(await waits.recv_response(), Reason.WHOLE_TIMEOUT)
+        assert_cut_stream(await streams.recv_response(), Reason.TOKEN_GAP_TIMEOUT)
+        await silent.expect_close()
+        assert_error(await router.ask(chat()), Reason.WHOLE_TIMEOUT)
+
+
+@JUMPS
+@scenario
+async def test_dates_and_the_log_show_the_clock_as_it_is(
+    jump_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(json_ok) as router:
+        client = await router.client()
+        before = time.time()
+        await client.send(chat())
+        assert abs(dated(await client.recv_response()) - before) < NEAR_S
+        after = jump(monkeypatch, jump_s)
+        await client.send(chat())
+        assert abs(dated(await client.recv_response()) - after) < NEAR_S  # ours: it sent none
+        await client.send(request("/metrics"))
+        assert abs(dated(await client.recv_response()) - after) < NEAR_S  # an answer of our own
+        first, second, refused = await router.log(3)
+        assert abs(first["ts"] - before) < NEAR_S
+        assert abs(second["ts"] - after) < NEAR_S
+        assert abs(refused["ts"] - after) < NEAR_S
+
+
+@JUMPS
+@scenario
+async def test_no_duration_holds_the_jump(jump_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(stream_then_hang(role(), token("a"))) as router:
+        client = await router.client()
+        await client.send(chat(stream=True))
+        await client.recv_until(b'"a"')
+        after = jump(monkeypatch, jump_s)
+        client.rst()
+        (line,) = await router.log(1)
+        assert 0 <= line["duration_ms"] < NEAR_S * 1e3
+        assert 0 <= line["ttft_ms"] <= line["duration_ms"]
+        assert 0 <= line["tried"][0][3] <= line["duration_ms"]
+        assert abs(line["ts"] - after) < NEAR_S
+
+
+@JUMPS
+@scenario
+async def test_pooled_connections_do_not_age(
+    jump_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(json_ok) as router:
+        client = await router.client()
+        for turn in range(3):
+            await client.send(chat())
+            assert (await client.recv_response()).status == 200
+            if turn == 0:
+                jump(monkeypatch, jump_s)
+        assert len(router.replica.sessions) == 1

@@ -1,0 +1,243 @@
+"""Code of the router, or of a policy, raises: the request ends with an error, and is counted.
+
+No client waits for an answer that will not come, no engine works for it, and nothing stays held.
+Requests that come later are served.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import pytest
+
+from policies.hedging.contract import HEDGING, Delay, HedgingPolicy
+from policies.hedging.curve import Curve
+from router.config.model import Hedging, Queue
+from router.core.build import is_compiled
+from router.core.errors import Reason
+from router.dispatch.driver.request_driver import RequestDriver
+from router.dispatch.exchange import Exchange
+from router.dispatch.hedging.hedger import Hedger
+from router.dispatch.reply import Reply
+from router.fleet.prefix.lookup import PrefixLookup
+from router.observe.metrics import Metrics
+from tests.harness.behaviours import fin_after_request, json_ok
+from tests.harness.messages import (
+    SSE_HEAD,
+    chat,
+    chunk,
+    response,
+    token,
+)
+from tests.harness.replica import ReplicaConnection, eventually
+from tests.harness.running import (
+    Router,
+    assert_cut_stream,
+    assert_error,
+    running,
+    scenario,
+)
+
+# A compiled class takes no other method, and its callers would not ask for it.
+replaces_a_method = pytest.mark.skipif(is_compiled(), reason="compiled methods cannot be replaced")
+
+
+class Broken(Random):
+    """Draws nothing."""
+
+    def random(self) -> float:
+        raise RuntimeError("no chance")
+
+
+def fails(*_: Any, **__: Any) -> Any:
+    raise RuntimeError("a defect")
+
+
+async def busy(connection: ReplicaConnection) -> None:
+    while await connection.recv_request():
+        await connection.send(response(503, body=b"{}"))
+
+
+async def silent(connection: ReplicaConnection) -> None:
+    while await connection.recv_request():
+        await connection.expect_close()
+
+
+async def ended_as_internal(router: Router, asked: bytes) -> None:
+    """A request whose code raises, and what follows."""
+    assert_error(await router.ask(asked), Reason.INTERNAL)
+    assert await router.reason() == "internal"
+    await router.quiet()
+
+
+@pytest.mark.parametrize("queued", [True, False])
+@scenario
+async def test_while_a_replicas_answer_is_read(
+    queued: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(busy, busy, queue=Queue(enabled=queued)) as router:
+        router.app.parts.dispatcher.context._rng = Broken()  # the pause before a retry is drawn
+        await ended_as_internal(router, chat())
+    (told,) = [r for r in caplog.records if "inside the router" in r.getMessage()]
+    fields = vars(told)["fields"]
+    assert fields["error"] == "RuntimeError('no chance')"
+    assert fields["where"].rpartition(":")[0] == __file__
+
+
+@scenario
+async def test_while_a_replica_dies() -> None:
+    async with running(fin_after_request, fin_after_request) as router:
+        router.app.parts.dispatcher.context._rng = Broken()
+        await ended_as_internal(router, chat())
+
+
+@replaces_a_method
+@scenario
+async def test_at_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(silent, timeouts={"whole_s": 0.2}) as router:
+        monkeypatch.setattr(RequestDriver, "look", fails)
+        await ended_as_internal(router, chat())
+
+
+@dataclass(slots=True)
+class Utilised(HedgingPolicy):
+    """A third party's policy that fails when a copy is asked for."""
+
+    delay_s: float = 0.0
+
+    def delay(self, curve: Curve, quantile: float) -> Delay | None:
+        return Delay(seconds=self.delay_s)
+
+    def most_utilised(self) -> float:
+        raise RuntimeError("a defect")
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.05])
+@scenario
+async def test_a_hedging_policy_fails_when_a_copy_is_due(
+    delay_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No copy goes, and the request is answered: that is what the contract promises."""
+    HEDGING.names()
+    monkeypatch.setattr(HEDGING, "classes", {**HEDGING.classes, "fragile": Utilised})
+    hedging = Hedging(policy="fragile", options={"delay_s": delay_s}, budget=1.0)
+
+    async def slow(connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            await eventually(lambda: router.app.parts.hedger.metrics.policy_errors > 0, "an error")
+            await connection.send(response(200, body=b'{"choices":[{}]}'))
+
+    async with running(slow, slow, hedging=hedging) as router:
+        answer = await router.ask(chat("X-Priority: high"))
+        assert answer.status == 200
+
+
+@replaces_a_method
+@scenario
+async def test_the_hedger_fails_at_a_dispatch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy is an offer: without it the request goes on."""
+    async with running(json_ok) as router:
+        monkeypatch.setattr(Hedger, "dispatched", fails)
+        assert (await router.ask(chat())).status == 200
+
+
+@replaces_a_method
+@scenario
+async def test_when_the_first_content_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The replica has won and nothing of it is with the client: an error still can be."""
+    async with running(json_ok) as router:
+        monkeypatch.setattr(Hedger, "shown", fails)
+        await ended_as_internal(router, chat())
+        monkeypatch.undo()
+        assert (await router.ask(chat())).status == 200
+
+
+@replaces_a_method
+@scenario
+async def test_in_the_middle_of_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client sees that the rest is missing."""
+
+    async def streams(connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        await connection.send(SSE_HEAD, chunk(token("a")))
+        await eventually(lambda: exchange().reply.bytes_out > 0, "the first token")
+        monkeypatch.setattr(Reply, "relay", fails)
+        await connection.send(chunk(token("b")))
+        await connection.expect_close()
+
+    def exchange() -> Exchange:
+        (found,) = router.app.parts.dispatcher.exchanges
+        return found
+
+    async with running(streams) as router:
+        client = await router.client()
+        await client.send(chat(stream=True))
+        assert_cut_stream(await client.recv_response(), Reason.INTERNAL)
+        assert await router.reason() == "internal"
+
+
+@replaces_a_method
+@scenario
+async def test_before_the_request_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is counted as any other, though nothing is known of it but its head."""
+    async with running(json_ok) as router:
+        with monkeypatch.context() as patch:
+            patch.setattr("router.dispatch.dispatcher.Fields", fails)
+            await ended_as_internal(router, chat())
+        assert (await router.ask(chat())).status == 200
+
+
+@replaces_a_method
+@scenario
+async def test_while_it_is_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(json_ok) as router:
+        monkeypatch.setattr(PrefixLookup, "measure", fails)
+        monkeypatch.setattr("router.dispatch.queueing.fast_path.fast_path", fails)
+        monkeypatch.setattr("router.dispatch.queueing.queue_driver.fast_path", fails)
+        await ended_as_internal(router, chat())
+
+
+@replaces_a_method
+@scenario
+async def test_when_its_client_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No engine works on, and the connection and its bytes are forgotten."""
+    async with running(silent) as router:
+        monkeypatch.setattr("router.dispatch.exchange.usage_before_content", fails)
+        client = await router.client()
+        await client.send(chat())
+        await eventually(lambda: router.replica.requests, "the request")
+        client.close()
+        await router.quiet()
+        assert await router.reason() == "client_gone"
+
+
+@replaces_a_method
+@pytest.mark.parametrize("what", ["finished", "attempt"])
+@scenario
+async def test_while_its_end_is_counted(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its client has its answer, and may ask again over the same connection."""
+    async with running(json_ok) as router:
+        client = await router.client()
+        with monkeypatch.context() as patch:
+            patch.setattr(Metrics, what, fails)
+            await client.send(chat())
+            assert (await client.recv_response()).status == 200
+        await client.send(chat())
+        assert (await client.recv_response()).status == 200
+
+
+@replaces_a_method
+@scenario
+async def test_at_the_end_of_a_drain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of the requests that are left is ended, whatever happens to another one."""
+    async with running(silent, drain={"grace_s": 0.1}) as router:
+        clients = [await router.client() for _ in range(3)]
+        for client in clients:
+            await client.send(chat())
+        await router.replica.wait_for_requests(3)
+        monkeypatch.setattr(RequestDriver, "tells_aside", fails)
+        await router.app.stop()
+        lines = await router.log(3)
+        assert {line["reason"] for line in lines} == {"internal"}

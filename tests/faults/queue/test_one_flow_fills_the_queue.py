@@ -1,0 +1,280 @@
+"""One flow fills a class of the queue: it gives way, and every other party is still let in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from router.config.model import Queue, QueueClass, QueueClasses, QueueLimits
+from router.core.errors import Reason
+from router.core.urgency import NORMAL
+from router.intake.flow import Flow
+from tests.app.test_line import ONE, Turnstile, counts, of_normal, queue, waiting
+from tests.faults.queue.test_flow_without_keys import PROXY, of
+from tests.faults.queue.test_queue_tenants import bearer, keys_of
+from tests.harness.client import RawClient
+from tests.harness.crowd import Crowd, reaches
+from tests.harness.messages import chat
+from tests.harness.replica import eventually
+from tests.harness.running import Router, assert_error, long_scenario, running, scenario
+
+DEPTH = 200
+SENT = 600
+
+
+async def flooded(router: Router, turnstile: Turnstile, ask: Callable[[int], bytes]) -> Crowd:
+    """So many requests of one party, of which a class takes as many as it may."""
+    crowd = Crowd(router.port)
+    await crowd.connect(SENT)
+    crowd.send([0], ask)
+    await eventually(lambda: len(turnstile.tags) == 1, "the first is being served")
+    crowd.send(range(1, SENT), ask)
+    await reaches(lambda: len(crowd.answered), SENT - DEPTH - 1, "refused")
+    assert set(crowd.statuses.values()) == {429}
+    assert waiting(router) == DEPTH
+    return crowd
+
+
+@pytest.mark.parametrize("flood", ["one bearer", "invented bearers"])
+def test_a_flood_locks_nobody_out(tmp_path: Path, flood: str) -> None:
+    """Others wait, each at the cost of the flood's newest request, and are served before it."""
+
+    def ask(number: int) -> bytes:
+        return chat(*of("greedy" if flood == "one bearer" else f"invented-{number}"), tag="flood")
+
+    @long_scenario
+    async def story() -> None:
+        turnstile = Turnstile()
+        others = {
+            "other address": of("other", "192.0.2.2"),
+            "same address": of("modest"),
+            "known key": [bearer("acme")],
+        }
+        if flood != "one bearer":
+            del others["same address"]  # it cannot be told from another invented one
+        settings: dict[str, Any] = {
+            "queue": Queue(classes=of_normal(depth=DEPTH)),
+            "keys": keys_of(tmp_path, "acme"),
+            "trusted_proxies": PROXY,
+        }
+        async with running(turnstile, replica=ONE, **settings) as router:
+            crowd = await flooded(router, turnstile, ask)
+            for tag, fields in others.items():
+                client = await router.client()
+                await client.send(chat(*fields, tag=tag))
+                gone = len(crowd.answered) + 1
+                await reaches(lambda: len(crowd.answered), gone, "gave way")
+            assert waiting(router) == DEPTH
+            assert counts(router, Reason.QUEUE_EVICTED)[NORMAL] == len(others)
+            turnstile.open(1 + 2 * len(others))
+            for client in router.clients:
+                assert (await client.recv_response()).status == 200
+            turnstile.open(DEPTH)
+            await crowd.all_answered(SENT)
+            await crowd.close()
+
+    story()
+
+
+async def waits(router: Router, *fields: str, **body: Any) -> RawClient:
+    """A request of its own connection, once it waits."""
+    client = await router.client()
+    before = sum(counts(router, "queued"))
+    await client.send(chat(*fields, **body))
+    await eventually(lambda: sum(counts(router, "queued")) == before + 1, "it waits")
+    return client
+
+
+@scenario
+async def test_the_newest_gives_way_and_is_told_when_to_come_again() -> None:
+    turnstile = Turnstile()
+    rules = queue(classes=of_normal(depth=3))
+    async with running(turnstile, replica=ONE, queue=rules, trusted_proxies=PROXY) as router:
+        clients = [await waits_not(router)]
+        clients += [await waits(router, *of("greedy"), tag=tag) for tag in ("old", "newer")]
+        newest = await waits(router, *of("greedy"), tag="newest")
+        clients.append(await waits(router, *of("small", "192.0.2.2"), tag="small"))
+        answer = await newest.recv_response()
+        assert_error(answer, Reason.QUEUE_EVICTED, 429)
+        assert int(answer.header("retry-after") or 0) >= 1
+        turnstile.open(5)
+        for client in clients:
+            assert (await client.recv_response()).status == 200
+        await newest.send(chat(tag="again"))  # its connection is as good as before
+        assert (await newest.recv_response()).status == 200
+        assert set(turnstile.tags) == {"first", "old", "newer", "small", "again"}
+        reasons = Counter(line["reason"] for line in await router.log(6))
+        assert reasons == {"ok": 5, "queue_evicted": 1}
+
+
+async def waits_not(router: Router) -> RawClient:
+    client = await router.client()
+    await client.send(chat(tag="first"))
+    await eventually(lambda: sum(counts(router, "passed")) == 1, "it is sent")
+    return client
+
+
+@scenario
+async def test_a_stream_with_an_early_200_does_not_give_way() -> None:
+    """Its client would be told an error after a 200: the newest that was told nothing gives way."""
+    turnstile = Turnstile()
+    rules = queue(classes=of_normal(depth=4))
+    timeouts = {"commit_after_s": 0.1}
+    settings: dict[str, Any] = {"queue": rules, "timeouts": timeouts, "trusted_proxies": PROXY}
+    async with running(turnstile, replica=ONE, **settings) as router:
+        clients = [await waits_not(router)]
+        silent = [await waits(router, *of("greedy"), tag=tag) for tag in ("a", "b")]
+        streams = [await waits(router, *of("greedy"), tag=tag, stream=True) for tag in ("c", "d")]
+        for stream in streams:
+            await stream.recv_until(b": waiting")
+        small = await waits(router, *of("small", "192.0.2.2"), tag="small")
+        assert_error(await silent[1].recv_response(), Reason.QUEUE_EVICTED)
+        for client in (*streams, silent[0], small):
+            client.close()
+        turnstile.open()
+        assert (await clients[0].recv_response()).status == 200
+
+
+@scenario
+async def test_half_of_a_class_may_be_sent_an_early_200() -> None:
+    """Else a flow could fill the class, wait for its early 200s, and never give way."""
+    turnstile = Turnstile()
+    rules = queue(classes=of_normal(depth=4))
+    settings: dict[str, Any] = {"queue": rules, "trusted_proxies": PROXY}
+    async with running(
+        turnstile, replica=ONE, timeouts={"commit_after_s": 0.1}, **settings
+    ) as router:
+        first = await waits_not(router)
+        streams = [await waits(router, *of("greedy"), tag=tag, stream=True) for tag in "abcd"]
+        metrics = router.app.parts.metrics
+        await eventually(lambda: metrics.streams_committed_early == 2, "half of them are told")
+        small = await waits(router, *of("small", "192.0.2.2"), tag="small")
+        assert counts(router, Reason.QUEUE_EVICTED)[NORMAL] == 1
+        assert metrics.streams_committed_early == 2
+        await reaches(lambda: len(router.lines()), 1, "told")
+        assert [line["status"] for line in router.lines()] == [429]
+        for client in (*streams, small):
+            client.close()
+        turnstile.open()
+        assert (await first.recv_response()).status == 200
+
+
+@scenario
+async def test_bytes_are_taken_back_from_the_flow_that_holds_most_of_them() -> None:
+    turnstile = Turnstile()
+    rules = queue(limits=QueueLimits(bytes=20_000))
+    async with running(turnstile, replica=ONE, queue=rules, trusted_proxies=PROXY) as router:
+        clients = [await waits_not(router)]
+        clients += [await waits(router, *of("greedy"), tag="x" * 8_000)]
+        newest = await waits(router, *of("greedy"), tag="y" * 8_000)
+        clients.append(await waits(router, *of("small", "192.0.2.2"), tag="z" * 6_000))
+        assert_error(await newest.recv_response(), Reason.QUEUE_EVICTED)
+        refused = await router.ask(chat(*of("greedy"), tag="y" * 8_000), "POST")
+        assert_error(refused, Reason.QUEUE_BYTES_FULL)
+        turnstile.open(3)
+        for client in clients:
+            assert (await client.recv_response()).status == 200
+
+
+@scenario
+async def test_memory_that_cannot_be_freed_is_not_freed_in_part() -> None:
+    """A body for which the memory is short takes enough from larger flows, or nothing."""
+    turnstile = Turnstile()
+    async with running(turnstile, replica=ONE, queue=queue(), trusted_proxies=PROXY) as router:
+        clients = [await waits_not(router)]
+        clients += [
+            await waits(router, *of("greedy"), tag=tag * 1_000)
+            for tag in ("old", "middle", "newest")
+        ]
+        line = router.app.parts.dispatcher.queue
+        assert line is not None
+        queued = line.pools.queues[0]
+        held, newcomer = queued.body_bytes, Flow("other", "", "")
+        for missing in (12_000, held):
+            assert not line.relieve(newcomer, missing), "its own would be the largest flow"
+            assert (queued.waiting, queued.body_bytes) == (3, held)
+        assert line.relieve(newcomer, 7_000)  # two of them
+        assert queued.waiting == 1
+        turnstile.open(2)
+        for client, status in zip(clients, (200, 200, 429, 429), strict=True):
+            assert (await client.recv_response()).status == status
+
+
+@scenario
+async def test_one_that_leaves_in_the_moment_it_gives_way_is_counted_once() -> None:
+    turnstile = Turnstile()
+    rules = queue(classes=of_normal(depth=2))
+    async with running(turnstile, replica=ONE, queue=rules, trusted_proxies=PROXY) as router:
+        first = await waits_not(router)
+        old = await waits(router, *of("greedy"), tag="old")
+        newest = await waits(router, *of("greedy"), tag="newest")
+        small = await router.client()
+        line = router.app.parts.dispatcher.queue
+        assert line is not None
+        loop = asyncio.get_running_loop()
+        left: list[Reason] = []
+
+        def leave() -> None:
+            """Runs in every turn of the loop: also between the eviction and its answer."""
+            for gone in line._evicted:
+                exchange: Any = gone.ticket.request
+                left.append(Reason.CLIENT_GONE)
+                exchange._client.abort(Reason.CLIENT_GONE)
+            if not counts(router, Reason.QUEUE_EVICTED)[NORMAL]:
+                loop.call_soon(leave)
+
+        leave()
+        await small.send(chat(*of("small", "192.0.2.2"), tag="small"))
+        await reaches(lambda: counts(router, Reason.QUEUE_EVICTED)[NORMAL], 1, "gave way")
+        turnstile.open(3)
+        for client in (first, old, small):
+            assert (await client.recv_response()).status == 200
+        newest.close()
+        reasons = Counter(line["reason"] for line in await router.log(4))
+        assert reasons == {"ok": 3, (left or [Reason.QUEUE_EVICTED])[0].value: 1}
+        assert counts(router, Reason.QUEUE_EVICTED)[NORMAL] == 1
+
+
+@scenario
+async def test_a_reload_with_a_smaller_queue_evicts_nobody_by_itself() -> None:
+    turnstile = Turnstile()
+    rules = queue(classes=of_normal(depth=10))
+    async with running(turnstile, replica=ONE, queue=rules, trusted_proxies=PROXY) as router:
+        clients = [await waits_not(router)]
+        clients += [await waits(router, *of("greedy"), tag=f"{n}") for n in range(6)]
+        app = router.app
+        smaller = queue(classes=of_normal(depth=3), limits=QueueLimits(bytes=100_000))
+        app.read_again = lambda: msgspec.structs.replace(app.config, queue=smaller)
+        await app.reload()
+        assert waiting(router) == 6
+        small = await waits(router, *of("small", "192.0.2.2"), tag="small")
+        gone = clients[3:]
+        for client in gone:
+            assert_error(await client.recv_response(), Reason.QUEUE_EVICTED)
+        assert waiting(router) == 3
+        turnstile.open(4)
+        for client in (*clients[:3], small):
+            assert (await client.recv_response()).status == 200
+
+
+@scenario
+async def test_a_full_class_takes_nothing_from_another() -> None:
+    turnstile = Turnstile()
+    classes = QueueClasses(normal=QueueClass(depth=2))
+    async with running(
+        turnstile, replica=ONE, queue=queue(classes=classes), trusted_proxies=PROXY
+    ) as router:
+        clients = [await waits_not(router)]
+        low = [await waits(router, *of("greedy"), priority="low") for _ in range(5)]
+        clients += [await waits(router, *of(name), tag=name) for name in ("a", "b")]
+        refused = await router.ask(chat(*of("c")), "POST")
+        assert_error(refused, Reason.QUEUE_FULL)
+        turnstile.open(8)
+        for client in (*clients, *low):
+            assert (await client.recv_response()).status == 200

@@ -1,0 +1,168 @@
+"""More requests than the engines can take: each is served in its turn, or refused before a 200.
+
+With the shipped settings nothing but the client ends a wait. Where a limit of time is configured or
+stated, the refusal has a status of its own: no 200 goes out that only keeps the client waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from router.config.model import Preemption, Queue, QueueClasses
+from router.core.errors import Reason
+from tests.app.test_line import (
+    ONE,
+    Turnstile,
+    counts,
+    of_each,
+    of_normal,
+    queue,
+    send,
+    waiting,
+)
+from tests.harness.behaviours import chat_either, in_turn, until_closed
+from tests.harness.messages import chat
+from tests.harness.replica import ReplicaConnection, eventually
+from tests.harness.running import assert_error, running, scenario
+
+BY_HAND = "the test says which replica is fit"
+
+NORMAL, BATCH = 2, 4
+EARLY = {"commit_after_s": 0.1}
+
+
+@pytest.mark.parametrize("name", QueueClasses.__struct_fields__)
+def test_no_class_has_a_queue_timeout_unless_it_is_configured(name: str) -> None:
+    assert getattr(Queue().classes, name).timeout_s == 0.0
+
+
+@scenario
+async def test_a_crowd_is_served_whole_however_long_it_waits() -> None:
+    """All queue timeouts of the past are shrunk to nothing here: one that is left would fire."""
+    turnstile = Turnstile()
+    rules = queue(classes=of_each(starvation_s=0.2), policy="fair")
+    async with running(turnstile, replica=ONE, queue=rules, timeouts=EARLY) as router:
+        clients = [await send(router, "first", queued=False)]
+        clients += [await send(router, str(n), stream=True) for n in range(40)]
+        for client in clients[1:]:
+            await client.recv_until(b": waiting")
+        assert sum(counts(router, "promoted")) > 0
+        turnstile.open(len(clients))
+        for client in clients:
+            answer = await client.recv_response()
+            assert answer.status == 200
+            assert "queue_timeout" not in bytes(answer.body).decode()
+        assert sum(counts(router, "expired")) == 0
+
+
+@pytest.mark.parametrize("limit", ["class", "deadline", "total"])
+def test_a_stream_that_a_limit_may_refuse_gets_no_early_200(limit: str) -> None:
+    @scenario
+    async def story() -> None:
+        turnstile = Turnstile()
+        rules = queue()
+        timeouts, fields, reason = dict(EARLY), (), Reason.DEADLINE_PASSED
+        if limit == "class":
+            rules = queue(classes=of_normal(timeout_s=0.6, starvation_s=0.3))
+            reason = Reason.QUEUE_TIMEOUT
+        elif limit == "deadline":
+            fields = ("x-request-timeout-ms: 600",)
+        else:
+            timeouts["total_s"] = 0.6
+            reason = Reason.TOTAL_TIMEOUT
+        async with running(turnstile, replica=ONE, queue=rules, timeouts=timeouts) as router:
+            first = await send(router, "first", queued=False)
+            second = await router.client()
+            await second.send(chat(*fields, stream=True))
+            assert_error(await second.recv_response(), reason)
+            turnstile.open()
+            await first.recv_response()
+
+    story()
+
+
+@scenario
+async def test_a_granted_stream_is_kept_awake_though_its_wait_was_limited() -> None:
+    turnstile = Turnstile()
+    rules = queue(classes=of_normal(timeout_s=60.0, starvation_s=30.0))
+    async with running(turnstile, replica=ONE, queue=rules, timeouts=EARLY) as router:
+        first = await send(router, "first", queued=False)
+        second = await send(router, "second", stream=True)
+        third = await send(router, "third", stream=True)
+        await asyncio.sleep(0.4)
+        turnstile.open()
+        assert (await first.recv_response()).status == 200
+        await second.recv_until(b": waiting")  # it has a replica, which says nothing yet
+        assert not third.received
+        turnstile.open(2)
+        for client in (second, third):
+            assert (await client.recv_response()).status == 200
+
+
+@scenario
+async def test_a_stream_with_an_early_200_does_not_wait_under_its_limit_again() -> None:
+    async def never(connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        await until_closed(connection)
+
+    rules = queue(
+        preemption=Preemption(enabled=True, after_s=0.3),
+        classes=of_each(timeout_s=60.0, starvation_s=5.0),
+    )
+    behave = in_turn(never, then=chat_either)
+    async with running(behave, replica=ONE, queue=rules, timeouts=EARLY) as router:
+        batch = await send(router, "0", priority="batch", stream=True, queued=False)
+        await batch.recv_until(b": waiting")
+        assert counts(router, "preempted")[BATCH] == 0
+        high = await send(router, "high", priority="high")
+        await asyncio.sleep(0.6)
+        assert counts(router, "preempted")[BATCH] == 0
+        high.close()
+        batch.close()
+        await eventually(lambda: not router.busy(), "both are gone")
+
+
+@scenario
+async def test_while_the_fleet_is_gone_no_stream_is_promised_anything() -> None:
+    turnstile = Turnstile()
+    rules = queue(classes=of_each(absent_s=0.8))
+    async with running(
+        turnstile, replica=ONE, queue=rules, timeouts=EARLY, quiet_control_plane=BY_HAND
+    ) as router:
+        first = await send(router, "first", queued=False)
+        waits = await send(router, "waits", stream=True)
+        fleet = router.app.parts.fleet
+        (replica,) = fleet.replicas.values()
+        replica.health.up = False
+        fleet.rebuild()
+        assert_error(await waits.recv_response(), Reason.NO_REPLICA)
+        turnstile.open()
+        assert (await first.recv_response()).status == 200
+
+
+@scenario
+async def test_a_deadline_behind_a_long_queue_is_refused_when_it_comes() -> None:
+    """Once the queue knows its rate. Retry-After is the time in which the queue will be empty."""
+    turnstile = Turnstile()
+    rules = queue(policy="fifo", order="policy")
+    async with running(turnstile, replica=ONE, queue=rules) as router:
+        clients = [await send(router, "first", queued=False)]
+        clients += [await send(router, str(n)) for n in range(60)]
+        line = router.app.parts.dispatcher.queue
+        assert line is not None
+        drain = line.pools.queues[0]._service_rate
+        for rate in drain._rates:  # it has waited for longer than a test may
+            rate.waited_s += 60.0
+        turnstile.open(31)
+        await eventually(lambda: waiting(router) == 29, "half of them are served")
+        hopeless = await router.client()
+        await hopeless.send(chat("x-request-timeout-ms: 2000"))
+        answer = await hopeless.recv_response()
+        assert_error(answer, Reason.QUEUE_TOO_LONG, 429)
+        assert 30 <= int(answer.header("retry-after") or 0) <= 120
+        patient = await send(router, "patient")
+        turnstile.open(31)
+        for client in (*clients, patient):
+            assert (await client.recv_response()).status == 200

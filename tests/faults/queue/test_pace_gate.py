@@ -1,0 +1,97 @@
+"""The gate that an engine's pace closes: it opens when the pace is good again, whatever runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from router.config.model import Queue, QueueClass, QueueClasses, QueueGates
+from router.emulator.http.faults import NONE, Faults
+from tests.app.test_line import waiting
+from tests.harness.client import RawClient
+from tests.harness.emulated import emulated
+from tests.harness.messages import chat
+from tests.harness.replica import eventually
+from tests.harness.running import Router, running, scenario
+
+BOUND_S = 0.05  # the profile `fast` needs 0.012 s a token
+SLOW = Faults(slow=20.0)
+
+
+def queue(**rules: Any) -> Queue:
+    return Queue(enabled=True, **rules)
+
+
+async def begun(router: Router, **body: Any) -> RawClient:
+    """A stream that has shown something and goes on for minutes."""
+    client = await router.client()
+    await client.send(chat(stream=True, max_tokens=50_000, ignore_eos=True, **body))
+    await client.recv_until(b"data: ")
+    return client
+
+
+async def waits(router: Router, **body: Any) -> RawClient:
+    before = waiting(router)
+    client = await router.client()
+    await client.send(chat(max_tokens=1, **body))
+    await eventually(lambda: waiting(router) == before + 1, "it waits")
+    return client
+
+
+@scenario
+async def test_the_gate_opens_while_the_streams_that_closed_it_go_on() -> None:
+    rules = queue(gates=QueueGates(tpot_s=BOUND_S))
+    async with (
+        emulated("vllm", speed=1.0) as engine,
+        running(engine.url, queue=rules, polling={"interval_s": 0.1}) as router,
+    ):
+        (replica,) = router.app.parts.fleet.replicas.values()
+        engine.engine.set_faults(SLOW)
+        short = await router.client()
+        await short.send(chat(stream=True, max_tokens=5, ignore_eos=True))
+        await short.recv_response()  # its pace is known, and bad
+        long = await begun(router)
+        await eventually(lambda: (replica.cadence_s or 0.0) > BOUND_S, "the pace is bad")
+        late = await waits(router)
+        engine.engine.set_faults(NONE)
+        assert (await late.recv_response()).status == 200
+        assert replica.inflight == 1, "the long stream goes on"
+        long.close()
+        await eventually(lambda: replica.cadence_s is None, "nothing runs: nothing is known")
+
+
+@scenario
+async def test_a_bound_of_one_class_closes_nothing_to_the_others() -> None:
+    rules = queue(classes=QueueClasses(normal=QueueClass(tpot_s=BOUND_S)))
+    async with (
+        emulated("vllm", speed=1.0, faults=SLOW) as engine,
+        running(engine.url, queue=rules, polling={"interval_s": 0.1}) as router,
+    ):
+        (replica,) = router.app.parts.fleet.replicas.values()
+        long = await begun(router)
+        await eventually(lambda: (replica.cadence_s or 0.0) > BOUND_S, "the pace is bad")
+        late = await waits(router)
+        urgent = await router.client()
+        await urgent.send(chat(max_tokens=1, priority="high"))
+        assert (await urgent.recv_response()).status == 200
+        assert waiting(router) == 1
+        for client in (long, late):
+            client.close()
+
+
+@scenario
+async def test_a_client_that_does_not_read_says_nothing_of_the_pace() -> None:
+    rules = queue(gates=QueueGates(tpot_s=BOUND_S))
+    async with (
+        emulated("vllm", speed=1.0) as engine,
+        running(engine.url, queue=rules, polling={"interval_s": 0.1}) as router,
+    ):
+        (replica,) = router.app.parts.fleet.replicas.values()
+        long = await begun(router)
+        await eventually(lambda: replica.cadence_s is not None, "the pace is known")
+        (exchange,) = router.app.parts.dispatcher.exchanges
+        exchange.client_paused()
+        await eventually(lambda: replica.cadence_s is None, "it does not count")
+        exchange.client_resumed()
+        await eventually(lambda: replica.cadence_s is not None, "it counts again")
+        assert (replica.cadence_s or 0.0) < BOUND_S
+        long.close()

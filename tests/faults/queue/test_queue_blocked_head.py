@@ -1,0 +1,136 @@
+"""Whoever waits for a full replica blocks nobody who may go to another one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tests.app.test_line import Turnstile, of_each, queue
+from tests.core.under import Under, replica_at, serving
+from tests.harness.messages import chat
+from tests.harness.replica import HostileReplica, eventually
+from tests.harness.running import scenario
+
+CROWD = 100
+
+
+@asynccontextmanager
+async def fleet_of(**models: tuple[str, ...]) -> AsyncIterator[tuple[Under, dict[str, Turnstile]]]:
+    """A router before one replica a name, which serves these models and one request at a time."""
+    turnstiles = {name: Turnstile() for name in models}
+    replicas = [HostileReplica(turnstiles[name], models=models[name]) for name in models]
+    for replica in replicas:
+        replica.start()
+    members = tuple(
+        replica_at(replica.url, id=name, models=models[name], max_inflight=1)
+        for name, replica in zip(models, replicas, strict=True)
+    )
+    try:
+        async with serving(replicas=members, queue=queue(classes=of_each(absent_s=60.0))) as under:
+            yield under, turnstiles
+    finally:
+        for replica in replicas:
+            await replica.stop()
+
+
+def waiting(under: Under) -> int:
+    line = under.app.parts.dispatcher.queue
+    assert line is not None
+    return line.pools.waiting
+
+
+async def ask(under: Under, model: str, **body: Any) -> Any:
+    client = await under.client()
+    await client.send(chat(**{"model": model, "tag": model, **body}))
+    return client
+
+
+async def crowd(under: Under, model: str, count: int, **body: Any) -> list[Any]:
+    """So many that wait."""
+    before = waiting(under)
+    clients = [await ask(under, model, **body) for _ in range(count)]
+    await eventually(lambda: waiting(under) == before + count, f"{count} wait for {model}")
+    return clients
+
+
+async def served(clients: list[Any]) -> None:
+    for client in clients:
+        assert (await client.recv_response()).status == 200
+
+
+@scenario
+async def test_another_models_pool_knows_nothing_of_it() -> None:
+    async with fleet_of(one=("m1",), two=("m2",)) as (under, turnstiles):
+        stuck = [await ask(under, "m1")]
+        await eventually(lambda: turnstiles["one"].tags == ["m1"], "the first replica is full")
+        stuck += await crowd(under, "m1", CROWD)
+        for _ in range(3):
+            turnstiles["two"].open()
+            await served([await ask(under, "m2")])
+        assert waiting(under) == CROWD
+        turnstiles["one"].open(CROWD + 1)
+        await served(stuck)
+        assert len(turnstiles["two"].tags) == 3
+
+
+@scenario
+async def test_in_one_pool_those_who_may_go_elsewhere_go() -> None:
+    """The head of the line, and everybody behind it up to the last, wait for the other replica."""
+    async with fleet_of(one=("m1", "any"), two=("m2", "any")) as (under, turnstiles):
+        stuck = [await ask(under, "m1", priority="high")]
+        await eventually(lambda: turnstiles["one"].tags == ["m1"], "the first replica is full")
+        stuck += await crowd(under, "m1", CROWD, priority="high")
+        for model in ("m2", "any", "m2", "any"):
+            turnstiles["two"].open()
+            await served([await ask(under, model, priority="batch")])
+        assert waiting(under) == CROWD
+        # Both full, and the other one's own wait behind a hundred that are more urgent.
+        others = [await ask(under, "m2")]
+        await eventually(lambda: len(turnstiles["two"].tags) == 5, "the second is full")
+        others += await crowd(under, "m2", 5)
+        others += await crowd(under, "any", 5)
+        turnstiles["two"].open(11)
+        await served(others)
+        assert waiting(under) == CROWD
+        assert turnstiles["one"].tags == ["m1"]
+        turnstiles["one"].open(CROWD + 1)
+        await served(stuck)
+
+
+@scenario
+async def test_what_only_one_replica_can_answer_waits_alone() -> None:
+    """A stored response is at a replica that is full; whatever else comes goes to the other."""
+    async with fleet_of(one=("m",), two=("m",)) as (under, turnstiles):
+        fleet = under.app.parts.fleet
+        fleet.owners.learn("resp_1", "one")
+        first = await ask(under, "m", previous_response_id="resp_1")
+        await eventually(lambda: turnstiles["one"].tags == ["m"], "it is with its owner")
+        stuck = await crowd(under, "m", 20, previous_response_id="resp_1")
+        for _ in range(5):
+            turnstiles["two"].open()
+            await served([await ask(under, "m")])
+        assert waiting(under) == 20
+        assert turnstiles["one"].tags == ["m"]
+        turnstiles["one"].open(21)
+        await served([first, *stuck])
+        assert len(turnstiles["two"].tags) == 5
+
+
+@scenario
+async def test_a_model_whose_replica_is_gone_blocks_no_other() -> None:
+    async with fleet_of(one=("m1",), two=("m2",)) as (under, turnstiles):
+        fleet = under.app.parts.fleet
+        fleet.replicas["one"].health.up = False
+        fleet.rebuild()
+        stuck = await crowd(under, "m1", 20)
+        turnstiles["two"].open(3)
+        for _ in range(3):
+            await served([await ask(under, "m2")])
+        assert waiting(under) == 20
+        fleet.replicas["one"].health.up = True
+        fleet.rebuild()
+        turnstiles["one"].open(20)
+        await served(stuck)
+        await asyncio.sleep(0)

@@ -1,0 +1,258 @@
+"""A key that may have two requests at replicas: the others wait, and hold nothing of its limit."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router.config.model import Queue
+from router.core.errors import Reason
+from tests.app.test_line import Turnstile, of_normal, queue, waiting
+from tests.core.under import serving
+from tests.faults.queue.test_queue_tenants import bearer, keys_of
+from tests.harness.client import RawClient
+from tests.harness.messages import chat
+from tests.harness.reading import Response
+from tests.harness.replica import eventually
+from tests.harness.running import Router, assert_error, running, scenario
+
+MANY = 20
+TWO: dict[str, Any] = {"concurrency": 2}
+ACME = bearer("acme")
+OTHER = bearer("other")
+
+
+async def ask(router: Router, *fields: str, tag: str) -> RawClient:
+    client = await router.client()
+    await client.send(chat(*fields, tag=tag))
+    return client
+
+
+@pytest.mark.parametrize("policy", ["fair", "fifo", "drr", "edf"])
+def test_waiting_requests_hold_no_concurrency(tmp_path: Path, policy: str) -> None:
+    """The replica has room for all of them. The key's limit lets two go at a time."""
+
+    @scenario
+    async def story() -> None:
+        turnstile = Turnstile()
+        keys = keys_of(tmp_path, "acme", "other", acme=TWO)
+        async with running(turnstile, queue=queue(policy=policy), keys=keys) as router:
+            clients = [await ask(router, ACME, tag="acme") for _ in range(MANY)]
+            await eventually(lambda: waiting(router) == MANY - 2, "all but two wait")
+            assert turnstile.tags == ["acme", "acme"]
+            passing = await ask(router, OTHER, tag="other")
+            await eventually(lambda: "other" in turnstile.tags, "another key passes by")
+            assert turnstile.tags == ["acme", "acme", "other"]
+            line = router.app.parts.dispatcher.queue
+            assert line is not None and waiting(router) == MANY - 2
+            turnstile.open(3)
+            assert (await passing.recv_response()).status == 200
+            for done in range(2, MANY):
+                most = min(MANY, done + 2)
+                await eventually(lambda n=most: turnstile.tags.count("acme") == n, "two at a time")  # type: ignore[misc]
+                turnstile.open()
+            for client in clients:
+                assert (await client.recv_response()).status == 200
+            assert waiting(router) == 0
+
+    story()
+
+
+def test_requests_that_wait_for_a_replica_hold_none_either(tmp_path: Path) -> None:
+    """The replica takes one at a time, and is busy with another key's request."""
+
+    @scenario
+    async def story() -> None:
+        turnstile = Turnstile()
+        keys = keys_of(tmp_path, "acme", "other", acme=TWO)
+        one = {"max_inflight": 1}
+        async with running(turnstile, replica=one, queue=queue(policy="fifo"), keys=keys) as router:
+            clients = [await ask(router, OTHER, tag="first")]
+            await eventually(lambda: turnstile.tags == ["first"], "it is being served")
+            for n in range(MANY):
+                clients.append(await ask(router, ACME, tag="acme"))
+                await eventually(lambda n=n: waiting(router) == n + 1, "it waits")  # type: ignore[misc]
+            clients.append(await ask(router, OTHER, tag="last"))
+            await eventually(lambda: waiting(router) == MANY + 1, "it waits")
+            turnstile.open(MANY + 2)
+            for client in clients:
+                assert (await client.recv_response()).status == 200
+            assert turnstile.tags == ["first", *["acme"] * MANY, "last"]
+
+    story()
+
+
+def test_clients_leave_and_deadlines_pass_while_the_limit_blocks(tmp_path: Path) -> None:
+    @scenario
+    async def story() -> None:
+        turnstile = Turnstile()
+        keys = keys_of(tmp_path, "acme", acme={"concurrency": 1})
+        async with running(turnstile, queue=queue(), keys=keys) as router:
+            first = await ask(router, ACME, tag="first")
+            await eventually(lambda: turnstile.tags == ["first"], "it is being served")
+            second = await ask(router, ACME, tag="second")
+            await eventually(lambda: waiting(router) == 1, "it waits")
+            late = await ask(router, ACME, "x-request-timeout-ms: 200", tag="late")
+            await eventually(lambda: waiting(router) == 2, "it waits")
+            third = await ask(router, ACME, tag="third")
+            await eventually(lambda: waiting(router) == 3, "it waits")
+            assert_error(await late.recv_response(), Reason.DEADLINE_PASSED, 408)
+            second.close()
+            await eventually(lambda: waiting(router) == 1, "it left")
+            first.close()
+            await eventually(lambda: turnstile.tags == ["first", "third"], "the place is free")
+            turnstile.open(2)
+            assert (await third.recv_response()).status == 200
+
+    story()
+
+
+def test_a_blocked_request_expires_with_its_class(tmp_path: Path) -> None:
+    @scenario
+    async def story() -> None:
+        turnstile = Turnstile()
+        keys = keys_of(tmp_path, "acme", acme={"concurrency": 1})
+        rules = queue(classes=of_normal(timeout_s=0.2))
+        async with running(turnstile, queue=rules, keys=keys) as router:
+            first = await ask(router, ACME, tag="first")
+            await eventually(lambda: turnstile.tags == ["first"], "it is being served")
+            second = await ask(router, ACME, tag="second")
+            assert_error(await second.recv_response(), Reason.QUEUE_TIMEOUT)
+            turnstile.open()
+            assert (await first.recv_response()).status == 200
+
+    story()
+
+
+@pytest.mark.parametrize("after", [{"concurrency": 3}, {}, None])
+def test_a_reload_while_the_limit_blocks(tmp_path: Path, after: dict[str, Any] | None) -> None:
+    """The limit is another one, or there is none; or the key is gone, and its requests end."""
+
+    @scenario
+    async def story() -> None:
+        turnstile = Turnstile()
+        keys = keys_of(tmp_path, "acme", acme={"concurrency": 1})
+        async with serving(turnstile, queue=queue(), keys=keys) as under:
+            answers = [
+                asyncio.create_task(under.ask(chat(ACME, tag=str(number)))) for number in range(5)
+            ]
+            line = under.app.parts.dispatcher.queue
+            assert line is not None
+            await eventually(lambda: line.pools.waiting == 4, "all but one wait")
+            if after is None:
+                keys_of(tmp_path, "other")
+            else:
+                keys_of(tmp_path, "acme", acme=after)
+            await under.app.reload()
+            sent = 1 if after is None else after.get("concurrency", 5)
+            await eventually(lambda: len(turnstile.tags) == sent, "as many as may are sent")
+            assert line.pools.waiting == 5 - sent
+            turnstile.open(5)
+            assert [(await answer).status for answer in answers] == [200] * 5
+
+    story()
+
+
+def test_what_a_key_has_at_replicas_is_given_back(tmp_path: Path) -> None:
+
+    @scenario
+    async def story() -> None:
+        turnstile = Turnstile()
+        keys = keys_of(tmp_path, "acme", acme=TWO)
+        async with running(turnstile, queue=queue(), keys=keys) as router:
+            tenants = router.app.parts.dispatcher.tenants
+            clients = [await ask(router, ACME, tag="acme") for _ in range(6)]
+            await eventually(lambda: len(turnstile.tags) == 2, "two are sent")
+            assert tenants.at_replicas == 2 + 1  # and the row in which the others wait
+            turnstile.open(6)
+            for client in clients:
+                assert (await client.recv_response()).status == 200
+            await eventually(lambda: tenants.at_replicas == 0, "all is given back")
+
+    story()
+
+
+def test_a_blocked_request_goes_where_its_prefix_is(tmp_path: Path) -> None:
+    """Both replicas have room. It does not go where another request of its key has just ended."""
+
+    @scenario
+    async def story() -> None:
+        sites = [Turnstile(), Turnstile()]
+        keys = keys_of(tmp_path, "acme", acme={"concurrency": 1})
+        prompts = [[{"role": "user", "content": f"{name} " * 2000}] for name in ("one", "two")]
+        async with serving(*sites, queue=queue(), keys=keys) as under:
+
+            async def begin(number: int, *fields: str, tag: str) -> asyncio.Task[Response]:
+                data = chat(*fields, tag=tag, messages=prompts[number])
+                return asyncio.create_task(under.ask(data))
+
+            def tags() -> list[str]:
+                return [tag for site in sites for tag in site.tags]
+
+            early = []
+            for number in range(2):
+                early.append(await begin(number, tag=f"early {number}"))
+                await eventually(lambda n=number: len(tags()) == n + 1, "it is sent")  # type: ignore[misc]
+            for site in sites:
+                site.open()
+            assert [(await answer).status for answer in early] == [200, 200]
+            homes = [next(s for s in sites if f"early {n}" in s.tags) for n in range(2)]
+            assert homes[0] is not homes[1]
+            first = await begin(0, ACME, tag="first")
+            await eventually(lambda: "first" in homes[0].tags, "it goes where its prefix is")
+            second = await begin(1, ACME, tag="second")
+            line = under.app.parts.dispatcher.queue
+            assert line is not None
+            await eventually(lambda: line.pools.waiting == 1, "it waits for the first")
+            homes[0].open(2)
+            homes[1].open()
+            assert [(await answer).status for answer in (first, second)] == [200, 200]
+            assert "second" in homes[1].tags
+
+    story()
+
+
+def test_batch_and_chat_of_a_key(tmp_path: Path) -> None:
+    """Batch gets what the chat leaves, also in the queue; no chat is refused because of it."""
+
+    @scenario
+    async def story() -> None:
+        turnstile = Turnstile()
+        keys = keys_of(tmp_path, "acme", acme=TWO)
+        async with running(turnstile, queue=queue(), keys=keys) as router:
+            batch = "x-priority: batch"
+            clients = [await ask(router, ACME, batch, tag="batch")]
+            await eventually(lambda: turnstile.tags == ["batch"], "it is sent")
+            for number in range(3):
+                clients.append(await ask(router, ACME, tag="chat"))
+                sent = min(2, number + 1)
+                await eventually(lambda n=sent: turnstile.tags.count("chat") == n, "as many as may")  # type: ignore[misc]
+            await eventually(lambda: waiting(router) == 1, "the third chat waits")
+            refused = await router.ask(chat(ACME, batch, tag="batch"), "POST")
+            assert_error(refused, Reason.KEY_CONCURRENCY, 429)
+            turnstile.open(4)
+            for client in clients:
+                assert (await client.recv_response()).status == 200
+            assert turnstile.tags == ["batch", "chat", "chat", "chat"]
+
+    story()
+
+
+def test_without_a_queue_a_full_key_is_refused(tmp_path: Path) -> None:
+    @scenario
+    async def story() -> None:
+        turnstile = Turnstile()
+        keys = keys_of(tmp_path, "acme", acme=TWO)
+        async with running(turnstile, queue=Queue(enabled=False), keys=keys) as router:
+            clients = [await ask(router, ACME, tag="acme") for _ in range(2)]
+            await eventually(lambda: len(turnstile.tags) == 2, "both are being served")
+            answer = await router.ask(chat(ACME, tag="acme"), "POST")
+            assert_error(answer, Reason.KEY_CONCURRENCY, 429)
+            turnstile.open(2)
+            for client in clients:
+                assert (await client.recv_response()).status == 200
+
+    story()

@@ -1,0 +1,133 @@
+"""Every way in which the queue says no: a status, one word for machines, and when to come again."""
+
+from __future__ import annotations
+
+import pytest
+
+from router.config.model import Keys, Queue, QueueLimits
+from router.core.errors import Reason
+from tests.app.test_line import ONE, Turnstile, of_each, of_normal, queue, send, waiting
+from tests.harness.behaviours import json_ok
+from tests.harness.messages import chat
+from tests.harness.reading import Response
+from tests.harness.replica import eventually
+from tests.harness.running import assert_error, running, scenario
+
+BY_HAND = "the test says which replica is fit"
+
+TYPES = {408: "invalid_request_error", 429: "rate_limit_error", 503: "server_error"}
+
+
+def assert_told(answer: Response, reason: Reason, status: int) -> None:
+    """As OpenAI's clients understand it: shape, type, code, and a time to wait."""
+    assert_error(answer, reason, status)
+    error = answer.error()
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["type"] == TYPES[status]
+    assert error["param"] is None
+    assert error["message"]
+    assert 1 <= int(answer.header("retry-after") or 0) <= 600
+
+
+FULL = [
+    (queue(classes=of_normal(depth=2)), Reason.QUEUE_FULL),
+    (queue(limits=QueueLimits(flow=2)), Reason.QUEUE_FLOW_FULL),
+    (queue(limits=QueueLimits(bytes=300)), Reason.QUEUE_BYTES_FULL),
+]
+
+
+@pytest.mark.parametrize(("rules", "reason"), FULL)
+@pytest.mark.parametrize("stream", [False, True])
+def test_full_is_429_and_only_for_whom_it_is_full(
+    rules: Queue, reason: Reason, stream: bool
+) -> None:
+    @scenario
+    async def story() -> None:
+        turnstile = Turnstile()
+        keys = Keys(names_users=True)
+        async with running(turnstile, replica=ONE, queue=rules, keys=keys) as router:
+            clients = [await send(router, "first", queued=False)]
+            clients += [await send(router, tag, user="one") for tag in ("a", "b")]
+            refused = await router.client()
+            await refused.send(chat(user="one", stream=stream))
+            assert_told(await refused.recv_response(), reason, 429)
+            if reason is Reason.QUEUE_FULL:
+                clients.append(await send(router, "urgent", user="one", priority="high"))
+            elif reason is Reason.QUEUE_FLOW_FULL:
+                clients.append(await send(router, "other", user="two"))
+            turnstile.open(len(clients))
+            for client in clients:
+                assert (await client.recv_response()).status == 200
+            turnstile.open()
+            await refused.send(chat(tag="again"))  # its connection is as good as before
+            assert (await refused.recv_response()).status == 200
+            reasons = [line["reason"] for line in await router.log(len(clients) + 2)]
+            assert reasons.count(reason.value) == 1
+
+    story()
+
+
+@scenario
+async def test_what_is_longer_than_a_class_may_wait_is_503() -> None:
+    turnstile = Turnstile()
+    rules = queue(classes=of_normal(timeout_s=0.6, starvation_s=0.3))
+    async with running(turnstile, replica=ONE, queue=rules) as router:
+        first = await send(router, "first", queued=False)
+        patient = await send(router, "patient", priority="batch")
+        second = await send(router, "second")
+        assert_told(await second.recv_response(), Reason.QUEUE_TIMEOUT, 503)
+        assert waiting(router) == 1, "another class has its own time"
+        turnstile.open(2)
+        for client in (first, patient):
+            assert (await client.recv_response()).status == 200
+
+
+@scenario
+async def test_what_is_longer_than_its_client_waits_is_408() -> None:
+    turnstile = Turnstile()
+    async with running(turnstile, replica=ONE, queue=queue()) as router:
+        first = await send(router, "first", queued=False)
+        second = await router.client()
+        await second.send(chat("x-request-timeout-ms: 100"))
+        assert_told(await second.recv_response(), Reason.DEADLINE_PASSED, 408)
+        turnstile.open()
+        assert (await first.recv_response()).status == 200
+
+
+@scenario
+async def test_no_replica_in_time_is_503_for_those_who_wait_and_for_those_who_come() -> None:
+    turnstile = Turnstile()
+    async with running(
+        turnstile,
+        replica=ONE,
+        queue=queue(classes=of_each(absent_s=0.3)),
+        quiet_control_plane=BY_HAND,
+    ) as router:
+        first = await send(router, "first", queued=False)
+        waits = await send(router, "waits")
+        fleet = router.app.parts.fleet
+        (replica,) = fleet.replicas.values()
+        replica.health.up = False
+        fleet.rebuild()
+        comes = await router.client()
+        await comes.send(chat(tag="comes"))
+        for client in (waits, comes):
+            assert_told(await client.recv_response(), Reason.NO_REPLICA, 503)
+        turnstile.open()
+        assert (await first.recv_response()).status == 200  # it was there already
+        assert turnstile.tags == ["first"]
+
+
+@scenario
+async def test_a_fleet_that_is_back_in_time_serves_who_waited() -> None:
+    async with running(json_ok, queue=queue(), quiet_control_plane=BY_HAND) as router:
+        fleet = router.app.parts.fleet
+        (replica,) = fleet.replicas.values()
+        replica.health.up = False
+        fleet.rebuild()
+        client = await router.client()
+        await client.send(chat())
+        await eventually(lambda: waiting(router) == 1, "it waits")
+        replica.health.up = True
+        fleet.rebuild()
+        assert (await client.recv_response()).status == 200

@@ -1,0 +1,109 @@
+"""What is kept for a class follows the fleet: a replica that dies takes its part along, and brings
+it back."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from router.admission.queue import Queue as AdmissionQueue
+from router.config.model import BatchClass, QueueClasses, Reservations
+from router.core.urgency import HIGH
+from tests.app.test_line import queue, send, waiting
+from tests.harness.emulated import emulated
+from tests.harness.messages import chat
+from tests.harness.peer import WAIT_S
+from tests.harness.replica import eventually
+from tests.harness.running import Router, running, scenario
+
+BLOCKS = 5000
+TOKENS = BLOCKS * 16  # of one engine's KV cache
+SHARE = 0.3  # of high, as it is by default
+
+
+def pool(router: Router) -> AdmissionQueue:
+    line = router.app.parts.dispatcher.queue
+    assert line is not None
+    (only,) = line.pools.queues
+    return only
+
+
+@scenario
+async def test_shares_shrink_with_the_fleet_and_come_back() -> None:
+    sizes: dict[str, Any] = {
+        "num_blocks": BLOCKS,
+        "max_model_len": TOKENS,
+        "speed": 1.0,
+        "max_num_seqs": 4,
+    }
+    classes = QueueClasses(batch=BatchClass(waiting=3, prefill_tokens=8192, kv_usage=1.0))
+    rules = queue(order="policy", reservations=Reservations(enabled=True), classes=classes)
+    async with AsyncExitStack() as stack:
+        stays = await stack.enter_async_context(emulated("vllm", **sizes))
+        dies = emulated("vllm", **sizes)
+        lost = await dies.__aenter__()
+        router = await stack.enter_async_context(
+            running(
+                stays.url,
+                lost.url,
+                queue=rules,
+                polling={"interval_s": 0.05},
+                health={"interval_s": 0.05, "fall": 1, "eject_share": 0.0},
+                policy="least_load",
+            )
+        )
+        only, fleet = pool(router), router.app.parts.fleet
+        await eventually(
+            lambda: all(r.signals.kv_tokens for r in fleet.replicas.values()), "both told a size"
+        )
+        # High wants more than its share, and its demand is remembered for a minute.
+        eager = await send(router, "eager", queued=False, priority="high", n=100, max_tokens=10_000)
+        eager.close()
+        await eventually(lambda: not only.used_tokens(HIGH), "it has left")
+
+        async def held() -> float:
+            """What is kept for high, once the queue has looked again."""
+            client = await router.client()
+            await client.send(chat(max_tokens=1))
+            assert (await client.recv_response()).status == 200
+            return only.held_tokens(HIGH)
+
+        async def becomes(tokens: float) -> None:
+            try:
+                async with asyncio.timeout(WAIT_S):
+                    while await held() != pytest.approx(tokens):
+                        pass
+            except TimeoutError:
+                raise AssertionError(f"{await held()} tokens are kept, not {tokens}") from None
+
+        await becomes(SHARE * 2 * TOKENS)
+        port = int(lost.url.rpartition(":")[2])
+        await dies.__aexit__(None, None, None)
+        await eventually(lambda: len(fleet.ready) == 1, "one is down")
+        await becomes(SHARE * TOKENS)
+
+        # Batch gets what is left, and no more, however much of it comes.
+        half: dict[str, Any] = {
+            "priority": "batch",
+            "n": 2,
+            "max_tokens": TOKENS // 4,
+            "ignore_eos": True,
+        }
+        runs = await send(router, "runs", queued=False, **half)
+        waits = await send(router, "waits", **half)
+        assert waiting(router) == 1
+        high = await router.client()
+        await high.send(chat(priority="high", max_tokens=1))
+        assert (await high.recv_response()).status == 200
+
+        # The other one is back: there is room for what waits.
+        again = await stack.enter_async_context(emulated("vllm", port=port, **sizes))
+        await eventually(lambda: len(fleet.ready) == 2, "it is up again")
+        await eventually(lambda: waiting(router) == 0, "batch may borrow again")
+        await becomes(SHARE * 2 * TOKENS)
+        assert again.engine.stats.asked + stays.engine.stats.asked > 0
+        for client in (runs, waits):
+            client.close()

@@ -1,0 +1,486 @@
+"""Engines are asked for a stream's usage, and clients that did not ask see nothing of it.
+
+Each persona answers `stream_options` as its engine's source does. What a client must get is what
+the same persona would have sent it had it been asked directly, byte for byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from router.config.model import Usage as UsageSettings
+from router.dispatch.usage.token_counts import Usage
+from router.intake.body import DECODE_UP_TO, SCAN_ABOVE
+from tests.harness.control import anonymous
+from tests.harness.messages import (
+    DONE,
+    LAST_CHUNK,
+    SSE_HEAD,
+    chat,
+    chat_body,
+    chunk,
+    completion,
+    event,
+    head,
+    post_json,
+    response,
+    role,
+    token,
+)
+from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection, eventually
+from tests.harness.running import running, scenario
+
+ABSENT = object()
+VLLM = {"engine": "vllm", "priority": "none"}  # nothing else is added to a body
+PROMPT, OUTPUT, CACHED = 28, 5, 16
+EXACT = Usage(PROMPT, OUTPUT, CACHED, True)
+COUNTED = Usage(None, OUTPUT, None, False)
+# include_usage and continuous_usage_stats where an object leaves them out
+DEFAULTS = {"vllm": (True, False), "sglang": (False, False), "trtllm": (True, True)}
+KNOWN = {"model", "messages", "prompt", "stream", "stream_options", "n", "tools"}
+
+
+def usage(output: int) -> dict[str, Any]:
+    return {
+        "prompt_tokens": PROMPT,
+        "total_tokens": PROMPT + output,
+        "completion_tokens": output,
+        "prompt_tokens_details": {"cached_tokens": CACHED},
+    }
+
+
+def told(data: bytes, value: Any) -> bytes:
+    """A content event with a usage."""
+    return event({**json.loads(data[6:]), "usage": value})
+
+
+def with_fingerprint(data: bytes) -> bytes:
+    return event({**json.loads(data[6:]), "system_fingerprint": "vllm-0.32.0-7166a170"})
+
+
+def compact(data: bytes) -> bytes:
+    """An event as Pydantic writes it, which knows no blanks."""
+    value = json.loads(data[6:])
+    return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
+
+
+def stream_of(engine: str, body: dict[str, Any]) -> list[bytes]:
+    """The events with which an engine answers a body."""
+    if engine == "trtllm":
+        assert not set(body) - KNOWN, "TensorRT-LLM rejects what it does not know"
+    at_end = always = False
+    options = body.get("stream_options")
+    if engine in ("llamacpp", "tgi"):
+        at_end = bool((options or {}).get("include_usage"))
+    elif options is not None and engine in DEFAULTS:
+        at_end = bool(options.get("include_usage", DEFAULTS[engine][0]))
+        always = bool(options.get("continuous_usage_stats", DEFAULTS[engine][1]))
+        always = always and (at_end or engine == "sglang")
+    events = [token(f"t{n}", "stop" if n == OUTPUT - 1 else None) for n in range(OUTPUT)]
+    if always:
+        events = [told(data, usage(n + 1)) for n, data in enumerate(events)]
+    elif engine == "sglang":  # it writes every field
+        events = [told(data, None) for data in events]
+    elif engine == "tgi" and at_end:
+        events[-1] = told(events[-1], usage(OUTPUT))
+    end = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": []}
+    if at_end and engine != "tgi":
+        events.append(event({**end, "usage": usage(OUTPUT)}))
+    if engine == "vllm":  # the last event of all but [DONE] tells the fingerprint
+        events[-1] = with_fingerprint(events[-1])
+        return [compact(data) for data in (role(), *events)] + [DONE]
+    if engine == "llamacpp":
+        timings = {"cache_n": CACHED, "prompt_n": PROMPT - CACHED, "predicted_n": OUTPUT}
+        events[-1] = event({**json.loads(events[-1][6:]), "timings": timings})
+    return [role(), *events, DONE]
+
+
+def persona(engine: str, size: int) -> Behaviour:
+    """An engine whose bytes arrive in pieces of `size`."""
+
+    async def behave(connection: ReplicaConnection) -> None:
+        while request := await connection.recv_request():
+            if request.method == "GET":  # the router finding out about its engine
+                await connection.send(response(404))
+                continue
+            stream = b"".join(stream_of(engine, request.json()))
+            await connection.send(SSE_HEAD)
+            await connection.send_pieces(
+                chunk(stream[at : at + size]) for at in range(0, len(stream), size)
+            )
+            await connection.send(LAST_CHUNK)
+
+    return behave
+
+
+def asking(options: Any, **more: Any) -> dict[str, Any]:
+    return chat_body(
+        stream=True, **({} if options is ABSENT else {"stream_options": options}), **more
+    )
+
+
+OPTIONS: list[Any] = [
+    ABSENT,
+    None,
+    {},
+    {"include_usage": None},
+    {"include_usage": False},
+    {"include_usage": True},
+    {"include_usage": True, "continuous_usage_stats": True},
+    {"include_usage": False, "continuous_usage_stats": True},
+    {"continuous_usage_stats": True},
+]
+
+
+@pytest.mark.parametrize("size", [1, 50, 100_000])
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm", "tgi", "llamacpp"])
+@scenario
+async def test_a_client_gets_what_it_asked_for(engine: str, size: int) -> None:
+    async with running(persona(engine, size), replica={"engine": engine}) as router:
+        found = router.usages()
+        for options in OPTIONS:
+            body = asking(options)
+            answer = await router.ask(post_json("/v1/chat/completions", body))
+            assert answer.complete, options
+            assert answer.body == b"".join(stream_of(engine, body)), options
+            told_ = found.pop()
+            if engine == "tgi" and not (isinstance(options, dict) and options.get("include_usage")):
+                assert told_ == COUNTED, options
+            else:
+                assert told_ == EXACT, options
+        assert not found
+
+
+@pytest.mark.parametrize("engine", ["tgi", "llamacpp", "other", None])
+@scenario
+async def test_who_may_not_know_it_is_not_asked(engine: str | None) -> None:
+    behave = persona(engine or "", 100_000)
+    replica = HostileReplica(behave, anonymous() if engine is None else None)
+    async with running(replica, replica={"engine": engine}) as router:
+        for options in OPTIONS:
+            assert (await router.ask(post_json("/v1/chat/completions", asking(options)))).complete
+        posts = [request for request in router.replica.requests if request.method == "POST"]
+        assert [request.json() for request in posts] == [asking(options) for options in OPTIONS]
+
+
+@scenario
+async def test_it_can_be_turned_off() -> None:
+    async with running(
+        persona("vllm", 100_000), replica=VLLM, usage=UsageSettings(inject=False)
+    ) as router:
+        found = router.usages()
+        assert (await router.ask(chat(stream=True))).complete
+        assert "stream_options" not in router.replica.requests[0].json()
+        assert found == [COUNTED]
+
+
+@pytest.mark.parametrize("options", ["yes", 7, [], {"include_usage": "no"}, {"include_usage": 0}])
+@scenario
+async def test_odd_types_go_on_as_they_came(options: Any) -> None:
+    async def behave(connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            await connection.send(head("HTTP/1.1 422 No", ["Content-Length: 2"]) + b"{}")
+
+    async with running(behave, replica=VLLM) as router:
+        body = json.dumps(asking(options)).encode()
+        answer = await router.ask(post_json("/v1/chat/completions", body))
+        assert (answer.status, bytes(answer.body)) == (422, b"{}")
+        assert bytes(router.replica.requests[0].body) == body
+
+
+@pytest.mark.parametrize("count", [None, False, "true", 1])
+@scenario
+async def test_what_is_not_streamed_is_not_touched(count: Any) -> None:
+    async def behave(connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            await connection.send(completion())
+
+    async with running(behave, replica=VLLM) as router:
+        found = router.usages()
+        body = {**chat_body(), "stream": count}
+        assert (await router.ask(post_json("/v1/chat/completions", body))).complete
+        assert router.replica.requests[0].json() == body
+        assert found == [Usage(1, 1, None, True)]
+
+
+@scenario
+async def test_an_engine_that_does_not_stream_after_all() -> None:
+    """A whole answer to a question for a stream: sized as it came, its usage read."""
+
+    async def behave(connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            await connection.send(completion())
+
+    async with running(behave, replica=VLLM) as router:
+        found = router.usages()
+        answer = await router.ask(chat(stream=True))
+        assert answer.complete
+        assert bytes(answer.body) == completion().partition(b"\r\n\r\n")[2]
+        assert found == [Usage(1, 1, None, True)]
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+@scenario
+async def test_the_two_paths_that_know_it(path: str) -> None:
+    async with running(persona("vllm", 100_000), replica=VLLM) as router:
+        body = {"model": "m", "prompt": "hi", "stream": True}
+        assert (await router.ask(post_json(path, body))).complete
+        (request,) = router.replica.requests
+        assert request.json() == {**body, "stream_options": {"include_usage": True}}
+        assert request.header("content-length") == str(len(request.body))
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/v1/embeddings", "/generate"])
+@scenario
+async def test_no_other_path_is_asked(path: str) -> None:
+    async with running(persona("vllm", 100_000), replica=VLLM) as router:
+        body = {"model": "m", "input": "hi", "stream": True}
+        assert (await router.ask(post_json(path, body))).complete
+        assert router.replica.requests[0].json() == body
+
+
+@pytest.mark.parametrize("size", [1, 9, 100_000])
+@scenario
+async def test_a_body_that_comes_in_pieces(size: int) -> None:
+    data = post_json("/v1/chat/completions", b" " * 3 + json.dumps(asking(ABSENT)).encode())
+    async with running(persona("vllm", 100_000), replica=VLLM) as router:
+        client = await router.client()
+        await client.send_pieces(data[at : at + size] for at in range(0, len(data), size))
+        answer = await client.recv_response()
+        assert answer.body == b"".join(stream_of("vllm", asking(ABSENT)))
+        assert router.replica.requests[0].json() == asking({"include_usage": True})
+
+
+@scenario
+async def test_more_choices_and_tool_calls() -> None:
+    call = {"index": 0, "function": {"arguments": '{"usage": {"x_tokens": 1}, "choices": []}'}}
+    events = [
+        role(),
+        event({"choices": [{"index": 1, "delta": {"content": "b"}, "finish_reason": None}]}),
+        event({"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}]}),
+        event({"choices": [{"index": 1, "delta": {}, "finish_reason": "stop"}]}),
+        event({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}),
+    ]
+    last = event({"choices": [], "usage": usage(9)})
+
+    async def behave(connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            await connection.send(SSE_HEAD, chunk(b"".join(events) + last + DONE), LAST_CHUNK)
+
+    async with running(behave, replica=VLLM) as router:
+        found = router.usages()
+        answer = await router.ask(chat(stream=True, n=2))
+        assert answer.body == b"".join(events) + DONE
+        assert found == [Usage(PROMPT, 9, CACHED, True)]
+
+
+@pytest.mark.parametrize("fields", [["Content-Length: {size}"], []], ids=["sized", "until close"])
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+@scenario
+async def test_a_stream_that_is_not_chunked(fields: list[str], version: str) -> None:
+    """Its length is not what the engine said: fewer bytes come."""
+    stream = b"".join(stream_of("vllm", asking({"include_usage": True})))
+    lines = ["Content-Type: text/event-stream", *(f.format(size=len(stream)) for f in fields)]
+
+    async def behave(connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        await connection.send(head("HTTP/1.1 200 OK", lines))
+        await connection.send_pieces([stream[:300], stream[300:]])
+        connection.close()
+
+    async with running(behave, replica=VLLM) as router:
+        found = router.usages()
+        answer = await router.ask(chat(stream=True, version=version))
+        assert answer.complete
+        assert answer.body == b"".join(stream_of("vllm", asking(ABSENT)))
+        assert found == [EXACT]
+
+
+@pytest.mark.parametrize("last", [b"data: [DONE]\n", b"data: [DONE]", b": bye"])
+@scenario
+async def test_an_end_without_a_blank_line(last: bytes) -> None:
+    """It was held back as the beginning of an event; the end of the stream lets it go."""
+    events = [role(), token("a"), event({"choices": [], "usage": usage(1)})]
+
+    async def behave(connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            await connection.send(SSE_HEAD, *(chunk(data) for data in [*events, last]), LAST_CHUNK)
+
+    async with running(behave, replica=VLLM) as router:
+        answer = await router.ask(chat(stream=True))
+        assert answer.complete
+        assert answer.body == role() + token("a") + last
+
+
+@pytest.mark.parametrize("options", [ABSENT, None, {"include_usage": False}], ids=range(3))
+@scenario
+async def test_a_body_that_is_only_scanned_is_asked(options: Any) -> None:
+    body = {**asking(options), "pad": "y" * DECODE_UP_TO}
+    async with running(persona("vllm", 100_000), replica=VLLM) as router:
+        found = router.usages()
+        answer = await router.ask(post_json("/v1/chat/completions", body))
+        assert answer.body == b"".join(stream_of("vllm", asking(ABSENT)))
+        assert router.replica.requests[0].json() == {
+            **body,
+            "stream_options": {"include_usage": True},
+        }
+        assert found == [EXACT]
+
+
+@scenario
+async def test_a_body_too_large_to_decode_is_not_asked() -> None:
+    """What it asks for is not known: it may be the usage."""
+    body = {
+        "model": "m",
+        "messages": [{"role": "user", "content": "x" * SCAN_ABOVE}],
+        "stream_options": {"include_usage": True},
+        "pad": "y",
+        "stream": True,
+    }
+    async with running(persona("vllm", 100_000), replica=VLLM) as router:
+        answer = await router.ask(post_json("/v1/chat/completions", body))
+        assert answer.body == b"".join(stream_of("vllm", asking({"include_usage": True})))
+        assert router.replica.requests[0].json() == body
+
+
+@scenario
+async def test_an_error_inside_goes_to_the_client() -> None:
+    broken = event({"error": {"message": "boom", "type": "InternalServerError", "code": 500}})
+    events = [role(), token("a"), broken, DONE]
+
+    async def behave(connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            await connection.send(SSE_HEAD, *(chunk(data) for data in events), LAST_CHUNK)
+
+    async with running(behave, replica=VLLM) as router:
+        found = router.usages()
+        answer = await router.ask(chat(stream=True))
+        assert answer.body == b"".join(events)
+        assert await router.reason() == "stream_error"
+        assert not found[0].exact
+
+
+@scenario
+async def test_another_engine_is_asked_in_its_own_words() -> None:
+    """Each attempt gets the client's body, made for its engine."""
+
+    async def busy(connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            await connection.send(head("HTTP/1.1 503 Busy", ["Content-Length: 2"]) + b"{}")
+
+    async with running(busy, persona("", 100_000), policy="round_robin") as router:
+        first, second = router.app.parts.fleet.replicas.values()
+        first.engine, second.engine = "vllm", "trtllm"
+        assert (await router.ask(chat(stream=True))).complete
+        options = [
+            asked.json()["stream_options"]
+            for replica in router.replicas
+            for asked in replica.requests
+            if asked.method == "POST"  # not a poll as another engine wants it
+        ]
+        assert options == [
+            {"include_usage": True},
+            {"include_usage": True, "continuous_usage_stats": False},
+        ]
+
+
+@pytest.mark.parametrize("engine", ["vllm", None])
+@pytest.mark.parametrize("cut", [0, 40])
+@scenario
+async def test_a_client_that_leaves_has_used_what_it_got(engine: str | None, cut: int) -> None:
+    """Counted by events; a piece of one is none."""
+    sent = asyncio.Event()
+
+    async def behave(connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        events = [role(), *(token(f"t{n}") for n in range(3)), token("t3")[:cut]]
+        await connection.send(SSE_HEAD, *(chunk(data) for data in events if data))
+        sent.set()
+        await connection.expect_close()
+
+    async with running(behave, replica={"engine": engine}) as router:
+        found = router.usages()
+        client = await router.client()
+        await client.send(chat(stream=True))
+        await client.recv_until(b'"t2"')
+        await sent.wait()
+        client.rst()
+        await eventually(lambda: bool(found), "the request is over")
+        assert found == [Usage(None, 3, None, False)]
+        assert await router.reason() == "client_gone"
+
+
+@scenario
+async def test_a_client_that_leaves_before_the_first_token_has_used_its_prompt() -> None:
+    async def behave(connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        await connection.send(SSE_HEAD, chunk(role()))
+        await connection.expect_close()
+
+    async with running(behave, replica=VLLM) as router:
+        found = router.usages()
+        client = await router.client()
+        await client.send(chat(stream=True))
+        await router.replica.wait_for_requests(1)
+        client.rst()
+        await eventually(lambda: bool(found), "the request is over")
+        (line,) = await router.log()
+        assert line["estimated_tokens"] > 0
+        assert found == [Usage(line["estimated_tokens"], 0, None, False)]
+
+
+@pytest.mark.parametrize("cut", [0, 60])
+@scenario
+async def test_a_cut_stream_ends_with_our_error_and_no_half_event(cut: int) -> None:
+    """What was held back of an unfinished event was never begun: it is not sent now."""
+
+    async def behave(connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        last = event({"choices": [], "usage": usage(1)})[:cut]
+        await connection.send(SSE_HEAD, *(chunk(d) for d in (role(), token("a"), last) if d))
+        await eventually(lambda: b'"a"' in client.received, "the token arrives")
+        connection.rst()
+
+    async with running(behave, replica=VLLM) as router:
+        found = router.usages()
+        client = await router.client()
+        await client.send(chat(stream=True))
+        while b'"a"' not in client.received:
+            await client.fill()
+        answer = await client.recv_response()
+        assert not answer.complete
+        ours = bytes(answer.body).removeprefix(role() + token("a"))
+        assert json.loads(ours.removeprefix(b"data: "))["error"]["code"] == "replica_reset"
+        assert found == [Usage(None, 1, None, False)]
+
+
+@scenario
+async def test_comments_before_the_first_token_stay() -> None:
+    """200 went out early: the stream that follows is relayed by the same rule."""
+    go = asyncio.Event()
+
+    async def behave(connection: ReplicaConnection) -> None:
+        request = await connection.recv_request()
+        assert request is not None
+        await go.wait()
+        stream = b"".join(stream_of("vllm", request.json()))
+        await connection.send(SSE_HEAD, chunk(stream), LAST_CHUNK)
+
+    async with running(behave, replica=VLLM, timeouts={"commit_after_s": 0.05}) as router:
+        found = router.usages()
+        client = await router.client()
+        await client.send(chat(stream=True))
+        await eventually(lambda: bool(router.app.parts.dispatcher.exchanges), "it is under way")
+        while b": waiting" not in client.received:
+            await client.fill()
+        go.set()
+        answer = await client.recv_response()
+        assert answer.complete
+        body = bytes(answer.body)
+        assert body.endswith(b"".join(stream_of("vllm", asking(ABSENT))))
+        assert body.startswith(b": ")
+        assert found == [EXACT]

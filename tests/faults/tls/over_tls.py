@@ -1,0 +1,173 @@
+"""The raw client and the hostile replica, speaking TLS.
+
+TLS runs in memory over the same plain sockets, so every verb stays what it is: `rst` resets,
+`close` ends the connection without a TLS goodbye, and `goodbye` is the only one that says it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+
+from tests.harness.client import RawClient
+from tests.harness.peer import WAIT_S, Peer
+from tests.harness.replica import HostileReplica, ReplicaConnection
+from tests.places import CERTIFICATES
+
+_DATA = CERTIFICATES
+CERT, KEY = str(_DATA / "one.pem"), str(_DATA / "one.key")
+OTHER_CERT = str(_DATA / "other.pem")
+NAME = "one.test"  # what CERT is for
+_READ = 256 * 1024
+
+
+class Sealed(Peer):
+    """Puts TLS between the verbs of a peer and its socket."""
+
+    def seal(self, context: ssl.SSLContext, *, name: str | None = None) -> None:
+        """`name` is the server's, for the client side; None makes this the server."""
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(
+            self._incoming, self._outgoing, server_side=name is None, server_hostname=name
+        )
+        self.heard_goodbye = False  # a close_notify came: the end is no truncation
+
+    async def handshake(self) -> None:
+        """Raises ssl.SSLError when either side refuses, ConnectionError when it just leaves."""
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                await self._flush()
+                if not await self._pull():
+                    raise ConnectionResetError("it ended in the handshake") from None
+            else:
+                await self._flush()
+                return
+
+    async def send(self, *parts: bytes) -> None:
+        self._tls.write(b"".join(parts))
+        await self._flush()
+
+    async def goodbye(self) -> None:
+        """Say that no more will come, then close."""
+        try:
+            self._tls.unwrap()
+        except ssl.SSLWantReadError:
+            pass  # theirs has not come yet
+        await self._flush()
+        self.close()
+
+    async def fill(self, size: int = _READ) -> bool:
+        if self.ended is not None:
+            return False
+        try:
+            async with asyncio.timeout(WAIT_S):
+                return await self._fill_forever()
+        except TimeoutError:
+            raise AssertionError(f"nothing came; {self!r}") from None
+
+    async def _fill_forever(self) -> bool:
+        while True:
+            if self.ended is not None:
+                return False
+            try:
+                data = self._tls.read(_READ)
+            except ssl.SSLWantReadError:
+                if not await self._pull():
+                    return False
+                continue
+            except ssl.SSLZeroReturnError:
+                data = b""
+            if not data:
+                self.ended = "fin"
+                self.heard_goodbye = True
+                return False
+            self.received += data
+            return True
+
+    async def _pull(self) -> bool:
+        try:
+            data = await asyncio.get_running_loop().sock_recv(self.sock, _READ)
+        except OSError:
+            self.ended = "rst"
+            return False
+        if not data:
+            self.ended = "fin"
+            return False
+        self._incoming.write(data)
+        return True
+
+    async def _flush(self) -> None:
+        if self._outgoing.pending:
+            await super().send(self._outgoing.read())
+
+
+class TlsClient(Sealed, RawClient):
+    """A client that trusts the test certificate."""
+
+    @classmethod
+    async def connect(cls, port: int, *, receive_buffer: int | None = None) -> TlsClient:
+        client = await super().connect(port, receive_buffer=receive_buffer)
+        assert isinstance(client, TlsClient)
+        context = ssl.create_default_context(cafile=CERT)
+        context.set_alpn_protocols(["http/1.1"])
+        client.seal(context, name=NAME)
+        try:
+            async with asyncio.timeout(WAIT_S):
+                await client.handshake()
+        except BaseException:
+            client.close()
+            raise
+        return client
+
+
+class TlsReplicaConnection(Sealed, ReplicaConnection):
+    """One accepted https connection."""
+
+    async def send(self, *parts: bytes) -> None:
+        data = b"".join(parts)
+        await super().send(data)
+        self.count(data)
+
+
+class TlsReplica(HostileReplica):
+    """An https replica; `refused` counts the handshakes that the router broke off."""
+
+    refused = 0
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+    async def _accept(self, listener: socket.socket) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(CERT, KEY)
+        loop = asyncio.get_running_loop()
+        while True:
+            sock, _ = await loop.sock_accept(listener)
+            connection = TlsReplicaConnection(sock, self)
+            connection.seal(context)
+            connection.is_control = True  # until its first request says otherwise
+            self.connections.append(connection)
+            task = loop.create_task(self._serve(connection))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _starts_with_question(self, connection: ReplicaConnection) -> bool:
+        """Shake hands and read the first head; nothing can be seen without taking it here."""
+        assert isinstance(connection, TlsReplicaConnection)
+        try:
+            await connection.handshake()
+        except (ssl.SSLError, ConnectionError):
+            self.refused += 1
+            connection.ended = connection.ended or "rst"  # nothing for a behaviour
+            return True
+        reader = connection.reader
+        while not reader.done and reader.current is None:
+            if not await connection._read_more():
+                return True
+        request = reader.done[0] if reader.done else reader.current
+        assert request is not None
+        return self.is_question(request)

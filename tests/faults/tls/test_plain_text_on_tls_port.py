@@ -1,0 +1,42 @@
+"""Plain HTTP, or anything else that is no handshake, on the TLS port: closed, and nothing more."""
+
+from __future__ import annotations
+
+import pytest
+
+from router.config.model import Tls
+from tests.faults.tls.over_tls import CERT, KEY, TlsClient
+from tests.harness.behaviours import json_ok
+from tests.harness.messages import chat
+from tests.harness.running import running, scenario
+
+SENT = {
+    "HTTP": chat(),
+    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "half a hello": b"\x16\x03\x01\x02\x00\x01\x00",
+    "a record too long": b"\x16\x03\x01\xff\xff" + bytes(70_000),
+    "random": bytes(range(256)) * 4,
+}
+
+
+@pytest.mark.parametrize("sent", SENT.values(), ids=SENT)
+@pytest.mark.parametrize("then", ["waits", "fin", "rst"])
+@scenario
+async def test_it_is_closed(sent: bytes, then: str) -> None:
+    async with running(json_ok, tls=Tls(cert=CERT, key=KEY)) as router:
+        client = await router.client()
+        await client.send_pieces([sent])
+        if then == "fin" or (then == "waits" and sent is SENT["half a hello"]):
+            client.fin()  # half a hello alone may wait for its rest for as long as a head may
+        if then == "rst":
+            client.rst()
+        else:
+            await client.expect_close()
+            assert b"HTTP/" not in client.received  # not even an error is told in the clear
+        secure = await TlsClient.connect(router.port)
+        router.clients.append(secure)
+        await secure.send(chat())
+        assert (await secure.recv_response()).status == 200
+        secure.close()
+        assert len(router.replica.requests) == 1
+        await router.log(1)

@@ -1,0 +1,106 @@
+"""A replica whose certificate is refused is sent nothing, and costs no client an error."""
+
+from __future__ import annotations
+
+import pytest
+
+from router.config.model import Queue, Upstream
+from router.core.errors import Reason
+from tests.app.test_line import of_each
+from tests.faults.tls.over_tls import CERT, NAME, OTHER_CERT, TlsReplica
+from tests.harness.behaviours import json_ok
+from tests.harness.messages import chat
+from tests.harness.replica import HostileReplica, ReplicaConnection
+from tests.harness.running import Router, assert_error, running, scenario
+
+DISTRUSTING = pytest.mark.parametrize(
+    "upstream",
+    [
+        Upstream(ca_file=OTHER_CERT, server_name=NAME),
+        Upstream(ca_file=CERT, server_name="two.test"),
+    ],
+    ids=["unknown authority", "another name"],
+)
+
+
+def believe(router: Router) -> None:
+    """Forget what the first probes found out: the certificate changed after them, say."""
+    fleet = router.app.parts.fleet
+    for replica in fleet.replicas.values():
+        replica.health.up = True
+    fleet.rebuild()
+
+
+def refused(router: Router) -> int:
+    """Handshakes that the router broke off."""
+    assert isinstance(router.replica, TlsReplica)
+    return router.replica.refused
+
+
+@DISTRUSTING
+@scenario
+async def test_alone_it_is_a_503(upstream: Upstream) -> None:
+    async with running(TlsReplica(json_ok), upstream=upstream) as router:
+        assert_error(await router.ask(chat()), Reason.NO_REPLICA)
+        assert refused(router) >= 1
+        assert router.replica.requests == []
+
+
+@DISTRUSTING
+@scenario
+async def test_before_the_probe_knows(upstream: Upstream) -> None:
+    rules = Queue(classes=of_each(absent_s=0.0))
+    async with running(TlsReplica(json_ok), upstream=upstream, queue=rules) as router:
+        believe(router)
+        before = refused(router)
+        answer = await router.ask(chat())
+        assert_error(answer, Reason.CONNECT_FAILED, 503)
+        assert answer.header("retry-after")
+        assert router.replica.requests == []
+        assert refused(router) > before
+        assert await router.reason() == "connect_failed"
+
+
+@DISTRUSTING
+@scenario
+async def test_another_replica_serves(upstream: Upstream) -> None:
+    async with running(
+        TlsReplica(json_ok),
+        json_ok,
+        upstream=upstream,
+        replica={"models": ("m",)},  # it can tell nothing itself
+        policy="round_robin",
+    ) as router:
+        believe(router)
+        for _ in range(4):
+            assert (await router.ask(chat())).status == 200
+        lines = await router.log(4)
+        assert {line["reason"] for line in lines} == {"ok"}
+        assert max(line["attempts"] for line in lines) == 2
+        assert router.replica.requests == []
+        assert len(router.replicas[1].requests) == 4
+
+
+@scenario
+async def test_a_plain_replica_at_an_https_url() -> None:
+    """It answers the handshake with HTTP, which is no better than a wrong certificate."""
+    plain = HostileReplica(garbled)
+    plain.start()
+    url = plain.url.replace("http:", "https:")
+    trusting = Upstream(ca_file=CERT, server_name=NAME)
+    try:
+        async with running(
+            url, TlsReplica(json_ok), upstream=trusting, policy="round_robin"
+        ) as router:
+            believe(router)
+            for _ in range(4):
+                assert (await router.ask(chat())).status == 200
+            assert {line["reason"] for line in await router.log(4)} == {"ok"}
+    finally:
+        await plain.stop()
+
+
+async def garbled(connection: ReplicaConnection) -> None:
+    await connection.fill()
+    await connection.send(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+    connection.close()

@@ -1,0 +1,33 @@
+"""A client on the TLS port that never ends its handshake is closed as one that sends no head is."""
+
+from __future__ import annotations
+
+import pytest
+
+from router.config.model import Tls
+from tests.faults.tls.over_tls import CERT, KEY, TlsClient
+from tests.harness.behaviours import json_ok
+from tests.harness.running import running, scenario
+
+LISTENING = Tls(cert=CERT, key=KEY)
+SOON = {"head_s": 0.3}
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"\x16", b"\x16\x03\x01\x02\x00\x01\x00"], ids=["nothing", "a byte", "half"]
+)
+@scenario
+async def test_before_its_end(sent: bytes) -> None:
+    """Whoever shows nothing still holds a file descriptor."""
+    async with running(json_ok, tls=LISTENING, timeouts=SOON) as router:
+        client = await router.client()
+        await client.send(sent)
+        await client.expect_close()
+
+
+@scenario
+async def test_and_after_it() -> None:
+    async with running(json_ok, tls=LISTENING, timeouts=SOON) as router:
+        client = await TlsClient.connect(router.port)
+        router.clients.append(client)
+        await client.expect_close()

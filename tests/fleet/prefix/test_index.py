@@ -1,0 +1,462 @@
+"""The index of prefix holdings: what it answers, what it forgets and when, what it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+from typing import Any
+
+import pytest
+
+from router.fleet.prefix.index import AT_ONCE, REMEMBERED, PrefixIndex
+from tests.fleet.prefix.prefix_model import audit, chain, unique
+
+A, B, C = "a", "b", "c"
+
+
+def index_of(*keys: Any, entries: int = 1_000_000, blocks: int | None = None) -> PrefixIndex[Any]:
+    index: PrefixIndex[Any] = PrefixIndex(entries)
+    for key in keys:
+        index.add_replica(key, blocks)
+    return index
+
+
+def sent(index: PrefixIndex[Any], key: Any, blocks: tuple[int, ...]) -> None:
+    """A request that went well."""
+    held = index.match(blocks).get(key, 0)
+    index.insert(key, blocks, held)
+    index.confirm(key, blocks, held)
+
+
+def settle(index: PrefixIndex[Any]) -> None:
+    while index.tend():
+        pass
+
+
+# -- matching ---------------------------------------------------------------------------------
+
+
+def test_who_holds_how_much() -> None:
+    index = index_of(A, B, C)
+    sent(index, A, chain("system", "one", "two", "three"))
+    sent(index, B, chain("system", "one"))
+    assert index.match(chain("system", "one", "two", "three", "four")) == {A: 4, B: 2}
+    assert index.match(chain("system", "one", "two")) == {A: 3, B: 2}
+    assert index.match(chain("system", "other")) == {A: 1, B: 1}
+    assert index.match(chain("other", "one", "two")) == {}
+    assert index.match(()) == {}
+
+
+def test_a_burst_of_siblings_lands_together() -> None:
+    index = index_of(A, B)
+    index.insert(A, chain("p", "q"))
+    assert index.match(chain("p", "q", "r")) == {A: 2}
+
+
+def test_a_hole_ends_what_counts_and_later_blocks_are_not_lost() -> None:
+    index = index_of(A, blocks=100)
+    blocks = chain(*"abcdef")
+    index.insert(A, blocks[:2])
+    index.insert(A, blocks[3:])
+    assert index.match(blocks) == {A: 2}
+    index.insert(A, blocks, 2)
+    assert index.match(blocks) == {A: 6}
+    assert index.holding(A) == 6
+    audit(index)
+
+
+def test_replicas_are_told_by_what_the_caller_gave() -> None:
+    class Replica:
+        pass
+
+    one, two = Replica(), Replica()
+    index = index_of(one, two)
+    sent(index, two, chain("x"))
+    (found,) = index.match(chain("x"))
+    assert found is two
+
+
+@pytest.mark.parametrize("count", [1, 2, 31, 32, 33, 64, 65, 1024])
+def test_any_number_of_replicas(count: int) -> None:
+    index = index_of(*range(count))
+    system = chain("system", "prompt")
+    for key in range(count):
+        sent(index, key, (*system, *chain(*(f"{key}.{turn}" for turn in range(key % 4)))))
+    assert index.match((*system, 1, 2, 3)) == dict.fromkeys(range(count), 2)
+    for key in {0, count // 2, count - 1}:
+        own = chain(*(f"{key}.{turn}" for turn in range(key % 4)))
+        expected = dict.fromkeys(range(count), 2)
+        expected.update({other: 2 + key % 4 for other in range(count) if other == key})
+        assert index.match((*system, *own)) == expected
+    for key in range(0, count, 2):
+        index.remove_replica(key)
+    assert index.match(system) == dict.fromkeys(range(1, count, 2), 2)
+    audit(index)
+
+
+def test_who_holds_a_shared_prompt_follows_every_change() -> None:
+    """Holders of what everybody holds are remembered; what is remembered must not be stale."""
+    keys = [*range(20)]
+    index = index_of(*keys)
+    system = chain("system")
+    for key in keys:
+        sent(index, key, system)
+    everybody = dict.fromkeys(keys, 1)
+    for _ in range(2):
+        assert index.match((*system, 5)) == everybody
+    own = (*system, *chain("own"))
+    sent(index, 3, own)
+    assert index.match(own) == {**everybody, 3: 2}
+    assert index.match((*system, 5)) == everybody  # the answer before it was not changed
+    elsewhere = chain("held by all but one")
+    for key in keys:
+        if key != 3:
+            sent(index, key, elsewhere)
+    assert index.match(elsewhere) == {key: 1 for key in keys if key != 3}
+    for key in (4, 5):
+        sent(index, key, own)
+    assert index.match(own) == {**everybody, 3: 2, 4: 2, 5: 2}
+    index.clear(7)
+    del everybody[7]
+    assert index.match(system) == everybody
+    index.remove_replica(0)
+    del everybody[0]
+    index.add_replica("new")
+    assert index.match(system) == everybody
+    sent(index, "new", system)
+    assert index.match(system) == {**everybody, "new": 1}
+    # and not for ever
+    for key in keys[8:]:
+        for number in range(100):
+            sent(index, key, chain("system", f"{number}"))
+    for number in range(100):
+        index.match(chain("system", f"{number}"))
+    assert 0 < len(index._remembered) <= REMEMBERED
+    for key in [*keys, "new"]:
+        index.remove_replica(key)
+    assert not index._remembered
+
+
+def test_strangers_change_nothing() -> None:
+    index = index_of(A)
+    index.insert(B, chain("x"))
+    index.confirm(B, chain("x"))
+    index.withdraw(B, chain("x"))
+    index.clear(B)
+    index.remove_replica(B)
+    index.set_capacity(B, 5)
+    assert index.match(chain("x")) == {}
+    assert (index.holding(B), index.capacity(B)) == (0, 0)
+    assert index.stats.entries == 0
+    empty: PrefixIndex[str] = PrefixIndex(10)
+    assert empty.match(chain("x")) == {}
+    assert not empty.tend()
+
+
+# -- tentative, confirmed, withdrawn ----------------------------------------------------------
+
+
+def test_a_failed_attempt_leaves_what_was_there_before() -> None:
+    index = index_of(A)
+    sent(index, A, chain("p"))
+    longer = chain("p", "q", "r")
+    held = index.match(longer)[A]
+    index.insert(A, longer, held)
+    index.withdraw(A, longer, held)
+    assert index.match(longer) == {A: 1}
+    assert index.stats.entries == 1
+    audit(index)
+
+
+def test_a_failed_attempt_does_not_take_what_a_sibling_has_confirmed() -> None:
+    index = index_of(A)
+    prompt = chain("p", "q")
+    index.insert(A, prompt, 0)
+    index.insert(A, prompt, 2)
+    index.confirm(A, prompt, 2)
+    index.withdraw(A, prompt, 0)
+    assert index.match(prompt) == {A: 2}
+
+
+def test_a_sibling_confirms_what_a_failed_attempt_took_away() -> None:
+    index = index_of(A)
+    prompt = chain("p", "q")
+    index.insert(A, prompt, 0)
+    index.insert(A, prompt, 2)
+    index.withdraw(A, prompt, 0)
+    assert index.match(prompt) == {}
+    index.confirm(A, prompt, 2)
+    assert index.match(prompt) == {A: 2}
+
+
+def test_when_all_attempts_fail_nothing_is_held() -> None:
+    index = index_of(A, B)
+    prompt = chain("p", "q", "r")
+    helds = []
+    for _ in range(5):
+        helds.append(index.match(prompt).get(A, 0))
+        index.insert(A, prompt, helds[-1])
+    for held in helds:
+        index.withdraw(A, prompt, held)
+    assert index.match(prompt) == {}
+    assert index.stats.entries == index.stats.blocks == 0
+
+
+def test_failing_for_ever_displaces_nothing() -> None:
+    index = index_of(A, blocks=100)
+    kept = [unique() for _ in range(2)]
+    for blocks in kept:
+        sent(index, A, blocks)
+    for _ in range(200):
+        failing = unique()
+        index.insert(A, failing)
+        index.withdraw(A, failing)
+    assert [index.match(blocks) for blocks in kept] == [{A: 32}] * 2
+    assert index.stats.evictions == 0
+
+
+# -- room -------------------------------------------------------------------------------------
+
+
+def test_the_least_recently_used_goes_first() -> None:
+    index = index_of(A, blocks=320)
+    prompts = [unique() for _ in range(9)]
+    for blocks in prompts:
+        sent(index, A, blocks)
+    newest = [unique() for _ in range(5)]
+    for blocks in newest:
+        sent(index, A, prompts[0])  # used again and again
+        sent(index, A, blocks)
+    assert index.match(prompts[0]) == {A: 32}
+    assert index.match(newest[-1]) == {A: 32}
+    assert index.match(prompts[1]) == {}
+    assert index.stats.evictions > 0
+    audit(index)
+
+
+def test_prompts_that_come_once_do_not_displace_one_that_comes_often() -> None:
+    index = index_of(A, blocks=320)
+    often = unique()
+    for _ in range(200):
+        sent(index, A, often)
+        for _ in range(4):
+            sent(index, A, unique())
+        assert index.match(often) == {A: 32}
+
+
+def test_tails_go_before_their_roots() -> None:
+    index = index_of(A, blocks=64)
+    one = unique()
+    sent(index, A, one)
+    depths = [32]
+    for _ in range(200):
+        sent(index, A, unique(1))
+        depths.append(index.match(one).get(A, 0))
+    assert depths == sorted(depths, reverse=True)
+    assert depths[-1] == 0
+    # It is lost from its end, not at once, and what is left of it can still be used.
+    assert len(set(depths)) > 10
+
+
+def test_a_prompt_longer_than_the_cache() -> None:
+    index = index_of(A, blocks=10)
+    long = unique(50)
+    sent(index, A, long)
+    assert index.holding(A) <= 10
+    assert index.match(long).get(A, 0) <= 10
+    index.withdraw(A, long)
+    audit(index)
+
+
+@pytest.mark.parametrize("blocks", [0, -5])
+def test_no_room_at_all(blocks: int) -> None:
+    index = index_of(A, blocks=blocks)
+    sent(index, A, unique())
+    assert index.stats.entries == 0
+    assert index.capacity(A) == 0
+
+
+def test_all_entries_are_shared_out() -> None:
+    index = index_of(A, entries=900)
+    index.add_replica(B, 200)
+    assert (index.capacity(A), index.capacity(B)) == (450, 200)
+    index.add_replica(C)
+    assert (index.capacity(A), index.capacity(B), index.capacity(C)) == (300, 200, 300)
+    index.set_capacity(B, 1000)
+    assert index.capacity(B) == 300
+    index.remove_replica(A)
+    assert (index.capacity(A), index.capacity(B), index.capacity(C)) == (0, 450, 450)
+
+
+def test_replicas_that_come_together_are_as_if_they_came_one_by_one() -> None:
+    index = index_of(A, entries=900)
+    while index.holding(A) < 800:
+        sent(index, A, unique())
+    index.add_replicas([A, B, C])
+    assert [index.capacity(key) for key in (A, B, C)] == [300, 300, 300]
+    assert index.holding(A) <= 300
+    sent(index, C, chain("x"))
+    assert index.match(chain("x")) == {C: 1}
+    audit(index)
+
+
+def test_a_smaller_share_is_reached() -> None:
+    index = index_of(A, entries=1000)
+    while index.holding(A) < 900:
+        sent(index, A, unique())
+    for key in range(9):
+        index.add_replica(key)
+    assert index.holding(A) <= 100
+    index.set_capacity(A, 7)
+    assert index.holding(A) <= 7
+    audit(index)
+
+
+def test_never_more_than_all_entries_while_much_is_left_to_sweep() -> None:
+    most = 5 * AT_ONCE
+    index = index_of(A, entries=most)
+    while index.holding(A) < most - most // 16:
+        index.insert(A, unique(), 0)
+    index.clear(A)
+    assert index.stats.entries > most // 2  # too much to be swept in one call
+    index.add_replica(B)
+    index.remove_replica(A)
+    index.add_replica(C)
+    while index.stats.evictions < 100:
+        for key in (B, C):
+            sent(index, key, unique())
+            assert index.stats.entries <= most
+    settle(index)
+    assert index.stats.entries == index.holding(B) + index.holding(C)
+    audit(index)
+
+
+# -- replicas that restart or go --------------------------------------------------------------
+
+
+def test_a_restarted_replica_holds_nothing() -> None:
+    index = index_of(A, B, blocks=77)
+    for key in (A, B):
+        sent(index, key, chain("p", "q"))
+    index.clear(A)
+    assert index.match(chain("p", "q")) == {B: 2}
+    assert (index.holding(A), index.capacity(A)) == (0, 77)
+    index.confirm(A, chain("p"))  # its first token came late
+    assert index.match(chain("p", "q")) == {A: 1, B: 2}
+    audit(index)
+
+
+def test_nothing_is_left_of_a_removed_replica() -> None:
+    index = index_of(A, B)
+    for key in (A, B):
+        for turn in range(30):
+            sent(index, key, chain("shared", f"{key}{turn}"))
+    before = index.stats.entries
+    index.remove_replica(A)
+    assert index.match(chain("shared", "a1")) == {B: 1}
+    assert index.stats.entries == before - 31
+    index.remove_replica(B)
+    assert index.stats[:2] == (0, 0)
+    assert not any(index._shards)
+    assert not (index._slots or index._keys or index._by_held or index._free or index._live)
+    assert not (index._shared or index._work)
+
+
+def test_a_big_replica_is_gone_at_once_and_swept_in_pieces() -> None:
+    index = index_of(A, B)
+    shared = unique()
+    sent(index, B, shared)
+    sent(index, A, shared)
+    while index.holding(A) < 4 * AT_ONCE:
+        index.insert(A, unique())
+    index.remove_replica(A)
+    assert index.match(shared) == {B: 32}
+    assert index.stats.entries > AT_ONCE
+    index.add_replica(C)  # must not get the number of the one that is being swept
+    assert index.match(shared) == {B: 32}
+    assert index.holding(C) == 0
+    steps = 0
+    while index.tend(1000):
+        steps += 1
+        audit(index)
+    assert steps >= 2 * AT_ONCE // 1000 - 1
+    assert index.stats.entries == 32
+    assert index.match(shared) == {B: 32}
+
+
+def test_requests_sweep_without_being_asked() -> None:
+    index = index_of(A, B)
+    while index.holding(A) < 2 * AT_ONCE:
+        index.insert(A, unique())
+    index.remove_replica(A)
+    while index.holding(B) < AT_ONCE:
+        index.insert(B, unique())
+    assert index.stats.entries == index.holding(B)
+
+
+def test_slots_are_used_again() -> None:
+    index = index_of(A)
+    for number in range(1000):
+        index.add_replica(number)
+        sent(index, number, chain("p"))
+        index.clear(number)
+        sent(index, number, chain("p"))
+        index.remove_replica(number)
+    assert len(index._keys) <= 3
+    assert index.stats.entries == 0
+    audit(index)
+
+
+# -- counting ---------------------------------------------------------------------------------
+
+
+def test_stats() -> None:
+    index = index_of(A, B)
+    assert index.stats == (0, 0, 0, 0, 0)
+    sent(index, A, chain("p", "q"))  # looks up once, in vain
+    sent(index, B, chain("p"))  # looks up once, with success
+    index.match(())
+    index.match(chain("x"))
+    stats = index.stats
+    assert (stats.entries, stats.blocks, stats.evictions) == (3, 2, 0)
+    assert (stats.lookups, stats.hits) == (3, 1)
+
+
+def random_life(index: PrefixIndex[Any], keys: Iterable[Any], rng: Random, steps: int) -> None:
+    """Conversations that grow, fail and come back, over replicas that come and go."""
+    keys = list(keys)
+    talks = [unique() for _ in range(20)]
+    for _ in range(steps):
+        number = rng.randrange(len(talks))
+        blocks = talks[number]
+        key = rng.choice(keys)
+        held = index.match(blocks).get(key, 0)
+        index.insert(key, blocks, held)
+        luck = rng.random()
+        if luck < 0.1:
+            index.withdraw(key, blocks, held)
+        elif luck < 0.95:
+            index.confirm(key, blocks, held if luck < 0.6 else None)
+        talks[number] = (*blocks, *unique(rng.randrange(8))) if luck < 0.8 else unique()
+        if luck > 0.995:
+            index.clear(key)
+        elif luck > 0.99:
+            index.remove_replica(key)
+            index.add_replica(key, rng.randrange(2000))
+
+
+@pytest.mark.parametrize("count", [1, 3, 70])
+def test_a_long_life_keeps_the_books(count: int) -> None:
+    keys = range(count)
+    index = index_of(*keys, entries=3000)
+    rng = Random(count)
+    for _ in range(20):
+        random_life(index, keys, rng, 100)
+        audit(index)
+        for key in keys:
+            assert index.holding(key) <= index.capacity(key)
+    assert index.stats.evictions > 1000
+    for key in keys:
+        index.remove_replica(key)
+    settle(index)
+    assert not any(index._shards)

@@ -1,0 +1,94 @@
+"""Bytes per token, learned from usage: quick at first, steady later, deaf to nonsense, bounded."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.fleet.prefix.index import TokenRatio
+
+
+def test_nothing_is_known_at_first() -> None:
+    ratio = TokenRatio()
+    assert ratio.of("m") == TokenRatio.DEFAULT
+    assert ratio.tokens("m", 0) == 0
+    assert ratio.tokens("m", 1) == 1
+    assert ratio.tokens("m", 4000) == 1000
+
+
+def test_it_is_learned_per_model() -> None:
+    ratio = TokenRatio()
+    for _ in range(100):
+        ratio.learn("english", 4600, 1000)
+        ratio.learn("chinese", 2400, 1000)
+        ratio.learn(None, 6000, 1000)
+    assert ratio.of("english") == pytest.approx(4.6, rel=0.01)
+    assert ratio.of("chinese") == pytest.approx(2.4, rel=0.02)
+    assert ratio.of(None) == pytest.approx(6.0, rel=0.01)
+    assert ratio.of("other") == TokenRatio.DEFAULT
+    assert ratio.tokens("chinese", 24_000) == pytest.approx(10_000, rel=0.02)
+
+
+def test_the_first_answers_count_for_more() -> None:
+    ratio = TokenRatio()
+    ratio.learn("m", 2000, 1000)
+    assert ratio.of("m") == 3.0
+    for _ in range(9):
+        ratio.learn("m", 2000, 1000)
+    assert ratio.of("m") < 2.3
+
+
+def test_one_odd_prompt_hardly_moves_what_is_known() -> None:
+    ratio = TokenRatio()
+    for _ in range(1000):
+        ratio.learn("m", 4000, 1000)
+    ratio.learn("m", 12_000, 1000)
+    assert 4.0 < ratio.of("m") < 4.5
+
+
+def test_noise_is_averaged() -> None:
+    ratio, rng = TokenRatio(), Random(1)
+    for _ in range(2000):
+        ratio.learn("m", int(5000 * rng.uniform(0.7, 1.3)), 1000)
+    assert ratio.of("m") == pytest.approx(5.0, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("size", "tokens"),
+    [
+        (4000, None),
+        (4000, 0),
+        (4000, -5),
+        (0, 1000),
+        (-4000, 1000),
+        (40, 10),  # too short to tell
+        (999, 1000),  # less than a byte a token
+        (1_000_000, 1000),  # an image
+    ],
+)
+def test_nonsense_teaches_nothing(size: int, tokens: int | None) -> None:
+    ratio = TokenRatio()
+    ratio.learn("m", size, tokens)
+    assert ratio.of("m") == TokenRatio.DEFAULT
+    assert ratio._ratios == {}
+
+
+def test_names_from_clients_are_bounded() -> None:
+    ratio = TokenRatio()
+    for number in range(3 * TokenRatio.MODELS):
+        ratio.learn(f"m{number}", 6000, 1000)
+        ratio.learn("kept", 6000, 1000)
+    assert len(ratio._ratios) == TokenRatio.MODELS
+    assert ratio.of("kept") == pytest.approx(6.0, rel=0.01)
+    assert ratio.of("m0") == TokenRatio.DEFAULT
+
+
+@given(st.lists(st.tuples(st.integers(-10, 10**9), st.none() | st.integers(-10, 10**7))))
+def test_whatever_is_told(seen: list[tuple[int, int | None]]) -> None:
+    ratio = TokenRatio()
+    for size, tokens in seen:
+        ratio.learn("m", size, tokens)
+        assert TokenRatio.LEAST <= ratio.of("m") <= TokenRatio.MOST

@@ -1,0 +1,330 @@
+"""The admin listener over real sockets: every route, every refusal, and a bounded stop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from router.core.errors import ConfigError, Reason
+from router.observe.admin import listener as admin
+from router.observe.admin import routes as admin_routes
+from router.observe.admin.listener import Admin
+from router.observe.families.collector import Collector
+from router.observe.metrics import Metrics
+from tests.observe.helpers import run
+
+
+@dataclass
+class Actions:
+    """A router that does as the test says."""
+
+    readiness: tuple[bool, str] = (True, "")
+    fleet: list[dict[str, Any]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    reloads: int = 0
+    drains: int = 0
+
+    def ready(self) -> tuple[bool, str]:
+        return self.readiness
+
+    def replicas(self) -> list[dict[str, Any]]:
+        return self.fleet
+
+    def hedging(self) -> dict[str, Any]:
+        return {"policy": "adaptive", "counts": {"fired": 3}}
+
+    def queue(self) -> dict[str, Any]:
+        return {"enabled": True, "waiting": 7}
+
+    async def usage(self) -> dict[str, Any]:
+        return {"tenants": [{"tenant": "acme", "requests": 3}]}
+
+    async def reload(self) -> str:
+        self.reloads += 1
+        await asyncio.sleep(0)
+        if self.problems:
+            raise ConfigError(self.problems)
+        return "c0ffee"
+
+    def drain(self) -> None:
+        self.drains += 1
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        assert self.headers["content-type"].startswith("application/json")
+        return json.loads(self.body)
+
+
+class Client:
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    async def raw(self, data: bytes) -> Answer:
+        """Send bytes, read until the end."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(data)
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+        await writer.wait_closed()
+        first, *rest = head.decode().split("\r\n")
+        pairs = (line.split(": ", 1) for line in rest)
+        headers = {name.lower(): value for name, value in pairs}
+        return Answer(int(first.split()[1]), headers, body)
+
+    async def __call__(self, method: str, path: str, **headers: str) -> Answer:
+        lines = [f"{method} {path} HTTP/1.1", "Host: admin", "Connection: close"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        return await self.raw(("\r\n".join(lines) + "\r\n\r\n").encode())
+
+
+def serve(
+    actions: Actions,
+    scenario: Callable[[Client], Awaitable[None]],
+    metrics: Metrics | None = None,
+) -> None:
+    async def main() -> None:
+        listener = Admin(actions, Collector(metrics or Metrics()))
+        await listener.start("127.0.0.1", 0)
+        try:
+            ((_, port),) = listener.addresses
+            await scenario(Client(port))
+        finally:
+            await listener.stop()
+        assert listener.addresses == []
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+
+    run(main())
+
+
+def test_alive_ready_and_not_ready() -> None:
+    actions = Actions()
+
+    async def scenario(ask: Client) -> None:
+        answer = await ask("GET", "/readyz")
+        assert (answer.status, answer.body) == (200, b"ready\n")
+        actions.readiness = (False, "no replica is up")
+        answer = await ask("GET", "/readyz")
+        assert (answer.status, answer.body) == (503, b"no replica is up\n")
+        assert (await ask("GET", "/livez")).status == 200
+        assert (await ask("HEAD", "/livez")).body == b""
+
+    serve(actions, scenario)
+
+
+def test_metrics_in_the_format_asked_for() -> None:
+    metrics = Metrics()
+    metrics.finished("chat", Reason.OK, 200, 0.1, 0.01, 1, 2)
+
+    async def scenario(ask: Client) -> None:
+        plain = await ask("GET", "/metrics")
+        assert plain.headers["content-type"].startswith("text/plain; version=0.0.4")
+        line = b'hedgerow_requests_total{kind="chat",reason="ok",status="200"} 1.0\n'
+        assert line in plain.body
+        accept = "application/openmetrics-text; version=1.0.0; q=0.8, text/plain; q=0.5"
+        asked = await ask("GET", "/metrics", Accept=accept)
+        assert asked.headers["content-type"].startswith("application/openmetrics-text")
+        assert asked.body.endswith(b"# EOF\n")
+        assert asked.body.count(b"# EOF\n") == 1
+
+    serve(Actions(), scenario, metrics)
+
+
+def test_the_fleet_as_json() -> None:
+    fleet = [{"id": "gpu-1:8000", "state": "up", "models": ["llama"], "inflight": 2}]
+
+    async def scenario(ask: Client) -> None:
+        assert (await ask("GET", "/replicas")).json == fleet
+
+    serve(Actions(fleet=fleet), scenario)
+
+
+def test_what_is_told_as_json() -> None:
+    async def scenario(ask: Client) -> None:
+        assert (await ask("GET", "/hedging")).json == Actions().hedging()
+        assert (await ask("GET", "/queue")).json == Actions().queue()
+        assert (await ask("GET", "/usage")).json == await Actions().usage()
+
+    serve(Actions(), scenario)
+
+
+def test_reload_and_its_refusal() -> None:
+    actions = Actions()
+
+    async def scenario(ask: Client) -> None:
+        answer = await ask("POST", "/reload")
+        assert (answer.status, answer.json) == (200, {"ok": True, "hash": "c0ffee"})
+        actions.problems = ["replicas[2].url: not a URL", "limits.head: negative"]
+        answer = await ask("POST", "/reload")
+        assert answer.status == 400
+        assert answer.json["error"]["code"] == "bad_config"
+        assert answer.json["error"]["problems"] == actions.problems
+        assert actions.reloads == 2
+
+    serve(actions, scenario)
+
+
+def test_drain() -> None:
+    actions = Actions()
+
+    async def scenario(ask: Client) -> None:
+        assert (await ask("POST", "/drain")).status == 202
+        assert (await ask("POST", "/drain")).status == 202
+        assert actions.drains == 2
+
+    serve(actions, scenario)
+
+
+def test_the_index_names_every_route() -> None:
+    async def scenario(ask: Client) -> None:
+        text = (await ask("GET", "/")).body
+        for path in ("metrics", "livez", "readyz", "replicas", "hedging", "reload", "drain"):
+            assert f"/{path}".encode() in text
+
+    serve(Actions(), scenario)
+
+
+def test_unknown_paths_and_wrong_methods_do_nothing() -> None:
+    actions = Actions()
+
+    async def scenario(ask: Client) -> None:
+        for method, path in (("GET", "/nothing"), ("POST", "/v1/chat/completions"), ("GET", "//")):
+            answer = await ask(method, path)
+            assert (answer.status, answer.json["error"]["code"]) == (404, "not_found")
+        for method, path, allow in (
+            ("GET", "/drain", "POST"),
+            ("GET", "/reload", "POST"),
+            ("POST", "/metrics", "GET,HEAD"),
+            ("DELETE", "/livez", "GET,HEAD"),
+        ):
+            answer = await ask(method, path)
+            assert (answer.status, answer.headers["allow"]) == (405, allow)
+            assert answer.json["error"]["code"] == "method_not_allowed"
+        assert (actions.drains, actions.reloads) == (0, 0)
+
+    serve(actions, scenario)
+
+
+def test_a_web_page_cannot_drain() -> None:
+    actions = Actions()
+
+    async def scenario(ask: Client) -> None:
+        answer = await ask("POST", "/drain", Origin="http://evil.example")
+        assert (answer.status, answer.json["error"]["code"]) == (403, "forbidden")
+        assert actions.drains == 0
+
+    serve(actions, scenario)
+
+
+def test_large_bodies_are_refused_and_small_ones_ignored() -> None:
+    actions = Actions()
+
+    async def scenario(ask: Client) -> None:
+        head = b"POST /drain HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n"
+        large = b"Content-Length: 70000\r\n\r\n" + b"x" * 70_000
+        chunks = b"Transfer-Encoding: chunked\r\n\r\n" + b"4000\r\n%b\r\n" % (b"x" * 0x4000) * 5
+        for body in (large, chunks + b"0\r\n\r\n"):
+            answer = await ask.raw(head + body)
+            assert answer.status == 413
+            assert answer.json["error"]["code"] == "request_entity_too_large"
+        assert actions.drains == 0
+        assert (await ask.raw(head + b"Content-Length: 2\r\n\r\n{}")).status == 202
+
+    serve(actions, scenario)
+
+
+def test_a_body_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin_routes, "BODY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(admin_routes, "LINGER_S", 0.05)
+    actions = Actions()
+
+    async def scenario(ask: Client) -> None:
+        answer = await ask.raw(b"POST /drain HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nx")
+        assert answer.status == 408
+        assert actions.drains == 0
+
+    serve(actions, scenario)
+
+
+def test_an_action_that_fails_is_a_500_and_one_event(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Actions):
+        def ready(self) -> tuple[bool, str]:
+            raise RuntimeError("secret detail")
+
+    async def scenario(ask: Client) -> None:
+        answer = await ask("GET", "/readyz")
+        assert (answer.status, answer.json["error"]["code"]) == (500, "internal")
+        assert b"secret" not in answer.body
+        assert (await ask("GET", "/livez")).status == 200
+
+    serve(Broken(), scenario)
+    assert [record.getMessage() for record in caplog.records] == ["admin request failed"]
+
+
+def test_rubbish_is_refused_and_the_listener_lives() -> None:
+    async def scenario(ask: Client) -> None:
+        assert (await ask.raw(b"\x16\x03\x01\x00\xa5 rubbish\r\n\r\n")).status == 400
+        assert (await ask("GET", "/livez")).status == 200
+
+    serve(Actions(), scenario)
+
+
+def test_stop_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin, "CLOSE_TIMEOUT_S", 0.05)
+    entered = asyncio.Event()
+
+    class Stuck(Actions):
+        async def reload(self) -> str:
+            entered.set()
+            await asyncio.get_running_loop().create_future()
+            return ""
+
+    async def main() -> None:
+        listener = Admin(Stuck(), Collector(Metrics()))
+        await listener.start("127.0.0.1", 0)
+        ((_, port),) = listener.addresses
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /reload HTTP/1.1\r\nHost: a\r\n\r\n")
+        idle_reader, idle_writer = await asyncio.open_connection("127.0.0.1", port)
+        await entered.wait()
+        await listener.stop()
+        await listener.stop()
+        assert await reader.read() == b""
+        assert await idle_reader.read() == b""
+        for each in (writer, idle_writer):
+            each.close()
+            await each.wait_closed()
+
+    run(main())
+
+
+def test_an_address_in_use_is_an_error() -> None:
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            listener = Admin(Actions(), Collector(Metrics()))
+            with pytest.raises(OSError, match="address already in use"):
+                await listener.start("127.0.0.1", taken.getsockname()[1])
+            assert listener.addresses == []
+            await listener.stop()
+
+    run(main())
+
+
+def test_aiohttp_is_imported_only_when_the_listener_starts() -> None:
+    program = "import sys, router.observe.admin.listener; sys.exit('aiohttp' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], timeout=20).returncode == 0

@@ -1,0 +1,343 @@
+"""Rendering: valid in both formats, complete, only ours, small whatever was counted."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as parse_openmetrics,
+)
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from router.app import families
+from router.core.errors import Reason
+from router.intake.routes import KINDS
+from router.observe.families import (
+    hedge_families,
+    process_families,
+    request_families,
+    tenant_families,
+)
+from router.observe.families.collector import PIECE_SAMPLES, Collector
+from router.observe.families.family import COUNTER, GAUGE, HISTOGRAM, INFO, Family, Source
+from router.observe.families.process_families import resident_bytes
+from router.observe.families.tenant_families import NAMED
+from router.observe.hedge_counts import HedgeCounts, Refusal
+from router.observe.metrics import REPLICAS_MAX, UNCLASSED, Metrics
+from tests.observe.helpers import run
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+
+
+def broken() -> float:
+    raise RuntimeError("not now")
+
+
+OWN: tuple[Family[None], ...] = (
+    Family("replicas", GAUGE, "Replicas.", lambda _: {"up": 2, "down": 1}, ("state",)),
+    Family("files", GAUGE, "Files.", lambda _: 1_048_576),
+    Family("lines_dropped", COUNTER, "Lines.", lambda _: 5),
+    Family("lag_seconds", GAUGE, "Not known now.", lambda _: None),
+)
+GAUGES = Source(OWN, lambda: None)
+
+
+def shown(*own: Family[None]) -> Source[None]:
+    return Source(own, lambda: None)
+
+
+def used() -> Metrics:
+    metrics = Metrics()
+    metrics.finished("chat", Reason.OK, 200, 0.2, 0.02, 10, 100, "llama")
+    metrics.finished("chat", Reason.REPLICA_RESET, 502, 3.0, None, 10, 0, "llama")
+    metrics.attempt("gpu-1:8000", "primary", Reason.REPLICA_RESET)
+    metrics.attempt("gpu-2:8000", "retry", Reason.OK)
+    metrics.retries(Reason.REPLICA_RESET)
+    metrics.continuation("continued")
+    metrics.ejections("gpu-1:8000")
+    metrics.reloaded(True, "c0ffee")
+    metrics.client_connections = 9
+    return metrics
+
+
+def raced() -> HedgeCounts:
+    counts = HedgeCounts()
+    counts.fired, counts.won, counts.lost, counts.failed = 9, 5, 2, 1
+    counts.suppressed[Refusal.BUDGET] = 4
+    counts.fired_tokens, counts.wasted_tokens, counts.saved_s = 860, 700, 12.5
+    counts.returned_tokens = 40
+    counts.suspected, counts.policy_errors = 3, 6
+    counts.budget_tokens, counts.hedgeable_share, counts.quantile = 55.5, 0.2, 0.75
+    counts.would_fire, counts.would_fire_tokens = 8, 800
+    counts.would_win, counts.would_save_s = 7, 0.5
+    return counts
+
+
+def render(collector: Collector, accept: str = "") -> tuple[str, str]:
+    out: list[str] = []
+
+    async def main() -> None:
+        body, content_type = await collector.render(accept)
+        out.extend((body.decode(), content_type))
+
+    run(main())
+    return out[0], out[1]
+
+
+def samples(families: list[Metric]) -> dict[tuple[str, ...], float]:
+    """(name, label values in the order of the labels' names) -> value."""
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+@pytest.mark.parametrize("accept", ["", "text/plain;version=0.0.4", OPENMETRICS])
+def test_both_formats_parse_and_agree(accept: str) -> None:
+    text, content_type = render(Collector(used(), GAUGES), accept)
+    is_open = accept == OPENMETRICS
+    assert content_type.startswith("application/openmetrics" if is_open else "text/plain")
+    families = list(parse_openmetrics(text) if is_open else parse_text(text))
+    values = samples(families)
+    assert values["hedgerow_requests_total", "chat", "ok", "200"] == 1
+    assert values["hedgerow_requests_total", "chat", "replica_reset", "502"] == 1
+    assert values["hedgerow_request_duration_seconds_bucket", "chat", "0.25"] == 1
+    assert values["hedgerow_request_duration_seconds_bucket", "chat", "+Inf"] == 2
+    assert values["hedgerow_request_duration_seconds_count", "chat"] == 2
+    assert values["hedgerow_request_duration_seconds_sum", "chat"] == 3.2
+    assert values["hedgerow_request_ttft_seconds_count", "chat"] == 1
+    assert values["hedgerow_request_body_bytes_total", "chat"] == 20
+    assert values["hedgerow_response_body_bytes_total", "chat"] == 100
+    assert values["hedgerow_model_requests_total", "llama"] == 2
+    assert values["hedgerow_attempts_total", "retry", "ok", "gpu-2:8000"] == 1
+    assert values["hedgerow_retries_total", "replica_reset"] == 1
+    assert values["hedgerow_continuations_total", "continued"] == 1
+    assert values["hedgerow_replica_ejections_total", "gpu-1:8000"] == 1
+    assert values["hedgerow_client_connections_accepted_total",] == 9
+    assert values["hedgerow_config_info", "c0ffee"] == 1
+    assert values["hedgerow_config_reloads_total", "ok"] == 1
+    assert values["hedgerow_replicas", "up"] == 2
+    assert values["hedgerow_files",] == 1_048_576
+    assert values["hedgerow_lines_dropped_total",] == 5
+    assert values["hedgerow_process_cpu_seconds_total",] > 0
+    assert values["hedgerow_process_resident_memory_bytes",] > 1_000_000
+    assert not any(name.startswith("hedgerow_lag") for name, *_ in values)  # unknown
+    for family in families:
+        assert family.name.startswith("hedgerow_")
+        assert family.documentation
+        assert family.type != "unknown"
+
+
+def test_hedging_is_told_and_its_dry_run_apart() -> None:
+    text, _ = render(Collector(used(), GAUGES, Source(hedge_families.FAMILIES, raced)), OPENMETRICS)
+    values = samples(list(parse_openmetrics(text)))
+    found = {name.removeprefix("hedgerow_"): value for (name, *_), value in values.items()}
+    assert values["hedgerow_hedges_ended_total", "won"] == 5
+    assert values["hedgerow_hedges_ended_total", "lost"] == 2
+    assert values["hedgerow_hedges_ended_total", "failed"] == 1
+    for why in Refusal:
+        due = 4 if why is Refusal.BUDGET else 0
+        assert values["hedgerow_hedges_suppressed_total", why.value] == due
+    assert found["hedges_fired_total"] == 9
+    assert found["hedge_tokens_total"] == 900
+    assert found["hedge_returned_tokens_total"] == 40
+    assert found["hedge_wasted_tokens_total"] == 700
+    assert found["hedge_saved_seconds_total"] == 12.5
+    assert found["hedge_suspects_total"] == 3
+    assert found["hedge_policy_errors_total"] == 6
+    assert found["hedge_budget_tokens"] == 55.5
+    assert found["hedgeable_ratio"] == 0.2
+    assert found["hedge_quantile"] == 0.75
+    assert found["hedge_dry_run_fired_total"] == 8
+    assert found["hedge_dry_run_tokens_total"] == 800
+    assert found["hedge_dry_run_won_total"] == 7
+    assert found["hedge_dry_run_saved_seconds_total"] == 0.5
+
+
+def test_no_number_of_hedging_is_forgotten() -> None:
+    def lines(counts: HedgeCounts) -> set[str]:
+        text, _ = render(Collector(Metrics(), Source(hedge_families.FAMILIES, lambda: counts)))
+        return {line for line in text.splitlines() if line.startswith("hedgerow_hedge")}
+
+    quiet = HedgeCounts()
+    numbers = [name for name, value in vars(quiet).items() if not isinstance(value, dict)]
+    assert len(numbers) > 10
+    for name in numbers:
+        counts = HedgeCounts()
+        setattr(counts, name, 7)
+        changed = lines(counts) - lines(quiet)
+        assert changed, name
+        assert all(line.endswith(" 7.0") for line in changed), name
+
+
+def test_first_content_by_class() -> None:
+    metrics = Metrics()
+    for urgency in ("critical", "high", "high", UNCLASSED, "", "an invention"):
+        metrics.finished("chat", Reason.OK, 200, 0.2, 0.02, 10, 100, "llama", urgency)
+    metrics.finished("chat", Reason.OK, 200, 0.2, None, 10, 100, "llama", "batch")
+    metrics.finished("chat", Reason.OK, 200, 0.2, 0.2, 10, 100, "llama", "low", False)  # whole
+    values = samples(list(parse_text(render(Collector(metrics))[0])))
+    counts = {
+        name: value
+        for (family, *names), value in values.items()
+        for name in names
+        if family == "hedgerow_class_ttft_seconds_count"
+    }
+    assert counts == {"critical": 1, "high": 2, "none": 1}
+    assert values["hedgerow_class_ttft_seconds_bucket", "high", "0.025"] == 2
+    assert values["hedgerow_class_ttft_seconds_bucket", "high", "0.01"] == 0
+    assert values["hedgerow_class_ttft_seconds_sum", "high"] == pytest.approx(0.04)
+    assert values["hedgerow_request_ttft_seconds_count", "chat"] == 7
+
+
+def test_durations_by_class_are_of_what_ended_well() -> None:
+    metrics = Metrics()
+    for reason in (Reason.OK, Reason.OK, Reason.CLIENT_GONE, Reason.QUEUE_FULL):
+        metrics.finished("chat", reason, 200, 3.0, None, 10, 100, "llama", "high")
+    metrics.finished("chat", Reason.OK, 200, 3.0, None, 10, 100, "llama", "")
+    values = samples(list(parse_text(render(Collector(metrics))[0])))
+    assert values["hedgerow_class_duration_seconds_count", "high"] == 2
+    assert values["hedgerow_class_duration_seconds_sum", "high"] == 6.0
+    assert values["hedgerow_class_duration_seconds_bucket", "high", "2.5"] == 0
+    assert values["hedgerow_class_duration_seconds_bucket", "high", "5.0"] == 2
+    assert values["hedgerow_request_duration_seconds_count", "chat"] == 5
+
+
+def test_several_labels() -> None:
+    drops: Family[None] = Family(
+        "drops", COUNTER, "Drops.", lambda _: {("low", "full"): 3.0}, ("class", "reason")
+    )
+    text, _ = render(Collector(Metrics(), shown(drops)))
+    assert 'hedgerow_drops_total{class="low",reason="full"} 3.0' in text
+
+
+def test_the_pieces_are_what_one_rendering_gives() -> None:
+    metrics = used()
+    for number in range(3 * PIECE_SAMPLES):
+        metrics.attempt(f"r{number}", "primary", Reason.OK)
+    collector = Collector(metrics, GAUGES)
+
+    def stable(text: str) -> list[str]:
+        return [line for line in text.splitlines() if not line.startswith("hedgerow_process_")]
+
+    assert stable(render(collector)[0]) == stable(generate_latest(collector.registry).decode())
+
+
+def test_nothing_goes_to_the_global_registry() -> None:
+    Collector(Metrics())
+    assert b"hedgerow" not in generate_latest(REGISTRY)
+
+
+def test_a_router_without_traffic_renders() -> None:
+    text, _ = render(Collector(Metrics()))
+    assert "hedgerow_policy_errors_total 0.0" in text
+
+
+def test_a_gauge_that_raises_costs_only_itself(caplog: pytest.LogCaptureFixture) -> None:
+    fails: Family[None] = Family("fails", GAUGE, "Fails.", lambda _: broken())
+    works: Family[None] = Family("works", GAUGE, "Works.", lambda _: 3)
+    text, _ = render(Collector(used(), shown(fails, works)))
+    assert "hedgerow_fails" not in text
+    assert "hedgerow_works 3.0" in text
+    assert [record.getMessage() for record in caplog.records] == ["metric unreadable"]
+
+
+def test_a_hundred_thousand_names_stay_under_two_megabytes() -> None:
+    metrics = Metrics()
+    for number in range(100_000):
+        name = f"tenant-{number}/model-{number}-{'x' * 100}"
+        kind = KINDS[number % len(KINDS)]
+        metrics.finished(kind, Reason.OK, 200 + number % 400, 0.1, 0.1, 1, 1, name)
+        metrics.finished(name, Reason.BAD_JSON, 400, 0.1, 0.1, 1, 1, name)
+        metrics.attempt(name, name, Reason.OK)
+        metrics.ejections(name)
+        metrics.usage.count(f"{number}-{'t' * 90}", "low", None, 100, 10, 10, False)
+    names = {f"replica-{number}": 1.0 for number in range(100_000)}
+    text, _ = render(
+        Collector(metrics, shown(Family("held", GAUGE, "Held.", lambda _: names, ("replica",))))
+    )
+    assert len(text.encode()) < 2_000_000
+    assert f'held{{replica="other"}} {100_000 - REPLICAS_MAX}' in text
+    others = 10 * (100_000 - NAMED)
+    assert f'tenant_tokens_total{{kind="output",tenant="(other)"}} {others}.0' in text
+
+
+def test_hostile_names_still_render() -> None:
+    metrics = Metrics()
+    for name in ("\ud800", "\udfff", 'a"b\\c\nd', "", "é" * 1000):
+        metrics.finished("chat", Reason.OK, 200, 0.1, None, 0, 0, name)
+        metrics.attempt(name, "primary", Reason.OK)
+    metrics.config_hash = "\udc80"
+    for accept in ("", OPENMETRICS):
+        text, _ = render(Collector(metrics), accept)
+        values = samples(list(parse_openmetrics(text) if accept else parse_text(text)))
+        assert values["hedgerow_model_requests_total", "?"] == 2  # two that look alike
+        assert values["hedgerow_model_requests_total", 'a"b\\c\nd'] == 1
+
+
+def test_the_loop_runs_during_a_scrape() -> None:
+    metrics = Metrics()
+    for number in range(1000):
+        metrics.attempt(f"r{number}", "primary", Reason.OK)
+    turns = 0
+
+    async def main() -> None:
+        nonlocal turns
+        scrape = asyncio.ensure_future(Collector(metrics, GAUGES).render())
+        while not scrape.done():
+            turns += 1
+            await asyncio.sleep(0)
+        await scrape
+
+    run(main())
+    assert turns > 1000 // PIECE_SAMPLES
+
+
+def test_resident_memory_is_plausible() -> None:
+    resident = resident_bytes()
+    assert resident is None or 1 << 20 < resident < 1 << 40
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        *request_families.FAMILIES,
+        *tenant_families.FAMILIES,
+        *hedge_families.FAMILIES,
+        *process_families.FAMILIES,
+        *families.FLEET,
+        *families.QUEUE,
+        *families.QUEUE_COUNTS,
+        *families.LIFECYCLE,
+    ],
+    ids=lambda family: family.name,
+)
+def test_a_declaration(family: Family[Any]) -> None:
+    assert re.fullmatch("[a-z][a-z0-9_]*", family.name)
+    assert not family.name.endswith("_total"), "prometheus_client adds it"
+    assert family.help.endswith(".")
+    assert family.kind in (COUNTER, GAUGE, HISTOGRAM, INFO)
+
+
+def test_no_two_families_share_a_name() -> None:
+    names = [
+        family.name
+        for group in (
+            request_families.FAMILIES,
+            tenant_families.FAMILIES,
+            hedge_families.FAMILIES,
+            process_families.FAMILIES,
+            families.FLEET,
+            families.QUEUE,
+            families.QUEUE_COUNTS,
+            families.LIFECYCLE,
+        )
+        for family in group
+    ]
+    assert len(set(names)) == len(names)
