@@ -3,7 +3,8 @@
 `python -m tests.engine.machine.guard COMMAND...` must be started as the leader of a session of its
 own, with a pipe on standard input that the parent keeps open and never writes to. When the pipe
 ends, because the parent closed it or died in any way at all, or when the command ends, everything
-in the group is killed: an engine is several processes, and one left behind holds gigabytes and both cores.
+in the group is killed: an engine is several processes, and one left behind holds gigabytes and both
+cores.
 """
 
 from __future__ import annotations
