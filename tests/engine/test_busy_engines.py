@@ -1,9 +1,10 @@
 """Two engines with few slots and many requests, behind a router that was given their URLs.
 
 A request that waits long because the slots are full says nothing about its engine: all must be
-served, none may be suspected or ejected, and no first token may be much later than the same load
-makes it straight at the engines. That load runs before and after the router's, because a machine's
-speed changes by a fifth from one minute to the next: the later of both counts.
+served, none may be suspected or ejected, and the router must not leave slots empty while requests
+wait: the share of slots in use until the last request has its first token is compared with that of
+the same load straight at the engines, before and after. Times are printed and not compared: the
+speed of a machine changes by 40 % from one minute to the next.
 
 Engines with other slots than the folder's own run for this module only, one pair after the other.
 `python -m tests.engine.compare` runs longer loads in every way.
@@ -34,7 +35,7 @@ from tests.engine.loads.rounds import (
 from tests.engine.machine import environment
 
 WAIT_S = 15.0  # of the last stream, at least
-NOT_LATER = 1.2  # the longest wait, straight at the engines
+IN_USE = 1 / 1.2  # of the share of slots in use straight at the engines
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,10 @@ def test_streams_are_served_in_time_and_no_engine_is_blamed(pair: Pair, tmp_path
         assert_all_served(pair, seen, light)
         runs.append(straight(pair.engines, ask, pair.tokens))
         print(f"straight: {described(runs[-1])}")
-        before, after = (max(run.waits_s) for run in runs[-2:])
-        assert max(seen.waits_s) <= NOT_LATER * max(before, after)
+        slots = pair.slots * len(pair.engines)
+        before, after = (run.slots_in_use(slots) for run in runs[-2:])
+        print(f"slots in use: {before:.2f}, routed {seen.slots_in_use(slots):.2f}, {after:.2f}")
+        assert seen.slots_in_use(slots) >= IN_USE * min(before, after)
 
 
 @pytest.mark.parametrize("pair", [4], indirect=True, scope="module")
