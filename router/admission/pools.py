@@ -238,9 +238,9 @@ class Pools:
     ) -> Sequence[ReplicaLoad]:
         return self.of(model).open_to(lane, urgency, places)
 
-    def commits(self, ticket: Ticket) -> bool:
+    def allows_early_status(self, ticket: Ticket) -> bool:
         queue: Queue = ticket.queue
-        return queue.commits(ticket)
+        return queue.allows_early_status(ticket)
 
     def leave(self, ticket: Ticket) -> bool:
         queue: Queue = ticket.queue

@@ -513,10 +513,10 @@ class Queue:
 
     # -- what becomes of them -----------------------------------------------------------------
 
-    def commits(self, ticket: Ticket) -> bool:
+    def allows_early_status(self, ticket: Ticket) -> bool:
         """Whether the client of a request may be sent an early 200. False: not now.
 
-        A waiting request that was committed is not evicted any more. The answer is false while a
+        A waiting request with an early status is not evicted any more. The answer is false while a
         time limit may end the wait, or while no replica is fit. Then a 429, 503 or 408 may still be
         the right status, and it can be sent only if no status was sent before.
         """
@@ -525,10 +525,10 @@ class Queue:
         )
         if ticket.state == WAITING:
             has_place = bool(self._pool.eligible(ticket.lane))
-            return has_place and not is_limited and self._wait_lists.commits(ticket)
+            return has_place and not is_limited and self._wait_lists.allows_early_status(ticket)
         if is_limited:
             self.shown(ticket)  # not preempted, because it must not wait under a time limit again
-        ticket.committed = True  # counts if the ticket is put back into the queue
+        ticket.has_early_status = True  # counts if the ticket is put back into the queue
         return True
 
     def shown(self, ticket: Ticket) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from router.audit.parties import Told
+from router.audit.parties import Grouping
 from router.audit.tally import Parts
 
 
@@ -77,7 +77,7 @@ class Findings:
     """Lists are in the order of weight, the heaviest first."""
 
     files: list[str]
-    told_by: Told  # by what parties were told apart; not always what was asked for
+    told_by: Grouping  # by what parties were told apart; not always what was asked for
     asked_by: str
     begin: float  # seconds since 1970
     end: float

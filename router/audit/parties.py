@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 from router.audit.rows import Row
 
 By = Literal["tenant", "class", "model"]
-Told = Literal["tenant", "class", "model", "client"]  # by what they are really told apart
+Grouping = Literal["tenant", "class", "model", "client"]  # by what they are really told apart
 
 OTHERS: Final = "all others"
 HEAD_ROWS: Final = 10_000  # looked at to see which names the log has
@@ -24,7 +24,7 @@ class Party(NamedTuple):
     priority: str  # its class, "" where there is none or it does not matter
 
 
-def told_by(by: By, head: Iterable[Row]) -> Told:
+def told_by(by: By, head: Iterable[Row]) -> Grouping:
     """What to tell requests apart by; `by` is what is asked for, `head` some of them."""
     if by != "tenant":
         return by
@@ -37,7 +37,7 @@ def told_by(by: By, head: Iterable[Row]) -> Told:
     return "client" if len(clients) > 1 else "model"
 
 
-def namer(told: Told) -> Callable[[Row], Party]:
+def namer(told: Grouping) -> Callable[[Row], Party]:
     """Whose request a row is."""
     if told == "tenant":
         return lambda row: Party(row.tenant, row.priority)
@@ -48,7 +48,7 @@ def namer(told: Told) -> Callable[[Row], Party]:
     return lambda row: Party(row.model or "", "")
 
 
-def label(party: Party, told: Told) -> str:
+def label(party: Party, told: Grouping) -> str:
     """`tenant 3f9a0c61d2b4 (batch)`; in words where a line named nobody."""
     if party.name == OTHERS:
         name = OTHERS

@@ -61,7 +61,7 @@ class Completion:
                 asked.path.decode("utf-8", "replace"),
                 x.route.kind,
                 asked.model,
-                x.streamed,
+                view.stream,
                 status_of(reply.status, reason),
                 _WORDS[reason],
                 winner.replica_id if winner is not None else "",

@@ -260,7 +260,7 @@ class Dispatcher(Handler, Keeper):
                 if routing.patience_s != inf or routing.sdk_patience_s != inf:
                     self._limit(exchange, head, arrived)
                 tokens = exchange.view.prompt_tokens
-                exchange.entry = entry = tenants.enter(
+                exchange.tenant_share = entry = tenants.enter(
                     key,
                     asked.flow,
                     fields,
@@ -472,7 +472,7 @@ class Dispatcher(Handler, Keeper):
     ) -> None:
         """Release the request's share of its tenant's limits, and learn from its answer."""
         replica = exchange.work.replica
-        entry = exchange.entry
+        entry = exchange.tenant_share
         if entry is not None:
             usage = exchange.work.usage
             # A request that the engine refused costs no tokens, but it counts as a request.
@@ -589,7 +589,7 @@ class Dispatcher(Handler, Keeper):
         reply = exchange.reply
         reply.status = 200
         reply.bytes_out = len(body)
-        reply.is_whole = True
+        reply.is_complete = True
         client.write(answer)
         exchange.end()
         client.done(keep_alive)

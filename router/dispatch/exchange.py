@@ -41,7 +41,7 @@ from router.dispatch.driver.request_end import end_request
 from router.dispatch.messages import MESSAGES
 from router.dispatch.reply import Reply
 from router.dispatch.response_head import is_text
-from router.dispatch.tenants import Entry, models_of
+from router.dispatch.tenants import TenantShare, models_of
 from router.dispatch.usage.token_counts import UsageTap
 from router.dispatch.usage.usage_estimate import usage_at_end, usage_before_content
 from router.fleet.engines.common.descriptor import Abort
@@ -82,9 +82,9 @@ class Exchange(AttemptedRequest, ClientExchange):
         "_stall_due",
         "_total_due",
         "deadline",
-        "entry",
         "question",
         "reply",
+        "tenant_share",
         "wanted_until",
     )
 
@@ -99,18 +99,18 @@ class Exchange(AttemptedRequest, ClientExchange):
         arrived: float,
         urgency: Urgency,
     ) -> None:
-        route, streamed = asked.route, asked.streamed
+        route = asked.route
         view = RequestView(
-            route.kind, context.fleet.routed(asked.model), streamed, asked.body_bytes
+            route.kind, context.fleet.routed(asked.model), asked.streamed, asked.body_bytes
         )
-        super().__init__(context, view, urgency, arrived, route, streamed, request_id)
+        super().__init__(context, view, urgency, arrived, route, request_id)
         times = self.times
         self._keeper = keeper
         self._client = client
         self.asked = asked
         self.body = body
         self.rules = context.rules
-        self.entry: Entry | None = None  # The request's share of its tenant's limits.
+        self.tenant_share: TenantShare | None = None  # The request's share of its tenant's limits.
         self.wanted_until = inf  # The client has no use for an answer that begins later.
         self.question: Question | None = None  # Asks for the token ids that the request waits for.
         self._done = False
@@ -125,7 +125,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         )
         self._total_due = arrived + times.total_s if times.total_s else NEVER
         self._commit_due = NEVER
-        if streamed and route.streams_events and times.commit_after_s:
+        if view.stream and route.streams_events and times.commit_after_s:
             self._commit_due = arrived + times.commit_after_s
         self._stall_due = NEVER
         self.deadline = min(self._total_due, self._commit_due)
@@ -144,7 +144,7 @@ class Exchange(AttemptedRequest, ClientExchange):
 
         There is no limit for a whole answer whose client stated its own timeout.
         """
-        if not self.is_whole:
+        if not self.waits_for_whole:
             return self.times.first_token_s
         return self.times.whole_s if self.wanted_until == inf else NEVER
 
@@ -389,7 +389,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         if head.load is not None:
             self.context.fleet.told_by_the_way(replica, head.load)
         ttft_s = None
-        if head.is_sse or (self.streamed and not head.is_json):
+        if head.is_sse or (self.view.stream and not head.is_json):
             ttft_s = now - attempt.began
         self.reply.progress = replica.progress
         self.driver.shows(attempt, ttft_s, now)
@@ -515,7 +515,7 @@ class Exchange(AttemptedRequest, ClientExchange):
             return False  # A 503 may follow.
         if self.waits_since >= 0.0 and (self._client.is_draining or self._total_due != NEVER):
             return False
-        return queue.commits(ticket)
+        return queue.allows_early_status(ticket)
 
     def _commit_status(self) -> None:
         if self.driver.state.commit == Commit.NOTHING:
@@ -672,7 +672,9 @@ class Exchange(AttemptedRequest, ClientExchange):
             client.abort(reason)
 
     def _break_off(self, err: RouterError) -> None:
-        if self.reply.is_whole:  # The defect came after the last byte of the response was written.
+        if (
+            self.reply.is_complete
+        ):  # The defect came after the last byte of the response was written.
             self._cancel(err.reason)
             self._finish(err.reason, monotonic(), is_whole=True)
             self._client.close_after_writing()

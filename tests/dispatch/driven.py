@@ -168,7 +168,6 @@ class Driven(RoutedRequest):
             Urgency(number, "test"),
             world.time.at,
             Route("chat", True, JSON, repeatable, light),
-            streamed,
             name.encode(),
         )
         self.hedges_as = urgency if hedged else ""
@@ -252,7 +251,7 @@ class Driven(RoutedRequest):
         self._ends(f"truncate {self.name}: {reason}", reason)
 
     def is_continued(self) -> bool:
-        return self.continued and self.streamed
+        return self.continued and self.view.stream
 
     def rest(self) -> list[bytes] | Outcome:
         return [b"the rest"]
@@ -308,7 +307,7 @@ class Driven(RoutedRequest):
             self.world.chooser.finished(self.view, before, None)
         self.shown_at = now
         self._note(f"show {self.name} from {attempt.replica_id}")
-        self.driver.shows(attempt, now - attempt.began if self.streamed else None, now)
+        self.driver.shows(attempt, now - attempt.began if self.view.stream else None, now)
         self._timer.set(min(now + self.times.token_gap_s, self._total_due))
 
     def whole(self, attempt: Attempt) -> None:

@@ -36,11 +36,10 @@ class RoutedRequest(DrivenRequest):
         urgency: Urgency,
         arrived: float,
         route: Route,
-        streamed: bool,
         request_id: bytes,
     ) -> None:
         times = context.rules.times_of(urgency.stated)
-        super().__init__(view, urgency, arrived, route, streamed, times, request_id)
+        super().__init__(view, urgency, arrived, route, times, request_id)
         self.context = context
         self.driver = RequestDriver(self, context)
         self.work = Work()

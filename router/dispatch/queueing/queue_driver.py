@@ -197,9 +197,9 @@ class QueueDriver:
         for gone in evicted:
             _answer(gone)
 
-    def commits(self, ticket: Ticket) -> bool:
-        """Whether the client of a request may be sent an early 200. See `Pools.commits`."""
-        return self.pools.commits(ticket)
+    def allows_early_status(self, ticket: Ticket) -> bool:
+        """Whether the client of a request may be sent an early 200 (`Pools` decides)."""
+        return self.pools.allows_early_status(ticket)
 
     # -- what a request tells -------------------------------------------------------------------
 
