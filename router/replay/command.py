@@ -16,12 +16,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
-from router.config.model import Queue
+from router.config.load import load
+from router.config.model import Config
+from router.config.problems import said
+from router.config.varied import varied
+from router.core.errors import ConfigError
 from router.emulator.core.core_config import CoreConfig
 from router.emulator.core.timing import PROFILES, Timing
-from router.replay import arguments as words
+from router.replay.candidates import Candidate, candidates
 from router.replay.described import facts_of
-from router.replay.flags import POLICIES, PROFILE, add_arguments
+from router.replay.flags import PROFILE, add_arguments
 from router.replay.job import Job, Source
 from router.replay.report.columns import of_parts, of_runs, parts_of
 from router.replay.report.document import document
@@ -32,7 +36,7 @@ from router.replay.report.slo import Slo
 from router.replay.report.table import build, plain
 from router.replay.sizing import replicas_for
 from router.replay.workers import Broken, Refused, run_all
-from router.simulator.scenario import Polls, Scenario
+from router.simulator.scenario import Polls, Scenario, equal
 from router.traces import Trace, TraceFacts, describe
 
 __all__ = ["add_arguments", "main"]
@@ -50,6 +54,8 @@ def main(args: argparse.Namespace) -> int:
         replay = _replayed(args, status)
     except (Refused, ValueError) as err:  # TraceError is one, and so is what a scenario refuses
         return _say(str(err), _MISTAKE)
+    except ConfigError as err:
+        return _say(said(err.problems), _MISTAKE)
     except Broken as err:
         return _say(str(err), _WENT_WRONG)
     finally:
@@ -136,13 +142,6 @@ def _jobs(
 ) -> list[Job]:
     """All runs: fleet by fleet, policies in their order, then the same with shared knowledge."""
     slo = Slo(args.ttft_slo / 1e3, args.tpot_slo / 1e3)
-    choices = args.policy or [words.policy(name) for name in POLICIES]
-    labels = [choice.label for choice in choices]
-    queues = args.queue or [words.queue(words.NO_QUEUE)]
-    for flag, asked in (("--policy", labels), ("--queue", [queue.label for queue in queues])):
-        twice = next((label for label in asked if asked.count(label) > 1), None)
-        if twice is not None:
-            raise Refused(f"{flag} {twice} is given twice")
     if args.kv_tokens < trace.block_tokens:
         raise Refused(f"--kv-tokens: one block has {trace.block_tokens} tokens")
     core = CoreConfig(
@@ -168,21 +167,13 @@ def _jobs(
             )
     jobs = [
         Job(
-            policy=f"{choice.label}, queue {queue.label}" if args.queue else choice.label,
+            policy=candidate.label,
             scenario=Scenario(
-                replicas=size,
-                core=core,
-                timing=timing,
-                policy=choice.name,
-                options=choice.options,
-                queue=_queue(queue),
+                groups=equal(size, core, timing),
+                config=candidate.config,
                 routers=args.routers,
                 shared=args.shared,
-                polls=Polls(
-                    interval_s=args.poll_interval,
-                    delay_s=args.poll_delay,
-                    loss=args.poll_loss,
-                ),
+                polls=Polls(delay_s=args.poll_delay, loss=args.poll_loss),
                 faults=tuple(args.fault),
                 seed=args.seed,
             ),
@@ -190,18 +181,27 @@ def _jobs(
             slo=slo,
         )
         for size in sizes
-        for choice in choices
-        for queue in queues
+        for candidate in _candidates(args)
     ]
     if args.routers > 1 and not args.shared:
         jobs += [replace(job, scenario=replace(job.scenario, shared=True)) for job in jobs]
     return jobs
 
 
-def _queue(choice: words.Choice) -> Queue:
-    if choice.name == words.NO_QUEUE:
-        return Queue(enabled=False)
-    return Queue(enabled=True, policy=choice.name, options=dict(choice.options))
+def _candidates(args: argparse.Namespace) -> list[Candidate]:
+    """Raises Refused for an axis with one value twice, ConfigError for the file."""
+    base = Config() if args.config is None else load(args.config)
+    if args.poll_interval is not None:
+        base = varied(base, polling={"interval_s": args.poll_interval})
+    axes = []
+    for flag in ("policy", "queue", "hedging"):
+        asked = getattr(args, flag) or []
+        labels = [choice.label for choice in asked]
+        twice = next((label for label in labels if labels.count(label) > 1), None)
+        if twice is not None:
+            raise Refused(f"--{flag} {twice} is given twice")
+        axes.append(asked)
+    return candidates(base, *axes)
 
 
 def _print(args: argparse.Namespace, replay: Replay) -> None:

@@ -111,15 +111,15 @@ def _routers(jobs: Sequence[Job]) -> str:
         both = len({job.scenario.shared for job in jobs}) > 1
         text += ", apart and sharing all they know" if both else ""
         text += ", sharing all they know" if scenario.shared and not both else ""
-    polls = scenario.polls
-    if not polls.interval_s:
+    polls, interval_s = scenario.polls, scenario.config.polling.interval_s
+    if not interval_s:
         return f"{text}; engines are never polled"
-    text += f"; engines polled every {polls.interval_s:g} s, {polls.delay_s * 1e3:g} ms late"
+    text += f"; engines polled every {interval_s:g} s, {polls.delay_s * 1e3:g} ms late"
     return text + (f", {polls.loss:.1%} lost" if polls.loss else "")
 
 
 def _hedging(scenario: Scenario) -> str:
-    rules = scenario.hedging
+    rules = scenario.config.hedging
     if rules.policy == "off":
         return "off"
     return (
@@ -129,7 +129,7 @@ def _hedging(scenario: Scenario) -> str:
 
 
 def _queues(jobs: Sequence[Job]) -> list[Fact]:
-    asked = [job.scenario.queue for job in jobs]
+    asked = [job.scenario.config.queue for job in jobs]
     if not any(rules.enabled for rules in asked):
         return []
     orders = dict.fromkeys(rules.policy if rules.enabled else "none" for rules in asked)

@@ -16,7 +16,6 @@ from router.replay.report.slo import Slo
 from router.simulator.scenario import Polls
 from router.traces import FORMATS
 
-POLICIES = ("kv_aware", "least_load", "round_robin")
 PROFILE = "realistic"
 _KV_TOKENS = 400_000  # of an 8B model with grouped KV heads (128 KiB a token) on 80 GB: 54 GB left
 _SLO = Slo()
@@ -118,20 +117,23 @@ def _add_fleet(group: Any) -> None:
 def _add_routers(group: Any) -> None:
     add = group.add_argument
     add(
-        "--policy",
-        type=words.policy,
-        action="append",
-        metavar="NAME[:option=value,...]",
-        help=f"repeat to compare (default: {', '.join(POLICIES)})",
+        "--config",
+        metavar="FILE",
+        help="the router's configuration (default: the shipped one); its replicas are not taken",
     )
-    add(
-        "--queue",
-        type=words.queue,
-        action="append",
-        metavar="NAME[:option=value,...]",
-        help="order of those that wait in the router, each with each policy; off: nobody does; "
-        "repeat to compare (default: off)",
-    )
+    for flag, choice, text in (
+        ("--policy", words.policy, "routing policy of all models"),
+        ("--queue", words.queue, "order policy of the queue; off: no queue"),
+        ("--hedging", words.hedging, "hedging policy; off: no hedging"),
+    ):
+        add(
+            flag,
+            type=choice,
+            action="append",
+            metavar="NAME[:option=value,...]",
+            help=f"{text}; repeat to compare, each is combined with the others (default: as "
+            "configured)",
+        )
     add(
         "--routers",
         type=words.count,
@@ -140,8 +142,13 @@ def _add_routers(group: Any) -> None:
         help="in front of the same fleet; the same is run with shared knowledge, to compare",
     )
     add("--shared", action="store_true", help="routers share all they know; only that is run")
+    add(
+        "--poll-interval",
+        type=words.not_negative,
+        metavar="S",
+        help="between polls; 0: never (default: as configured)",
+    )
     for flag, kind, default, metavar, text in (
-        ("--poll-interval", words.not_negative, _POLLS.interval_s, "S", "between polls; 0: never"),
         ("--poll-delay", words.not_negative, _POLLS.delay_s, "S", "until a poll is known"),
         ("--poll-loss", words.share, _POLLS.loss, "P", "share of polls that bring nothing"),
     ):

@@ -243,7 +243,7 @@ def test_a_crowd_ends_with_nothing_held_under_every_policy(policy: str) -> None:
             preemption=Preemption(enabled=True, after_s=0.05),
             gates=QueueGates(waiting=1, prefill_tokens=256),
         ),
-        polls=Polls(interval_s=0.5),
+        interval_s=0.5,
         hedging=Hedging(policy="fixed", options={"delay_s": 0.2}, budget=0.5),
         faults=(
             Fault(at=2.0, replica=0, kind="kill", until=4.0),
@@ -295,8 +295,9 @@ def test_the_report_has_waits_and_ends_by_class() -> None:
 def test_an_early_poll_comes_when_somebody_waits_for_it() -> None:
     """Answers that show nothing before they are whole, more of them than an engine of unknown size
     is taken to run, close a gate that only a poll opens."""
-    polls = Polls(interval_s=60.0, jitter=0.0, delay_s=0.001)
-    scenario = world(queue=queued(), polls=polls, core=replace(CORE, max_num_seqs=64))
+    polls = Polls(jitter=0.0, delay_s=0.001)
+    core = replace(CORE, max_num_seqs=64)
+    scenario = world(queue=queued(), interval_s=60.0, polls=polls, core=core)
     arrivals = [
         Arrival(number, 59.0, 100, 200, stream=False)  # four seconds of decoding
         for number in range(int(FIRST) + 1)

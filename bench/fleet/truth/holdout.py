@@ -19,11 +19,11 @@ import msgspec
 from bench.fleet.truth.figures import Figures, figures
 from bench.fleet.truth.outcomes import Outcomes, of_log, span_s
 from router.audit.rows import Row, rows
-from router.config.model import Queue
+from router.config.varied import varied
 from router.emulator.core.core_config import CoreConfig
 from router.intake.prompt import GENERATES
 from router.replay.calibrate import Calibration, calibrate
-from router.simulator.scenario import Polls, Scenario
+from router.simulator.scenario import Scenario, equal
 from router.simulator.simulation import simulate
 from router.traces import open_trace
 from router.traces.lines import Lines
@@ -65,13 +65,9 @@ def holdout(
     simulated = []
     for seed in range(1, seeds + 1):
         world = Scenario(
-            replicas=replicas,
-            core=core,
-            timing=found.timing,
-            policy=policy,
+            groups=equal(replicas, core, found.timing),
+            config=varied(routing={"policy": policy}),
             network_s=0.0,
-            polls=Polls(),
-            queue=Queue(),
             sample_s=0.0,
             seed=seed,
         )

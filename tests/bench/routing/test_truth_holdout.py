@@ -11,10 +11,11 @@ import pytest
 
 from bench.fleet.truth.figures import compare
 from bench.fleet.truth.holdout import holdout
+from router.config.varied import varied
 from router.emulator.core.core_config import CoreConfig
 from router.emulator.core.timing import PROFILES, Timing
 from router.simulator.outcome import Outcome
-from router.simulator.scenario import Scenario
+from router.simulator.scenario import Scenario, equal
 from router.simulator.simulation import simulate
 from router.simulator.workloads import Lengths, Unique
 
@@ -62,7 +63,10 @@ def lines() -> list[dict[str, Any]]:
 def log_of(timing: Timing) -> list[dict[str, Any]]:
     logger = Logger()
     world = Scenario(
-        replicas=2, core=SIZES, timing=timing, policy="round_robin", network_s=0.0, sample_s=0.0
+        groups=equal(2, SIZES, timing),
+        config=varied(routing={"policy": "round_robin"}, queue={"enabled": False}),
+        network_s=0.0,
+        sample_s=0.0,
     )
     simulate(world, TRAFFIC, logger)
     return logger.lines
