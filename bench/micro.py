@@ -1,6 +1,6 @@
-"""What the microbenchmarks share: their command line, whose CPU it was, and where results go.
+"""Shared parts of the microbenchmarks: command line, CPU model, output of results.
 
-Must never: measure anything.
+Must never measure anything.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def arguments(prog: str, description: str | None) -> argparse.Namespace:
-    """The words of the command line: `policies`, `quick`, `json`."""
+    """Parse the command line: `policies`, `quick`, `json`."""
     parser = argparse.ArgumentParser(
         prog=prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -26,7 +26,7 @@ def arguments(prog: str, description: str | None) -> argparse.Namespace:
 
 
 def tell(results: dict[str, Any], table: Callable[[dict[str, Any]], str], json_file: str) -> int:
-    """Print the table, and write the results as JSON where that is asked for.
+    """Print the table, and write the results as JSON if `json_file` is given.
 
     Returns the exit status: 1 if one of `results["goals"]` is missed.
     """

@@ -1,4 +1,4 @@
-"""Where the tests find files of the repository."""
+"""Paths of the repository's files, for tests."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ async def test_stop_ends_whatever_is_under_way() -> None:
 
 @scenario
 async def test_nothing_is_begun_while_it_stops() -> None:
-    """A pipelined request waits behind the one that the stop ends."""
+    """A pipelined request waits after the one that the stop ends."""
     async with serving(hang) as under:
         client = await under.client()
         await client.send(chat() + request("/second"))

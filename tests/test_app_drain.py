@@ -1,4 +1,4 @@
-"""Draining the whole router: what is under way may finish, and what cannot is ended visibly."""
+"""Draining the whole router: running requests may finish, and the others are ended visibly."""
 
 from __future__ import annotations
 

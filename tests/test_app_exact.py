@@ -1,6 +1,4 @@
-"""KV events end to end: emulated engines publish, the router listens, asks for token ids, and sends
-a prompt where its blocks are.
-"""
+"""KV events end to end: engines publish, the router subscribes, tokenizes and routes by blocks."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ async def ask(app: App, text: str, model: str = "emulated") -> None:
 
 
 async def heard_from(app: App, model: str) -> None:
-    """Wait until KV events have told of blocks on a replica of the model."""
+    """Wait until KV events have reported blocks on a replica of the model."""
     ids = [r.id for r in app.parts.fleet.replicas.values() if model in (r.models or ())]
     await eventually(lambda: any(exact_blocks(app)[id] for id in ids), f"blocks of {model}")
 
@@ -52,7 +50,7 @@ def exact_blocks(app: App) -> dict[str, int]:
 async def test_a_prompt_goes_where_the_engine_says_its_blocks_are() -> None:
     fleet = EmulatedFleet(2, "emulated", ["--kv-events"])
     urls = await fleet.start()
-    # So long that the ids are always there in time: what is tested is what they lead to.
+    # A long timeout, so that the token IDs always arrive: the test checks their effect.
     app = App(config(urls, tokens_wait_s=10.0), seed=1)
     await app.start()
     try:
@@ -62,7 +60,7 @@ async def test_a_prompt_goes_where_the_engine_says_its_blocks_are() -> None:
         await ask(app, LONG)
         await eventually(lambda: sum(exact_blocks(app).values()) > 0, "blocks are known")
         (home,) = (id for id, count in exact_blocks(app).items() if count)
-        # The approximate index forgets; what the engine said stays.
+        # The approximate index expires; blocks reported by the engine stay.
         for replica in app.parts.fleet.replicas.values():
             app.parts.knowledge.prefixes.clear(replica)
         known = exact_blocks(app)[home]
@@ -82,8 +80,11 @@ async def test_a_prompt_goes_where_the_engine_says_its_blocks_are() -> None:
 
 @scenario
 async def test_each_model_has_its_tokens_counted_by_its_own_replicas() -> None:
-    """Two models, two replicas each: an engine refuses to tokenize for a model it does not serve,
-    and a request without token IDs is placed by the approximate index."""
+    """Two models with two replicas each.
+
+    An engine refuses to tokenize for a model it does not serve, and a request without token IDs is
+    placed by the approximate index.
+    """
     models = ("first", "second")
     fleets = [EmulatedFleet(2, model, ["--kv-events"]) for model in models]
     app = None
@@ -98,7 +99,7 @@ async def test_each_model_has_its_tokens_counted_by_its_own_replicas() -> None:
             for model in models:
                 await ask(app, f"{model}: {LONG} And then? {n}", model)
                 await heard_from(app, model)
-                # The approximate index forgets, so only token IDs find the blocks again.
+                # The approximate index expires, so only token IDs find the blocks again.
                 for replica in app.parts.fleet.replicas.values():
                     app.parts.knowledge.prefixes.clear(replica)
         assert (tokens.counters.remote, tokens.counters.failed) == (8, 0)

@@ -1,4 +1,4 @@
-"""Reloading the whole router: what changes, what stays, what is refused, and nothing fails."""
+"""Reloading the whole router: changed, unchanged and refused settings, without failed requests."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ async def test_what_is_fixed_is_refused(field: str) -> None:
 
 @scenario
 async def test_a_refused_reload_leaves_nothing_open(tmp_path: Path) -> None:
-    """A new access log is opened before the certificate is found to be wrong."""
+    """A new access log is opened before the certificate is found to be invalid."""
     async with serving(json_ok, tls=Tls(cert=CERT, key=KEY)) as under:
         threads = threading.active_count()
         under.change(
@@ -215,14 +215,14 @@ async def test_a_hundred_reloads_under_load_fail_nothing() -> None:
 
 @scenario
 async def test_requests_that_wait_for_a_connection_survive_a_moved_replica() -> None:
-    """A replica keeps its id and gets another address while requests wait to be connected."""
+    """A replica gets another address under the same ID while requests wait for a connection."""
     with blackhole() as hole:
         async with serving(json_ok) as under:
             (new,) = under.replicas
             under.change(replicas=(replica_at(hole, id="engine"),))
             await under.app.reload()
             fleet = under.app.parts.fleet
-            fleet.probed(fleet.replicas["engine"], True)  # as if it had been well until now
+            fleet.probed(fleet.replicas["engine"], True)  # as if it had been healthy until now
             clients = [await under.client() for _ in range(4)]
             for client in clients:
                 await client.send(chat())

@@ -81,7 +81,7 @@ async def test_a_new_certificate_is_read_by_a_reload(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def tls_replica() -> AsyncIterator[tuple[str, list[bytes]]]:
-    """An https engine: answers every request, and notes their heads."""
+    """An HTTPS engine: answers every request and records its head."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(CERT, KEY)
     heads: list[bytes] = []

@@ -30,7 +30,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def status_of(argv: list[str]) -> object:
-    """The exit status, also where argparse leaves by SystemExit."""
+    """The exit status, also if argparse exits by SystemExit."""
     try:
         return main(argv)
     except SystemExit as leaving:
@@ -76,7 +76,7 @@ def test_check_of_a_missing_file_exits_2(file: Path, capsys: pytest.CaptureFixtu
 
 
 def test_check_imports_nothing_of_the_data_plane(file: Path) -> None:
-    """It is run in every deployment pipeline; it should answer at once."""
+    """It runs in deployment pipelines and should be fast."""
     file.write_text("replicas: [http://a]")
     script = (
         "import sys; from router.cli import main; status = main(sys.argv[1:]); "
@@ -88,7 +88,7 @@ def test_check_imports_nothing_of_the_data_plane(file: Path) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-# serve: mistakes
+# serve: errors
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_python_m_router_is_the_same_program() -> None:
 
 
 class Served:
-    """`hedgerow serve` as a process of its own, with no patience when draining."""
+    """`hedgerow serve` in its own process, with no waiting time when draining."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -189,7 +189,7 @@ class Served:
         )
 
     def ask(self, method: str, path: str) -> int:
-        """The admin port's status; 0 while nothing listens there."""
+        """The admin port's status; 0 if nothing listens there."""
         connection = http.client.HTTPConnection("127.0.0.1", self.admin, timeout=LIMIT_S)
         try:
             connection.request(method, path)
@@ -200,7 +200,7 @@ class Served:
             connection.close()
 
     def end(self) -> str:
-        """Wait for the end; what was said on standard error."""
+        """Wait for the end and return standard error."""
         return self.process.communicate(timeout=LIMIT_S)[1]
 
 
@@ -262,7 +262,8 @@ def test_it_is_ready_when_the_first_replica_comes_up(file: Path) -> None:
                     break
             engine.shutdown()
             engine.server_close()
-            # Nobody is connected, so Ctrl-C waits for nobody: neither lame duck nor grace.
+            # No client is connected, so Ctrl-C waits neither for the lame duck phase nor the grace
+            # period.
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=LIMIT_S)
             assert process.returncode == 0

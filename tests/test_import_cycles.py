@@ -1,7 +1,7 @@
-"""No module of the router or the policies imports another in a circle.
+"""No module of the router or the policies is part of an import cycle.
 
-Imports count wherever they stand: inside functions, and under `TYPE_CHECKING`, which hides a circle
-from the interpreter but not from whoever reads the two modules.
+Imports count at every place: also inside functions, and under `TYPE_CHECKING`, which hides a cycle
+from the interpreter but not from a reader of the two modules.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def imports(module: str, path: Path, known: Mapping[str, Path]) -> set[str]:
 
 
 def cycle(graph: Mapping[str, Set[str]]) -> list[str]:
-    """The modules of one circle, each imported by the next; [] if there is none."""
+    """The modules of one cycle, each imported by the next; [] if there is none."""
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as err:

@@ -1,9 +1,9 @@
-"""The layering: who may import whom. Read from the source, so that lazy imports count too.
+"""The layering: which layer may import which. Read from the source, so that lazy imports count.
 
 Each row names a layer (a folder or file of `router/`, or `policies`) and the layers it may import
-besides itself. A row with a dot takes a folder or file out of its layer: what is known of engines
-stands below the configuration and whatever reads requests. Imports go down only; `app` is the one
-that knows all, `cli` the one that knows it.
+besides itself. A row with a dot moves a folder or file out of its layer: knowledge of engines is
+below the configuration and below the readers of requests. Imports go down only; `app` may import
+every layer, and only `cli` may import `app`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ MAY_IMPORT = {
     "cli": {"core", "config", "emulator", "app", "replay", "audit", "config.address"},
     "__main__": {"cli"},
 }
-# What a pure decision has no use for: sockets, event loops, clocks, processes, other people's HTTP.
+# Not needed by a pure decision: sockets, event loops, clocks, processes, third-party HTTP.
 NOT_IN_POLICIES = {
     *("asyncio", "socket", "ssl", "selectors", "threading", "multiprocessing", "subprocess"),
     *("time", "datetime", "logging", "os", "aiohttp", "httptools", "uvloop"),
@@ -68,7 +68,7 @@ def module_of(file: Path) -> str:
 
 
 def layer_of(module: str) -> str | None:
-    """The layer a module belongs to; None for anything that is not ours, "" for bare `router`."""
+    """The layer of a module; None for third-party modules, "" for bare `router`."""
     top, _, rest = module.partition(".")
     if top != "router":
         return top if top in ("policies", "bench", "tests") else None
@@ -78,7 +78,7 @@ def layer_of(module: str) -> str | None:
 
 
 def imported(source: str) -> Iterator[tuple[int, str]]:
-    """Line and full name of everything a source imports, wherever in the file."""
+    """Line and full name of every import in a source."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -92,7 +92,7 @@ def imported(source: str) -> Iterator[tuple[int, str]]:
 
 def violations(module: str, source: str) -> list[str]:
     layer = layer_of(module)
-    if layer == "":  # router/__init__.py stands below everything
+    if layer == "":  # router/__init__.py is below everything
         allowed: set[str] = set()
     else:
         assert layer in MAY_IMPORT, f"{module} belongs to no layer of the table"

@@ -1,4 +1,4 @@
-"""What docstrings and ARCHITECTURE.md name exists: modules in packages' lists, and files."""
+"""Names in docstrings and ARCHITECTURE.md exist: modules in packages' lists, and files."""
 
 from __future__ import annotations
 

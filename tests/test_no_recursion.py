@@ -1,7 +1,7 @@
 """No compiled function calls itself, directly or through others of its module.
 
-Compiled code has no recursion check: one that recursed over its input would overflow the stack of
-the process, or hold the event loop on its way there. Calls between modules are not followed.
+Compiled code has no recursion limit: recursion over the input would overflow the stack of the
+process, or block the event loop. Calls between modules are not followed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Name = tuple[str, str]  # class or "", function
 
 
 def compiled() -> list[str]:
-    """What setup.py has compiled, as it says."""
+    """The modules that setup.py compiles, by its own output."""
     said: dict[str, set[str]] = {}
     for node in ast.parse((ROOT / "setup.py").read_text()).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
@@ -44,7 +44,7 @@ def _is_self(node: ast.expr) -> bool:
 
 
 def calls(source: str) -> dict[Name, set[Name]]:
-    """Of each function and method of a module, those that it calls."""
+    """For each function and method of a module, the functions that it calls."""
     graph: dict[Name, set[Name]] = {}
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     for node in ast.parse(source).body:

@@ -1,6 +1,6 @@
 """Queue tickets for tests: the objects that a request would have, from a few facts.
 
-Must never: know a queue.
+Must never know a queue.
 """
 
 from __future__ import annotations
@@ -30,9 +30,12 @@ def make_ticket(
     block_tokens: float = 1.0,
     **facts: Any,
 ) -> Ticket:
-    """`key`, `user`: its flow; a user is counted alone unless told otherwise. `look`: what the
-    test's pool says of its prefix (`looked_up`), None: no prefix is known. `facts`: of the ticket
-    itself."""
+    """Make a ticket.
+
+    `key` and `user` give its flow; by default a user is a flow of its own. `look`: result of the
+    test pool's prefix lookup (`looked_up`); None: no prefix is known. `facts`: fields of the ticket
+    itself.
+    """
     view = RequestView(
         stream=streamed,
         body_bytes=body_bytes,
@@ -54,7 +57,7 @@ def make_ticket(
 
 
 def looked_up(view: RequestView) -> Mapping[Any, int]:
-    """What a test's pool says of a request of `make_ticket`."""
+    """The prefix lookup of a test's pool for a request of `make_ticket`."""
     look: Any = view.chains
     found: Mapping[Any, int] = look()
     return found

@@ -1,1 +1,1 @@
-"""Time to first token as `aiperf` measures it: NVIDIA's load generator instead of our own."""
+"""Measures time to first token with NVIDIA's load generator `aiperf` instead of our own."""

@@ -1,13 +1,13 @@
-"""`python -m bench.aiperf`: `aiperf` before the router, policy after policy, over emulated engines.
+"""`python -m bench.aiperf`: compare routing policies with `aiperf` over emulated engines.
 
-Each run has fresh engines and a fresh router; the policies alternate, and the first of a round is
-the second of the next. aiperf lives in an environment of its own (`--install` makes it, once a
-machine). Its tokenizer is made here, so that nothing is fetched for it. Its prompts, 550 tokens
-each, come again and again, and its requests arrive at random. The first pass over the prompts
-fills the caches and is not measured.
+Each run starts fresh engines and a fresh router. The order of the policies alternates: the first
+policy of one round is the second of the next. aiperf is installed in its own virtual environment
+(`--install` creates it, once per machine). Its tokenizer is trained locally, so that nothing is
+downloaded for it. Its prompts have 550 tokens each and repeat; requests arrive at random. The first
+pass over the prompts fills the caches and is not measured.
 
-Goals: no request fails, and p99 of the time to first token under `kv_aware` is at most that under
-`round_robin` (medians of the rounds). The exit status is 1 if one is missed.
+Goals: no request fails, and the p99 time to first token under `kv_aware` is at most that under
+`round_robin` (medians over the rounds). The exit status is 1 if a goal is missed.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def main() -> int:
 
 @contextmanager
 def router(folder: Path, policy: str, replicas: int) -> Iterator[str]:
-    """The router as shipped, with this policy, over emulated engines. Yields its URL."""
+    """Run the router as shipped, with this policy, over emulated engines. Yields its URL."""
     port, admin = free_port(), free_port()
     config = folder / "hedgerow.yaml"
     config.write_text(
@@ -87,7 +87,7 @@ def router(folder: Path, policy: str, replicas: int) -> Iterator[str]:
 def profile(
     program: Path, url: str, tokenizer: Path, out: Path, number: int, args: argparse.Namespace
 ) -> dict[str, Any]:
-    """aiperf's own summary of one run; requests arrive at random, with the round's own seed."""
+    """Return aiperf's own summary of one run. Requests arrive at random, seeded by the round."""
     command = [
         *(program, "profile", "--model", MODEL, "--endpoint-type", "chat", "--streaming"),
         *("--url", url, "--tokenizer", tokenizer, "--ui-type", "none", "--artifact-dir", out),
@@ -114,7 +114,7 @@ def row_of(policy: str, number: int, export: dict[str, Any]) -> dict[str, Any]:
 
 
 def report(rows: list[dict[str, Any]]) -> tuple[str, bool]:
-    """A table and a verdict on each goal; whether all are met."""
+    """Return a table with a verdict on each goal, and whether all goals are met."""
     lines = [
         f"{row['policy']:12}{row['round']:6}{row['requests']:10.0f}{row['errors']:8}"
         f"{row['p50']:14.1f}{row['p90']:7.1f}{row['p99']:7.1f}"

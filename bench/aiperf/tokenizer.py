@@ -1,7 +1,7 @@
-"""A tokenizer folder that was fetched from nowhere: `python tokenizer.py FOLDER`.
+"""Create a tokenizer folder without a download: `python tokenizer.py FOLDER`.
 
-Byte-level BPE, trained on the text that aiperf makes its prompts of, so that a token is about as
-many bytes as with a real model's tokenizer. Runs in aiperf's environment.
+The tokenizer is a byte-level BPE, trained on the text from which aiperf builds its prompts, so that
+a token has about as many bytes as with a real model's tokenizer. Runs in aiperf's environment.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What files and batches cost the requests beside them."""
+"""Measures how much files and batches slow down other requests."""

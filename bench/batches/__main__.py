@@ -1,9 +1,9 @@
-"""`python -m bench.batches`: how long files and batches keep the event loop from everything else.
+"""`python -m bench.batches`: measure how long files and batches block the event loop.
 
-The router runs here, its client and two emulated engines in processes of their own. For every
-callback of the event loop its CPU time is taken, and for every call of the thread that does the
-disk's work: the loop gets the interpreter back from it after 5 ms at the latest, but for single
-calls into C. CPU time, so that a busy machine changes little.
+The router runs in this process; its client and two emulated engines run in their own processes. The
+bench measures the CPU time of every event-loop callback and of every call in the disk thread. A
+Python thread gives the interpreter back to the loop after at most 5 ms, except during a single call
+into C. CPU time is used so that a busy machine changes the figures little.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from router.config.model import AccessLog, Batches, Config, Queue, Replica
 from router.emulator.spawn import EmulatedFleet
 
 MiB: Final = 1024 * 1024
-OVER_MS: Final = 20.0  # what nobody beside it should have to wait for
+OVER_MS: Final = 20.0  # longest acceptable delay for another request
 MODEL: Final = "emulated"
 
 
 class Times:
-    """CPU milliseconds of calls: how many, the longest, how many over `OVER_MS`."""
+    """CPU milliseconds of calls: their number, the longest, the number over `OVER_MS`."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -50,7 +50,7 @@ class Times:
 
 
 class Phase:
-    """What happened in one phase, on the loop and in the thread."""
+    """Calls of one phase, on the event loop and in the disk thread."""
 
     def __init__(self) -> None:
         self.loop = Times()
@@ -59,7 +59,7 @@ class Phase:
 
 @contextmanager
 def measured(phases: list[Phase]) -> Iterator[None]:
-    """The last of `phases` is told of every callback and every call of the thread."""
+    """Record every event-loop callback and every disk-thread call in the last of `phases`."""
     run, call = Handle._run, Worker.__call__
 
     def timed_run(self: Handle) -> None:
@@ -99,7 +99,7 @@ async def measure(folder: Path, quick: bool) -> dict[str, Phase]:
     )
     app = App(config)
     await app.start()
-    gc.freeze()  # as `serve` does
+    gc.freeze()  # the same settings as `hedgerow serve`
     gc.set_threshold(10_000, 20, 50)
     found: dict[str, Phase] = {}
     phases = [Phase()]
@@ -118,7 +118,7 @@ async def measure(folder: Path, quick: bool) -> dict[str, Phase]:
 
 
 def _phases(port: int, folder: Path, scale: int) -> dict[str, Callable[[], Awaitable[None]]]:
-    """What its client does, by what the table calls it."""
+    """The client's work of each phase, by the phase's name in the table."""
     large, many, long = folder / "large", folder / "many", folder / "long"
 
     def asks(*words: object) -> Callable[[], Awaitable[None]]:
@@ -154,7 +154,8 @@ def main() -> int:
     parser.add_argument("--json", metavar="FILE", help="also write the results there")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hedgerow-bench-") as folder:
-        # asyncio's own loop: its callbacks can be timed, and they are those uvloop would run.
+        # asyncio's own loop: its callbacks can be timed, and they are the ones that uvloop would
+        # run.
         found = asyncio.run(measure(Path(folder), args.quick))
     print(table(found))
     if args.json:

@@ -1,4 +1,4 @@
-"""The benchmark's client, in a process of its own: one thing a run, which its first word names."""
+"""The benchmark's client in its own process. Its first argument names the action to run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHAT: Final = "/v1/chat/completions"
 
 
 async def run(port: int, *words: object) -> None:
-    """Do one thing in a process of its own. Raises RuntimeError if it fails."""
+    """Run one action in its own process. Raises RuntimeError if it fails."""
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "bench.batches.client", str(port), *map(str, words)
     )
@@ -43,7 +43,7 @@ class Client:
         return found
 
     def _send(self, note: Path, pieces: Iterable[bytes], size: int) -> None:
-        """Upload a file; its id goes to `note`."""
+        """Upload a file and write its id to `note`."""
         head = (
             f'--{EDGE}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
             f'--{EDGE}\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n'
@@ -69,8 +69,11 @@ class Client:
         self._ask("GET", f"/v1/files/{note.read_text()}/content")
 
     def lines(self, note: Path, count: int, size: int, model: str = "") -> None:
-        """Requests of `size` bytes each; without a model, the last one has the first one's name,
-        so that the file is read to its end and found to be no batch."""
+        """Make a file of requests of `size` bytes each.
+
+        Without a model, the last request repeats the `custom_id` of the first. The file must then
+        be read to its end before it is rejected.
+        """
         bare = len(_line(0, model, ""))
         names = [*range(count - 1), count - 1 if model else 0]
         found = (_line(n, model, "x" * (size - bare)) for n in names)

@@ -1,1 +1,1 @@
-"""What a bench has found and how it is told: on the terminal, in a document, as JSON, as a page."""
+"""A bench's results, and their output on the terminal, as Markdown, as JSON and as HTML."""

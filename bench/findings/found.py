@@ -1,4 +1,4 @@
-"""What a bench found: one table and what belongs to it. Must never: judge."""
+"""The result of a bench: one table with its title, method and goals. Must never judge."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from router.replay.report.table import Table
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One bench, done."""
+    """The result of one bench."""
 
     title: str
     method: str  # what was simulated, and what the figures mean
     table: Table
-    remarks: Sequence[str] = ()  # what a reader of the table should know besides
+    remarks: Sequence[str] = ()  # further notes for a reader of the table
     verdicts: Sequence[Verdict] = ()
-    figures: dict[str, Any] = field(default_factory=dict)  # for JSON alone
+    figures: dict[str, Any] = field(default_factory=dict)  # only for JSON
 
     def as_json(self) -> dict[str, Any]:
         columns = self.table.columns

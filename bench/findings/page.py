@@ -1,6 +1,6 @@
-"""A bench's findings as one HTML page: its plots, then a section each.
+"""A bench's results as one HTML page: plots first, then one section per result.
 
-Made of the pieces of a replay's page. Needs matplotlib for its plots, and does without.
+Uses the HTML parts of the replay report. Plots need matplotlib; without it the page has none.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from router.replay.report.plots import Plot
 
 
 class Arguments(Protocol):
-    """An argparse parser, or a group of one."""
+    """An argparse parser or argument group."""
 
     def add_argument(self, flag: str, /, **what: object) -> argparse.Action: ...
 
 
 def add_argument(parser: Arguments) -> None:
-    """Where the page goes."""
+    """Add the option for the page's path."""
     parser.add_argument("--html", metavar="FILE", type=Path, help="write a page with plots")
 
 
 def save(args: argparse.Namespace, page: Callable[[], str]) -> None:
-    """Write what `page` makes, if it is asked for. Raises OSError."""
+    """Write the result of `page` if a path was given. Raises OSError."""
     path: Path | None = args.html
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -36,7 +36,7 @@ def save(args: argparse.Namespace, page: Callable[[], str]) -> None:
 
 
 def page(title: str, founds: Sequence[Found], plots: Callable[[], Iterable[Plot]]) -> str:
-    """The whole file."""
+    """Return the whole HTML file."""
     return pieces.document(title, "", [pieces.drawn(plots), *map(_section, founds)])
 
 

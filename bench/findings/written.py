@@ -1,6 +1,6 @@
-"""Findings as text, Markdown or JSON, one after the other, each with its goals below.
+"""Prints results as text, Markdown or JSON, one after the other, each followed by its goals.
 
-The same figures give the same text. Must never: judge.
+The same figures give the same text. Must never judge.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from router.replay.report import table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Those that `write` reads."""
+    """Add the options that `write` reads."""
     parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
     parser.add_argument(
         "--json", metavar="FILE", help="also write the results as JSON; - for standard output"
@@ -27,7 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def write(founds: Sequence[Found], content: Any, args: argparse.Namespace) -> None:
-    """Print them as asked for. `content`: plain values, for the JSON file. Raises OSError."""
+    """Print the results in the requested format. `content`: plain values for the JSON file.
+
+    Raises OSError.
+    """
     document = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
     if args.json == "-":
         sys.stdout.write(document)
@@ -38,17 +41,17 @@ def write(founds: Sequence[Found], content: Any, args: argparse.Namespace) -> No
 
 
 def text(founds: Sequence[Found]) -> str:
-    """For a terminal."""
+    """Format the results for a terminal."""
     return "\n\n".join(map(_text, founds))
 
 
 def markdown(founds: Sequence[Found]) -> str:
-    """For a document."""
+    """Format the results as Markdown."""
     return "\n".join(map(_markdown, founds))
 
 
 def plain(founds: Sequence[Found]) -> list[dict[str, Any]]:
-    """All of them as plain values."""
+    """All results as plain values."""
     return [found.as_json() for found in founds]
 
 

@@ -1,1 +1,1 @@
-"""What routing is worth: time to first token of a fleet, policy by policy and peer by peer."""
+"""Measures the benefit of routing: a fleet's time to first token, per policy and per peer."""

@@ -1,19 +1,19 @@
-"""What load means: a share of the rate at which the fleet would saturate without any cache hit.
+"""Defines load: a share of the rate at which the fleet saturates without any cache hit.
 
-From the engines' own timing model, and nothing else. A request of L prompt and O output tokens asks
-of its engine, besides the constant part of each step,
+Computed from the engines' timing model only. A request of L prompt and O output tokens takes this
+much engine time, besides the constant part of each step:
 
     W = b*L + c*L^2 + O*(d1 + d2*(L + O/2))        seconds
 
-(prefill, and its share of O decode steps). A step takes at least d0 whatever is in it, and at most
-B requests are under way, because more do not fit into the KV cache (or max_num_seqs). An engine
-that runs B requests at a time finishes one every (O*d0/B + W) seconds, so a fleet of n engines with
-evenly spread load (which is what least-load routing comes to) saturates at
+(its prefill, and its share of O decode steps). A step takes at least d0. At most B requests run at
+a time, because more do not fit into the KV cache (or max_num_seqs). An engine that runs B requests
+at a time finishes one every (O*d0/B + W) seconds. A fleet of n engines with evenly spread load (the
+result of least-load routing) therefore saturates at
 
     n / (O*d0/B + W)                               requests/s
 
-with W and O taken as means over the workload's requests. `warm` is the same with every prompt
-token that was sent before taken from a cache: what perfect reuse could carry.
+W and O are means over the workload's requests. `warm` is the same with every prompt token that was
+sent before taken from a cache: the rate that perfect reuse could sustain.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from router.emulator.core.timing import Timing
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """One emulated engine's sizes."""
+    """Sizes and timing of one emulated engine."""
 
     timing: Timing
     kv_tokens: int
@@ -35,7 +35,7 @@ class Engine:
 
 
 def work_s(timing: Timing, prompt: float, output: float, cached: float = 0.0) -> float:
-    """W of one request that finds `cached` prompt tokens in the cache."""
+    """W of one request with `cached` prompt tokens in the cache."""
     return (
         timing.prefill_token_s * (prompt - cached)
         + timing.prefill_square_s * (prompt * prompt - cached * cached)
@@ -49,7 +49,7 @@ def saturation(
     sizes: Iterable[tuple[float, int]],
     cached: Iterable[float] | None = None,
 ) -> float:
-    """Requests/s at which `engines` engines are full. `sizes`: (prompt, output) tokens each."""
+    """Requests/s at which `engines` engines saturate. `sizes`: (prompt, output) tokens each."""
     sizes = list(sizes)
     hits = list(cached) if cached is not None else [0.0] * len(sizes)
     work = fmean(
@@ -63,5 +63,7 @@ def saturation(
 
 
 def cold_ttft_s(engine: Engine, sizes: Iterable[tuple[float, int]]) -> float:
-    """First token of the workload's mean prompt on an idle engine with an empty cache."""
+    """Time to the first token of the workload's mean prompt on an idle engine with an
+    empty cache.
+    """
     return engine.timing.prefill_alone_s(round(fmean(prompt for prompt, _ in sizes)))

@@ -1,4 +1,4 @@
-"""`hedgerow bench fleet`: chooses workloads and contestants, runs them, prints the tables."""
+"""`hedgerow bench fleet`: run workloads against routers and print the tables."""
 
 from __future__ import annotations
 
@@ -64,8 +64,12 @@ def _share(word: str) -> float:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Exit code 0: measured; 1: Hedgerow could not be measured, or a goal was missed by figures
-    that are no quick run's; 2: a mistake on the command line."""
+    """Return the exit code.
+
+    - 0: measured;
+    - 1: Hedgerow could not be measured, or a goal was missed in a run without `--quick`;
+    - 2: a mistake on the command line.
+    """
     policies, peers = _policies(args), _listed(args.peers, contestants.PEERS)
     names = _listed(args.workload, workloads.WORKLOADS)
     if problem := _unknown(policies, peers, names):

@@ -1,7 +1,8 @@
-"""Who takes part: Hedgerow once per policy, and every peer found, each in front of all engines.
+"""The compared routers: Hedgerow once per policy, and every peer that is installed.
 
-Peers run as in the overhead bench, with the routing their makers recommend for a fleet like this:
-the cache-aware policy where there is one, least connections where there is not.
+Each router has all engines as upstreams. Peers run as in the overhead bench, with the routing that
+their authors recommend for such a fleet: the cache-aware policy if there is one, else least
+connections.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from bench.overhead.packaged import SglangRouter, VllmRouter
 from bench.overhead.peers import Haproxy, Hedgerow, Nginx, Peer
 from bench.overhead.processes import free_port
 
-SETTLE_S = 0.5  # for whatever a router still learns about its replicas after its first answer
+SETTLE_S = 0.5  # time for a router to learn about its replicas after its first answer
 
 
 class Ready(Peer):
-    """Ready when a whole answer came through, and it knows all replicas, if it tells."""
+    """Ready when a whole answer arrived and, if the router reports its replicas, all are known."""
 
     tells_workers = False
 
@@ -47,7 +48,7 @@ class Ready(Peer):
 
 
 class HedgerowWith(Ready, Hedgerow):
-    """Hedgerow as shipped, with one policy."""
+    """Hedgerow as shipped, with one routing policy."""
 
     policy = ""
 
@@ -55,7 +56,7 @@ class HedgerowWith(Ready, Hedgerow):
         return {
             **super().config(),
             "routing": {"policy": self.policy},
-            "drain": {"lame_duck": 0.0, "grace": 0.5},  # nobody is left when a run ends
+            "drain": {"lame_duck": 0.0, "grace": 0.5},  # no client is connected when a run ends
         }
 
 
@@ -110,7 +111,10 @@ PEERS: dict[str, type[Ready]] = {
 
 
 def workers_seen(port: int) -> int | None:
-    """Replicas a router says it has (`/workers`, vllm-router and sglang-router); None: no word."""
+    """Number of replicas that a router reports (`/workers` of vllm-router and sglang-router).
+
+    None: the router reports nothing.
+    """
     link = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
         link.request("GET", "/workers")

@@ -1,8 +1,8 @@
-"""The emulated fleet of a run: how large, how fast, how it is started, what its counters say.
+"""The emulated fleet of a run: its size and speed, its start, its counters.
 
-Real HTTP, modelled time: every engine follows the timing model of an 8B model on one card, sped up
-so that minutes of a real fleet pass in seconds, and keeps vLLM's paged KV cache with prefix hits.
-All engines share one process; the restarted one of `scenarios.py` has its own.
+HTTP is real and time is modelled. Every engine follows the timing model of an 8B model on one card,
+sped up so that minutes of a real fleet pass in seconds, and keeps vLLM's paged KV cache with prefix
+hits. All engines share one process; the engine that `scenarios.py` restarts has its own.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ MAX_NUM_SEQS = 256
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A fleet's size."""
+    """Size and speed of a fleet."""
 
     count: int = COUNT
-    groups: int = GROUPS  # prefixes whose KV makes up KV_SHARE of the fleet's
-    speed: float = SPEED  # times the profile's
-    more: tuple[str, ...] = ()  # further options, as on `hedgerow emulate`
+    groups: int = GROUPS  # number of prefixes whose KV makes up KV_SHARE of the fleet's KV
+    speed: float = SPEED  # factor on the profile's speed
+    more: tuple[str, ...] = ()  # further options of `hedgerow emulate`
 
     @property
     def blocks(self) -> int:
@@ -57,7 +57,7 @@ class Spec:
         )
 
     def options(self) -> list[str]:
-        """As on `hedgerow emulate`."""
+        """Command-line options of `hedgerow emulate`."""
         return [
             *("--profile", PROFILE, "--speed", str(self.speed)),
             *("--num-blocks", str(self.blocks), "--block-size", str(BLOCK_TOKENS)),
@@ -69,7 +69,7 @@ class Spec:
 
 
 class Engines:
-    """`count` fresh engines (all of the spec's by default) for as long as the `with` lasts."""
+    """Run `count` fresh engines (default: all of the spec) for the duration of the `with` block."""
 
     def __init__(
         self,
@@ -79,7 +79,9 @@ class Engines:
         port: int = 0,
         log: Path | None = None,
     ) -> None:
-        """`log`: where their complaints go (routers that try gRPC on the port cause pages)."""
+        """`log`: file for the engines' standard error. Routers that try gRPC on the port fill
+        pages.
+        """
         options = spec.options() + (["--port", str(port)] if port else [])
         self._log = log
         self._fleet = EmulatedFleet(count or spec.count, MODEL, options)
@@ -120,13 +122,13 @@ class Engines:
         self._runner.close()
 
     def stop(self) -> None:
-        """End the engines now; again does nothing."""
+        """Stop the engines now. A second call does nothing."""
         self._runner.run(self._fleet.stop())
 
 
 @contextmanager
 def _stderr_to(path: Path | None) -> Iterator[None]:
-    """Children started within write their standard error to `path`; None: to ours."""
+    """Child processes started in the block write standard error to `path`; None: to ours."""
     if path is None:
         yield
         return
@@ -140,7 +142,7 @@ def _stderr_to(path: Path | None) -> Iterator[None]:
         os.close(kept)
 
 
-# vLLM's names, on every persona that has its metrics: -> ours.
+# vLLM's metric name, on every persona that has it -> our name
 _WANTED = {
     b"vllm:prefix_cache_queries_total": "queried",
     b"vllm:prefix_cache_hits_total": "hits",
@@ -152,7 +154,7 @@ _WANTED = {
 
 
 def read_counters(exposition: bytes) -> dict[str, float]:
-    """Totals of one engine. `requests`: ended and under way, which is all that came and stayed."""
+    """Totals of one engine. `requests`: finished plus running, which is all accepted requests."""
     found = dict.fromkeys(_WANTED.values(), 0.0)
     for line in exposition.splitlines():
         name = line.partition(b"{")[0]
@@ -162,7 +164,7 @@ def read_counters(exposition: bytes) -> dict[str, float]:
 
 
 async def counters(url: str) -> dict[str, float]:
-    """One engine's /metrics, read straight from it; zeros of one that is not there."""
+    """Read one engine's /metrics directly; zeros if the engine does not answer."""
     parts = urlsplit(url)
     try:
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port)

@@ -1,6 +1,6 @@
-"""The figures Hedgerow sets itself, judged within one run: ratios to peers, and bounds.
+"""Hedgerow's goals for the fleet bench, judged within one run: ratios to peers, and bounds.
 
-Every verdict's value is one that should be small: goodput is judged as the peer's over ours.
+Lower is better for every verdict's value. Goodput is therefore judged as the peer's over ours.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def judge(
     workloads: Sequence[str],
     peers: Sequence[str],
 ) -> list[Verdict]:
-    """`subject`: the contestant that is judged; `peers`: names of the others' routers."""
+    """`subject`: the judged contestant; `peers`: names of the other routers."""
     verdicts = []
     for workload in workloads:
         here = {row.name: row for row in rows if row.workload == workload}
@@ -54,7 +54,8 @@ def judge(
 def goodput(workload: str, own: Row | None, theirs: Sequence[Row]) -> Verdict:
     """The best peer's share of good answers over ours, at most 1.
 
-    Shares, not rates: in `chat` the next turn is due when an answer was read, so that rates differ.
+    Shares are compared, not rates: in `chat` the next turn is due when an answer was read, so that
+    the offered rates differ.
     """
     name, goal = f"{workload}: share in SLO", "≥ every peer's"
     if (missing := _missing(own, theirs)) or own is None or own.summary is None:
@@ -70,7 +71,7 @@ def goodput(workload: str, own: Row | None, theirs: Sequence[Row]) -> Verdict:
 
 
 def ttft(workload: str, own: Row | None, theirs: Sequence[Row], limit: float, goal: str) -> Verdict:
-    """Our p90 over the least of theirs, at most `limit`."""
+    """Our p90 over the lowest of the peers', at most `limit`."""
     name = f"{workload}: TTFT p90"
     if (missing := _missing(own, theirs)) or own is None or own.summary is None:
         return Verdict(name, goal, limit, None, missing)
@@ -97,7 +98,7 @@ def _missing(own: Row | None, theirs: Sequence[Row]) -> str:
 
 
 def _variance(row: Row) -> float:
-    """Of the share of good answers, relative to it."""
+    """Relative variance of the share of good answers."""
     seen = row.summary
     if seen is None or not seen.requests or not seen.good_share:
         return 0.0

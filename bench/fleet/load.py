@@ -1,7 +1,7 @@
-"""The load generator's process: one JSON order a line, one JSON line back.
+"""The load generator's process: reads one JSON order per line, writes one JSON line back.
 
-An order names the script, the address, and the engines whose counters are read when measuring
-begins and when the last answer is in.
+An order names the script, the address, and the engines whose counters are read at the begin of the
+measured time and after the last answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bench.fleet.script import Script
 
 
 async def run(order: dict[str, Any]) -> dict[str, Any]:
-    """Order: script, host, port, model, engines (their URLs)."""
+    """Run one order: script, host, port, model, engines (their URLs)."""
     script = msgspec.convert(order["script"], Script)
     urls: list[str] = order["engines"]
 
@@ -33,8 +33,8 @@ async def run(order: dict[str, Any]) -> dict[str, Any]:
 
 def serve(answer: Callable[[dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]) -> None:
     """Answer each order of standard input on standard output."""
-    # A buffered writer of our own: with PYTHONUNBUFFERED set, `print` loses what a pipe did not
-    # take in one piece, and these lines are longer than a pipe.
+    # Use our own buffered writer. With PYTHONUNBUFFERED set, `print` loses what a pipe did not take
+    # in one write, and these lines are longer than a pipe's buffer.
     with open(sys.stdout.fileno(), "wb", closefd=False) as out:
         for line in sys.stdin:
             out.write(json.dumps(uvloop.run(answer(json.loads(line)))).encode() + b"\n")

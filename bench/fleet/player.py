@@ -1,7 +1,7 @@
-"""Plays a script against one address, open loop: a request goes when it is due, come what may.
+"""Plays a script against one address, open loop: each request is sent when it is due.
 
 Times to first token count from the moment a request was due, so that a generator or router that
-falls behind cannot hide it. How late requests really went is told as well.
+falls behind cannot hide it. The delay between due and sent is reported as well.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import msgspec
 from bench.fleet import stream
 from bench.fleet.script import Conversation, Script
 
-DRAIN_S = 20.0  # what was sent by the end gets this long to finish
-_IDLE_S = 3.0  # an older connection may be closing at this very moment: a new one is cheap
+DRAIN_S = 20.0  # grace period for requests still running at the end
+_IDLE_S = 3.0  # an older idle connection may be closing already; a new one is cheap
 
 
 class Record(msgspec.Struct):
@@ -28,7 +28,7 @@ class Record(msgspec.Struct):
     ttft: float | None  # from `due` to the first content
     seconds: float  # from `due` to the end
     prompt_tokens: int  # by our own count
-    output_tokens: int  # that came
+    output_tokens: int  # received
     measured: bool
     error: str = ""
     urgency: str = ""  # its conversation's
@@ -39,7 +39,8 @@ class Played(msgspec.Struct):
     tokens_in_window: int
     measured_s: float
     cpu_share: float  # of one CPU, this process, while it played
-    counters: list[list[dict[str, float]]]  # the engines' at both ends of what is measured
+    # the engines' counters at the begin and end of the measured time
+    counters: list[list[dict[str, float]]]
 
 
 class Player:
@@ -125,7 +126,7 @@ class Player:
             due = self.now()
 
     def now(self) -> float:
-        """Seconds after the run's begin."""
+        """Current time in seconds after the run's begin."""
         return perf_counter() - self._begin
 
     async def _ask(
@@ -135,7 +136,7 @@ class Player:
         due: float,
         conversation: Conversation,
     ) -> str | None:
-        """The answer's text; None if it was not whole."""
+        """Return the answer's text; None if the answer was incomplete."""
         script = self._script
         record = Record(
             due,
@@ -204,7 +205,7 @@ class Player:
 
 
 def _more(conversation: Conversation) -> bytes:
-    """Header lines that only this conversation's requests have."""
+    """Header lines specific to this conversation's requests."""
     fields = {
         "x-priority": conversation.urgency,
         "x-emulate-key": conversation.key,

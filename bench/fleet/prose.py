@@ -1,4 +1,4 @@
-"""Generated text of a wanted length, cheap to make and different from its very first word."""
+"""Generates text of a given length. Cheap; two texts differ from the first word."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _PAGE = filler(1 << 18)
 
 
 def text(rng: Random, tokens: int, title: str) -> str:
-    """`tokens` tokens that begin with `title`: two titles share no prefix.
+    """Return `tokens` tokens of text that begins with `title`. Different titles share no prefix.
 
-    Text without a title's number (`title` the same twice) may still differ behind it.
+    Two texts with the same `title` may still differ after it.
     """
     size = tokens * TOKEN_BYTES
     start = rng.randrange(len(_PAGE) - size) if size < len(_PAGE) else 0

@@ -1,4 +1,4 @@
-"""A run as text, Markdown or JSON: one table a workload, hotspots and goals below."""
+"""A run as text, Markdown or JSON: one table per workload, then hotspots and goals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HEAD = (
 
 @dataclass(slots=True)
 class Report:
-    """All a run found."""
+    """All results of a run."""
 
     machine: dict[str, Any]
     fleet: str
@@ -90,7 +90,7 @@ def _cells(row: Row, seen: Summary) -> list[str]:
 
 
 def _tables(report: Report) -> list[tuple[str, list[list[str]], int]]:
-    """(title, cells, columns flush left) of each."""
+    """(title, cells, number of left-aligned columns) of each table."""
     found: list[tuple[str, list[list[str]], int]] = []
     for workload in report.workloads:
         mine = [row for row in report.rows if row.workload == workload.name]
@@ -109,7 +109,7 @@ def _tables(report: Report) -> list[tuple[str, list[list[str]], int]]:
 
 
 def _remarks(report: Report) -> list[str]:
-    lines: dict[str, None] = {}  # each once: a contestant is absent from every workload
+    lines: dict[str, None] = {}  # each name once: an absent contestant is absent in every workload
     for row in report.rows:
         if row.absent:
             lines[f"{row.name}: not measured: {row.absent}"] = None
@@ -126,7 +126,7 @@ def _machine(report: Report) -> str:
 
 
 def aligned(table: Sequence[Sequence[str]], left: int) -> list[str]:
-    """Columns as wide as their widest cell, the first `left` flush left, no trailing blanks."""
+    """Pad columns to their widest cell. The first `left` are left-aligned. No trailing blanks."""
     widths = [max(len(cells[i]) for cells in table) for i in range(len(table[0]))]
     return [
         "  ".join(

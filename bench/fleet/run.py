@@ -1,4 +1,4 @@
-"""One contestant under one workload: fresh engines, a fresh router, one script, one summary."""
+"""Runs one contestant under one workload: fresh engines, fresh router, one script, one summary."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from bench.overhead.measure import Running
 from bench.overhead.peers import PeerError, Site
 from bench.overhead.processes import Orderly, Placement
 
-LAW_RATE = 40.0  # of the script that only serves to learn the workload's lengths
+LAW_RATE = 40.0  # rate of the script that is only used to learn the workload's request lengths
 SLO_FACTOR = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A script, and what its load and its target are."""
+    """A script with its load and its goodput target."""
 
     name: str
     script: Script
     load: float  # share of `cold_rate`
     rate: float  # requests/s
-    cold_rate: float  # at which the fleet saturates without a cache hit (`capacity.py`)
-    warm_rate: float  # ... with every hit there could be
-    slo_s: float  # goodput counts first tokens within it
+    cold_rate: float  # requests/s at which the fleet saturates without a cache hit (`capacity.py`)
+    warm_rate: float  # the same with every possible cache hit
+    slo_s: float  # goodput counts first tokens within this time
 
 
 def prepare(
@@ -59,13 +59,13 @@ def prepare(
 
 @dataclass(slots=True)
 class Row:
-    """One contestant under one workload."""
+    """The result of one contestant under one workload."""
 
     name: str
     workload: str
     version: str = "-"
     settings: str = ""
-    absent: str = ""  # why it was not measured
+    absent: str = ""  # reason why it was not measured
     summary: Summary | None = None
     router_cpu: float = 0.0  # of one CPU, while the script played
     engines_cpu: float = 0.0
@@ -73,7 +73,7 @@ class Row:
 
 
 class Stage:
-    """Where all runs take place, one after the other: one load generator, the same CPUs."""
+    """Runs contestants one after the other, with one load generator on the same CPUs."""
 
     def __init__(self, spec: engines.Spec, placement: Placement, load: Orderly) -> None:
         self.spec = spec
@@ -123,18 +123,18 @@ class Stage:
         return cpu.read(cpu.tree(router)), cpu.read([fleet])
 
 
-BUSY = 0.7  # of one CPU: above it, a process may be what is measured
+BUSY = 0.7  # of one CPU: above it, the process itself may limit the figures
 LATE_S = 0.010
 
 
 def problems(row: Row) -> list[str]:
-    """What makes this row's figures doubtful, in words."""
+    """Reasons why this row's figures are doubtful, as text."""
     assert row.summary is not None
     return doubts(row.summary, row.router_cpu, row.engines_cpu)
 
 
 class Seen(Protocol):
-    """What a load generator saw."""
+    """What a load generator recorded."""
 
     @property
     def errors(self) -> Mapping[str, int]: ...
@@ -145,7 +145,7 @@ class Seen(Protocol):
 
 
 def doubts(seen: Seen, router_cpu: float, engines_cpu: float) -> list[str]:
-    """What makes figures doubtful, in words; times of CPU are shares of one."""
+    """Reasons why the figures are doubtful, as text. CPU times are shares of one CPU."""
     found = [f"{count} × {error}" for error, count in sorted(seen.errors.items())]
     others = seen.load_cpu + engines_cpu
     if others > BUSY:

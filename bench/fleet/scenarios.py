@@ -1,8 +1,9 @@
-"""Four moments at which routers are known to send everything to one replica (Hedgerow only).
+"""Four situations in which routers are known to send everything to one replica (Hedgerow only).
 
-Each is judged by its hotspot, replicas times the largest share of the requests: one system prompt
-for everybody, many identical prompts at once, a fleet that has just started, and a replica that
-comes back with an empty cache and counters at zero while the others are busy.
+Each is judged by its hotspot: the number of replicas times the largest share of the requests. The
+situations: one system prompt for all clients, many identical prompts at once, a fleet that has just
+started, and a replica that restarts with an empty cache and zeroed counters while the others are
+busy.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from bench.overhead.measure import Running
 from bench.overhead.peers import PeerError, Site
 from bench.overhead.processes import free_port
 
-LEAD_S = 0.5  # before the first request: counters are read at 0
+LEAD_S = 0.5  # before the first request, when the counters are 0
 SYSTEM_TOKENS, TAIL_TOKENS, OUTPUT = 1000, 200, 16
-LEAST = 0.2  # of an even share, that a restarted replica has to get
+LEAST = 0.2  # of an even share: the minimum for a restarted replica
 
 
 @dataclass(slots=True)
 class Outcome:
-    """`hotspot` None: it could not be measured, and `problems` says why."""
+    """`hotspot` None: not measured, and `problems` gives the reason."""
 
     name: str
     hotspot: float | None = None
@@ -43,7 +44,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many requests each scenario looks at."""
+    """Number of requests in each scenario."""
 
     system: int = 480
     identical: int = 64
@@ -56,12 +57,12 @@ class Counts:
 
 
 def script(conversations: list[Conversation], measure_from: float = 0.0) -> Script:
-    """All of these, counted from `measure_from` to the last answer."""
+    """A script of these conversations, all counted from `measure_from` to the last answer."""
     return Script(tuple(conversations), measure_from, conversations[-1].at + 1e-6)
 
 
 def system_prompt(count: int, load: float, seed: int, spec: engines.Spec) -> Script:
-    """One long system prompt, `count` different questions, Poisson at `load`."""
+    """One long system prompt, `count` different questions, Poisson arrivals at `load`."""
     rng = Random(f"system {seed}")
     system = text(rng, SYSTEM_TOKENS, "You are a helpful assistant")
     size = [(float(SYSTEM_TOKENS + TAIL_TOKENS), OUTPUT)]
@@ -80,13 +81,16 @@ def system_prompt(count: int, load: float, seed: int, spec: engines.Spec) -> Scr
 
 
 def identical(count: int, seed: int) -> Script:
-    """The same prompt `count` times in one instant."""
+    """The same prompt `count` times at the same instant."""
     words = text(Random(f"identical {seed}"), SYSTEM_TOKENS, "the same question")
     return script([Conversation(LEAD_S, "", (Turn(words, OUTPUT),)) for _ in range(count)])
 
 
 def cold_start(count: int, load: float, seed: int, spec: engines.Spec) -> Script:
-    """The first `count` requests: no two alike, all of one length, so that even is right."""
+    """The first `count` requests of a fresh fleet.
+
+    All prompts differ and have the same length, so that an even spread is correct.
+    """
     rng = Random(f"cold {seed}")
     tokens = round(workloads.UNIQUE_PROMPT[0])
     size = [(float(tokens), workloads.UNIQUE_OUTPUT)]
@@ -101,20 +105,20 @@ def cold_start(count: int, load: float, seed: int, spec: engines.Spec) -> Script
 
 
 def restart(seconds: float, load: float, seed: int, spec: engines.Spec) -> Script:
-    """Shared prefixes, counted from BACK_S on: by then the replica is back."""
+    """Shared prefixes, counted from BACK_S on, when the restarted replica is back."""
     users = max(1, round((BACK_S + seconds) * 100 / spec.groups))  # at less than 100 a second
     size = workloads.Size(groups=spec.groups, users=users)
     found = run.prepare("shared", load, seed, size, spec).script.conversations
     return script([c for c in found if c.at < BACK_S + seconds], BACK_S)
 
 
-RESTART_S, BACK_S = 3.0, 5.0  # when the replica goes, and when it is surely back
+RESTART_S, BACK_S = 3.0, 5.0  # when the replica stops, and when it has surely restarted
 
 
 def run_all(
     stage: run.Stage, kind: type[Ready], counts: Counts, load: float, seed: int
 ) -> list[Outcome]:
-    """Each over fresh engines and a fresh router."""
+    """Run each scenario over fresh engines and a fresh router."""
     spec = stage.spec
     plain: list[tuple[str, Script]] = [
         ("one shared system prompt", system_prompt(counts.system, load, seed, spec)),
@@ -129,7 +133,10 @@ def run_all(
 
 
 def require_use(back: Outcome) -> None:
-    """A restarted replica, the last, that is hardly asked is no hotspot, and proves nothing."""
+    """Fail the scenario if the restarted (last) replica gets hardly any requests.
+
+    Such a run shows no hotspot, but it proves nothing.
+    """
     if not back.shares:
         return
     own, even = back.shares[-1], sum(back.shares) / len(back.shares)
@@ -153,7 +160,7 @@ def _guarded(
 
 
 def judge(name: str, played: dict[str, Any]) -> Outcome:
-    """The hotspot over what the engines counted between the readings."""
+    """The hotspot, computed from the engines' counters between the two readings."""
     shares = differences(played["counters"], "requests")
     errors = sum(1 for record in played["records"] if record["error"])
     outcome = Outcome(name, hotspot(shares), round(sum(shares)), shares)
@@ -171,7 +178,7 @@ def _plain(stage: run.Stage, kind: type[Ready], play: Script, folder: Path) -> d
 
 
 def _restarted(stage: run.Stage, kind: type[Ready], play: Script, folder: Path) -> dict[str, Any]:
-    """One engine has a process of its own, which ends under load and is started again."""
+    """One engine has its own process, which is stopped under load and started again."""
     spec, cpus, port = stage.spec, stage.placement.others, free_port()
     log = folder / "log"
     found: list[dict[str, Any]] = []

@@ -1,8 +1,8 @@
-"""What clients will do in one run, decided before it begins: conversations and when each starts.
+"""What clients do in one run, decided before it begins: conversations and their start times.
 
 A single request is a conversation of one turn. Everything is plain data, so that a script can be
-made in one process, sent to another as JSON and played there against any router: every contestant
-gets the same conversations at the same moments.
+made in one process, sent to another as JSON, and played there against any router: every contestant
+gets the same conversations at the same times.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ import msgspec
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """One request: what the user says, and how many tokens the answer gets."""
+    """One request: the user's message and the length of the answer in tokens."""
 
     text: str
     output_tokens: int
-    think_s: float = 0.0  # between the end of the answer before and this request
+    think_s: float = 0.0  # seconds between the end of the previous answer and this request
 
 
 class Conversation(msgspec.Struct, frozen=True):
-    """Turns one after the other, each with the whole history, the answers included."""
+    """Turns one after the other; each request contains the whole history with its answers."""
 
     at: float  # seconds after the run's begin
     system: str
     turns: tuple[Turn, ...]
-    urgency: str = ""  # x-priority of its requests; "": they have none
-    key: str = ""  # x-emulate-key of its requests, whose luck then is the same in every run
-    user: str = ""  # x-user-id of its requests; "": they have none
+    urgency: str = ""  # `x-priority` header of its requests; "": no header
+    key: str = ""  # `x-emulate-key` header: the same random draws in every run
+    user: str = ""  # `x-user-id` header of its requests; "": no header
 
 
 class Script(msgspec.Struct, frozen=True):
@@ -34,10 +34,10 @@ class Script(msgspec.Struct, frozen=True):
 
     conversations: tuple[Conversation, ...]
     measure_from: float
-    until: float  # nobody sends anything from here on
+    until: float  # no request is sent from here on
 
     def sizes(self) -> list[tuple[float, int]]:
-        """(prompt tokens, output tokens) of every request, as if each came to its end."""
+        """(prompt tokens, output tokens) of every request, if each request finishes."""
         found = []
         for conversation in self.conversations:
             history = message_tokens(conversation.system) if conversation.system else 0
@@ -48,9 +48,9 @@ class Script(msgspec.Struct, frozen=True):
         return found
 
     def reusable(self) -> list[float]:
-        """Of each request's prompt, in the order of `sizes`, the tokens some request sent before.
+        """The prompt tokens of each request, in the order of `sizes`, that an earlier request sent.
 
-        Conversations count in order of `at`: turns of several at a time do not come into it.
+        Conversations count in order of `at`; the overlap of concurrent conversations is ignored.
         """
         seen: set[str] = set()
         found: list[float] = []
@@ -67,8 +67,8 @@ class Script(msgspec.Struct, frozen=True):
         return found
 
 
-# The emulated engines' tokenizer: four bytes a token, every message padded to whole tokens behind
-# its role (`<|user|>` and its like take two to four tokens).
+# The emulated engines' tokenizer: four bytes per token. Every message is padded to whole tokens
+# after its role marker (`<|user|>` and similar take two to four tokens).
 TOKEN_BYTES = 4
 ROLE_TOKENS = 3
 

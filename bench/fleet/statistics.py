@@ -1,7 +1,7 @@
-"""From what was seen of each request to the figures of a row. Pure.
+"""Computes the figures of a row from the records of its requests. Pure.
 
-A request without a whole answer counts as slower than all others: failing fast is no way to a good
-percentile.
+A request without a whole answer counts as slower than all others, so that failing fast does not
+improve a percentile.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ Counts = Sequence[dict[str, float]]
 
 
 def quantile(ranked: Sequence[float], q: float) -> float | None:
-    """The smallest value that at least a share `q` does not exceed; None of nothing."""
+    """The smallest value that at least a share `q` of values does not exceed; None if empty."""
     if not ranked:
         return None
     return ranked[max(0, ceil(q * len(ranked)) - 1)]
 
 
 def quantile_bounds(ranked: Sequence[float], q: float) -> tuple[float, float] | None:
-    """Values between which the true quantile lies in 95 of 100 such runs (order statistics,
-    normal approximation of the binomial); None when there are too few to say."""
+    """95 % confidence interval of a quantile (order statistics, normal approximation).
+
+    None when there are too few values.
+    """
     n = len(ranked)
     spread = 1.96 * sqrt(n * q * (1 - q))
     low, high = floor(n * q - spread), ceil(n * q + spread)
@@ -34,13 +36,15 @@ def quantile_bounds(ranked: Sequence[float], q: float) -> tuple[float, float] | 
 
 
 def hotspot(shares: Sequence[float]) -> float | None:
-    """Replicas times the largest share: 1 is even, the number of replicas is all on one."""
+    """Number of replicas times the largest share: 1 is even; all on one gives the number of
+    replicas.
+    """
     total = sum(shares)
     return len(shares) * max(shares) / total if total > 0 else None
 
 
 def differences(counters: Sequence[Counts], name: str) -> list[float]:
-    """What each engine counted between the two readings; a restarted engine counts from 0."""
+    """What each engine counted between two readings; a restarted engine counts from 0."""
     before, after = counters
     return [
         b[name] - a[name] if b[name] >= a[name] else b[name]
@@ -65,12 +69,12 @@ class Summary:
     hotspot: float | None
     preemptions: float
     errors: dict[str, int]
-    late_p99: float | None  # how late requests went out
+    late_p99: float | None  # delay between due and sent
     load_cpu: float  # of one CPU
 
 
 def summarise(played: dict[str, Any], slo_s: float) -> Summary:
-    """`played`: what `Player.play` gives. Errors are those of the whole run."""
+    """`played`: the result of `Player.play`. Errors are those of the whole run."""
     measured = [r for r in played["records"] if r["measured"]]
     ttfts = sorted(_ttft(r) for r in measured)
     good = sum(ttft <= slo_s for ttft in ttfts)

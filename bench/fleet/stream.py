@@ -1,7 +1,7 @@
-"""One client connection: sends a chat request, reads its event stream, tells what came and when.
+"""One client connection: sends a chat request, reads its event stream, records times.
 
-`asyncio.Protocol` and a C parser, nothing per token but one small decode: the load generator shares
-a machine with everything it measures.
+Uses `asyncio.Protocol` and a C parser, with one small decode per token: the load generator shares
+the machine with everything it measures.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ def body(model: str, messages: list[dict[str, str]], output_tokens: int) -> byte
 
 
 class Answer:
-    """What came for one request. `error` is empty when the whole answer came."""
+    """The response to one request. `error` is empty if the whole answer arrived."""
 
     __slots__ = ("error", "first_at", "text", "token_times")
 
     def __init__(self) -> None:
         self.first_at: float | None = None  # perf_counter of the first content
         self.text = ""
-        self.token_times: list[tuple[float, int]] = []  # when, how many bytes of content
+        self.token_times: list[tuple[float, int]] = []  # time and bytes of content of each event
         self.error = ""
 
     @property
@@ -64,7 +64,7 @@ class Answer:
 
 
 class Link(asyncio.Protocol):
-    """A keep-alive connection; one request at a time. `on_end` is called once for each."""
+    """A keep-alive connection; one request at a time. `on_end` is called once per request."""
 
     def __init__(self) -> None:
         self.usable = False

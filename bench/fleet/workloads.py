@@ -1,16 +1,16 @@
 """The three workloads, each made from a seed and a request rate.
 
-- `chat`: conversations of several turns after ShareGPT's shape: a geometric number of turns,
-  lognormal message lengths, time to think, a history that grows, one system prompt for all. Long
-  messages stand for short messages and long answers: what is prefilled is the same, and the load
+- `chat`: conversations of several turns, modelled on ShareGPT: a geometric number of turns,
+  lognormal message lengths, think time, a growing history, one system prompt for all. Long user
+  messages replace short messages with long answers: the prefill work is the same, and the load
   generator has fewer tokens to read.
-- `shared`: llm-d's published benchmark (blog of 24 Sep 2025): 150 customers with a long prefix
-  each, 5 users of each with a question. First every customer asks once, so that caches are warm;
-  what is measured are the 750 requests after that. At half of its lengths.
-- `unique`: no two prompts share anything; lognormal lengths. Affinity can only do harm here.
+- `shared`: llm-d's published benchmark (blog of 24 Sep 2025) at half of its lengths: 150 customers
+  with a long prefix each, and 5 users of each with a question. First every customer sends one
+  request, so that caches are warm; the 750 requests after that are measured.
+- `unique`: all prompts differ; lognormal lengths. Affinity can only do harm here.
 
-Arrivals are Poisson: of requests, or of conversations in `chat`, whose later turns come when the
-user has read the answer. Pure: the same arguments, the same script.
+Arrivals are Poisson: of requests, or in `chat` of conversations, whose later turns arrive after the
+user has read the answer. Pure: the same arguments give the same script.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KV_SHARE = 0.73  # of the fleet's KV that all prefixes together need (llm-d)
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How long runs are."""
+    """Lengths of a run in seconds."""
 
     groups: int = GROUPS
     users: int = USERS
@@ -45,7 +45,7 @@ class Size:
 
 
 def arrivals(rng: Random, rate: float) -> Iterator[float]:
-    """An endless Poisson process of `rate` a second."""
+    """An endless Poisson process of `rate` arrivals per second."""
     at = 0.0
     while True:
         at += rng.expovariate(rate)
@@ -61,10 +61,10 @@ def lognormal(rng: Random, median: float, sigma: float, most: int) -> int:
 CHAT_SYSTEM_TOKENS = 200
 CHAT_MORE = 0.75  # the chance of another turn: four turns in the mean
 CHAT_MOST_TURNS = 10
-CHAT_MESSAGE = (450.0, 0.8, 4000)  # lognormal: median, sigma, most
+CHAT_MESSAGE = (450.0, 0.8, 4000)  # lognormal: median, sigma, maximum
 CHAT_OUTPUT = (32.0, 0.6, 128)
 CHAT_THINK_S = 0.6  # exponential
-CHAT_MOST_TOKENS = 10_000  # of a conversation's messages; a longer one ends before
+CHAT_MOST_TOKENS = 10_000  # limit of a conversation's tokens; a longer one ends earlier
 
 
 def _chat_turns(rng: Random, name: str) -> tuple[Turn, ...]:
@@ -82,7 +82,7 @@ def _chat_turns(rng: Random, name: str) -> tuple[Turn, ...]:
 
 
 def mean_turns() -> float:
-    """Of a conversation, by the law they are drawn from (the few too long ones left out)."""
+    """Mean number of turns of a conversation, ignoring the limit of its length."""
     return sum(CHAT_MORE**n for n in range(CHAT_MOST_TURNS))
 
 

@@ -1,5 +1,5 @@
-"""What the second copy brings and costs: simulated on a hundred replicas, and over HTTP.
+"""Measures benefit and cost of hedging: simulated on a hundred replicas, and over HTTP.
 
-`cli` runs the parts that are asked for; each part is a package of its own with a module `part`
-(`add_arguments`, `run`) and gives what it `report`s: tables, and the `goals` it was judged by.
+`cli` runs the requested parts. Each part is a package with a module `part` (`add_arguments`,
+`run`). It returns what it `report`s: tables, and the `goals` by which it was judged.
 """

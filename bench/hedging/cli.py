@@ -1,6 +1,6 @@
-"""`hedgerow bench hedging`: runs the parts that are asked for and prints what they found.
+"""`hedgerow bench hedging`: run the requested parts and print their results.
 
-Exit code 0: measured; 1: it could not be, or a goal was missed by figures that are no quick run's;
+Exit code 0: measured; 1: it could not be measured, or a goal was missed in a run without `--quick`;
 2: a mistake on the command line.
 """
 
@@ -16,7 +16,7 @@ from bench.findings.found import Found
 from bench.overhead.goals import missed
 from router.replay.workers import Broken, Refused
 
-# Each has add_arguments(parser) and run(args) -> Sequence[Found].
+# Each part has add_arguments(parser) and run(args) -> Sequence[Found].
 PARTS = {"simulated": "bench.hedging.simulated.part", "http": "bench.hedging.http.part"}
 
 

@@ -1,6 +1,6 @@
 """The goals of hedging as verdicts: each compares two runs of the same traffic in one bench.
 
-Every verdict's value is one that should be small; what was reached is also said in words.
+Lower is better for every verdict's value. The measured value is also given as text.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from bench.overhead.goals import Verdict
 
 
 def change(before: float, after: float) -> str:
-    """As a percentage with its sign: 0.4 and 0.1 are -75 %."""
+    """The change as a signed percentage: from 0.4 to 0.1 is -75 %."""
     return f"{100.0 * (after / before - 1.0):+.1f} %"
 
 
 def cut(
     name: str, without: float | None, with_: float | None, by: float, note: str = ""
 ) -> Verdict:
-    """The figure with hedges is less than without by the share `by` at least."""
+    """The figure with hedges must be lower than without by at least the share `by`."""
     return _against(name, f"−{by:.0%} or better", without, with_, 1.0 - by, note)
 
 
 def kept(
     name: str, without: float | None, with_: float | None, by: float, note: str = ""
 ) -> Verdict:
-    """The figure with hedges is no more than that without and the share `by` of it."""
+    """The figure with hedges may exceed that without by at most the share `by`."""
     return _against(name, f"+{by:.0%} at most", without, with_, 1.0 + by, note)
 
 
 def within(name: str, share: float | None, limit: float, note: str = "") -> Verdict:
-    """A share of a whole is `limit` at most."""
+    """A share of a whole must be at most `limit`."""
     goal = f"{limit:.0%} at most"
     if share is None:
         return Verdict(name, goal, limit, None, note or "nothing was counted")
@@ -40,7 +40,7 @@ def within(name: str, share: float | None, limit: float, note: str = "") -> Verd
 def times(
     name: str, value: float | None, base: float | None, limit: float, of: str, note: str = ""
 ) -> Verdict:
-    """`value` is `limit` times `base` at most; `of` says what the base is."""
+    """`value` must be at most `limit` times `base`; `of` describes the base."""
     goal = f"{limit:g} × {of} at most"
     if value is None or not base:
         return Verdict(name, goal, limit, None, note or "nothing was counted")

@@ -1,1 +1,1 @@
-"""What a router costs: CPU per request and per token, latency added, memory, beside its peers."""
+"""Measures a router's cost beside its peers': CPU per request and token, latency, memory."""

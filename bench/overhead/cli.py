@@ -1,4 +1,4 @@
-"""`hedgerow bench overhead`: chooses the peers, runs the series, prints the table."""
+"""`hedgerow bench overhead`: choose the peers, run the measurements, print the table."""
 
 from __future__ import annotations
 
@@ -63,8 +63,12 @@ def _positive(kind: type[Any]) -> Any:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Exit code 0: measured; 1: Hedgerow could not be measured, or a goal was missed by figures
-    that are no quick run's; 2: a mistake on the command line."""
+    """Return the exit code.
+
+    - 0: measured;
+    - 1: Hedgerow could not be measured, or a goal was missed in a run without `--quick`;
+    - 2: a mistake on the command line.
+    """
     if args.install_peers and not install_peers():
         return 1
     placement = Placement.choose(args.pin if args.pin is not None else True)
@@ -88,7 +92,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def show(results: dict[str, Any], words: str, args: argparse.Namespace) -> None:
-    """The table on standard output, unless the JSON was asked for there."""
+    """Print the table, unless the JSON goes to standard output."""
     if args.json == "-":
         print(json.dumps(results, indent=1))
         return

@@ -1,9 +1,9 @@
 """CPU time and memory of a process and all its descendants, from /proc.
 
-CPU time comes from each thread's `schedstat` (nanoseconds on the CPU, user and system) where no
-thread ended between two readings, else from `stat`'s utime + stime (10 ms steps, which keep the
-time of ended threads). A process that ended between two readings takes its time with it: the
-routers measured here keep their processes.
+CPU time comes from each thread's `schedstat` (nanoseconds on the CPU, user and system) if no thread
+ended between two readings, else from `stat`'s utime + stime (10 ms steps, which include ended
+threads). The time of a process that ended between two readings is lost: the routers measured here
+keep their processes.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ def read(pids: Iterable[int]) -> Reading:
                 threads[tid] = int(ran)
                 waited += int(delay)
         except (OSError, ValueError):
-            continue  # no schedstat here, or a thread ended just now: `stat` serves
+            continue  # no schedstat here, or a thread ended just now: `stat` is used
         reading.threads[pid] = threads
         reading.waited[pid] = waited
     return reading
 
 
 def spent_s(before: Reading, after: Reading) -> float:
-    """CPU seconds spent between two readings; a process born in between counts whole."""
+    """CPU seconds between two readings; a process started in between counts from its start."""
     total = 0.0
     for pid, ticks in after.ticks.items():
         old, new = before.threads.get(pid), after.threads.get(pid)
@@ -84,25 +84,25 @@ def spent_s(before: Reading, after: Reading) -> float:
 
 
 def waited_s(before: Reading, after: Reading) -> float:
-    """Seconds the processes stood ready for a CPU that something else had."""
+    """Seconds in which the processes were ready to run but had no CPU."""
     return sum(ns - before.waited.get(pid, 0) for pid, ns in after.waited.items()) / 1e9
 
 
 def user_s(before: Reading, after: Reading) -> float:
-    """The part of it spent outside the kernel (10 ms steps)."""
+    """The part of the CPU time spent outside the kernel (10 ms steps)."""
     return sum(user - before.user.get(pid, 0.0) for pid, user in after.user.items())
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes: `rss` counts pages shared between processes each time, `pss` shares them out."""
+    """Bytes. `rss` counts a shared page once per process; `pss` divides it among the processes."""
 
     rss: int
     pss: int
 
 
 def memory(pids: Iterable[int]) -> Memory:
-    """Resident memory of the processes; where Pss cannot be read, a process's Rss stands in."""
+    """Resident memory of the processes. If Pss cannot be read, a process's Rss is used instead."""
     rss = pss = 0
     for pid in pids:
         sizes = _rollup(pid)
@@ -126,7 +126,7 @@ def _rollup(pid: int) -> tuple[int, int]:
 
 
 def machine_busy_s() -> float:
-    """CPU seconds this machine has spent on anything since it started, over all CPUs."""
+    """CPU seconds that all processes of this machine have used since boot, over all CPUs."""
     with open("/proc/stat", "rb") as file:
         fields = [int(field) for field in file.readline().split()[1:9]]
     user, nice, system, _idle, _iowait, irq, softirq, steal = fields
@@ -134,7 +134,7 @@ def machine_busy_s() -> float:
 
 
 def model() -> str:
-    """What this machine's processor calls itself."""
+    """The processor's model name."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,8 +1,8 @@
-"""`--upstream URL`: what Hedgerow adds in front of a fleet that is really there.
+"""`--upstream URL`: measure what Hedgerow adds in front of an existing fleet.
 
-Alternates between the fleet and Hedgerow before the fleet, so that both see the same engine; says
-means and medians of both, the difference of the means, and Hedgerow's own CPU time. An engine's
-own jitter is often larger than what a router adds: the spread is printed for that reason.
+Requests alternate between the fleet itself and Hedgerow in front of it, so that both see the same
+engines. Reports means and medians of both, the difference of the means, and Hedgerow's own CPU
+time. The spread is printed because an engine's own jitter is often larger than a router's cost.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from bench.overhead.measure import Running
 from bench.overhead.peers import Hedgerow, PeerError, Site
 from bench.overhead.processes import Orderly, Placement
 
-TOKENS = 32  # of every answer asked for
+TOKENS = 32  # tokens of every answer
 
 
 class InFront(Hedgerow):
-    """Hedgerow before the user's fleet."""
+    """Hedgerow in front of the user's fleet."""
 
     url = ""
 
@@ -34,7 +34,7 @@ class InFront(Hedgerow):
         return [self.url]
 
     def _one_request(self) -> str:
-        """Ready when the fleet's models are seen through it."""
+        """Ready when the fleet's models are listed through it."""
         link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
         try:
             link.request("GET", "/v1/models")
@@ -48,7 +48,7 @@ class InFront(Hedgerow):
 
 
 def first_model(host: str, port: int, tls: bool) -> str:
-    """The fleet's first model; raises PeerError when it does not tell."""
+    """The fleet's first model; raises PeerError if the fleet does not list one."""
     link = (
         http.client.HTTPSConnection(host, port, timeout=10, context=install.unverified())
         if tls
@@ -127,7 +127,9 @@ def measure(
 
 
 def summary(runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """Milliseconds of whole answers and first tokens at both ends, and our CPU µs."""
+    """Milliseconds of whole answers and first tokens, direct and proxied, and Hedgerow's
+    CPU in µs.
+    """
     result: dict[str, Any] = {}
     for name, windows in runs.items():
         for kind in ("latency", "first"):

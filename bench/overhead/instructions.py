@@ -1,21 +1,20 @@
-"""Instructions the router executes for each part in `parts`, counted by callgrind.
+"""Counts the instructions that the router executes for each part in `parts`, with callgrind.
 
-Runs the works of `works` (in memory: no sockets, no kernel) in one process under
-`valgrind --tool=callgrind`, which counts only between marks. The event loop is uvloop, as in the
-shipped program. The counted process has a clock of its own, which moves whenever it is read
-(`marks.SHIM`), and fixed hashes of strings. So the count does not depend on the machine's speed,
-its clock or its other processes. It does depend on the CPython build, the compiler and the
-libraries.
+Runs the works of `works` (in memory: no sockets, no kernel) in one process under `valgrind
+--tool=callgrind`, which counts only between marks. The event loop is uvloop, as in the shipped
+program. The counted process has a clock of its own, which advances whenever it is read
+(`marks.SHIM`), and fixed string hashes. So the count does not depend on the machine's speed, its
+clock or its other processes. It does depend on the CPython build, the compiler and the libraries.
 
-- A part with a goal in µs fails if its count is above the goal's (`INSTRUCTIONS_PER_US`), unless it
-  was above it when `COUNTED` was taken: then the shortfall is printed.
+- A part with a goal in µs fails if its count is above the goal's (`INSTRUCTIONS_PER_US`). If it was
+  already above the goal when `COUNTED` was recorded, it does not fail and the excess is printed.
 - Every part fails if its count is above `COUNTED` by more than `TOLERANCE` and `NOISE`, on the kind
-  of build where `COUNTED` was taken. So each change for the worse is noticed.
+  of build on which `COUNTED` was recorded. So each regression is noticed.
 
-After a change for the better, put the new counts into `COUNTED`.
+After an improvement, put the new counts into `COUNTED`.
 
 Needs valgrind (Debian package `valgrind`) and a C compiler. `python -m bench.overhead.instructions`
-prints a table; its exit status is 1 if a part fails. Must never: measure time.
+prints a table; its exit status is 1 if a part fails. Must never measure time.
 """
 
 from __future__ import annotations
@@ -41,17 +40,17 @@ from bench.overhead.parts import PARTS, Part
 from bench.overhead.works import WORKS, with_sums
 from router.core.build import is_compiled
 
-WARM: Final = 500  # operations of each part before the count; all memos are warm by then
+WARM: Final = 500  # operations of each part before the count; all caches are warm by then
 COUNT: Final = 400  # operations that are counted
 TOLERANCE: Final = 1.03
-NOISE: Final = 1_000  # two runs differ by as much where a part is the difference of two requests
+NOISE: Final = 1_000  # difference between two runs if a part is the difference of two requests
 
-# How goals in µs become instructions: a JSON request in memory took 28 to 30 µs (`internal`) where
-# 166,000 instructions were counted, on an AMD EPYC virtual machine with CPython 3.11. Parts that
-# wait for memory, such as a deep queue, take longer per instruction: `internal` judges their time.
+# Instructions per µs of a goal: a JSON request in memory took 28 to 30 µs (`internal`) and 166,000
+# instructions, on an AMD EPYC virtual machine with CPython 3.11. Parts that wait for memory, such
+# as a deep queue, take longer per instruction: `internal` judges their time.
 INSTRUCTIONS_PER_US: Final = 5_800
 
-# What was counted, compiled, on this kind of build.
+# Instruction counts of the compiled router on this kind of build.
 BUILD: Final = ("CPython", "3.11", "x86_64")
 COUNTED: Final[Mapping[str, int]] = {
     "json_request": 96_500,
@@ -75,7 +74,7 @@ class Judged:
 
 
 def judge(part: Part, count: float, counted: int | None, *, same_build: bool) -> Judged:
-    """`counted`: what was counted when the limits were set; None: nothing was."""
+    """`counted`: the count recorded when the limits were set; None: none was recorded."""
     goal = None if part.goal_us is None else part.goal_us * INSTRUCTIONS_PER_US
     words, fails = [], False
     if goal is not None:
@@ -83,7 +82,7 @@ def judge(part: Part, count: float, counted: int | None, *, same_build: bool) ->
             words.append(f"goal {goal:,.0f}, met")
         else:
             words.append(f"goal {goal:,.0f}, missed by {excess(count, goal)}")
-            # A shortfall that was there before is known; a new one fails.
+            # An excess that existed before is known; a new one fails.
             fails = counted is None or counted <= goal
     if counted is not None and same_build:
         most = counted * TOLERANCE + NOISE
@@ -124,7 +123,8 @@ def count() -> dict[str, float]:
         command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no"]
         command += [f"--callgrind-out-file={folder}/out", sys.executable]
         command += ["-m", "bench.overhead.instructions", "--serve", folder]
-        # Hashes of strings decide how dictionaries collide: fixed, or two runs differ by chance.
+        # String hashes decide how dictionaries collide. They are fixed, or two runs differ by
+        # chance.
         environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONMALLOC": "pymalloc"}
         environment["LD_PRELOAD"] = str(shim)  # for its clock
         done = subprocess.run(command, env=environment, capture_output=True, text=True)

@@ -1,11 +1,11 @@
-"""CPU time of parts of the router, in memory: `parts` says which, `works` does them.
+"""Measures CPU time of parts of the router in memory; `parts` lists them, `works` runs them.
 
-The part `internal` is the router's own share of a request, as Bifrost counts it: the check of the
-head and everything from "a whole request is here" to the first write towards the replica. Left
-out, as in the figure it is compared with: sockets, reading HTTP, decoding JSON (timed alone on the
-same body, and subtracted), and the whole way back.
+The part `internal` is the router's own share of a request, as Bifrost defines it: the check of the
+head and everything from "the request is complete" to the first write to the replica. Not included,
+as in Bifrost's figure: sockets, reading HTTP, decoding JSON (measured alone on the same body, and
+subtracted), and the whole response path.
 
-Runs as a process of its own (`python -m bench.overhead.internal`), so that it can be pinned.
+Runs as a separate process (`python -m bench.overhead.internal`), so that it can be pinned to a CPU.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Timed(Handler):
 
     def __init__(self, inner: Handler) -> None:
         self.began = 0.0
-        self.head_s = 0.0  # of the request under way
+        self.head_s = 0.0  # of the current request
         self.written_at = 0.0
         self._inner = inner
 
@@ -108,7 +108,7 @@ class Inside:
 
 
 async def take(blocks: int) -> dict[str, float]:
-    """µs of every part: the median over the blocks, after two to warm up."""
+    """µs of every part: the median over the blocks, after two warm-up blocks."""
     found: dict[str, list[float]] = {name: [] for name in ("internal", *WORKS)}
     with tempfile.TemporaryDirectory(prefix="hedgerow-bench-") as name:
         folder, clock = Path(name), Clock()
@@ -126,7 +126,7 @@ async def take(blocks: int) -> dict[str, float]:
 
 
 def measure(cpus: Iterable[int] = (), blocks: int = 20) -> tuple[dict[str, float], str]:
-    """µs of every part from a process on `cpus`; a failure is said beside no figures."""
+    """µs of every part from a process on `cpus`; on failure no figures and the reason."""
     try:
         with Orderly("bench.overhead.internal", str(blocks), cpus=cpus) as process:
             return process.read(), ""

@@ -1,14 +1,15 @@
-"""The bench's own load generator, for what `wrk` cannot drive: paced and idle streams, the gaps
-in streams beside large bodies, and fleets of engines that are really there (`--upstream`). Every
-answer is checked.
+"""The bench's own load generator, for loads that `wrk` cannot create.
+
+These are paced and idle streams, gaps in streams beside large bodies, and existing fleets
+(`--upstream`). Every answer is checked.
 
 It is slower than a fast router, so it must not drive closed loops whose CPU is compared: the router
 would sleep between requests. Paced streams arrive at a rate that the upstream sets.
 
-Runs as a process of its own (`python -m bench.overhead.load`) that reads one JSON command a line
-and answers with one JSON line. It reads the router's CPU time itself, at the very moments it cuts
-its counts, so that both always speak of the same requests. An answer that is short, not a 200, or
-cut off is counted under its reason and never as a request.
+Runs as a separate process (`python -m bench.overhead.load`) that reads one JSON command per line
+and answers with one JSON line. It reads the router's CPU time at the moments at which it reads its
+own counts, so that both refer to the same requests. An answer that is short, not a 200, or cut off
+is counted under its reason and never as a request.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ import uvloop
 
 from bench.overhead import cpu, shapes
 
-OPEN_S = 30.0  # all streams of a run must have begun by then
+OPEN_S = 30.0  # all streams of a run must have begun within this time
 LARGE = 1 << 20  # copying such a body would delay the other connections
-DRAIN_S = 10.0  # requests under way at the end of a run finish within this
+DRAIN_S = 10.0  # grace period for running requests at the end of a run
 
 
 @dataclass(slots=True)
 class Tally:
-    """What has arrived so far."""
+    """Counts of what has arrived so far."""
 
     requests: int = 0
     tokens: int = 0
-    begun: int = 0  # streams that showed a token
+    begun: int = 0  # streams that delivered a token
     latencies: list[float] = field(default_factory=list)  # s, of whole JSON answers or streams
     firsts: list[float] = field(default_factory=list)  # s, until a stream's first token
     errors: Counter[str] = field(default_factory=Counter)
@@ -77,7 +78,7 @@ class Client(asyncio.Protocol):
         if self._run.stopping:
             self._transport.close()
             return
-        # A new parser costs 0.5 µs and spares the question which state survives an answer.
+        # A new parser costs 0.5 µs and avoids leftover state from the previous answer.
         self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []
         self._tokens = 0
@@ -155,8 +156,8 @@ class Run:
     def __init__(self, order: dict[str, Any]) -> None:
         self.tally = Tally()
         self.clients: set[Client] = set()
-        self.stopping = False  # clients finish what they have and go
-        self.closing = False  # whatever is under way is cut, and that is no error
+        self.stopping = False  # clients finish their current request and close
+        self.closing = False  # running requests are aborted, which is not an error
         self.gaps: bool = order.get("gaps", False)
         self.token_mark: bytes = order.get("token_mark", "").encode() or shapes.TOKEN_MARK
         self.answer_mark: bytes = order.get("answer_mark", "").encode() or shapes.ANSWER_MARK
@@ -175,12 +176,12 @@ class Run:
             order.get("model", shapes.MODEL),
             order.get("limit", 16),
         )
-        if order.get("foreign"):  # a real engine decides itself how many tokens come
+        if order.get("foreign"):  # an existing engine chooses the number of tokens itself
             self._ask = shapes.Ask(0, 0.0) if self._ask else None
         self._again: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
-        step = 64  # connections opened at once: a listen queue is finite
+        step = 64  # connections opened at once: a listen backlog is finite
         for first in range(0, self._count, step):
             await asyncio.gather(*(self._connect() for _ in range(min(step, self._count - first))))
 
@@ -197,7 +198,7 @@ class Run:
             self.tally.errors["connect"] += 1
 
     def left(self, client: Client) -> None:
-        """A connection is gone: it is replaced while the run lasts, slowly after an error."""
+        """Replace a closed connection while the run lasts, after a delay if it had failed."""
         if self.stopping or self.closing:
             if not self.clients:
                 self._empty.set()
@@ -228,7 +229,7 @@ class Run:
 
 
 def _tls() -> ssl.SSLContext:
-    """The bench's own certificate is nobody's business to verify."""
+    """The bench's own self-signed certificate is not verified."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -273,7 +274,7 @@ def _window(run: Run, before: Cut, after: Cut) -> dict[str, Any]:
 
 
 def _summary(times: list[float]) -> dict[str, float] | None:
-    """Mean and percentiles in seconds; nothing when nothing came."""
+    """Mean and percentiles in seconds; None without values."""
     if not times:
         return None
     ranked = sorted(times)
@@ -286,10 +287,10 @@ def _summary(times: list[float]) -> dict[str, float] | None:
 
 
 async def loop_run(order: dict[str, Any]) -> dict[str, Any]:
-    """A closed loop over `repeats` adjoining windows of `seconds`, after `lead` seconds.
+    """Run a closed loop over `repeats` adjoining windows of `seconds`, after `lead` seconds.
 
     Order: host, port, connections, size (prompt characters), tokens and pace (streams only),
-    seconds, repeats, lead, root (pid of the router; 0: none), cut (streams are cut at the end).
+    seconds, repeats, lead, root (pid of the router; 0: none), cut (abort the streams at the end).
     """
     run = Run(order)
     pids = cpu.tree(order["root"]) if order.get("root") else []
@@ -317,7 +318,7 @@ async def loop_run(order: dict[str, Any]) -> dict[str, Any]:
 
 
 async def idle_run(order: dict[str, Any]) -> dict[str, Any]:
-    """Memory per stream that shows one token and then nothing: growth of Pss over the count."""
+    """Memory per stream that delivers one token and then nothing: growth of Pss over the count."""
     pids = cpu.tree(order["root"])
     before = cpu.memory(pids)
     run = Run(order)
@@ -334,7 +335,7 @@ async def idle_run(order: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _begun(run: Run) -> None:
-    """Wait until every stream has shown a token; those that have not are errors of the row."""
+    """Wait until every stream has delivered a token; the others are errors of the row."""
     try:
         await asyncio.wait_for(run.all_begun.wait(), OPEN_S)
     except TimeoutError:

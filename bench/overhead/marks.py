@@ -1,6 +1,6 @@
-"""Marks around the work that is measured: a clock, or callgrind's counter of instructions.
+"""Marks around the measured work: a clock, or callgrind's counter of instructions.
 
-Imports nothing of the router.
+Must never import the router.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from pathlib import Path
 from time import thread_time
 from typing import Final
 
-_PAIRS: Final = 1000  # empty pairs, from which the cost of a pair is taken
+_PAIRS: Final = 1000  # empty pairs, which measure the cost of a pair
 
-# Callgrind's requests are macros of C; the loaded library makes them functions. It also replaces
-# the monotonic clock of the whole process, the event loop included: the clock moves by 4 µs
-# whenever it is read. So which timers ring does not depend on the machine.
+# Callgrind's requests are C macros; the loaded library provides them as functions. It also replaces
+# the monotonic clock of the whole process, the event loop included: the clock advances by 4 µs
+# whenever it is read. So the timers that expire do not depend on the machine.
 SHIM: Final = """
 #include <sys/syscall.h>
 #include <time.h>
@@ -38,7 +38,7 @@ void dump(void) { CALLGRIND_DUMP_STATS; }
 
 
 class Marks(ABC):
-    """Counts what happens between `begin` and `end`, less what the two calls cost themselves."""
+    """Counts the work between `begin` and `end`, minus the cost of the two calls."""
 
     own = 0.0  # the cost of an empty pair
 
@@ -61,7 +61,7 @@ class Marks(ABC):
 
 
 class Clock(Marks):
-    """CPU time of this thread in µs: what other processes take of the machine does not count."""
+    """CPU time of this thread in µs; other processes have no effect."""
 
     def __init__(self) -> None:
         self._began = self._spent = 0.0
@@ -82,8 +82,10 @@ class Clock(Marks):
 
 
 class Counter(Marks):
-    """Instructions of this thread, in a process under callgrind that was started with
-    `--collect-atstart=no` and writes to `folder`/out."""
+    """Counts instructions of this thread.
+
+    The process runs under callgrind with `--collect-atstart=no` and writes to `folder`/out.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._shim = ctypes.CDLL(str(folder / "marks.so"))
@@ -96,7 +98,7 @@ class Counter(Marks):
         self.switch(False)
 
     def switch(self, on: bool) -> None:
-        """While off, the process runs ten times as fast and nothing is counted."""
+        """Switch counting on or off. While off, the process runs ten times as fast."""
         (self._shim.on if on else self._shim.off)()
 
     def begin(self) -> None:

@@ -1,9 +1,8 @@
-"""One router's turn at one shape of load, and the figures that come of it.
+"""Measures one router under one load shape, and computes the figures.
 
 CPU time is that of the router's whole process tree, user and system, from /proc, between the start
-and the end of a turn. The requests it is divided by are those that the upstreams received in that
-time. A turn whose answers were not all whole is marked by a line in `problems` under the figure's
-name.
+and the end of a turn. It is divided by the number of requests that the upstreams received in that
+time. If not all answers of a turn were complete, `problems` has a line under the figure's name.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from bench.overhead.processes import Orderly
 from bench.overhead.row import Row
 from bench.overhead.wrk import Found, Load, Wrk
 
-SETTLE_S = 5.0  # the time a router has to notice that the clients of paced streams have left
+SETTLE_S = 5.0  # time for a router to notice that the clients of paced streams have left
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ class Meter:
             self._per(turn, f"json_{tag}", window, window.requests)
 
     def latency(self, turn: Turn) -> None:
-        """The median at one connection, less the median straight at an upstream just before."""
+        """The median at one connection, minus the median directly at an upstream just before."""
         direct = Direct(turn.peer.site)
         direct.start()
         base = self._drive(Turn(direct, turn.row, turn.round), "latency", Load(connections=1))
@@ -82,7 +81,7 @@ class Meter:
         turn.add("direct_p50_us", base.found.p50_us)
 
     def flat(self, turn: Turn) -> None:
-        """Tokens as fast as they go. A stream that the end of the run cuts counts as half."""
+        """Streams without pacing. A stream that the end of the run aborts counts as half."""
         streams, tokens = self._plan.flat_streams, self._plan.flat_tokens
         load = Load(connections=streams, ask=shapes.Ask(tokens, 0.0))
         window = self._drive(turn, "token_flat", load)
@@ -100,7 +99,7 @@ class Meter:
             turn.add("large_user_ms_per_mb", window.user_s / sent_mb * 1e3)
 
     def _drive(self, turn: Turn, figure: str, load: Load) -> Window | None:
-        """One run of wrk; None: there is no wrk, or nothing came back."""
+        """One run of wrk; None: wrk is not installed, or nothing came back."""
         if self._wrk is None:
             return None
         peer, row = turn.peer, turn.row
@@ -118,7 +117,7 @@ class Meter:
         received = counters(self._upstreams)["requests"] - received
         for kind, count in found.errors.items():
             row.problem(figure, f"{kind} errors: {count}")
-        # The end of the run cuts a request per connection, which a router may have sent twice.
+        # The end of the run aborts one request per connection, which a router may have sent twice.
         if abs(received - found.answers) > 2 * load.connections:
             row.problem(figure, f"{found.answers} answers to {received} requests at the upstreams")
         if found.bytes < found.answers * len(shapes.CHAT_BODY):
@@ -145,7 +144,7 @@ class Meter:
     # -- by the bench's own generator -----------------------------------------------------------
 
     def paced(self, turn: Turn) -> bool:
-        """False: the router went on reading after its clients had left, and must be restarted."""
+        """False: the router kept reading after its clients had left, and must be restarted."""
         plan, peer = self._plan, turn.peer
         streams = min(plan.paced_streams, peer.most_paced or plan.paced_streams)
         answer = self._ask(
@@ -166,7 +165,7 @@ class Meter:
         window = answer["windows"][0]
         kept = window["tokens"] / window["seconds"] / (streams * PACE)
         turn.add("pace_kept", kept)
-        if not 0.97 <= kept <= 1.03:  # above: it fell behind before, and is catching up
+        if not 0.97 <= kept <= 1.03:  # above: the router was late before, and is catching up
             turn.row.problem("token_paced", f"kept {kept:.0%} of the pace")
         if peer.pid and window["tokens"]:
             turn.add("token_paced_us", window["cpu_s"] / window["tokens"] * 1e6)
@@ -174,9 +173,9 @@ class Meter:
         return not peer.pid or self.settled(turn.row)
 
     def settled(self, row: Row) -> bool:
-        """Whether the replicas fell silent after the clients of the paced streams had left.
+        """Return whether the replicas became idle after the clients of the paced streams had left.
 
-        A router that goes on reading would put that load on every later turn.
+        A router that keeps reading would put that load on every later turn.
         """
         until = time.monotonic() + SETTLE_S
         last = counters(self._upstreams)["tokens"]
@@ -242,7 +241,7 @@ def _check_alive(peer: Peer, figure: str) -> None:
 
 
 def counters(upstreams: list[int]) -> dict[str, int]:
-    """Requests and tokens of the raw replicas so far, all together: they share one process."""
+    """Total requests and tokens of the raw replicas so far; the replicas share one process."""
     link = http.client.HTTPConnection("127.0.0.1", upstreams[0], timeout=10)
     try:
         link.request("GET", "/bench/counters")
@@ -253,7 +252,7 @@ def counters(upstreams: list[int]) -> dict[str, int]:
 
 
 class Running:
-    """A started peer; stopped whatever happens."""
+    """A started peer; stopped when the block ends, also on errors."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
@@ -271,7 +270,7 @@ class Running:
 
 
 def others_cpu(seconds: float = 0.3) -> float:
-    """CPUs in use while the bench itself rests: other work disturbs every figure."""
+    """CPUs in use while the bench itself is idle: other work disturbs every figure."""
     before, began = cpu.machine_busy_s(), time.monotonic()
     time.sleep(seconds)
     return (cpu.machine_busy_s() - before) / (time.monotonic() - began)

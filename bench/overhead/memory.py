@@ -1,7 +1,7 @@
 """The real router between transports that exist only in memory.
 
-Dispatcher, queue, routing, hedging, access log and connections are those of the program; a write
-to a socket becomes a call. Must never: measure.
+Dispatcher, queue, routing, hedging, access log and connections are those of the program; a write to
+a socket becomes a call. Must never measure.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from router.wire.client import ClientConnection, Front, Handler
 from router.wire.pool import Address, Pool
 from router.wire.sweep import Sweeper
 
-_TURNS: Final = 100  # of the event loop, in which a connection in memory is open
+_TURNS: Final = 100  # event-loop turns in which a connection in memory is opened
 _ANSWER: Final = shapes.json_answer(shapes.CHAT_BODY)
 
 
 class Memory(asyncio.Transport):
-    """A transport that goes nowhere, and tells when it is written to."""
+    """A transport without a socket; it reports each write."""
 
     def __init__(
         self, written: Callable[[], None], protocol: asyncio.BaseProtocol | None = None
@@ -88,7 +88,7 @@ class Memory(asyncio.Transport):
 
 
 class MemoryLoop:
-    """What a connection pool needs of an event loop; its connections are in memory."""
+    """The event-loop functions that a connection pool uses; its connections are in memory."""
 
     def __init__(self, written: Callable[[asyncio.Protocol], None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -121,8 +121,10 @@ class Router:
         max_inflight: int | None = None,
         **settings: Any,
     ) -> None:
-        """`wrap` replaces the handler of requests; `written` is called at each write to a replica;
-        `max_inflight` is a replica's; `settings` are sections of the configuration."""
+        """`wrap` replaces the request handler. `written` is called at each write to a replica.
+
+        `max_inflight` is the limit of one replica. `settings` are sections of the configuration.
+        """
         loop = asyncio.get_running_loop()
         config = Config(
             replicas=tuple(
@@ -133,8 +135,9 @@ class Router:
         )
         rng = Random(1)
         self._on_write = written
-        self._asked: deque[asyncio.Protocol] = deque()  # upstreams that owe an answer
-        self._answered = 0  # the client that was written to last
+        # upstreams with an outstanding answer, in the order of their requests
+        self._asked: deque[asyncio.Protocol] = deque()
+        self._answered = 0  # the client that received the last write
         sweeper = Sweeper(loop, self._failed)
         knowledge = PrefixLookup(config.prefix)
         fleet = Fleet(
@@ -203,9 +206,11 @@ class Router:
         self._clients[client].data_received(request)
 
     async def answer(self) -> int:
-        """The replica that was asked first answers; returns the client that got the answer."""
+        """Let the replica with the oldest request answer; returns the client that got the
+        answer.
+        """
         self._asked.popleft().data_received(_ANSWER)
-        await asyncio.sleep(0)  # some writes are joined until the end of the turn
+        await asyncio.sleep(0)  # some writes are combined until the end of the turn
         return self._answered
 
     def is_idle(self, client: int) -> bool:

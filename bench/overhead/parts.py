@@ -1,6 +1,6 @@
-"""The parts of the router whose cost is measured alone, in memory: names, goals, what is in them.
+"""The parts of the router whose cost is measured alone, in memory: names, goals, contents.
 
-`internal` measures their CPU time, `instructions` counts their instructions. Must never: measure.
+`internal` measures their CPU time, `instructions` counts their instructions. Must never measure.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part. `goal_us`: CPU time at most; None: no goal of its own."""
+    """One part. `goal_us`: maximum CPU time; None: no goal of its own."""
 
     name: str
     title: str

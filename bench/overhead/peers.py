@@ -1,7 +1,8 @@
 """The routers of a run: how each is found, configured and started. One small class each.
 
-Every peer is set up as its own documentation says for two OpenAI replicas, one worker, its access
-log on where it has one; `settings` says what was set. A peer that is not there says why.
+Every peer is configured as its own documentation recommends for two OpenAI replicas, with one
+worker and with its access log on if it has one; `settings` lists the changed settings. A peer that
+is not installed gives the reason.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from router.core.build import is_compiled
 
 
 class PeerError(Exception):
-    """This peer cannot be measured here; the text says why."""
+    """This peer cannot be measured here; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a peer runs: its own folder, the upstream ports, the CPUs."""
+    """The resources of a peer: its own folder, the upstream ports, the CPUs."""
 
     folder: Path
     upstreams: Sequence[int]
@@ -43,8 +44,9 @@ class Peer:
     name: ClassVar[str]
     settings: ClassVar[str]
     ready_s: ClassVar[float] = 20.0
-    patience: ClassVar[float] = 1.0  # windows so many times longer, for the very slow
-    most_paced: ClassVar[int | None] = None  # paced streams it can hold; None: as many as asked
+    # factor on the length of the measured windows, for very slow peers
+    patience: ClassVar[float] = 1.0
+    most_paced: ClassVar[int | None] = None  # maximum number of paced streams; None: no limit
     tls = False
 
     def __init__(self, site: Site) -> None:
@@ -57,11 +59,11 @@ class Peer:
         return self.process.pid if self.process is not None else 0
 
     def version(self) -> str:
-        """The peer's version; raises PeerError when it is not there."""
+        """The peer's version; raises PeerError if it is not installed."""
         raise NotImplementedError
 
     def command(self) -> list[str]:
-        """Writes what it needs into the site's folder and answers the command line."""
+        """Write the needed files into the site's folder and return the command line."""
         raise NotImplementedError
 
     def env(self) -> dict[str, str]:
@@ -83,7 +85,7 @@ class Peer:
             stop(self.process)
 
     def _wait_ready(self) -> None:
-        """Until both a JSON answer came through; what it last said goes into the error."""
+        """Wait until two JSON answers have arrived; the error contains the last output."""
         assert self.process is not None
         until = time.monotonic() + self.ready_s
         last = "no answer"
@@ -100,7 +102,7 @@ class Peer:
         raise PeerError(f"not ready after {self.ready_s:g} s: {last}; {self._last_words()}")
 
     def _one_request(self) -> str:
-        """Empty if a whole answer came, else what came instead."""
+        """Empty if a whole answer arrived, else a description of the answer."""
         prompt = shapes.Prompt(f"127.0.0.1:{self.port}")
         if self.tls:
             context = install.unverified()
@@ -138,7 +140,8 @@ class SystemPeer(Peer):
     name_of_program: ClassVar[str]
 
     def program(self) -> str:
-        places = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"  # as root's PATH
+        # the same PATH as root's
+        places = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
         found = shutil.which(self.name_of_program, path=places)
         if found is not None:
             return found
@@ -154,7 +157,7 @@ class SystemPeer(Peer):
         return install.libraries(self.name_of_program)
 
     def said(self, option: str) -> str:
-        """What the program prints, to either stream, when it is run with `option` alone."""
+        """The output (stdout and stderr) of the program when run with `option` alone."""
         environment = {**os.environ, **self.env()}
         done = subprocess.run(
             [self.program(), option], capture_output=True, text=True, env=environment
@@ -163,7 +166,7 @@ class SystemPeer(Peer):
 
 
 class Direct(Peer):
-    """No router: what all others are measured against."""
+    """No router: the baseline for all others."""
 
     name = "direct"
     settings = "the load straight at the first upstream"
@@ -213,8 +216,8 @@ class HedgerowTls(Hedgerow):
 class Haproxy(SystemPeer):
     name = "haproxy"
     name_of_program = "haproxy"
-    # A file, as the other routers write: a Unix socket of syslog holds ten lines (Linux's
-    # net.unix.max_dgram_qlen), and HAProxy drops what does not fit, which makes its log cheap.
+    # Log to a file, as the other routers do: a Unix syslog socket holds ten lines (Linux's
+    # net.unix.max_dgram_qlen), and HAProxy drops the rest, which makes its log cheap.
     settings = "option http-no-delay, option httplog to a file (stdout), nbthread 1, leastconn"
     logs = True
 
@@ -247,7 +250,7 @@ class Haproxy(SystemPeer):
 
 
 class HaproxyQuiet(Haproxy):
-    """The floor: HAProxy as few run it."""
+    """HAProxy without an access log: a lower bound that few operators use."""
 
     name = "haproxy-nolog"
     settings = "option http-no-delay, no log, nbthread 1, leastconn"

@@ -1,6 +1,6 @@
-"""How long and how much a run measures, and in which order.
+"""Durations and sizes of a run, and the order of its turns.
 
-Must never: measure.
+Must never measure.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ MB = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Rounds, and what one turn of a router in a round is."""
+    """Number of rounds, and the parameters of one turn."""
 
     rounds: int = 5
-    seconds: int = 1  # of wrk; it takes whole seconds only
+    seconds: int = 1  # of wrk; whole seconds only
     paced_seconds: float = 1.0
     paced_streams: int = 256
     paced_lead: float = 0.5  # load before the paced window
     flat_streams: int = 16
-    flat_tokens: int = 400  # of a flat-out stream
+    flat_tokens: int = 400  # of a stream without pacing
     cadence_seconds: float = 1.0
     idle_streams: int = 2000
     idle_tls_streams: int = 500
@@ -43,6 +43,8 @@ class Plan:
 
 
 def turns(items: Sequence[Item], round_: int) -> list[Item]:
-    """The order of one round: each starts with the next router, so none is always first."""
+    """The order of one round: each round starts with the next router, so that none is
+    always first.
+    """
     shift = round_ % len(items) if items else 0
     return [*items[shift:], *items[:shift]]

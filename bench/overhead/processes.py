@@ -1,7 +1,7 @@
-"""Child processes of a run: started on the CPUs they are meant for, always ended.
+"""Child processes of a run: started on their CPUs, always stopped.
 
-`Orderly` children end when their stdin closes, routers by the kernel's word (PR_SET_PDEATHSIG),
-so that even a killed bench leaves none behind.
+`Orderly` children stop when their stdin closes. Routers are stopped by the kernel
+(PR_SET_PDEATHSIG). So even a killed bench leaves no process behind.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _libc = ctypes.CDLL(None)
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Which CPUs the router under test may use, and which everything else (empty: all)."""
+    """CPUs for the router under test, and CPUs for everything else (empty: all)."""
 
     router: frozenset[int] = frozenset()
     others: frozenset[int] = frozenset()
@@ -36,7 +36,8 @@ class Placement:
     def choose(cls, pin: bool) -> Placement:
         """One CPU for the router under test and another for load and upstreams, if there are two.
 
-        The load takes a single CPU too: an upstream that wanders between CPUs makes runs differ.
+        Load and upstreams share a single CPU: an upstream that moves between CPUs makes runs
+        differ.
         """
         cpus = sorted(os.sched_getaffinity(0))
         if not pin or len(cpus) < 2:
@@ -51,7 +52,7 @@ def start(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Starts a process group of its own; its output goes to `log` (default: nowhere)."""
+    """Start a separate process group; its output goes to `log` (default: discarded)."""
     wanted = frozenset(cpus)
 
     def prepare() -> None:
@@ -73,7 +74,7 @@ def start(
 
 
 def stop(process: subprocess.Popen[Any], grace_s: float = 3.0) -> None:
-    """Ends the whole process group: asked first, then killed."""
+    """Stop the whole process group: SIGTERM first, then SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)
@@ -84,7 +85,7 @@ def stop(process: subprocess.Popen[Any], grace_s: float = 3.0) -> None:
         except subprocess.TimeoutExpired:
             continue
         break
-    # Children that outlived their parent are in its group still.
+    # Children that outlived their parent are still in its group.
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -139,7 +140,7 @@ class Orderly:
 
 
 def wait_for(url: str, within_s: float) -> None:
-    """Returns once the URL answers with a good status; raises OSError if it does not in time."""
+    """Wait until the URL returns a good status; raises OSError after the timeout."""
     end = time.monotonic() + within_s
     while True:
         try:
@@ -152,7 +153,7 @@ def wait_for(url: str, within_s: float) -> None:
 
 
 def free_port() -> int:
-    """A loopback port that was free just now, for programs that cannot be told to choose."""
+    """A loopback port that was free just now, for programs that cannot choose one themselves."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

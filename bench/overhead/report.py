@@ -1,4 +1,4 @@
-"""A run as text, Markdown or JSON: figures down, routers across, goals below.
+"""A run as text, Markdown or JSON: figures as rows, routers as columns, then the goals.
 
 A figure with a `!` has a line under *Remarks*; `-` was not measured.
 """
@@ -63,12 +63,12 @@ METHOD = (
 
 @dataclass(slots=True)
 class Report:
-    """All a run found."""
+    """All results of a run."""
 
     machine: dict[str, Any]
     rows: list[Row]
     verdicts: list[Verdict]
-    generators: str = ""  # which load generator made which shape
+    generators: str = ""  # the load generator of each load shape
     parts: dict[str, float] = field(default_factory=dict)  # µs, by the part's name
 
     def as_json(self) -> dict[str, Any]:
@@ -102,7 +102,9 @@ def _goal_cells(verdicts: Sequence[Verdict]) -> list[list[str]]:
 
 
 def _aligned(table: list[list[str]], left: int) -> list[str]:
-    """Columns as wide as their widest cell; the first `left` flush left, the last never padded."""
+    """Pad columns to their widest cell; the first `left` are left-aligned, the last is not
+    padded.
+    """
     widths = [max(len(cells[i]) for cells in table) for i in range(len(table[0]))]
     lines = []
     for cells in table:
@@ -133,7 +135,7 @@ def _remarks(report: Report) -> list[str]:
 
 
 def _part_cells(parts: dict[str, float]) -> list[list[str]]:
-    """The costs of parts; those with a goal are among the goals, too."""
+    """The costs of parts; those with a goal are also listed among the goals."""
     found = [[part.title, f"{parts[part.name]:.2f}"] for part in PARTS if part.name in parts]
     return [["part of the router, in memory", "CPU µs"], *found]
 
@@ -149,7 +151,7 @@ def text(report: Report) -> str:
     if report.parts:
         lines += ["", *_aligned(_part_cells(report.parts), left=1)]
     if report.verdicts:
-        # The verdict's words are the last column and flush left.
+        # The verdict's text is the last column and left-aligned.
         lines += ["", *_aligned(_goal_cells(report.verdicts), left=4)]
     return "\n".join([*lines, "", "Remarks", *_remarks(report), ""])
 

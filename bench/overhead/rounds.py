@@ -1,8 +1,9 @@
-"""A whole run: every router is started, and each shape is measured in rounds over all of them.
+"""A whole run: starts every router, and measures each load shape in rounds over all of them.
 
 In a round each router has one turn, seconds after the others, and the order rotates from round to
-round. So a change of the machine's speed falls on all routers, and a ratio taken within a round is
-of one machine. All routers run all the time; those without a turn have no clients.
+round. So a change of the machine's speed affects all routers, and a ratio taken within a round
+compares figures of equal conditions. All routers run all the time; those without a turn have no
+clients.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Rounds:
         self._meter = meter
 
     def measure(self, kinds: Sequence[type[Peer]]) -> list[Row]:
-        """One row per router; a router that cannot be measured says why in `absent`."""
+        """One row per router; a router that cannot be measured gives the reason in `absent`."""
         with tempfile.TemporaryDirectory(prefix="hedgerow-bench-") as name, ExitStack() as stack:
             entries = [Entry(kind, Path(name)) for kind in kinds]
             for entry in entries:
@@ -76,7 +77,7 @@ class Rounds:
             for entry in turns(entries, number):
                 self._guarded(entry, lambda e, n=number: self._paced(e, n))
         self._each("memory", entries, meter.memory, rounds=1)
-        # Last, and not in the figure for memory: bodies meant to strain the router.
+        # Last, and not in the figure for memory: large bodies that stress the router.
         self._each("large", entries, meter.large)
         self._each("cadence", entries, meter.cadence)
 
@@ -97,7 +98,7 @@ class Rounds:
         return Turn(entry.peer, entry.row, number)
 
     def _guarded(self, entry: Entry, act: Callable[[Entry], None]) -> None:
-        """Does nothing for a router that is absent; one that fails is absent from then on."""
+        """Does nothing for an absent router; a router that fails is absent from then on."""
         if entry.row.absent:
             return
         try:
@@ -108,7 +109,9 @@ class Rounds:
             _tell(f"  {entry.row.name} is absent: {error}")
 
     def _begin(self, entry: Entry) -> None:
-        """The memory of idle streams, each kind in a process of its own; then the main process."""
+        """Measure the memory of idle streams, each kind in a new process; then start the main
+        process.
+        """
         kind, plan = entry.kind, self._plan
         entry.row.version = self._peer(entry, kind, "unused").version()
         idle = [(kind, "idle_stream_kb", plan.idle_streams)] if kind is not Direct else []

@@ -1,6 +1,6 @@
-"""What one router's turns came to: a value per figure and round, its median and its spread.
+"""One router's results: a value per figure and round, with median and spread.
 
-Must never: measure or judge.
+Must never measure or judge.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Row:
     name: str
     version: str = "-"
     settings: str = ""
-    absent: str = ""  # why it was not measured
+    absent: str = ""  # reason why it was not measured
     samples: dict[str, dict[int, float]] = field(default_factory=dict)  # figure -> round -> value
     problems: dict[str, list[str]] = field(default_factory=dict)
 
@@ -32,11 +32,11 @@ class Row:
 
     @property
     def figures(self) -> dict[str, float]:
-        """The median of each figure's rounds."""
+        """The median of each figure over the rounds."""
         return {figure: median(rounds.values()) for figure, rounds in self.samples.items()}
 
     def spread(self, figure: str) -> tuple[float, float]:
-        """The least and the most of a figure's rounds."""
+        """Minimum and maximum of a figure over the rounds."""
         values = self.samples[figure].values()
         return min(values), max(values)
 
@@ -45,6 +45,8 @@ class Row:
 
 
 def ratios(own: Mapping[int, float], other: Mapping[int, float]) -> list[float]:
-    """One router's figure over another's, round by round: the turns of one round are seconds
-    apart, so that both routers saw the same machine."""
+    """One router's figure over another's, round by round.
+
+    The turns of one round are seconds apart, so that both routers had the same conditions.
+    """
     return [value / other[n] for n, value in sorted(own.items()) if other.get(n, 0.0) > 0.0]

@@ -1,9 +1,9 @@
-"""The bytes both ends of the bench agree on: prompts, and answers shaped like vLLM's.
+"""The bytes that both ends of the bench agree on: prompts, and answers shaped like vLLM's.
 
-Routers rewrite what passes (some re-encode bodies, some drop headers they do not know), so what
-the raw upstream must do is asked inside the prompt (`[bench tokens=400 pace=50]`), which every
-router leaves alone, and what came back is recognised by marks inside the text: `TOKEN_MARK` once
-per streamed token, `ANSWER_MARK` at the end of a JSON answer.
+Routers change messages: some re-encode bodies, some drop headers that they do not know. Therefore
+the prompt itself carries the order for the raw upstream (`[bench tokens=400 pace=50]`), which every
+router leaves unchanged. The answer is recognised by marks in its text: `TOKEN_MARK` once per
+streamed token, `ANSWER_MARK` at the end of a JSON answer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ANSWER_MARK = b"end of the answer."
 ASK = re.compile(rb"\[bench tokens=(\d+) pace=([0-9.]+)\]")
 STREAM = re.compile(rb'"stream":\s*true')
 
-# Head lines as uvicorn writes them (a vLLM 0.32 server's answers); the date is frozen.
+# Head lines as uvicorn writes them (a vLLM 0.32 server's answers); the date is constant.
 _HEAD = b"HTTP/1.1 200 OK\r\ndate: Fri, 20 Nov 2026 11:37:42 GMT\r\nserver: uvicorn\r\n"
 STREAM_HEAD = (
     _HEAD
@@ -29,15 +29,15 @@ STREAM_HEAD = (
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a streaming request wants: tokens, and tokens per second (0: flat out)."""
+    """The parameters of a streaming request: tokens, and tokens per second (0: no pacing)."""
 
     tokens: int
     pace: float
 
 
 def read_ask(body: bytes) -> Ask | None:
-    """The ask of a streaming request; `None` when a JSON answer is wanted."""
-    # The plain search first: a regular expression over 16 KB takes longer than all the rest.
+    """The parameters of a streaming request; `None` if a JSON answer is requested."""
+    # The plain search first: a regular expression over 16 KB takes longer than everything else.
     if b'"stream"' not in body or STREAM.search(body) is None:
         return None
     found = ASK.search(body)
@@ -85,7 +85,7 @@ _EVENT = (
     b'"logprobs":null,"finish_reason":%b}]}\n\n'
 )
 ROLE_CHUNK = chunk(_EVENT % (b'"role":"assistant","content":""', b"null"))
-# Neighbours differ: LiteLLM ends a stream that repeats itself a hundred times.
+# Neighbouring tokens differ, because LiteLLM ends a stream that repeats a token 100 times.
 TOKEN_CHUNKS = tuple(
     chunk(_EVENT % (b'"content":" %b%c"' % (TOKEN_MARK, letter), b"null")) for letter in b"abcdefgh"
 )
@@ -108,7 +108,9 @@ def filler(size: int) -> str:
 
 
 class Prompt:
-    """Request bytes of one shape; every call differs at the prompt's end, never in length."""
+    """Request bytes of one shape; the end of the prompt differs at every call, its length
+    does not.
+    """
 
     def __init__(
         self, host: str, size: int = 0, ask: Ask | None = None, model: str = MODEL, limit: int = 16
@@ -143,6 +145,6 @@ class Prompt:
         return b"%b%010d%b" % (self._before, self._count, self._after)
 
     def next_parts(self) -> tuple[bytes, bytes]:
-        """The same in two pieces, the large one uncopied."""
+        """The same in two pieces; the large one is not copied."""
         self._count += 1
         return self._before, b"%010d%b" % (self._count, self._after)

@@ -1,11 +1,11 @@
-"""Raw replicas: the fastest OpenAI-shaped server Python can be, so that it hides in the noise.
+"""Raw replicas: an OpenAI-shaped server as fast as Python allows, so that its cost is small.
 
-One process serves several ports. JSON answers are one prebuilt write. Flat-out streams write one
-chunk per stream and loop turn, as an engine that flushes every token; paced streams are driven by
-one timer for the whole process, their phases spread over the period, as an API server that works
-through its batch step by step does. `GET /bench/counters` tells what was sent, to be compared
-with what arrived. `GET /metrics` is vLLM's page, so that a router has signals to go by. Never used
-for anything but measuring.
+One process serves several ports. JSON answers are one prebuilt write. Streams without pacing write
+one chunk per stream and loop turn, like an engine that flushes every token. Paced streams are
+driven by one timer for the whole process, with phases spread over the period, like an API server
+that works through its batch step by step. `GET /bench/counters` returns what was sent, for
+comparison with what arrived. `GET /metrics` is vLLM's page, so that a router has signals. Used only
+for measuring.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ import uvloop
 from bench.overhead import shapes
 
 TICK_S = 0.0025  # tokens due within it are written together
-PIECES = 64  # a longer body (4 MB or so) never asks for a stream
+PIECES = 64  # pieces; a longer body (about 4 MB) never requests a stream
 BYTES_A_TOKEN = 4
 HEAD_BYTES = 8192  # of a request; a longer head is left to the parser
-SLOTS = 1024  # requests at once, which it never has; only a router is told
+SLOTS = 1024  # reported limit of concurrent requests; it is never reached
 SPREAD_S = 0.1  # the longest wait for a paced stream's first token
 
 _CHAT_START = b"POST /v1/chat/completions "
@@ -41,7 +41,7 @@ _NOT_FOUND = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nserver: uvicorn\r\
 
 
 class Engine:
-    """What one port has done, as its page of metrics tells it."""
+    """Counters of one port, for its metrics page."""
 
     __slots__ = ("prompt_tokens", "started_at", "tokens")
 
@@ -51,7 +51,7 @@ class Engine:
         self.started_at = time.time()
 
     def page(self, running: int) -> bytes:
-        """As a recent vLLM writes it; `running`: streams under way."""
+        """The page in the format of a recent vLLM; `running`: streams in progress."""
         labels = '{engine="0",model_name="bench"}'
         used = min(0.9, running / SLOTS)
         lines = [
@@ -70,7 +70,7 @@ class Engine:
 
 
 class Stream:
-    """One streamed answer under way."""
+    """One streamed answer in progress."""
 
     __slots__ = ("due", "left", "owner", "period")
 
@@ -82,7 +82,9 @@ class Stream:
 
 
 class Pacer:
-    """Writes the tokens of all streams of the process: one timer, one flat-out pump."""
+    """Writes the tokens of all streams of the process: one timer for paced, one task for
+    unpaced.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.requests = 0
@@ -104,7 +106,7 @@ class Pacer:
         now = self._loop.time()
         self._opened += 1
         # The golden-ratio step spreads any number of streams evenly over the period; the first
-        # token of a slow stream comes soon all the same.
+        # token of a slow stream still comes soon.
         stream.due = now + min(stream.period, SPREAD_S) * ((self._opened * 0.618034) % 1.0)
         self._paced.append(stream)
         if not self._ticking:
@@ -112,7 +114,7 @@ class Pacer:
             self._loop.call_later(TICK_S, self._tick, now + TICK_S)
 
     def running(self, engine: Engine) -> int:
-        """Streams under way of one port."""
+        """Streams of one port in progress."""
         return sum(1 for one in (*self._flat, *self._paced) if one.owner.engine is engine)
 
     def _pump(self) -> None:
@@ -140,7 +142,7 @@ class Pacer:
             self._ticking = False
 
     def _one(self, stream: Stream) -> bool:
-        """Writes one token if the client takes it; False when the stream is over."""
+        """Write one token if the client accepts it; False when the stream has ended."""
         owner = stream.owner
         if owner.transport is None:
             return False
@@ -158,9 +160,9 @@ class Pacer:
 
 
 def whole_chat(data: bytes) -> int:
-    """Where the body begins if `data` is one whole chat request, else 0 (a parser reads it then).
+    """Offset of the body if `data` is exactly one chat request, else 0 (the parser then reads it).
 
-    Most requests come in one read, and a parser with callbacks would double what they cost here.
+    Most requests arrive in one read, and a parser with callbacks would double their cost here.
     """
     if not data.startswith(_CHAT_START):
         return 0
@@ -255,14 +257,14 @@ class Connection(asyncio.Protocol):
             return _EMPTY
         if url == b"/metrics":
             return self.engine.page(self._pacer.running(self.engine))
-        # What routers ask an engine about itself when they meet it.
+        # Endpoints that routers query when they discover an engine.
         if url.endswith((b"/server_info", b"/get_server_info", b"/model_info", b"/get_model_info")):
             return _OBJECT
         return _NOT_FOUND
 
 
 async def serve(ports: int) -> None:
-    """Serves until stdin closes, which is how the parent's end is noticed."""
+    """Serve until stdin closes, which happens when the parent ends."""
     loop = asyncio.get_running_loop()
     pacer = Pacer(loop)
     servers: list[Any] = []

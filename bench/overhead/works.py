@@ -1,8 +1,8 @@
 """The work of each part in `parts`, between marks: a clock or an instruction counter.
 
-A work is prepared once and then gives the cost of one operation over a block of operations, in the
-unit of its marks. Costs that are differences (of two routers, or two depths) are taken within one
-block. Must never: know whether time or instructions are counted.
+A work is prepared once. It then returns the cost of one operation, averaged over a block of
+operations, in the unit of its marks. Costs that are differences (of two routers, or two depths) are
+taken within one block. Must never know whether time or instructions are counted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from router.core.lease import Lease
 
 DEPTH = 10  # requests that wait in a shallow queue
 DEEP = 100_000
-ROUNDS = 4  # of two works of which the difference is wanted
+ROUNDS = 4  # alternations between two works whose difference is measured
 AT_REPLICA = 3  # requests that a replica takes, as by the default `gates.waiting`
 
 
@@ -38,7 +38,7 @@ async def json_request(folder: Path) -> Work:
 
 
 def _plain(router: Router, header: bytes) -> Work:
-    """Whole requests, one after the other, nobody waiting."""
+    """Whole requests, one after the other, without queueing."""
     prompt = shapes.Prompt("127.0.0.1:8080")
 
     async def block(marks: Marks, count: int) -> float:
@@ -50,7 +50,7 @@ def _plain(router: Router, header: bytes) -> Work:
             await router.one(request)
             marks.end()
         cost = marks.take() / count
-        await asyncio.sleep(0)  # the access log's timer, the sweeper
+        await asyncio.sleep(0)  # let the access log's timer and the sweeper run
         return cost
 
     return block
@@ -60,7 +60,8 @@ def _difference(one: Work, other: Work) -> Work:
     async def block(marks: Marks, count: int) -> float:
         cost = 0.0
         for _ in range(ROUNDS):
-            # The same number of garbage collections for both: one more is a difference of its own.
+            # The same number of garbage collections for both: one more would distort the
+            # difference.
             gc.collect()
             cost += await one(marks, count)
             gc.collect()
@@ -94,7 +95,7 @@ def _decision(replicas: int) -> Work:
     fleet = RoutingFleet(replicas, Random(1))
     traffic = RoutingTraffic(fleet, "kv_aware", MIX)
     chooser = traffic.chooser
-    for _ in range(8 * replicas):  # until as many requests are under way as should be
+    for _ in range(8 * replicas):  # until the intended number of requests is in progress
         view = traffic.next()
         replica = chooser.choose(view, fleet.replicas)
         traffic.placed(view, replica, chooser.dispatched(view, replica))
@@ -115,8 +116,10 @@ def _decision(replicas: int) -> Work:
 
 
 async def queue_10(folder: Path) -> Work:
-    """Two routers under the same load: one whose replicas take so few that ten requests wait, and
-    one whose replicas take all."""
+    """Cost of queueing at depth 10, as the difference of two routers under the same load.
+
+    The replicas of one router accept so few requests that ten wait; those of the other accept all.
+    """
     clients = 2 * AT_REPLICA + DEPTH
     waiting = await _loaded(Router(folder, clients, max_inflight=AT_REPLICA), clients)
     passing = await _loaded(Router(folder, clients), clients)
@@ -129,7 +132,7 @@ async def _loaded(router: Router, clients: int) -> Router:
     prompt = shapes.Prompt("127.0.0.1:8080")
     for client in range(clients):
         router.send(prompt.next(), client)
-        for _ in range(3):  # a connection is opened, and the queue looks at the replica
+        for _ in range(3):  # a connection is opened, and the queue checks the replica
             await asyncio.sleep(0)
     return router
 
@@ -151,12 +154,12 @@ def _turning(router: Router) -> Work:
 
 
 async def queue_deeper(folder: Path) -> Work:
-    """The queue alone at depth 100,000, less the same at depth 10."""
+    """The queue alone at depth 100,000, minus the same at depth 10."""
     return _difference(_queue(DEEP), _queue(DEPTH))
 
 
 def _queue(depth: int) -> Work:
-    """The queue alone: a ticket comes, another one ends and frees its place, one is granted."""
+    """The queue alone: a ticket arrives, another one ends and frees its place, one is granted."""
     traffic = QueueTraffic("fair", 8)
     traffic.fill(depth)
     queue = traffic.queue
@@ -175,7 +178,7 @@ def _queue(depth: int) -> Work:
             running.pop()
             marks.begin()
             places = queue.offer(ticket, now)
-            if places:  # a place stayed free: what it offered was not worth its tokens
+            if places:  # a place stayed free: the best candidate was not worth its tokens
                 queue.sent(ticket, places[0], now)
                 running.append((ticket, Lease(places[0], ticket.view.prompt_tokens)))  # type: ignore[arg-type]
             lease.release()

@@ -1,12 +1,12 @@
-"""Drives `wrk`, the load generator of every shape that a closed loop of requests can make.
+"""Drives `wrk`, the load generator for every load shape that is a closed loop of requests.
 
-wrk is written in C and takes less CPU per request than any router, so the router under test is
-busy all the time. A slower generator leaves the router idle between requests; the router then
-wakes up once per request, and routers of different cost look alike.
+wrk is written in C and takes less CPU per request than any router, so the router under test is busy
+all the time. A slower generator leaves the router idle between requests; the router then wakes up
+once per request, and routers of different cost look alike.
 
 A run is one process of whole seconds over fresh connections. Each request differs from every
 earlier one in ten digits at the end of its prompt, except bodies of 1 MB or more, which are sent
-unchanged. Must never: read CPU time (`measure` does, around the whole process).
+unchanged. Must never read CPU time (`measure` does, around the whole process).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ end
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A closed loop: so many connections, prompts of so many characters, streams if `ask`."""
+    """A closed loop: number of connections, prompt characters, streams if `ask`."""
 
     connections: int
     size: int = 0
@@ -132,7 +132,7 @@ class Wrk:
 
 
 def read(text: str) -> Found:
-    """What the script's `done` wrote."""
+    """Parse the output of the script's `done`."""
     said = json.loads(text)
     kinds = ("connect", "read", "write", "status", "timeout")
     errors = {kind: said.pop(kind) for kind in kinds}
@@ -140,12 +140,12 @@ def read(text: str) -> Found:
 
 
 def find() -> str | None:
-    """The installed program, if there is one."""
+    """The path of the installed program, or None."""
     return shutil.which("wrk")
 
 
 def used(program: str | None) -> str:
-    """Which generator makes which shape, for the report."""
+    """The generator of each load shape, for the report."""
     own = "the bench's own generator made paced streams, idle streams and the gaps beside bodies"
     if program is None:
         return f"Load: {MISSING}, so no closed loop of requests was measured; {own}."

@@ -1,7 +1,7 @@
-"""What the queue in the router brings, and what its order costs: simulated, and over HTTP.
+"""Measures the benefit of the router's queue and the cost of its order: simulated, and over HTTP.
 
-One fleet of 160 slots, kept full by batch and low work; one table a part, a row for every order
-policy and one for no queue at all. Reads in this order: `orders`, `traffic` (who asks for what),
-`rows` (what came of it), `goals`, `found`, and the parts, each with a module `part`
+One fleet of 160 slots, kept full by work of the classes batch and low. Each part prints one table,
+with one row per order policy and one without a queue. Reading order: `orders`, `traffic` (the
+requests), `rows` (the results), `goals`, `found`, and the parts, each with a module `part`
 (`add_arguments`, `run`).
 """

@@ -1,6 +1,6 @@
-"""`hedgerow bench priority`: runs the parts that are asked for and prints what they found.
+"""`hedgerow bench priority`: run the requested parts and print their results.
 
-Exit code 0: measured; 1: it could not be, or a goal was missed by figures that are no quick run's;
+Exit code 0: measured; 1: it could not be measured, or a goal was missed in a run without `--quick`;
 2: a mistake on the command line.
 """
 
@@ -18,7 +18,7 @@ from bench.overhead.goals import missed
 from bench.priority import orders, page
 from router.replay.workers import Broken, Refused
 
-# Each has add_arguments(parser) and run(args, orders) -> Found.
+# Each part has add_arguments(parser) and run(args, orders) -> Found.
 PARTS = {"simulated": "bench.priority.simulated.part", "http": "bench.priority.http.part"}
 
 
@@ -56,7 +56,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _listed(kind: str, words: str | None, known: Sequence[str]) -> Sequence[str]:
-    """Those that are asked for, in the order of `known`. Raises Refused."""
+    """The requested names, in the order of `known`. Raises Refused."""
     if words is None:
         return known
     names = [word for word in words.split(",") if word]

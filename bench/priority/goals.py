@@ -1,6 +1,6 @@
-"""What the queue promises as verdicts, within one part: orders against fifo and against no queue.
+"""The queue's goals as verdicts within one part: orders compared with fifo and with no queue.
 
-The worst order stands for all; which others fall short is said beside it. Pure.
+The worst order is judged for all; the note lists the others that miss the goal. Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ KEPT: Final = 0.6  # of the prefix hit rate without a queue
 
 
 def judge(rows: Sequence[Row], default: str) -> list[Verdict]:
-    """`default`: the order that is shipped; it is judged by itself, too."""
+    """`default`: the shipped order, which is also judged alone."""
     at = {row.order: row for row in rows}
     ordered = [row for row in rows if row.order not in (NONE, FIFO)]
     queued = [row for row in rows if row.order != NONE]
@@ -55,8 +55,8 @@ def kept(row: Row, unqueued: Row | None) -> float | None:
 @dataclass(frozen=True, slots=True)
 class _Goal:
     name: str
-    goal: str  # in words
-    limit: float  # of `value`, which should be small
+    goal: str  # as text
+    limit: float  # of `value`; lower is better
     value: Callable[[Row], float | None]
     words: Callable[[float], str]
 

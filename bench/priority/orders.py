@@ -1,4 +1,4 @@
-"""The rows of the table: no queue, first come first served, and every other order there is."""
+"""The rows of the table: no queue, first come first served, and every other order policy."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _KNOWN: Final = (
     *("strict", "aging", "round_robin", "fair", "drr"),
     *("dlpm", "shortest", "edf", "slide"),
 )
-# What is new comes last.
+# New orders come last.
 ALL: Final = (NONE, FIFO, *_KNOWN, *(n for n in order_names() if n not in (FIFO, *_KNOWN)))
 
 
 def rules(order: str) -> Queue:
-    """The queue of a row: as shipped but for its order."""
+    """The queue of a row: as shipped except for its order."""
     return Queue(enabled=False) if order == NONE else Queue(enabled=True, policy=order)

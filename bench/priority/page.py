@@ -1,6 +1,6 @@
-"""The bench as one HTML page: its tables, and how long each class waits under every order.
+"""The bench as one HTML page: its tables, and plots of each class's wait under every order.
 
-Needs matplotlib for its plots, and does without.
+Plots need matplotlib; without it the page has none.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from router.replay.report.plots import Plot
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_WIDTH = 0.2  # of a bar, of the distance between two orders
+_WIDTH = 0.2  # width of a bar, as a share of the distance between two orders
 
 
 def page(founds: Sequence[Found]) -> str:
-    """The whole file."""
+    """Return the whole HTML file."""
     return findings.page("Who goes next", founds, lambda: plots(founds))
 
 
 def plots(founds: Sequence[Found]) -> Iterator[Plot]:
-    """One a part. Needs matplotlib."""
+    """One plot per part. Needs matplotlib."""
     with svg.style():
         for number, found in enumerate(founds):
             drawn = draw(found.figures["rows_by_order"])
@@ -36,7 +36,7 @@ def plots(founds: Sequence[Found]) -> Iterator[Plot]:
 
 
 def draw(rows: Sequence[dict[str, Any]]) -> Figure:
-    """p99 by class and order."""
+    """Plot p99 by class and order."""
     figure = svg.figure(5.2, 0.42 * len(rows) + 1.2)
     axes = figure.add_subplot()
     for place, name in enumerate(CLASSES):
@@ -52,7 +52,7 @@ def draw(rows: Sequence[dict[str, Any]]) -> Figure:
     axes.set_yticks(range(len(rows)), [row["order"] for row in rows])
     axes.invert_yaxis()
     axes.set_xscale("log")
-    # The usual one writes powers as formulas, and pages have none.
+    # The default formatter writes powers as TeX formulas, which the page cannot show.
     axes.xaxis.set_major_formatter(lambda seconds, _: f"{seconds:g}")
     axes.xaxis.set_minor_formatter(lambda seconds, _: "")
     axes.set_xlabel("TTFT p99, s")

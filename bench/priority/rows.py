@@ -1,4 +1,4 @@
-"""What came of one order, whichever part measured it. Plain values.
+"""The results of one order, from either part. Plain values.
 
 A request without a whole answer counts as slower than all others.
 """
@@ -14,17 +14,16 @@ from bench.fleet.statistics import quantile, quantile_bounds
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Times to first token of one class, in seconds. None: nothing to tell, or not every answer
-    that it would take came."""
+    """Times to first token of one class, in seconds. None: unknown, or too many requests failed."""
 
     requests: int
     p50: float | None
     p99: float | None
-    p99_bounds: tuple[float, float] | None  # within which it lies in 95 of 100 such runs
+    p99_bounds: tuple[float, float] | None  # 95 % confidence interval
 
 
 def times(ttfts: Iterable[float]) -> Times:
-    """Infinity: no whole answer."""
+    """`ttfts`: infinity means no whole answer."""
     ranked = sorted(ttfts)
     bounds = quantile_bounds(ranked, 0.99)
     return Times(
@@ -39,10 +38,10 @@ def times(ttfts: Iterable[float]) -> Times:
 class Row:
     order: str
     classes: dict[str, Times]
-    tokens_s: float  # output tokens that came while it was measured
+    tokens_s: float  # output tokens that arrived in the measured time
     hit_rate: float | None  # share of prompt tokens that engines found in their caches
     errors: int = 0
-    router_cpu: float | None = None  # of one CPU; None: nobody looked
+    router_cpu: float | None = None  # of one CPU; None: not measured
     problems: list[str] = field(default_factory=list)
 
     def of(self, name: str) -> Times:

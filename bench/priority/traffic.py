@@ -1,13 +1,13 @@
-"""Who asks for what, in tokens: the law that both parts draw from.
+"""The traffic of both parts, in tokens: classes, tenants, documents and their distributions.
 
-Batch, and some low work, keep the fleet full: their clients each send the next request when the
-last one is answered, half as many again as there are slots, every fourth of them of low. In between
-come high and normal requests, open loop, Poisson, at a share of what the fleet could do. Each class
-has several tenants, the first of which asks as much as all its others; a tenant's prompts begin
-with one of his documents, which he alone has. All documents together fit into the fleet's KV
-caches, and by far not into one engine's.
+Clients of the classes batch and low keep the fleet full. Each sends its next request when the last
+one is answered. There are 1.5 clients per slot, and every fourth client is of class low. In
+addition, high and normal requests arrive open loop (Poisson), at a share of the fleet's capacity.
+Each class has several tenants, and the first sends as many requests as all the others together. A
+prompt begins with one of its tenant's documents, which no other tenant uses. All documents together
+fit into the fleet's KV caches, but by far not into one engine's.
 
-Pure: the same arguments, the same requests.
+Pure: the same arguments give the same requests.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ENGINES: Final = 8
 SLOTS: Final = 20  # of each engine: 160 in all
 KV_TOKENS: Final = 65_536  # of each engine
 PROFILE: Final = "realistic"
-CLIENTS: Final = ENGINES * SLOTS * 3 // 2  # at once
+CLIENTS: Final = ENGINES * SLOTS * 3 // 2  # at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class Kind:
     tenants: int
     documents: int  # of each tenant
     document_tokens: int
-    question: tuple[float, float, int]  # tokens, lognormal: median, sigma, most
+    question: tuple[float, float, int]  # tokens, lognormal: median, sigma, maximum
     output: tuple[float, float, int]
-    share: float = 0.0  # of the rate at which these alone fill the fleet without a cache hit
+    share: float = 0.0  # share of the rate at which these alone fill the fleet without a cache hit
 
 
 HIGH: Final = Kind("high", 4, 2, 768, (160.0, 0.5, 800), (48.0, 0.5, 192), 0.08)
@@ -47,21 +47,21 @@ BATCH: Final = Kind("batch", 4, 16, 1536, (320.0, 0.5, 1600), (64.0, 0.5, 256))
 KINDS: Final = (HIGH, NORMAL, LOW, BATCH)
 CLASSES: Final = tuple(kind.name for kind in KINDS)
 OPEN: Final = (HIGH, NORMAL)
-BUSY: Final = frozenset((LOW.name, BATCH.name))  # classes whose clients never rest
-_LAW: Final = 4000  # requests that tell the mean of a kind
+BUSY: Final = frozenset((LOW.name, BATCH.name))  # classes with closed-loop clients
+_LAW: Final = 4000  # number of requests from which the mean of a kind is estimated
 
 
 class Asked(NamedTuple):
     """One request, in tokens."""
 
-    tenant: int  # among its class's, from 0
-    document: int  # ... and among its tenant's
+    tenant: int  # index within its class, from 0
+    document: int  # index within its tenant
     question: int
     output: int
 
 
 def draw(kind: Kind, rng: Random, tenant: int | None = None) -> Asked:
-    """The next request; `tenant`: whose it is, where that is settled."""
+    """Draw the next request; `tenant`: its tenant, if fixed."""
     if tenant is None:
         tenant = 0 if rng.random() < 0.5 else 1 + int(rng.random() * (kind.tenants - 1))
     document = int(rng.random() * kind.documents)
@@ -69,18 +69,18 @@ def draw(kind: Kind, rng: Random, tenant: int | None = None) -> Asked:
 
 
 def client_kind(client: int) -> Kind:
-    """What a client asks for."""
+    """The kind of a client's requests."""
     return LOW if client % 4 == 0 else BATCH
 
 
 def client_tenant(client: int) -> int:
-    """Whose client it is: every second one of its kind the first tenant's."""
+    """The tenant of a client: every second client of a kind belongs to the first tenant."""
     place = client // 4
     return 0 if place % 2 else 1 + (place // 2) % (BATCH.tenants - 1)
 
 
 def rate(kind: Kind, engines: int = ENGINES, speed: float = 1.0) -> float:
-    """Requests/s of a kind that comes by itself."""
+    """Requests/s of a kind that arrives open loop."""
     rng = Random(f"law of {kind.name}")
     law = [draw(kind, rng) for _ in range(_LAW)]
     sizes = [(float(kind.document_tokens + one.question), one.output) for one in law]
@@ -89,7 +89,7 @@ def rate(kind: Kind, engines: int = ENGINES, speed: float = 1.0) -> float:
 
 
 def words() -> str:
-    """All of it, for a person."""
+    """Describe the traffic as text."""
     parts = [
         f"{kind.name}: {kind.tenants} tenants with {kind.documents} documents of "
         f"{kind.document_tokens:,} tokens each, questions of {kind.question[0]:g}, answers of "

@@ -1,1 +1,1 @@
-"""What the admission queue costs: CPU per arrival and dispatch, by order policy and depth."""
+"""Measures the cost of the admission queue: CPU per arrival and dispatch, by order and depth."""

@@ -1,9 +1,9 @@
-"""`python -m bench.queueing`: what the admission queue costs, for every order policy and depth.
+"""`python -m bench.queueing`: measure the admission queue's cost, for every order and depth.
 
 Eight replicas of one model, a hundred flows of ten keys, classes high, normal and low, prompts of
-100 to 4,000 tokens. A dispatch is an arrival that waits and the grant of a place to one that does.
-With prefixes, each request has one replica that holds some of its prompt, and a replica that has
-room looks at the first 64.
+100 to 4,000 tokens. One dispatch is the arrival of a request that must wait, and the grant of a
+place to a waiting request. With prefixes, each request has one replica that holds some of its
+prompt, and a replica with a free place considers the first 64 requests.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from policies.queueing.contract import order_names
 DEPTHS = (10, 1000, 100_000)
 DEFAULT = "fair"
 PREFIXES = f"{DEFAULT}, prefixes"
-# What is to be reached, in µs of CPU, compiled.
+# Goals in µs of CPU, compiled.
 DISPATCH_US = {10: 4.0, 100_000: 10.0}
 OFFER_US = 1.0
 PASS_US = 2.0

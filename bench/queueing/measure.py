@@ -1,7 +1,7 @@
-"""CPU of the queue's steps, in microseconds: the least of several blocks, garbage collector off.
+"""CPU of the queue's steps, in µs: the minimum of several blocks, garbage collector off.
 
-What is timed is the CPU time of the thread, so that whoever shares the machine does not count; the
-same block without a queue (leases taken and released, lists kept) is timed too and taken off.
+Times are CPU times of the thread, so that other processes do not count. The same block without a
+queue (leases taken and released, lists kept) is measured too and subtracted.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ _BLOCK = 2000
 def dispatch_us(
     policy: str, depth: int, blocks: int, *, replicas: int = 8, prefixes: bool = False
 ) -> tuple[float, float]:
-    """Of one that waits among `depth` others: its offer and its grant to a place that has become
-    free; and the settling of its cost at its end."""
+    """Cost of a request that waits among `depth` others.
+
+    The first value covers its offer and its grant to a freed place; the second, the settling of its
+    cost at its end.
+    """
     traffic = Traffic(policy, replicas, prefixes=prefixes)
     traffic.fill(depth)
     queue = traffic.queue
@@ -79,7 +82,7 @@ def dispatch_us(
 
 
 def beside_us(blocks: int, *, replicas: int = 8) -> float:
-    """An offer while nobody waits, and one of the replicas takes no more."""
+    """Cost of an offer while the queue is empty and one of the replicas is full."""
     traffic = Traffic("fair", replicas)
     queue = traffic.queue
     full = traffic.fleet.replicas[0]
@@ -104,7 +107,10 @@ def beside_us(blocks: int, *, replicas: int = 8) -> float:
 
 
 def pass_us(blocks: int, *, replicas: int = 8) -> tuple[float, float]:
-    """Of one that finds an open replica and nobody waiting: its offer, and all of it to its end."""
+    """Cost of a request that finds an open replica and an empty queue.
+
+    The first value covers its offer, the second everything to its end.
+    """
     traffic = Traffic("fair", replicas)
     queue = traffic.queue
 
@@ -146,7 +152,7 @@ def pass_us(blocks: int, *, replicas: int = 8) -> tuple[float, float]:
 
 
 def waiting_bytes(depth: int, *, prefixes: bool = False) -> float:
-    """Memory of one that waits among so many: its ticket with what it names, and its place."""
+    """Bytes per waiting request at this depth: its ticket with its contents, and its place."""
     traffic = Traffic("fair", 8, prefixes=prefixes)
     gc.collect()
     tracemalloc.start()

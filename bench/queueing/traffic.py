@@ -1,6 +1,6 @@
-"""A queue that is under way: replicas that take what they are offered, and tickets without end.
+"""A queue in operation: replicas that accept what they are offered, and an endless ticket source.
 
-The replicas are what the fleet table's objects are to the queue: plain attributes and real leases.
+The replicas offer the queue the same interface as the fleet table: plain attributes, real leases.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Replica(ReplicaLoad):
 
 
 class Fleet(Pool):
-    """All replicas serve everything, and all of them tell."""
+    """A fleet in which each replica serves every model and reports its load."""
 
     def __init__(self, size: int) -> None:
         self.replicas = tuple(Replica(number) for number in range(size))
@@ -103,7 +103,7 @@ class Traffic:
         self.leases[ticket] = Lease(place, ticket.view.prompt_tokens)
 
     def fill(self, depth: int) -> None:
-        """Let so many wait, with every replica closed."""
+        """Fill the queue with this number of requests, with every replica closed."""
         while self.queue.waiting < depth:
             ticket = self.ticket()
             places = self.queue.offer(ticket, self.now)

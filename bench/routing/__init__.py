@@ -1,1 +1,1 @@
-"""What a routing decision costs: `python -m bench.routing`."""
+"""Measures the cost of a routing decision: `python -m bench.routing`."""

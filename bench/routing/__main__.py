@@ -1,8 +1,8 @@
-"""`python -m bench.routing`: what a routing decision costs, for every policy and size of fleet.
+"""`python -m bench.routing`: measure the cost of a decision, by policy and fleet size.
 
-A decision is match + pick + insert for a prompt of 16 KB, without its hashing, in a fleet that is
-under way and whose prefix index is full. Above 64 replicas a policy sees a window of 64 and the
-holders, as in the proxy, unless it asks to see all.
+A decision is match + pick + insert for a prompt of 16 KB, without its hashing, in a fleet with
+running requests and a full prefix index. Above 64 replicas a policy gets a window of 64 and the
+holders, as in the proxy, unless it requests all.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from policies.contract import policy_names
 
 SIZES = (2, 8, 64, 1024)
 DEFAULT = "kv_aware"
-# What is to be reached: µs of a decision by size of fleet, µs of hashing, bytes of an entry.
+# Goals: µs of a decision by size of fleet, µs of hashing, bytes of an entry.
 DECISION_US = {64: 15.0, 1024: 60.0}
 HASHING_US = 6.0
 ENTRY_BYTES = 200.0
@@ -60,7 +60,9 @@ def main() -> int:
 
 
 def _goals(results: dict[str, Any]) -> list[dict[str, Any]]:
-    """Each goal with what was reached; the default policy's dearest kind of prompt counts."""
+    """Each goal with its measured value. The default policy's most expensive kind of
+    prompt counts.
+    """
     goals = []
     lines = [line for name, line in results["decision_us"].items() if name.startswith(DEFAULT)]
     for size, most in DECISION_US.items():
@@ -87,7 +89,7 @@ def _table(results: dict[str, Any]) -> str:
         short = goal["reached"] / goal["most"]
         verdict = "met" if short <= 1 else f"short by {short:.2f}x"
         rows.append([goal["goal"], f"≤ {goal['most']:g}", f"{goal['reached']:.1f}", verdict])
-    # A long verdict hangs over the edge rather than widening the last column of figures.
+    # A long verdict exceeds its column instead of widening the last column of figures.
     widths = [max(len(row[n]) for row in rows if len(row) > n) for n in range(len(SIZES))]
     widths.append(8)
     lines = [f"CPU {results['cpu']}, Python {results['python']}; 16 KB prompts; medians"]

@@ -1,9 +1,9 @@
-"""The figures of the decision bench, each the median of repeated blocks' means, in CPU time: what
-other processes take of the machine is in none of them.
+"""The figures of the decision bench: the median of repeated blocks' means, in CPU time.
 
-A decision is what the proxy does between the prompt's hashes and the lease: who holds the prefix
-(match), the policy's pick with everything around it, and the note of who holds it now (insert and
-the policy's hook). Hashing is a line of its own.
+Other processes of the machine are therefore not included. A decision covers the proxy's work
+between the prompt's hashes and the lease: the search for holders of the prefix (match), the
+policy's pick with its surroundings, and the record of the new holder (insert and the policy's
+hook). Hashing is a separate line.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from router.intake.fields import Fields
 from router.intake.prompt import prompt_blocks
 
 BLOCK: Final = 250  # decisions
-# Fills at which dicts have just grown, are full, and are in between: places per entry differ by 2.
+# Fill levels just after a growth of the dicts, full, and in between: slots per entry differ by 2.
 FILLS: Final = (19_200, 21_900, 24_300, 33_300, 43_700, 250_000)
 
 
 def _clock_us() -> float:
-    """What reading the clock around a call adds."""
+    """The cost of reading the clock around a call."""
     samples = []
     for _ in range(1000):
         began = thread_time()
@@ -39,7 +39,7 @@ def _clock_us() -> float:
 
 
 def decision_us(fleet: Fleet, policy: str, kind: str, blocks: int) -> float:
-    """µs of one decision. Raises RuntimeError if the policy failed at any."""
+    """µs of one decision. Raises RuntimeError if the policy failed in any decision."""
     traffic = Traffic(fleet, policy, kind)
     choose, dispatched = traffic.chooser.choose, traffic.chooser.dispatched
     replicas = fleet.replicas
@@ -47,7 +47,7 @@ def decision_us(fleet: Fleet, policy: str, kind: str, blocks: int) -> float:
     means = []
     gc.collect()
     gc.freeze()
-    # To warm up: until as many are under way as should be.
+    # Warm up until the intended number of requests is running.
     warm = 8 * len(replicas) // BLOCK + 2
     for block in range(warm + blocks):
         spent = 0.0
@@ -68,7 +68,7 @@ def decision_us(fleet: Fleet, policy: str, kind: str, blocks: int) -> float:
 
 
 def parts_us(fleet: Fleet, blocks: int) -> dict[str, float]:
-    """µs of the index's own calls for one prompt that nobody has seen, in a full index."""
+    """µs of the index's own calls for one new prompt in a full index."""
     index = fleet.knowledge.prefixes
     replicas = fleet.replicas
     clock = _clock_us()
@@ -118,8 +118,10 @@ def _timed(call: Callable[[], object], blocks: int) -> float:
 
 
 def bytes_per_entry(replicas: int = 64) -> float:
-    """The most bytes a (block, holder) pair costs, of prompts with one holder each, over `FILLS`,
-    while blocks come and go."""
+    """Maximum bytes per (block, holder) pair over `FILLS`, while blocks are added and evicted.
+
+    Each prompt has one holder.
+    """
     worst = 0.0
     rng = Random(1)
     for fill in FILLS:

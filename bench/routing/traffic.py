@@ -1,11 +1,14 @@
-"""Traffic for the decision bench: a fleet that knows something, and prompts to place in it.
+"""Traffic for the decision bench: a fleet with a filled prefix index, and prompts to place.
 
-Three kinds of prompt, all of 16 KB: nobody has seen it (`unique`); the next turn of a conversation
-that one replica holds but for its end (`conversation`); a system prompt of 1 KB that every replica
-holds, and then something new (`shared`). `mix` takes them in turn.
+There are three kinds of prompt, all of 16 KB:
 
-The fleet is under way: every replica has requests, the prefix index is as full as replicas of this
-KV cache make it, and what is placed is confirmed and ends some decisions later, as in the proxy.
+- `unique`: a new prompt;
+- `conversation`: the next turn of a conversation, of which one replica holds all but the end;
+- `shared`: a system prompt of 1 KB that every replica holds, then new text.
+
+`mix` alternates between them. Every replica has running requests, and the prefix index is as full
+as replicas of this KV cache make it. A placed request is confirmed and ends some decisions later,
+as in the proxy.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ Blocks = tuple[int, ...]
 
 
 class Fleet:
-    """Replicas and what is known of their caches; shared by the policies that are measured."""
+    """Replicas and the index of their caches; shared by all measured policies."""
 
     def __init__(self, count: int, rng: Random) -> None:
         self.config = Config(
@@ -50,7 +53,7 @@ class Fleet:
         )
         self.rng = rng
         self.knowledge = PrefixLookup(self.config.prefix)
-        # Nothing is sent, so that no pool is asked for a connection, and no event loop runs.
+        # Nothing is sent, so that no connection is requested from a pool and no event loop runs.
         loop = asyncio.new_event_loop()
         loop.close()
         config = self.config
@@ -68,7 +71,7 @@ class Fleet:
             report_kv(replica, 0.5, 0)
 
     def fresh(self, length: int) -> Blocks:
-        """Hashes of blocks that nobody has seen."""
+        """Hashes of new blocks."""
         bits = self.rng.getrandbits
         return tuple([bits(64) for _ in range(length)])
 
@@ -122,7 +125,7 @@ class Traffic:
         return view
 
     def placed(self, view: RequestView, replica: Replica, placement: tuple[int, int]) -> None:
-        """The decision was taken: it is under way, and an earlier one ends."""
+        """Record a decision: the request runs, and an earlier one ends."""
         tokens, held = placement
         lease = Lease(replica, tokens)
         self._waiting.append((view, replica, lease, held))
@@ -133,14 +136,14 @@ class Traffic:
             self._finish()
 
     def end(self) -> None:
-        """Everything under way ends."""
+        """End all running requests."""
         while self._waiting:
             self._begin()
         while self._running:
             self._finish()
 
     def _begin(self) -> None:
-        """The eldest that waits shows its first token."""
+        """The oldest waiting request delivers its first token."""
         view, replica, lease, held = self._waiting.popleft()
         lease.begun()
         self._fleet.knowledge.prefixes.confirm(replica, view.blocks, held)

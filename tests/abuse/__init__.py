@@ -1,5 +1,5 @@
-"""Hostile clients and replicas against the compiled program in a process of its own.
+"""Attacks on the compiled program, in its own process, by hostile clients and replicas.
 
-What is watched: the CPU time of the event loop's thread between two ticks, resident memory, that
-other clients are served meanwhile, and that nothing is left when the attack is over.
+Each attack checks four things: the CPU time of the event loop's thread between two ticks, resident
+memory, service to other clients during the attack, and that all resources are released afterwards.
 """

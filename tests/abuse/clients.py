@@ -1,8 +1,8 @@
-"""Hostile clients as hypothesis draws them: requests, how they are framed, cut and ended.
+"""Hypothesis strategies for hostile clients: requests, and how they are framed, cut and ended.
 
-Most of what is drawn is nearly right: a request with one or two odd parts comes farther than noise.
-A body, its path and its Content-Type belong together most of the time, and so do a method, a body
-and its length: a request that is refused at its head attacks nothing behind the head.
+Most generated requests are nearly valid: a request with one or two odd parts reaches more code than
+noise. A body, its path and its Content-Type match most of the time, and so do a method, a body and
+its length: a request that is refused at its head tests nothing behind the head.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.harness.messages import LAST_CHUNK, head
 # -- bodies ---------------------------------------------------------------------------------------
 
 _CHAT = {"messages": [{"role": "user", "content": "x"}]}
-# Each path with a body that an engine would take, less its model.
+# Each path with a body that an engine would accept, without its model.
 USUAL: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": _CHAT,
     "/v1/completions": {"prompt": "x"},
@@ -96,7 +96,9 @@ def _with_filler(whole: bytes, filler: bytes, where: int) -> bytes:
 
 
 def _with_dense(whole: bytes, name: str, value: bytes, where: int) -> bytes:
-    """One more member, before or behind the others or without them, or the value alone."""
+    """Add one member before or after the others, keep only the new member, or keep only the
+    value.
+    """
     member = b'"%b":%b' % (name.encode(), value)
     if where == 0:
         return b"{" + member + b"," + whole[1:]
@@ -122,7 +124,7 @@ _ENCODINGS = st.sampled_from(
 
 @st.composite
 def objects(draw: st.DrawFn, path: str) -> bytes:
-    """The body of a path as JSON, with one thing odd about it most of the time."""
+    """The body of a path as JSON, mostly with one odd part."""
     members = {
         "model": draw(st.sampled_from([BAD, BAD, PAIR])),
         "stream": draw(st.booleans()),
@@ -260,7 +262,7 @@ _LAST = st.sampled_from(
 
 @st.composite
 def requests(draw: st.DrawFn) -> bytes:
-    """One request, its parts in agreement with each other most of the time."""
+    """One request whose parts mostly agree with each other."""
     method = draw(METHODS)
     kind = draw(st.sampled_from(["json"] * 7 + ["form"] * 2 + ["odd"]))
     if kind == "json":
@@ -288,7 +290,7 @@ def requests(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def _framed(draw: st.DrawFn, fields: list[str], body: bytes) -> tuple[list[str], bytes]:
-    """The fields and the bytes that say where the body ends; right most of the time."""
+    """The fields and bytes that mark the body's end; correct most of the time."""
     framing = draw(
         st.sampled_from(
             ["length"] * 9 + ["chunks"] * 4 + ["odd chunks"] * 2 + ["wrong", "both", "none"]
@@ -312,7 +314,7 @@ def _framed(draw: st.DrawFn, fields: list[str], body: bytes) -> tuple[list[str],
     return fields, body
 
 
-# Lines without content before a request: a few, which are ignored, or as many as reads can hold.
+# Empty lines before a request: a few, which are ignored, or as many as the read buffer holds.
 _BLANKS: Bytes = st.builds(
     lambda unit, count: unit * count,
     st.sampled_from([b"\r\n", b"\r\n", b"\n", b"\n\r\n", b"\r", b" \r\n"]),
@@ -321,7 +323,7 @@ _BLANKS: Bytes = st.builds(
 
 
 def _pipelined(before: bytes, one: bytes, between: bytes, count: int) -> bytes:
-    """One request again and again, within the large size; blank lines before and between."""
+    """One request repeated within the size limit, with empty lines before and between."""
     count = min(count, max(1, LARGE // (len(one) + len(between) + 1)))
     return before + (one + between) * (count - 1) + one
 

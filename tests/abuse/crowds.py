@@ -1,4 +1,4 @@
-"""Hostile crowds as hypothesis draws them: clients that come at once, and answers they meet."""
+"""Hypothesis strategies for crowds: groups of hostile clients, and the answers of replicas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ANSWERS = 8
 
 @dataclass(frozen=True)
 class Crowd:
-    """Clients that come at once, and what the hostile replicas do with their next connections."""
+    """Clients that connect at the same time, and the answers of hostile replicas."""
 
     clients: tuple[Client, ...]
     answers: tuple[Answer, ...]
@@ -24,7 +24,9 @@ class Crowd:
 
 @st.composite
 def crowds(draw: st.DrawFn) -> Crowd:
-    """Not `st.builds`: a failure shows a crowd by its `repr`, and not megabytes of arguments."""
+    """Not `st.builds`: a failure then shows a crowd by its `repr`, without megabytes of
+    arguments.
+    """
     clients = draw(st.lists(CLIENT, min_size=1, max_size=CLIENTS))
     return Crowd(tuple(clients), tuple(draw(st.lists(ANSWER, max_size=ANSWERS))))
 

@@ -1,4 +1,4 @@
-"""JSON that costs a reader the most for each of its bytes: named contents, built to a size.
+"""JSON with the highest parsing cost per byte: named kinds of content, built to a size.
 
 Each content is one value (or the beginning of one) of about `size` bytes.
 """
@@ -12,7 +12,7 @@ MIB = 1024 * 1024
 
 
 def _members(size: int) -> bytes:
-    """An object in which no name occurs twice."""
+    """An object in which every name is unique."""
     names: list[bytes] = []
     left = size
     while left > 0:
@@ -30,7 +30,7 @@ def _text_of(unit: bytes) -> Callable[[int], bytes]:
 
 
 def _nest(opens: bytes, closes: bytes) -> Callable[[int], bytes]:
-    """As deep as it is long."""
+    """Nesting as deep as the content is long."""
 
     def build(size: int) -> bytes:
         depth = size // len(opens + closes)

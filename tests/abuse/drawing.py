@@ -1,4 +1,4 @@
-"""What drawn requests and drawn answers share: odd values, repeated units, cuts and chunks."""
+"""Shared strategies for requests and answers: odd values, repeated units, cuts and chunks."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from tests.harness.messages import LAST_CHUNK
 
 Bytes = st.SearchStrategy[bytes]
 
-LARGE = 300_000  # bytes of one drawn part, as a rule
-HUGE = 7 * MIB  # ... and sparingly: with what stands around it just below 8 MiB
-CHUNKS = 30_000  # of one message at most
+LARGE = 300_000  # bytes of one drawn part, usually
+HUGE = 7 * MIB  # bytes of a rare huge part: with its surroundings just below 8 MiB
+CHUNKS = 30_000  # maximum per message
 
 
 @st.composite
 def often(draw: st.DrawFn, usual: Any, odd: st.SearchStrategy[Any], times: int = 3) -> Any:
-    """The usual value so many times before an odd one is drawn.
+    """Draw the usual value `times` times as often as an odd one.
 
-    Not `one_of` with a strategy given again and again: it counts as given once.
+    `one_of` with a repeated strategy does not work: hypothesis counts it once.
     """
     return draw(odd) if draw(st.sampled_from([False] * times + [True])) else usual
 
 
-# Bytes of a dense content. A round takes as long as its largest parts allow: few are huge.
+# Bytes of a dense content. Huge ones are rare, because they determine the time of a round.
 SIZES_OF_DENSE = st.sampled_from([64] * 6 + [3_000] * 14 + [60_000] * 8 + [LARGE] * 6 + [MIB, HUGE])
 DENSE: Bytes = st.builds(dense, st.sampled_from(NAMES), SIZES_OF_DENSE)
 
 
 def repeated(unit: Bytes, most: int = LARGE) -> Bytes:
-    """One unit again and again: large without being drawn byte by byte."""
+    """One unit repeated: large without being drawn byte by byte."""
 
     def build(part: bytes, count: int) -> bytes:
         return part * min(count, most // max(1, len(part)))
@@ -53,7 +53,8 @@ NUMBERS = st.one_of(
 )
 VALUES = st.one_of(NUMBERS, TEXT, st.booleans(), st.none(), st.lists(NUMBERS, max_size=3))
 
-# How bytes are cut for sending; empty: as a whole. `(200_000, 1, …)`: one large read, single bytes.
+# Sizes of the pieces in which bytes are sent; empty: all at once. `(200_000, 1, …)`: one large
+# read, then single bytes.
 SIZES = st.one_of(
     st.just(()),
     st.just(()),
@@ -67,7 +68,7 @@ EXTENSIONS = st.sampled_from(
 
 
 def chunked(data: bytes, size: int, extension: bytes, end: bytes = LAST_CHUNK) -> bytes:
-    """The bytes in chunks of this size, or of a larger one where they would be too many."""
+    """The bytes in chunks of this size, or of a larger one if there would be too many chunks."""
     size = max(size, len(data) // CHUNKS)
     pieces = (data[at : at + size] for at in range(0, len(data), size))
     return b"".join(b"%x%b\r\n%b\r\n" % (len(p), extension, p) for p in pieces) + end

@@ -1,6 +1,6 @@
-"""One hostile client and one hostile answer of a replica, as plain data, and how they are acted.
+"""One hostile client and one hostile answer of a replica, as plain data, with their actions.
 
-Whatever they do is bounded in time; that the router ends it sooner is no failure here.
+Every action has a time limit. It is not a failure if the router ends it sooner.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from tests.harness.client import RawClient
 from tests.harness.peer import Peer
 from tests.harness.replica import ReplicaConnection
 
-ACT_S = 2.0  # one client's or one answer's time, at most
-PIECES = 4000  # bytes sent on their own at most; the rest goes as a whole
+ACT_S = 2.0  # maximum time of one client or one answer
+PIECES = 4000  # maximum number of separately sent pieces; the rest is sent at once
 
 ClientEnd = Literal["reads", "reads little", "stops", "half-closes", "resets", "closes"]
 ReplicaEnd = Literal["keeps", "closes", "resets", "hangs"]
@@ -24,10 +24,12 @@ ReplicaEnd = Literal["keeps", "closes", "resets", "hangs"]
 
 @dataclass(frozen=True)
 class Client:
-    """Bytes to the router, in pieces of these sizes over and over, and how it ends."""
+    """Sends bytes to the router in pieces of these sizes (repeated), and then ends the
+    connection.
+    """
 
     data: bytes
-    sizes: tuple[int, ...] = ()  # empty: as a whole
+    sizes: tuple[int, ...] = ()  # empty: all at once
     ends: ClientEnd = "reads"
     reads_s: float = 0.5  # how long it waits for answers; seconds
 
@@ -35,7 +37,7 @@ class Client:
         return f"Client({shown(self.data)}, sizes={self.sizes}, ends={self.ends!r})"
 
     async def act(self, port: int) -> None:
-        """Do it to the router at this port."""
+        """Act against the router at this port."""
         receive_buffer = 4096 if self.ends in ("stops", "reads little") else None
         client = await RawClient.connect(port, receive_buffer=receive_buffer)
         try:
@@ -72,7 +74,7 @@ class Client:
 
 @dataclass(frozen=True)
 class Answer:
-    """Bytes to the router on one connection, whatever was asked, and how the connection ends."""
+    """Sends bytes to the router on one connection, for any request, then ends the connection."""
 
     data: bytes
     sizes: tuple[int, ...] = ()
@@ -104,7 +106,7 @@ class Answer:
 
 
 async def send(peer: Peer, data: bytes, sizes: tuple[int, ...]) -> None:
-    """Write all of it; raises OSError when the other side has gone."""
+    """Write all bytes; raises OSError when the other side has closed the connection."""
     loop = asyncio.get_running_loop()
     for piece in pieces(data, sizes):
         await loop.sock_sendall(peer.sock, piece)
@@ -113,7 +115,7 @@ async def send(peer: Peer, data: bytes, sizes: tuple[int, ...]) -> None:
 
 
 def pieces(data: bytes, sizes: tuple[int, ...]) -> Iterator[bytes]:
-    """The bytes cut at these sizes, over and over; whole where there are none."""
+    """The bytes cut at these sizes, repeated; uncut if there are no sizes."""
     at = 0
     for size in itertools.islice(itertools.cycle(sizes), PIECES):
         if at >= len(data):
@@ -125,7 +127,7 @@ def pieces(data: bytes, sizes: tuple[int, ...]) -> Iterator[bytes]:
 
 
 def shown(data: bytes) -> str:
-    """Bytes for a report: whole, or both ends of them."""
+    """Bytes for a report: complete, or their beginning and end."""
     if len(data) <= 2000:
         return repr(data)
     return f"{data[:1000]!r} … {len(data)} bytes … {data[-500:]!r}"

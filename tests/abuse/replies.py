@@ -1,7 +1,7 @@
-"""Hostile answers of replicas as hypothesis draws them: contents, framing, cuts and ends.
+"""Hypothesis strategies for hostile answers of replicas: content, framing, cuts and ends.
 
-A content and its Content-Type belong together most of the time, and the framing is right most of
-the time: the router stops to read an answer at its first fault.
+A content and its Content-Type match most of the time, and the framing is mostly correct, because
+the router stops reading an answer at its first error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.abuse.drawing import (
 from tests.abuse.hostile import Answer
 from tests.harness.messages import COMPLETION, DONE, event, head, role, token
 
-Content = st.SearchStrategy[tuple[str, bytes]]  # its natural type, and its bytes
+Content = st.SearchStrategy[tuple[str, bytes]]  # its usual type, and its bytes
 
 JSON, EVENTS, LINES = "application/json", "text/event-stream", "application/x-ndjson"
 
@@ -52,7 +52,7 @@ _PLACES = st.sampled_from(["usage", "timings", "meta_info", "details", "message"
 
 
 def _told(place: str, counts: dict[str, Any], early: bool) -> dict[str, Any]:
-    """An answer that tells its tokens in this member, or beside all others."""
+    """An answer that reports its token counts in this member, or in all members."""
     said = {place: counts} if place else counts
     rest = {name: value for name, value in COMPLETION.items() if name != "usage"}
     return {**said, **rest} if early else {**rest, **said}
@@ -84,7 +84,7 @@ _WHOLE: Bytes = st.one_of(
 
 
 def _many_events(unit: bytes, count: int, size: int, between: bytes) -> bytes:
-    """One unit up to so often and so large, between events of content."""
+    """One unit repeated up to a count and size, between events of content."""
     return token("t") + unit * min(count, size // len(unit)) + between + token("u")
 
 
@@ -208,7 +208,7 @@ def _framed(draw: st.DrawFn, start: str, fields: list[str], data: bytes) -> byte
 
 @st.composite
 def answers(draw: st.DrawFn) -> bytes:
-    """One response, framed right most of the time."""
+    """One response, mostly with correct framing."""
     natural, content = draw(_CONTENTS)
     fields = [f"content-type: {draw(often(natural, _TYPES, 7))}", *draw(often([], _FIELDS))]
     start = f"HTTP/1.1 {draw(often(200, _STATUSES, 7))} S"

@@ -1,4 +1,4 @@
-"""One round: some drawn crowds, each set on a running router; the same seed, the same crowds."""
+"""One round: some generated crowds against a running router. The same seed, the same crowds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.harness.messages import chat
 
 
 async def attack(victim: Victim, crowd: Crowd) -> None:
-    """Set a crowd on the router; fails with what it did to it."""
+    """Run a crowd against the router; fails with a description of the crowd."""
     targets = (victim.hostile, *victim.pair)
     for index, answer in enumerate(crowd.answers):
         targets[index % len(targets)].then(answer)
@@ -30,13 +30,17 @@ async def attack(victim: Victim, crowd: Crowd) -> None:
 
 
 def plain(answers: int) -> Iterator[Client]:
-    """Clients that ask as usual, so that the answers are met: many drawn ones are refused."""
+    """Clients with ordinary requests, so that the hostile answers are used: many generated requests
+    are refused.
+    """
     for index in range(answers):
         yield Client(chat(model=PAIR if index % 3 else BAD, stream=index % 2 == 0))
 
 
 def run_round(runner: asyncio.Runner, victim: Victim, seed: int, crowds: int) -> None:
-    """So many crowds of this seed. A failure shows the smallest crowd that was found for it."""
+    """Run this number of crowds of this seed. A failure shows the smallest crowd that reproduces
+    it.
+    """
 
     @hypothesis.seed(seed)
     @settings(

@@ -1,9 +1,9 @@
-"""Hostile crowds for as long as asked: `python -m tests.abuse.soak FOLDER [MINUTES] [--seed SEED]`.
+"""Soak test with hostile crowds: `python -m tests.abuse.soak FOLDER [MINUTES] [--seed SEED]`.
 
-Each round is written to FOLDER as it ends, under the commit that it attacked; a later start goes on
-with the next seed. A round that failed is written with what it found, and the next begins with a
-new router. Routers with the settings of odd and of even seeds take turns. With a seed only that
-round runs. FOLDER/report.txt tells all; the exit status is 1 if any round failed.
+Each round is written to FOLDER when it ends, under the commit that it attacked; a later start
+continues with the next seed. A failed round is written with its failure, and the next round starts
+a new router. Routers with the settings of odd and of even seeds alternate. With `--seed`, only that
+round runs. FOLDER/report.txt lists all rounds; the exit status is 1 if any round failed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ import uvloop
 from tests.abuse.rounds import run_round
 from tests.abuse.victim import LOOP_S, MEMORY, settings_of, under_attack
 
-CROWDS = 25  # of a round
-ROUNDS = 20  # of one router, so that memory that grows slowly shows
+CROWDS = 25  # per round
+ROUNDS = 20  # per router, so that slow growth of memory is visible
 Row = dict[str, Any]
 
 
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int)
     asked = parser.parse_args(arguments)
     asked.folder.mkdir(parents=True, exist_ok=True)
-    # The folder lies in the checkout; the program may run from a compiled copy without its history.
+    # The folder is in the checkout; the program may run from a compiled copy without its history.
     describe = ["git", "-C", str(asked.folder), "describe", "--always", "--dirty"]
     commit = subprocess.check_output(describe, text=True).strip()
     file = asked.folder / f"{commit}.jsonl"
@@ -60,9 +60,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def rounds_of_one_router(seeds: Sequence[int], until: float) -> list[Row]:
-    """The rounds of these seeds on one router, until the first that fails or the time is over.
+    """Run the rounds of these seeds on one router until the first failure or the time limit.
 
-    All seeds are even, or all are odd: the router has the settings of one kind.
+    All seeds are even, or all are odd, because they determine the router's settings.
     """
     rows: list[Row] = []
     with (
@@ -100,7 +100,7 @@ def rounds_of_one_router(seeds: Sequence[int], until: float) -> list[Row]:
 
 
 def report(commit: str, rows: Sequence[Row]) -> str:
-    """What all rounds of this commit found."""
+    """Report the results of all rounds of this commit."""
     failed = [row for row in rows if row["failed"]]
     longest_s = max((row["longest_s"] for row in rows), default=0.0)
     lines = [

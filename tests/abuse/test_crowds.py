@@ -1,4 +1,4 @@
-"""Two minutes of hostile crowds, other ones in every run; `make soak` goes on for as long as asked.
+"""Two minutes of hostile crowds with new seeds in every run; `make soak` runs longer.
 
 Half of the time the router has the settings of odd seeds (`victim.settings_of`). A failure names
 the seed: `python -m tests.abuse.soak FOLDER --seed SEED` repeats its round.
@@ -18,8 +18,8 @@ from tests.abuse.rounds import run_round
 from tests.abuse.victim import settings_of, under_attack
 
 FOR_S = 55.0
-CROWDS = 10  # of a round
-# On several of these kinds of routes crowds must have been served, else most are refused early.
+CROWDS = 10  # per round
+# Crowds must have been served on several of these kinds of routes; otherwise most were refused.
 SERVED = ("chat", "completions", "responses", "messages", "embeddings", "generate", "other")
 
 

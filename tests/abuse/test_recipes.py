@@ -1,8 +1,8 @@
-"""Known attacks, each on a router of its own: what one client, tenant or replica can do to others.
+"""Known attacks, each against its own router: the harm of one client, tenant or replica to others.
 
-Every recipe once froze the loop, grew memory without bound, or gave one client another's answer in
-some proxy. Each must be felt by the router: a recipe that is refused at its first byte proves
-nothing, so that each says what it has seen.
+In some proxy, every recipe once blocked the loop, grew memory without bound, or gave one client
+another's answer. A recipe that is refused at its first byte proves nothing, so each recipe also
+checks that the router processed it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ RECIPES: dict[str, tuple[Recipe, int, str]] = {}
 
 
 def recipe(*, memory: int = MEMORY, extra: str = "") -> Callable[[Recipe], Recipe]:
-    """Register one: how much memory it may cost (bytes), and what the configuration says more."""
+    """Register a recipe with its memory limit (bytes) and additional configuration."""
 
     def register(attack: Recipe) -> Recipe:
         RECIPES[attack.__name__] = (attack, memory, extra)
@@ -58,7 +58,7 @@ def recipe(*, memory: int = MEMORY, extra: str = "") -> Callable[[Recipe], Recip
 
 
 async def ask(victim: Victim, data: bytes, sizes: tuple[int, ...] = (), turns: int = 1) -> Response:
-    """Send in pieces of these sizes, `turns` of the loop between two; read the answer."""
+    """Send in pieces of these sizes, with `turns` loop turns between two; read the answer."""
     client = await RawClient.connect(victim.port)
     try:
         at, index = 0, 0
@@ -76,7 +76,7 @@ async def ask(victim: Victim, data: bytes, sizes: tuple[int, ...] = (), turns: i
 
 
 async def ended(victim: Victim, least: int, *statuses: int, kind: str = "") -> None:
-    """Fails unless so many requests have ended with these statuses, of this kind of route."""
+    """Fail unless `least` requests of this kind of route have ended with these statuses."""
     ends = await victim.ends()
     found = sum(
         count
@@ -87,7 +87,7 @@ async def ended(victim: Victim, least: int, *statuses: int, kind: str = "") -> N
 
 
 async def came(victim: Victim, least: int) -> None:
-    """Fails unless so many connections of clients were accepted."""
+    """Fail unless `least` client connections were accepted."""
     accepted = await number(victim.process.admin_port, "hedgerow_client_connections_accepted_total")
     assert accepted >= least, f"{accepted:.0f} connections were accepted"
 
@@ -103,7 +103,7 @@ def form(*parts: bytes, length: int | None = None) -> bytes:
 
 @recipe()
 async def trailing_space_byte_by_byte(victim: Victim) -> None:
-    """20,000 reads of one byte behind the JSON value."""
+    """20,000 reads of one byte after the JSON value."""
     value = json.dumps(chat_body()).encode()
     data = post_json("/v1/chat/completions", value + b" " * 20_000)
     assert (await ask(victim, data, (len(data) - 20_000, 1))).status == 200
@@ -111,14 +111,14 @@ async def trailing_space_byte_by_byte(victim: Victim) -> None:
 
 @recipe()
 async def a_large_body_in_small_pieces(victim: Victim) -> None:
-    """Four MiB with `model` behind the content, in pieces of 700 bytes."""
+    """Four MiB with `model` after the content, in pieces of 700 bytes."""
     value = b'{"messages":[{"role":"user","content":"' + b"x" * 4 * MIB + b'"}],"model":"m"}'
     assert (await ask(victim, post_json("/v1/chat/completions", value), (700,), 0)).status == 200
 
 
 @recipe()
 async def deep_json(victim: Victim) -> None:
-    """A body that is nested as deeply as it is long, in every place where JSON is read."""
+    """A body nested as deep as it is long, in every place where JSON is read."""
     nest = b"[" * MIB
     for value in (
         nest,
@@ -132,7 +132,7 @@ async def deep_json(victim: Victim) -> None:
 
 @recipe()
 async def a_hundred_thousand_members(victim: Victim) -> None:
-    """Members of all names, and all of one name."""
+    """Members with different names, and members with the same name."""
     many = b",".join(b'"k%d":%d' % (n, n) for n in range(100_000))
     same = b",".join(b'"model":"m"' for _ in range(100_000))
     for members in (many, same):
@@ -144,7 +144,7 @@ async def a_hundred_thousand_members(victim: Victim) -> None:
 
 @recipe()
 async def large_bodies_that_no_decoder_takes(victim: Victim) -> None:
-    """Seven MiB of members, of spaces, of half surrogate pairs, where each is looked at."""
+    """Seven MiB of members, of spaces, of half surrogate pairs, on each route that reads them."""
     many = b",".join(b'"%x":1' % n for n in range(700_000))
     halves = b"\\ud800" * (7 * MIB // 6)
     for members in (
@@ -174,7 +174,7 @@ async def dense_bodies_that_are_scanned(victim: Victim) -> None:
 
 @recipe()
 async def dense_bodies_up_to_each_limit(victim: Victim) -> None:
-    """Bodies as large as each way of reading them takes, made of what costs a decoder most."""
+    """Bodies of the maximum size of each reader, with the content that is slowest to decode."""
     for size in (EACH_UP_TO, DECODE_UP_TO, SCAN_ABOVE // 2, SCAN_ABOVE):
         for dense in (b"[],", b'"",', b"1,", b'{"":1},'):
             x = b'"x":[' + dense * ((size - 200) // len(dense)) + b"1]"
@@ -212,7 +212,7 @@ async def endless_digits(victim: Victim) -> None:
 
 @recipe(extra="keys: {file: '{folder}/keys.jsonl'}\n")
 async def inflated_bodies(victim: Victim) -> None:
-    """64 MiB of zeros in 64 KiB, where what is inside must be judged."""
+    """64 MiB of zeros compressed to 64 KiB, where the decompressed content must be checked."""
     squeezed = gzip.compress(b'{"model":"m","x":"' + bytes(64 * MIB), 9)
     for _ in range(8):
         data = post_json("/v1/chat/completions", squeezed, "content-encoding: gzip")
@@ -222,7 +222,7 @@ async def inflated_bodies(victim: Victim) -> None:
 
 @recipe()
 async def forms_without_end(victim: Victim) -> None:
-    """A mebibyte each of one header, of parameters, of empty parts, of boundaries that are none."""
+    """A MiB each of one header, of parameters, of empty parts, of false boundaries."""
     named = b'--b\r\nContent-Disposition: form-data; name="model"\r\n'
     for filler in (
         named + b"X: " + b"a" * MIB,
@@ -241,8 +241,9 @@ async def forms_without_end(victim: Victim) -> None:
 
 @recipe(extra="batches: {enabled: true, folder: '{folder}/b', disk_free: 0}\n")
 async def uploads_of_no_file(victim: Victim) -> None:
-    """Forms of four MiB without a file, files that are full of beginnings of a boundary, and a form
-    in chunks of one byte."""
+    """Forms of four MiB without a file, files full of beginnings of a boundary, and a form in
+    chunks of one byte.
+    """
     field = b"--b\r\nContent-Disposition: form-data; name=purpose\r\n"
     file = b"--b\r\nContent-Disposition: form-data; name=file\r\n\r\n"
     for start, filler in (
@@ -273,12 +274,12 @@ async def uploads_of_no_file(victim: Victim) -> None:
 
 @recipe(memory=160 * MIB, extra="limits: {body: 8388608, bodies_total: 67108864}\n")
 async def a_replica_that_reads_nothing(victim: Victim) -> None:
-    """Forty bodies of 7 MiB: what the replica does not take is counted, and refused beyond."""
+    """Forty bodies of 7 MiB. Bytes that the replica does not read are counted, and limited."""
     victim.pair[0].behave = victim.pair[1].behave = Answer(b"", asks="nothing", ends="hangs")
     data = post_json("/v1/chat/completions", chat_body(model=PAIR, x="x" * 7 * MIB))
     clients = [Client(data, ends="closes", reads_s=1.5) for _ in range(40)]
     await asyncio.gather(*(client.act(victim.port) for client in clients))
-    await ended(victim, 1, 503, kind="chat")  # beyond what is held at once
+    await ended(victim, 1, 503, kind="chat")  # above the limit of held bytes
 
 
 # -- connections and heads ------------------------------------------------------------------------
@@ -296,7 +297,7 @@ async def heads_that_drip(victim: Victim) -> None:
 
 @recipe()
 async def chunks_of_one_byte(victim: Victim) -> None:
-    """A body in chunks of one byte, with extensions as long as they may be."""
+    """A body in chunks of one byte, with chunk extensions of maximum length."""
     value = json.dumps(chat_body(user="u" * 5000)).encode()
     for extension in (b"", b";a=" + b"b" * 200):
         chunks = b"".join(b"1%b\r\n%c\r\n" % (extension, byte) for byte in value)
@@ -308,7 +309,7 @@ async def chunks_of_one_byte(victim: Victim) -> None:
 
 @recipe()
 async def chunks_full_of_line_ends(victim: Victim) -> None:
-    """Four MiB in one chunk, and in chunks of 64 KiB, of what ends a body outside a chunk."""
+    """Four MiB of chunk-end markers as content, in one chunk and in chunks of 64 KiB."""
     fields = ["host: h", "content-type: text/plain", "transfer-encoding: chunked"]
     fields.append(f"x-router-model: {GOOD}")
     for size in (4 * MIB, 65_536):
@@ -320,7 +321,7 @@ async def chunks_full_of_line_ends(victim: Victim) -> None:
 
 @recipe()
 async def empty_lines_before_a_request(victim: Victim) -> None:
-    """A mebibyte of them, at once and in pieces of one byte."""
+    """One MiB of empty lines, at once and in pieces of one byte."""
     assert (await ask(victim, b"\r\n" * (MIB // 2))).status == 400
     assert (await ask(victim, b"\r\n" * 100, (1,))).status == 400
 
@@ -336,8 +337,10 @@ async def trailers_without_end(victim: Victim) -> None:
 
 @recipe()
 async def a_client_that_asks_and_does_not_read(victim: Victim) -> None:
-    """Fifty connections with 1000 pipelined requests that the router answers itself: as many as it
-    keeps during an answer. More are refused at the first."""
+    """Fifty connections, each with 1000 pipelined requests that the router answers itself.
+
+    That is the number of requests that the router keeps during an answer; more are refused.
+    """
     data = request("/v1/models") * 1000
     clients = [Client(data, ends="stops") for _ in range(50)]
     await asyncio.gather(*(client.act(victim.port) for client in clients))
@@ -346,7 +349,7 @@ async def a_client_that_asks_and_does_not_read(victim: Victim) -> None:
 
 @recipe()
 async def connections_opened_and_reset(victim: Victim) -> None:
-    """Two thousand requests whose clients have gone before they are read."""
+    """Two thousand requests whose clients have disconnected before the router reads them."""
     for _ in range(20):
         clients = [Client(chat(), ends="resets") for _ in range(100)]
         await asyncio.gather(*(client.act(victim.port) for client in clients))
@@ -357,7 +360,7 @@ async def connections_opened_and_reset(victim: Victim) -> None:
 
 
 async def answered(victim: Victim, *answers: Answer, stream: bool = True) -> None:
-    """Let clients that read meet each of these answers."""
+    """Let each of these answers be read by a client."""
     for answer in answers:
         victim.hostile.then(answer)
         victim.renew()
@@ -390,8 +393,11 @@ async def events_without_end(victim: Victim) -> None:
 
 @recipe()
 async def events_that_are_searched_again(victim: Victim) -> None:
-    """An event of 200 KB that is full of the marks of errors, and one of many data lines; events of
-    32 KB in chunks of one byte."""
+    """Events that a reader might search repeatedly.
+
+    An event of 200 KB full of error marks, an event of many data lines, and events of 32 KB in
+    chunks of one byte.
+    """
     marks = b'data: "error"' + b"\nevent: error" * 15_000 + b"\n\n"
     pending = (b": " + b"\nx" * 15_900 + b"\n\n") * 7
     ones = b"".join(chunk(bytes([byte])) for byte in pending)
@@ -405,7 +411,7 @@ async def events_that_are_searched_again(victim: Victim) -> None:
 
 @recipe()
 async def heads_without_end(victim: Victim) -> None:
-    """Informational responses, fields and a status line that do not end."""
+    """Endless informational responses, header fields and status line."""
     await answered(
         victim,
         Answer(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 50_000, ends="closes"),
@@ -418,7 +424,7 @@ async def heads_without_end(victim: Victim) -> None:
 
 @recipe()
 async def answers_that_nobody_asked_for(victim: Victim) -> None:
-    """Bytes behind a whole answer never become the next client's."""
+    """Bytes after a whole answer must never reach the next client."""
     stolen = completion("x-stolen: yes")
     for _ in range(20):
         victim.hostile.then(Answer(completion() + stolen))
@@ -432,7 +438,7 @@ async def answers_that_nobody_asked_for(victim: Victim) -> None:
 
 @recipe()
 async def a_model_list_that_is_a_bomb(victim: Victim) -> None:
-    """A replica whose answers to probes are deep, long, or no list of models at all."""
+    """A replica whose answers to probes are deeply nested, long, or not a list of models."""
     pages = [
         b'{"data":' + b"[" * MIB,
         b"[" * MIB + b"]" * MIB,
@@ -481,7 +487,7 @@ async def a_long_model_list_asked_for_often(victim: Victim) -> None:
 
 @recipe()
 async def metrics_that_are_a_bomb(victim: Victim) -> None:
-    """Pages of metrics that are long, have many labels, or say the impossible."""
+    """Metrics pages that are long, have many labels, or contain impossible values."""
     line = b'vllm:num_requests_running{engine="0",model_name="n"} '
     pages = [
         line + b"9" * MIB + b"\n",
@@ -519,7 +525,7 @@ async def metrics_that_are_a_bomb(victim: Victim) -> None:
 
 @recipe(extra="queue: {classes: {normal: {depth: 200}}}\n")
 async def a_tenant_that_invents_credentials(victim: Victim) -> None:
-    """Six hundred requests, each of another bearer, while the replica answers nobody."""
+    """Six hundred requests, each with another bearer token, while the replica does not answer."""
     victim.hostile.behave = Answer(b"", ends="hangs")
     clients = [
         Client(chat(f"authorization: Bearer {n}", model=BAD), reads_s=1.0) for n in range(600)

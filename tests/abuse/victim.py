@@ -45,10 +45,10 @@ class Victim:
     ) -> None:
         self.process = process
         self.good, self.hostile, *self.pair = replicas
-        self.said: deque[str] = deque(maxlen=1000)  # what it wrote on standard error
-        self.served = 0  # answers that bystanders got during attacks
-        self.scripted = self.met = 0  # answers that crowds had ready, and that the router met
-        self.worst_s = 0.0  # of CPU between two ticks, in any attack so far
+        self.said: deque[str] = deque(maxlen=1000)  # its standard error
+        self.served = 0  # answers that bystanders received during attacks
+        self.scripted = self.met = 0  # scripted hostile answers, and those that the router has read
+        self.worst_s = 0.0  # CPU time between two ticks, in any attack so far
         self._page = page
         self._bystander: RawClient | None = None
         self._at_rest = 0
@@ -59,16 +59,18 @@ class Victim:
 
     @property
     def resident(self) -> int:
-        """Bytes of memory it holds now."""
+        """Bytes of resident memory now."""
         return resident_bytes(self.process.child.pid)
 
     @property
     def grown(self) -> int:
-        """Bytes of memory it holds beyond what it held at rest."""
+        """Bytes of resident memory above the idle value."""
         return self.resident - self._at_rest
 
     async def settle(self) -> None:
-        """Serve a few requests of every kind; what they leave behind is no attack's doing."""
+        """Serve a few requests of every kind first, so that their memory is not attributed to an
+        attack.
+        """
         for model in (GOOD, BAD, PAIR):
             for stream in (False, True):
                 client = await RawClient.connect(self.port)
@@ -78,14 +80,16 @@ class Victim:
         self._at_rest = self.resident
 
     def renew(self) -> None:
-        """End the connections that the router keeps to hostile replicas: an answer that is to come
-        is given on a new connection only."""
+        """Close the router's connections to hostile replicas, so that it must open new ones.
+
+        A scripted answer is only given on a new connection.
+        """
         for replica in (self.hostile, *self.pair):
             for connection in replica.sessions:
                 connection.fin()
 
     async def ends(self) -> Counter[tuple[str, str]]:
-        """How many requests have ended, by route kind and status."""
+        """Number of ended requests, by route kind and status."""
         found: Counter[tuple[str, str]] = Counter()
         for (name, labels), value in (await scrape(self.process.admin_port)).items():
             if name == "hedgerow_requests_total":
@@ -95,13 +99,15 @@ class Victim:
 
     @asynccontextmanager
     async def attacked(self, memory: int = MEMORY) -> AsyncIterator[None]:
-        """The block is an attack: others are served meanwhile, and nothing is left behind it.
+        """The block is an attack. Other clients must be served during it, and nothing may remain
+        after it.
 
-        Fails when the loop stood still, memory grew by more than `memory` bytes, an answer was
-        another's, the process died, or anything is under way when all clients are gone.
+        Fails if the loop was blocked, memory grew by more than `memory` bytes, a client got another
+        client's answer, the process died, or a request is still running after all clients have
+        left.
         """
         if self._bystander is not None:
-            self._bystander.close()  # it remembers all that it read
+            self._bystander.close()  # it keeps everything that it has read
         PAGE.pack_into(self._page, 0, 0.0, 0.0)
         over = asyncio.Event()
         bystander = asyncio.create_task(self._stand_by(over, memory))
@@ -122,11 +128,11 @@ class Victim:
             replica.failures.clear()
         assert not failures, failures
         broken = [line for line in self.said if '"exception":' in line or line[:1] != "{"]
-        self.said.clear()  # the next attack answers for itself
+        self.said.clear()  # the next attack is judged alone
         assert not broken, broken
 
     async def listen(self) -> None:
-        """Read what the process says, for ever."""
+        """Read the process's output until it ends."""
         assert self.process.child.stderr is not None
         while line := await self.process.child.stderr.readline():
             self.said.append(line.decode("utf-8", "replace"))
@@ -136,7 +142,9 @@ class Victim:
             self._bystander.close()
 
     async def _stand_by(self, over: asyncio.Event, memory: int) -> None:
-        """Ask the good replica until the attack is over; every answer must be the asker's own."""
+        """Send requests to the good replica until the attack ends; each answer must belong to its
+        request.
+        """
         index = 0
         while not over.is_set():
             index += 1
@@ -151,8 +159,10 @@ class Victim:
                 pass
 
     async def _longest_step(self) -> float:
-        """Seconds of CPU of the loop's longest step, the last one of the attack included: a short
-        attack is over before the loop has ticked."""
+        """CPU seconds of the loop's longest step, including the last one of the attack.
+
+        A short attack ends before the loop has ticked.
+        """
         _, before = PAGE.unpack_from(self._page)
         for _ in range(1000):
             longest, ticks = PAGE.unpack_from(self._page)
@@ -184,7 +194,7 @@ class Victim:
 
 
 async def either(connection: ReplicaConnection) -> None:
-    """An engine that takes any body: it streams where one seems to ask for that."""
+    """An engine that accepts any body and streams if the body seems to request it."""
     while request := await connection.recv_request():
         if b'"stream": true' in request.body:
             await connection.send(STREAM)
@@ -193,7 +203,7 @@ async def either(connection: ReplicaConnection) -> None:
 
 
 async def marked(connection: ReplicaConnection) -> None:
-    """A good engine that says whom it answers."""
+    """A good engine whose answers name the user of the request."""
     while request := await connection.recv_request():
         try:
             asked = json.loads(bytes(request.body))
@@ -207,8 +217,10 @@ async def marked(connection: ReplicaConnection) -> None:
 
 
 def settings_of(seed: int, folder: Path) -> str:
-    """What the configuration says for the rounds of this seed. Even: nothing more. Odd: bodies are
-    judged, by a ceiling for all and by a key's models."""
+    """Additional configuration for the rounds of this seed.
+
+    Even seeds: none. Odd seeds: bodies are checked against a global limit and the models of a key.
+    """
     if seed % 2 == 0:
         return ""
     line = KeyLine(name="a", hash=hash_of(b"a key"), models=(BAD,), ceiling="low")
@@ -218,7 +230,7 @@ def settings_of(seed: int, folder: Path) -> str:
 
 @asynccontextmanager
 async def under_attack(folder: Path, extra: str = "") -> AsyncIterator[Victim]:
-    """A compiled router with shipped settings on faster clocks, and its four replicas."""
+    """A compiled router with shipped settings and shorter intervals, and its four replicas."""
     replicas = [
         HostileReplica(marked, models=(GOOD,)),
         HostileReplica(either, models=(BAD,)),

@@ -1,8 +1,8 @@
 """The router with a ticker on its event loop: `python -m tests.abuse.watched FILE serve …`.
 
-FILE is a page of two doubles: the longest CPU time, in seconds, that the loop's thread took
-between two ticks since the number was last set to zero, and how many ticks there were. CPU time,
-because a busy machine also makes an innocent loop wait.
+FILE is a page of two doubles: the longest CPU time, in seconds, that the loop's thread used between
+two ticks since the value was last reset, and the number of ticks. CPU time is used because on a
+busy machine every loop waits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A key's limit of requests at replicas: requests that wait hold none of it."""
+"""A key's limit of concurrent requests at replicas; waiting requests do not count."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.admission.test_pools import Desk, Fleet
 from tests.admission.world import Spot, World, config, every_class
 from tests.tickets import make_ticket
 
-OPEN: dict[str, Any] = {"waiting": 64, "prefill_tokens": 0}  # a gate
+OPEN: dict[str, Any] = {"waiting": 64, "prefill_tokens": 0}  # one gate
 ONE: dict[str, Any] = {"waiting": 1, "prefill_tokens": 0}
 
 
@@ -145,7 +145,7 @@ def test_leaving_expiry_and_eviction_while_blocked() -> None:
 
 
 def test_a_ticket_that_stood_in_the_line_makes_room_for_a_blocked_one() -> None:
-    """The only one that might go leaves: the next one is not forgotten."""
+    """A ticket that leaves the queue frees its place under the limit for a blocked ticket."""
     spot = Spot("a", slots=1)
     world = World([spot], config(policy="fifo", gates=ONE))
     blocker = come(world, None, output=500)
@@ -161,7 +161,7 @@ def test_a_ticket_that_stood_in_the_line_makes_room_for_a_blocked_one() -> None:
 
 
 def test_a_ticket_stands_in_the_line_only_while_there_is_a_place_for_it() -> None:
-    """Two classes of a key wait for one place: the one that is sent blocks the other."""
+    """Two classes of a key wait for one place: sending one blocks the other."""
     world = World([Spot("a", slots=1)], config(policy="strict", gates=ONE))
     for _ in range(5):
         come(world, None, number=0.0)
@@ -222,7 +222,7 @@ def test_a_reload_of_the_limit() -> None:
 
 
 def test_one_key_in_two_pools() -> None:
-    """What one queue sends blocks what waits in the other, and wakes it when it ends."""
+    """A request sent by one queue blocks a request in the other; its end unblocks it."""
     desk = Desk(Fleet(a="m", b="n"))
     limit = Concurrency(1)
     first, second = (

@@ -1,4 +1,6 @@
-"""Deadlines of tickets that wait no longer keep nothing alive, whoever comes afterwards."""
+"""Deadlines of tickets that no longer wait must not keep memory, even with constant new
+arrivals.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Bounds, time limits and departures: every ticket comes to exactly one end, and the client is told
-why in one word and when to come again."""
+"""Queue limits, time limits and departures: every ticket ends exactly once.
+
+The client gets one reason and the time after which to retry.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from tests.tickets import make_ticket
 
 
 def full(**limits: object) -> World:
-    """A world whose replica takes nothing more for a second."""
+    """A world whose replica accepts no further request for a second."""
     world = World([Spot("a")], config(**limits, gates={"prefill_tokens": 0}))
     for _ in range(3):
         world.come(key="first", tokens=10_000, output=10)
@@ -67,7 +69,7 @@ def test_more_bodies_than_fit_are_429() -> None:
 
 
 def test_nobody_gives_way_to_a_request_that_is_refused_all_the_same() -> None:
-    """The class is full of another's requests, but the bytes are full of its own."""
+    """The class is full with another key's requests, but the bytes are full with its own."""
     world = full(limits={"bytes": 1000}, classes={"normal": {"depth": 3}})
     others = [world.come(key="other", tokens=10, output=10) for _ in range(3)]
     world.come(key="own", number=4.0, body_bytes=950, tokens=10, output=10)
@@ -86,7 +88,8 @@ def test_small_bodies_do_not_give_way_when_the_large_one_does_not() -> None:
         world.come(key="large", body_bytes=size, tokens=10, output=10)
     world.come(key="own", body_bytes=150, tokens=10, output=10)
     world.come(key="own", body_bytes=500, tokens=10, output=10)
-    assert refusal(world).reason is Reason.QUEUE_BYTES_FULL  # with 640 the other has less than it
+    # without its 640 bytes, the other key holds less than this one
+    assert refusal(world).reason is Reason.QUEUE_BYTES_FULL
     assert not world.evicted
     world.run(60.0)
     world.assert_empty()
@@ -95,7 +98,7 @@ def test_small_bodies_do_not_give_way_when_the_large_one_does_not() -> None:
 def test_retry_after_is_reckoned_from_the_measured_drain_rate() -> None:
     rules = config(classes={"normal": {"depth": 100, "timeout_s": 1000.0}})
     world = World([Spot("a", slots=8)], rules)
-    world.come_often(0.01, 6000, tokens=9000, output=10)  # one a second is served
+    world.come_often(0.01, 6000, tokens=9000, output=10)  # one per second is served
     world.run(50.0)
     retry_after_s = refusal(world).retry_after_s
     assert retry_after_s is not None
@@ -156,7 +159,7 @@ def test_leaving_before_being_sent_and_after() -> None:
     world = World([Spot("a")])
     ticket = make_ticket(arrival=world.now, tokens=10)
     assert world.queue.offer(ticket, world.now)
-    assert not world.queue.leave(ticket)  # it waited for nothing
+    assert not world.queue.leave(ticket)  # it did not wait
     assert ticket.state == ENDED
     world.queue.sent(ticket, world.pool.spots[0], world.now)
     assert ticket.state == ENDED
@@ -185,7 +188,7 @@ def test_ends_race_to_exactly_one() -> None:
 
 
 def test_nobody_waits_for_a_replica_that_does_not_come() -> None:
-    """A fleet that is gone for a moment costs nothing; one that stays away is told of."""
+    """A short loss of the fleet causes no error; a long one causes a refusal."""
     world = full(classes=every_class(absent_s=10.0))
     spot = world.pool.spots[0]
     ticket = world.come(tokens=10, output=10)
@@ -226,11 +229,11 @@ def test_a_new_replica_of_which_nobody_told_is_found_by_the_clock() -> None:
 
 
 def test_a_blocked_head_blocks_nobody_elses_replica() -> None:
-    """The eldest may go only to a replica that is full; all others go on."""
+    """The oldest request may only use a full replica; all others continue."""
     one, two = Spot("one"), Spot("two")
     world = World([one, two], config(gates={"prefill_tokens": 0}))
     world.pool.lanes = {"m1": [one], "m2": [two], "any": [one, two]}
-    one.prefills = True  # stuck
+    one.prefills = True  # stalled
     stuck = [world.come(lane="m1", tokens=10, output=10) for _ in range(100)]
     others = [world.come(lane="m2", tokens=10, output=10) for _ in range(50)]
     others += [world.come(lane="any", tokens=10, output=10) for _ in range(50)]
@@ -247,7 +250,7 @@ def test_who_may_not_go_to_a_replica_does_not_block_it_and_is_not_sent_there() -
         world.come(tokens=10, output=1000)
     picky = [world.come(tokens=10, output=10, excluded=(one,)) for _ in range(200)]
     free = [world.come(tokens=10, output=10) for _ in range(10)]
-    # More than are looked at in one line stand before them, but not for ever.
+    # The search examines fewer requests than these; they delay the others only for a while.
     for ticket in picky[50:]:
         world.leave(ticket)
     world.run(10.0)
@@ -288,7 +291,7 @@ def test_a_second_try_goes_where_a_first_one_may() -> None:
     assert list(queue.open_to("", NORMAL, (one, two))) == [one]
     picky = world.come(tokens=10, output=10, excluded=(one,))
     assert picky not in world.started
-    assert not queue.open_to("", NORMAL, (one,))  # one of its class waits, and was there before
+    assert not queue.open_to("", NORMAL, (one,))  # one of its class has been waiting since before
     assert list(queue.open_to("", HIGH, (one,))) == [one]
     assert len(stuck) == 2
 
@@ -373,7 +376,7 @@ def test_every_reason_to_drop_one_has_a_count() -> None:
 
 
 def test_a_second_try_waits_for_a_tried_replica_where_the_lane_has_no_other() -> None:
-    """The others are spared: they are fit as a last resort, and in no lane."""
+    """Other replicas are in reserve: fit only as a last resort, and in no lane."""
     one = Spot("one")
     world = World([one], config(gates={"prefill_tokens": 0}))
     for _ in range(6):

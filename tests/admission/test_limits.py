@@ -1,4 +1,4 @@
-"""A tenant's limits: exact over time, whatever the estimates; a refusal takes nothing."""
+"""A tenant's limits: exact over time for any estimates; a refusal consumes nothing."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ def test_more_than_there_can_ever_be_gets_in_on_a_full_bucket_and_owes() -> None
 def test_the_truth_is_settled() -> None:
     ours = account(tokens=6000)
     assert ours.ask(1000, 0.0) == LimitCheck.WITHIN
-    ours.settle(1000, 400, 100, 0.0)  # 600 come back
+    ours.settle(1000, 400, 100, 0.0)  # 600 are returned
     assert ours.left(0.0)[1] == pytest.approx(5600)
     assert ours.ask(100, 0.0) == LimitCheck.WITHIN
-    ours.settle(100, 8000, 7900, 0.0)  # it was far more: a debt
+    ours.settle(100, 8000, 7900, 0.0)  # the actual use was far higher: a debt
     assert ours.left(0.0)[1] == pytest.approx(-2400)
     assert ours.ask(1, 10.0) == LimitCheck.TOKENS
     assert ours.wait_s == pytest.approx(14.01)
@@ -172,7 +172,9 @@ def test_no_window_sees_more_than_the_bucket_and_its_rate(
 
 
 class Ledger(RuleBasedStateMachine):
-    """Whatever comes in whatever order: counts are those of what is under way, debts are paid."""
+    """Over any sequence of operations, counts equal the running requests and debts are paid
+    back.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -210,7 +212,7 @@ class Ledger(RuleBasedStateMachine):
         _, left = self.ours.left(self.now)
         assert left is not None
         assert left <= 1000
-        # At most what came in since the start, less what was used.
+        # At most the refill since the start, minus the use.
         assert left <= 1000 - self.used + self.now * 1000 / MINUTE_S + 1e-3 or left == 1000
 
 

@@ -1,4 +1,4 @@
-"""The small parts by themselves: learned limits, drain rates, predicted outputs, turns, rules."""
+"""The small parts of admission: learned limits, service rates, output lengths, stride, rules."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_limit_that_is_not_used_up_does_not_grow() -> None:
 def test_late_answers_cut_it_once_a_round_and_never_to_nothing() -> None:
     limit = AimdLimit()
     limit.answered(0.0, 1.0, 1.0, 0)
-    for _ in range(10):  # sent before the first cut: they say nothing new
+    for _ in range(10):  # sent before the first cut: they carry no new information
         limit.answered(0.5, 20.0, 1.0, 16)
     assert limit.limit == pytest.approx(0.9 * FIRST)
     for number in range(100):
@@ -70,9 +70,9 @@ def test_a_moment_more_is_not_late() -> None:
 def test_the_pace_is_per_unit_of_work_and_the_best_is_forgotten() -> None:
     limit = AimdLimit()
     limit.answered(0.0, 1.0, 100.0, 0)
-    limit.answered(1.0, 11.0, 1000.0, 0)  # ten times as long, ten times the work
+    limit.answered(1.0, 11.0, 1000.0, 0)  # ten times as long, with ten times the work
     assert limit.limit == AimdLimit().limit
-    limit.answered(200.0, 201.0, 10.0, 0)  # two windows later: ten times as slow is usual now
+    limit.answered(200.0, 201.0, 10.0, 0)  # two windows later, ten times as slow is the usual time
     limit.answered(300.0, 301.0, 10.0, 0)
     limit.answered(400.0, 401.0, 10.0, 0)
     assert limit.limit > 14.0
@@ -87,7 +87,7 @@ def test_odd_answers_break_nothing(work: float, took_s: float) -> None:
     assert LEAST <= limit.allowed() <= MOST
 
 
-# Predicted outputs.
+# Predicted output lengths.
 
 
 def test_outputs_are_as_a_flows_last_ones_were() -> None:
@@ -100,7 +100,7 @@ def test_outputs_are_as_a_flows_last_ones_were() -> None:
     assert outputs.predict(short) == pytest.approx(10, abs=5)
     assert 10 < outputs.predict(FlowIdentity("k", "unknown")) < 1000
     outputs.learn(short, 10_000)
-    assert outputs.predict(short) < 2100  # one answer is not believed
+    assert outputs.predict(short) < 2100  # one answer is not enough
 
 
 def test_names_cost_no_memory_without_end() -> None:
@@ -124,7 +124,7 @@ def test_a_class_that_comes_back_has_saved_up_nothing() -> None:
     assert stride.passes[4] >= stride.passes[2] - 1000.0 / 4.0
     stride.ends(2)
     stride.ends(4)
-    stride.begins(3)  # nobody waited: all begin alike
+    stride.begins(3)  # none waited: all begin equal
     assert stride.passes[3] == max(stride.passes)
 
 
@@ -177,7 +177,7 @@ def test_no_answer_is_taken_to_be_longer_than_its_client_allows() -> None:
     world.assert_empty()
 
 
-# Rows.
+# Class queues.
 
 
 def test_a_row_keeps_few_of_those_that_have_gone() -> None:

@@ -1,4 +1,4 @@
-"""One queue for the replicas that are connected by what they serve."""
+"""One queue for all replicas that are connected by the models they serve."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_no_replica_is_in_two_pools_and_none_could_be_parted(served: list[set[st
 
 
 class Fleet(Pool):
-    """Replicas and what they serve."""
+    """Replicas and the models they serve."""
 
     def __init__(self, **served: str | None) -> None:
         self.spots = {name: Spot(name) for name in served}
@@ -69,7 +69,7 @@ class Fleet(Pool):
             self.spots[name]: None if models is None else set(models)
             for name, models in served.items()
         }
-        self.retired: set[str] = set()  # models that do not exist any more
+        self.retired: set[str] = set()  # models that no longer exist
 
     def refusal(self, lane: str) -> RouterError | None:
         return RouterError(Reason.MODEL_NOT_FOUND, "gone") if lane in self.retired else None
@@ -99,7 +99,7 @@ class Fleet(Pool):
 
 
 class Desk:
-    """Drives pools by hand; what is sent stays sent until it is ended."""
+    """Drives pools manually; a sent request runs until it is ended explicitly."""
 
     def __init__(self, fleet: Fleet, **fields: object) -> None:
         rules = config(gates={"waiting": 1, "prefill_tokens": 0}, **fields)
@@ -179,7 +179,7 @@ def test_pools_that_part_take_their_own_with_them() -> None:
     assert desk.pools.waiting == len(waiting)
     for ticket in waiting:
         assert ticket.queue is desk.pools.of(ticket.model)
-    # What runs at the lost replica is settled where it was counted.
+    # A request running at the lost replica is settled in the queue that counted it.
     for ticket in [t for t in came if t.state == SENT]:
         desk.end(ticket)
     while running := [t for t in came if t.state == SENT]:
@@ -278,4 +278,4 @@ def test_what_a_queue_counted_is_kept_when_it_is_gone() -> None:
     dropped = {why: by[2] for why, by in total.dropped.items() if by[2]}
     assert dropped == {Reason.QUEUE_FULL: 1, LEFT: 1}
     before = desk.pools.past.dropped[Reason.QUEUE_FULL][2], desk.pools.past.dropped[LEFT][2]
-    assert sorted(before) == [0, 1]  # one of the two queues is there no more
+    assert sorted(before) == [0, 1]  # one of the two queues no longer exists

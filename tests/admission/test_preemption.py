@@ -1,4 +1,4 @@
-"""Inversion protection: less urgent requests that have shown nothing give way, within a budget."""
+"""Inversion protection: less urgent requests without output are preempted, within a budget."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_newest_lowest_gives_way_and_is_put_back_at_its_old_place() -> None:
     assert preemptions(low[2]) == 1
     world.run(60.0)
     assert len(world.done) == 7
-    # It went again before those that came after it.
+    # It was sent again before those that came after it.
     order = [ticket for ticket in world.order if ticket in low]
     assert order == [low[0], low[1], low[2], low[2], low[3], low[4]]
     assert world.done[batch] > world.done[low[4]]
@@ -42,7 +42,7 @@ def test_the_newest_lowest_gives_way_and_is_put_back_at_its_old_place() -> None:
 
 
 def test_what_it_ran_before_it_gave_way_is_no_wait() -> None:
-    """It was sent at once, and gives way after a time that is longer than its class may wait."""
+    """A request sent at once and preempted later than its class's queue timeout."""
     rules = config(
         preemption={"enabled": True, "budget": 1.0},
         gates={"prefill_tokens": 0},
@@ -64,7 +64,7 @@ def test_who_has_shown_something_does_not_give_way() -> None:
     world = preempting()
     for _ in range(4):
         world.come(**{**LOW, "tokens": 10, "output": 1000})
-    world.run(0.1)  # all of them decode, and no slot is left
+    world.run(0.1)  # all of them decode, and no slot is free
     spot = world.pool.spots[0]
     assert spot.running == 4
     for _ in range(3):
@@ -96,7 +96,7 @@ def test_a_class_that_is_near_does_not_give_way() -> None:
     world.come(**HIGH)
     critical = world.come(number=0.0, tokens=100, output=10)
     world.run(0.3)
-    assert critical in world.started  # its own gate lets one more in
+    assert critical in world.started  # the gate of its own class admits one more
     assert world.queue.counts.preempted == [0, 0, 0, 0, 0]
     world.come(number=0.0, tokens=100, output=10)
     world.run(0.3)
@@ -166,6 +166,6 @@ def test_it_is_off_unless_asked_for() -> None:
 
 
 def preemptions(ticket: Ticket) -> int:
-    """How often it gave way."""
+    """Number of preemptions of the ticket."""
     assert ticket.run is not None
     return ticket.run.preemptions

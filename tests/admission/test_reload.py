@@ -1,4 +1,4 @@
-"""A reload changes the rules under those that wait, and loses none of them."""
+"""A reload changes the rules for waiting requests and loses none of them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def used(world: World) -> list[int]:
 def test_reservations_that_are_switched_on_count_what_runs_and_hold_at_once() -> None:
     spot = Spot("a", slots=None, limit=100)
     spot.kv_tokens = 10_000
-    spot.prefills = True  # nothing ends by itself
+    spot.prefills = True  # no request ends by itself
     open_to_all = {"waiting": 100, "kv_usage": 1.0}
     classes = {"normal": open_to_all, "batch": open_to_all}
     world = World([spot], config(classes=classes))
@@ -73,7 +73,7 @@ def test_reservations_that_are_switched_on_count_what_runs_and_hold_at_once() ->
     waits = world.come(number=4.0, tokens=500, output=500)
     world.run(2.0)
     assert waits not in world.started and world.queue.held_tokens(2) == 0.0
-    # Off: nobody is held up, and nothing is counted.
+    # Off: no request is delayed, and nothing is counted.
     world.queue.adopt(config(classes=classes))
     world.tick()
     assert world.queue.waiting == 0 and used(world) == [0] * CLASSES
@@ -117,7 +117,7 @@ def test_preemption_that_is_switched_on_finds_who_runs() -> None:
     world.queue.adopt(on)
     world.tick()
     assert high in world.started and low[2].state == WAITING
-    # Off: nobody gives way any more, and nobody is listed.
+    # Off: no request is preempted any more, and none is listed.
     world.queue.adopt(config(gates=NARROW))
     assert world.queue._preemption.listed() == 0
     late = world.come(number=1.0, tokens=100, output=10)
@@ -138,7 +138,8 @@ def test_preemption_that_is_switched_off_takes_back_who_was_asked() -> None:
     world._put_back(low[2])
     assert queue._preemption.asked == 0
     queue.adopt(config(gates=NARROW, preemption={"enabled": True, "gap": 1}))
-    assert queue._preemption.listed() == 3  # two low ones, and the high one to a critical
+    # two low ones, and the high one, which a critical one may preempt
+    assert queue._preemption.listed() == 3
     world.run(60.0)
     world.assert_empty()
     assert queue._preemption.listed() == 0

@@ -1,4 +1,4 @@
-"""Service rates: what Retry-After says, and which wait is called hopeless."""
+"""Service rates: the value of Retry-After, and the detection of hopeless waits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ONE_WAITS = {"waiting": 1, "prefill_tokens": 0}
 def served(
     service_rate: ServiceRate, per_s: float, seconds: float, *, of: int = NORMAL, at: float = 0.0
 ) -> None:
-    """So many a second of a class that waits all the time."""
+    """Serve this number of requests per second of a class that always waits."""
     service_rate.began(of, at, is_first=True)
     for number in range(1, int(per_s * seconds) + 1):
         service_rate.served(of, at + number / per_s, waited=True)
@@ -52,7 +52,7 @@ def test_a_rate_that_is_not_known_promises_little_and_refuses_nothing() -> None:
 
 
 def test_what_found_room_at_once_says_nothing_of_how_many_could_be_served() -> None:
-    """One request a second, each served at once, and then a burst: no rate of one a second."""
+    """One request per second, each served at once, then a burst: the rate is not one per second."""
     world = World([Spot("a", prefill_rate=1e9, tpot_s=1e-6)], config())
     for _ in range(120):
         world.come(tokens=1, output=1)
@@ -70,8 +70,10 @@ def test_an_old_rate_is_forgotten() -> None:
 
 @pytest.mark.parametrize("service_s", [1.0, 10.0, 60.0, 120.0])
 def test_requests_that_end_in_step_do_not_make_a_wait_hopeless(service_s: float) -> None:
-    """Sixty-four at once, and then nothing until all of them end: what is in fact served in the
-    time a request has is never called hopeless."""
+    """Sixty-four requests at once, then none until all of them end.
+
+    A request that is in fact served within its time limit must never be called hopeless.
+    """
     service_rate = ServiceRate()
     service_rate.began(NORMAL, 0.0, is_first=True)
     now = 0.0
@@ -86,7 +88,7 @@ def test_requests_that_end_in_step_do_not_make_a_wait_hopeless(service_s: float)
 
 
 def crowded(policy: str = "fair", **rules: object) -> World:
-    """A replica that takes ten a second, and twenty seconds of requests that wait."""
+    """A replica that serves ten requests per second, and a backlog of twenty seconds."""
     spot = Spot("a", slots=1, prefill_rate=1e9, tpot_s=0.1, limit=1)
     world = World([spot], config(policy=policy, **rules))
     for _ in range(1000):

@@ -1,8 +1,8 @@
-"""A fleet in miniature on a virtual clock, and a driver that does with the queue what a proxy does.
+"""A small fleet on a virtual clock, and a driver that uses the queue like the proxy does.
 
-A replica has a FIFO, slots, a prefill that takes one request after the other, and decoding that
-takes as long as its tokens. What waits there is counted by the real leases. The driver keeps the
-rules of the queue's contract and checks after every event what must hold at all times.
+A replica has a FIFO, slots, a prefill of one request at a time, and a decode phase whose time
+depends on its tokens. Waiting requests at a replica are counted by the real leases. The driver
+follows the queue's contract and checks the invariants after every event.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def every_class(**rules: Any) -> dict[str, Any]:
 
 
 class Spot(ReplicaLoad):
-    """A replica: what the queue sees of it, and an engine behind it."""
+    """A replica: the attributes that the queue sees, and an engine behind it."""
 
     def __init__(
         self,
@@ -65,8 +65,10 @@ class Spot(ReplicaLoad):
         lag_s: float = 0.0,
         together: bool = False,
     ) -> None:
-        """`slots`: as the queue is told. `lag_s`: age of what a poll says. `together`: prefills do
-        not wait for each other."""
+        """`slots`: as reported to the queue. `lag_s`: age of a poll's figures.
+
+        `together`: prefills run in parallel.
+        """
         super().__init__(name)
         self.gauges = LaggingGauges(lag_s)
         self.together = together
@@ -97,14 +99,14 @@ class Job:
 
 
 class Stand(Pool):
-    """The pool: which spots serve which lane."""
+    """The pool: the spots that serve each lane."""
 
     def __init__(self, spots: Sequence[Spot]) -> None:
         self.spots = list(spots)
         self.lanes: dict[str, list[Spot]] = {}
         self.blind: set[Spot] = set()
         self.clock: Callable[[], float] = float
-        self._gone_at: dict[str, float] = {}  # when a lane was first seen without a spot
+        self._gone_at: dict[str, float] = {}  # time at which a lane was first seen without a spot
 
     def eligible(self, lane: str) -> Sequence[ReplicaLoad]:
         return self.lanes.get(lane, self.spots)
@@ -137,7 +139,7 @@ class Stand(Pool):
 
 
 class World:
-    """Time, a queue, and what happens."""
+    """The clock, a queue, and the events."""
 
     def __init__(
         self,
@@ -146,25 +148,25 @@ class World:
         *,
         tick_s: float | None = None,
     ) -> None:
-        """`tick_s`: tick so often, and not when the queue wants it."""
+        """`tick_s`: tick at this interval instead of when the queue requests it."""
         self.now = 1000.0
         self.pool = Stand(spots)
         self.pool.clock = lambda: self.now
         self.queue = Queue(rules or config(), self.pool)
         self.jobs: dict[Ticket, Job] = {}
-        self.started: dict[Ticket, float] = {}  # when each was sent for the first time
-        self.order: list[Ticket] = []  # in which they were sent
-        self.truth: dict[Ticket, int] = {}  # output tokens, where it makes others than predicted
-        self.first: dict[Ticket, float] = {}  # content
+        self.started: dict[Ticket, float] = {}  # time at which each was first sent
+        self.order: list[Ticket] = []  # the order in which they were sent
+        self.truth: dict[Ticket, int] = {}  # output tokens, if different from the prediction
+        self.first: dict[Ticket, float] = {}  # time of the first content
         self.done: dict[Ticket, float] = {}
         self.expired: dict[Ticket, RouterError] = {}
         self.refused: list[tuple[Ticket, RouterError]] = []
         self.evicted: list[tuple[Ticket, RouterError]] = []
         self.polls = 0
         self.most_waiting: dict[Spot, int] = {}
-        self.ends: dict[Ticket, int] = {}  # how many ends each came to
+        self.ends: dict[Ticket, int] = {}  # number of ends of each ticket
         self.on_sent: Callable[[Ticket, Spot], None] = _ignore
-        self.on_polled: Callable[[Spot], None] = _ignore_poll  # early, because the queue asked
+        self.on_polled: Callable[[Spot], None] = _ignore_poll  # early polls, requested by the queue
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         self._tick_s = tick_s
@@ -184,7 +186,7 @@ class World:
         self.at(self.now + seconds, act)
 
     def run(self, seconds: float) -> None:
-        """Everything that happens in so many seconds."""
+        """Process all events of the next `seconds`."""
         until = self.now + seconds
         while self._heap and self._heap[0][0] <= until:
             when, _, act = heappop(self._heap)
@@ -267,7 +269,7 @@ class World:
         self._after_event()
 
     def come_often(self, every_s: float, count: int, **facts: Any) -> None:
-        """`count` requests, one every so many seconds, the first after that time."""
+        """`count` requests at this interval, the first after one interval."""
         for number in range(1, count + 1):
             self.at(self.now + number * every_s, partial(self._come, facts))
 
@@ -275,7 +277,7 @@ class World:
         self.come(**facts)
 
     def leave(self, ticket: Ticket) -> None:
-        """The client goes away, wherever his request is."""
+        """The client disconnects, wherever its request is."""
         if self.queue.leave(ticket):
             self._ended(ticket)
         elif (job := self.jobs.get(ticket)) is not None:
@@ -357,7 +359,7 @@ class World:
         self.free(job.spot)
 
     def _stop(self, job: Job) -> None:
-        """It is at its replica no longer."""
+        """Remove the job from its replica."""
         job.gone = True
         job.lease.release()
         del self.jobs[job.ticket]
@@ -378,12 +380,12 @@ class World:
         self.free(spot)
 
     def gauged(self, spot: Spot) -> Gauges:
-        """What its page of metrics says now."""
+        """The current values of its metrics page."""
         waiting = sum(1 for job in spot.fifo if not job.gone)
         return spot.gauges.read(Gauges(spot.running, waiting, 0.0), self.now)
 
     def blinded(self, spot: Spot) -> None:
-        """From now on polls of it fail."""
+        """From now on, polls of this replica fail."""
         self.pool.blind.add(spot)
         poll_failed(spot)
         self.free(spot)
@@ -396,7 +398,7 @@ class World:
     # -- what is left -------------------------------------------------------------------------
 
     def assert_empty(self) -> None:
-        """Nothing waits, nothing runs, and every ticket came to exactly one end."""
+        """Nothing waits, nothing runs, and every ticket ended exactly once."""
         assert self.queue.waiting == 0 and self.queue.body_bytes == 0
         assert self.queue.flows() == {}
         assert not self.jobs
@@ -414,5 +416,5 @@ def _ignore_poll(spot: Spot) -> None:
 
 
 def holds(spots: Mapping[Any, int]) -> Callable[[], Mapping[Any, int]]:
-    """What `look` tells of a ticket."""
+    """The result of a ticket's `look`."""
     return lambda: spots

@@ -1,4 +1,4 @@
-"""What the admin port of a running router says."""
+"""Pages of a running router's admin port."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.harness.running import Router
 
 
 async def page(router: Router, path: str) -> Any:
-    """A page of JSON."""
+    """Fetch a page of JSON."""
     return await page_at(router.app.admin_port, path)
 
 

@@ -1,4 +1,4 @@
-"""What an exchange does between a real client and real replicas, beyond the pure decisions."""
+"""An exchange between a real client and real replicas, beyond the pure decisions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.harness.running import running, scenario
 
 @scenario
 async def test_a_client_that_reads_nothing_is_given_no_further_answer() -> None:
-    """Pipelined requests go on when their client has room for the answers, not before."""
+    """Pipelined requests continue only when their client has room for the answers."""
     count = 80
     answer = response(200, body=b'{"pad": "%b"}' % (b"x" * 240_000))
 
@@ -52,14 +52,14 @@ async def test_a_client_that_reads_nothing_is_given_no_further_answer() -> None:
 
 @scenario
 async def test_a_dead_replica_costs_no_get_an_error_where_models_differ() -> None:
-    """A GET names no model, so any replica may answer it, also when another is tried."""
+    """A GET names no model, so any replica may answer it, also on a retry."""
     live = HostileReplica(echo)
     async with running(live, dead_url(), replica={"models": None}, policy="round_robin") as router:
         fleet = router.app.parts.fleet
         alive, dead = fleet.replicas.values()
         fleet.learned(alive, {"a": {"id": "a"}})
         fleet.learned(dead, {"b": {"id": "b"}})
-        dead.health.up = True  # nobody has noticed yet
+        dead.health.up = True  # the failure has not been noticed yet
         fleet.rebuild()
         statuses = [(await router.ask(request("/version-of-mine"))).status for _ in range(4)]
         assert statuses == [200] * 4

@@ -1,4 +1,4 @@
-"""A process that serves holds no modules that it does not use: each costs resident memory."""
+"""A serving process must not import modules that it does not use: each costs resident memory."""
 
 from __future__ import annotations
 

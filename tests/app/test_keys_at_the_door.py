@@ -1,4 +1,4 @@
-"""What keys allow and refuse, over sockets: 400, 401, 403, 404, 429, and everything given back."""
+"""API keys over sockets: 400, 401, 403, 404, 429, and the release of everything taken."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ def test_tokens_a_minute_as_the_engine_counts_them(tmp_path: Path) -> None:
             assert (await router.ask(chat(BEARER), "POST")).status == 200
             answer = await router.ask(chat(BEARER), "POST")
             assert_error(answer, Reason.KEY_TOKENS, 429)
-            # 300 are owed, and what the next one needs comes on top: ten a second.
+            # A debt of 300, plus the cost of the next request, at ten per second.
             assert 30 <= int(answer.header("retry-after") or "") <= 60
 
     story()
@@ -320,7 +320,7 @@ def test_a_reload_reads_the_file_again_and_keeps_what_was_used(tmp_path: Path) -
     story()
 
 
-# What else follows from a key.
+# Further effects of a key.
 
 
 def test_keys_of_one_tenant_are_one_in_the_log_and_in_the_prefix_index(tmp_path: Path) -> None:

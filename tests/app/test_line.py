@@ -1,4 +1,4 @@
-"""Requests that wait for a replica, over sockets: who goes first, and every way a wait can end."""
+"""Queued requests over sockets: their order, and each way in which a wait can end."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import Router, assert_error, running, scenario
 
 BY_HAND = "the test says which replica is fit"
-ONE = {"max_inflight": 1}  # at each replica
+ONE = {"max_inflight": 1}  # per replica
 
 
 def queue(**rules: Any) -> Queue:
@@ -72,7 +72,7 @@ def of_each(**rules: Any) -> QueueClasses:
 
 
 class Turnstile:
-    """A replica that answers one request for each permit, and notes their tags."""
+    """A replica that answers one request per permit, and records the tags of requests."""
 
     def __init__(self) -> None:
         self.permits = asyncio.Semaphore(0)
@@ -99,8 +99,10 @@ def waiting(router: Router) -> int:
 
 
 def counts(router: Router, what: str) -> list[int]:
-    """By class: what the queue counts under this name, or drops for this reason; "expired": those
-    whose time was over, whichever it was."""
+    """Queue counts by class: a counter of this name, or drops for this reason.
+
+    "expired" adds up all time limits.
+    """
     line = router.app.parts.dispatcher.queue
     assert line is not None
     told = line.pools.queues[0].counts
@@ -111,7 +113,7 @@ def counts(router: Router, what: str) -> list[int]:
 
 
 def dropped(router: Router) -> dict[tuple[str, int], int]:
-    """By reason and class."""
+    """Drops by reason and class."""
     line = router.app.parts.dispatcher.queue
     assert line is not None
     counted = line.pools.queues[0].counts.dropped
@@ -119,7 +121,9 @@ def dropped(router: Router) -> dict[tuple[str, int], int]:
 
 
 async def send(router: Router, tag: str, *, queued: bool = True, **body: Any) -> RawClient:
-    """A request of its own connection, once it waits (or, not `queued`, once it is sent)."""
+    """Send a request on its own connection; return when it waits (not `queued`: when it is
+    sent).
+    """
     client = await router.client()
     before = waiting(router)
     under_way = len(router.app.parts.dispatcher.exchanges)
@@ -164,7 +168,7 @@ async def test_who_finds_room_does_not_wait() -> None:
         for _ in range(5):
             assert (await router.ask(chat(), "POST")).status == 200
         assert sum(counts(router, "queued")) == 0
-        assert (await router.ask(request("/nowhere"))).status == 200  # passes the queue by
+        assert (await router.ask(request("/nowhere"))).status == 200  # bypasses the queue
 
 
 @scenario
@@ -241,7 +245,7 @@ async def test_patience_with_a_first_token_begins_when_it_is_sent() -> None:
         second = await send(router, "second")
         await asyncio.sleep(0.9)
         assert waiting(router) == 1
-        router.app.parts.fleet.rebuild()  # they may be asked again
+        router.app.parts.fleet.rebuild()  # they may be polled again
         turnstile.open()
         assert (await second.recv_response()).status == 200
 
@@ -311,7 +315,9 @@ async def test_a_retry_goes_on_elsewhere() -> None:
 
 @scenario
 async def test_while_nobody_waits_there_is_no_ticket() -> None:
-    """What passes is counted; what comes after the replica is full waits, and nothing is lost."""
+    """Requests without a wait are counted; later requests wait for a full replica, and none is
+    lost.
+    """
     turnstile = Turnstile()
     async with running(turnstile, replica=ONE, queue=queue()) as router:
         first = await send(router, "a", queued=False)
@@ -334,7 +340,7 @@ async def test_while_nobody_waits_there_is_no_ticket() -> None:
 
 @pytest.mark.parametrize("hedged", [False, True])
 def test_whoever_answers_is_who_is_charged(hedged: bool) -> None:
-    """A retry, or the copy that was first, is the ticket's from then on."""
+    """The replica that answers (a retry, or the winning copy) is charged to the ticket."""
 
     @scenario
     async def story() -> None:
@@ -410,7 +416,7 @@ async def test_one_that_gives_way_comes_back_and_its_client_notices_nothing() ->
 
 @scenario
 async def test_what_it_ran_before_it_gave_way_is_no_wait() -> None:
-    """It ran for longer than its class may wait, and is not expired at once."""
+    """It ran for longer than its queue timeout, and does not expire at once."""
 
     async def never(connection: ReplicaConnection) -> None:
         await connection.recv_request()

@@ -1,4 +1,4 @@
-"""The access log tells what a replay needs of each request, and never a word of its prompt."""
+"""The access log has what a replay needs of each request, and never text of its prompt."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.harness.messages import chat, post_json
 from tests.harness.replica import eventually
 from tests.harness.running import Line, running, scenario
 
-PROMPT = "a secret that nobody may read in a log, " * 60  # four blocks of 512 bytes and a rest
+PROMPT = "a secret that nobody may read in a log, " * 60  # four blocks of 512 bytes and a remainder
 
 
 async def logged(
     prompt: str = PROMPT, log: dict[str, object] | None = None, **fields: object
 ) -> list[Line]:
-    """The log's lines of two equal requests."""
+    """The log lines of two equal requests."""
     body = {"model": "m", "messages": [{"role": "user", "content": prompt}], **fields}
     async with running(json_ok, access_log=log or {}) as router:
         client = await router.client()

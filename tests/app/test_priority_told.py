@@ -1,5 +1,8 @@
-"""Each replica is told in its own dialect, over sockets, by emulated engines that
-read the number as their originals do; what a client smuggles never arrives."""
+"""Each replica gets the priority in its own format, over sockets.
+
+Emulated engines read the number as the real ones do. A priority injected by a client never reaches
+an engine.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,9 @@ from tests.harness.running import Router, running, scenario
 
 CLASSES = ("critical", "high", "normal", "low", "batch")
 NO_CEILING = Priority(ceiling="critical")
-# Seconds that a class is behind normal in the numbers that follow the time.
+# Seconds by which a class is behind normal in time-based numbers.
 BEHIND_S = {"critical": -4200.0, "high": -300.0, "normal": 0.0, "low": 300.0, "batch": 600.0}
-WORST = 2**63  # SGLang, for a request without a priority
+WORST = 2**63  # SGLang's value for a request without a priority
 NOT_TOLD = object()
 
 
@@ -50,7 +53,7 @@ def class_in(dialect: str, number: Any) -> Any:
 
 
 def asked(router: Router) -> list[Request]:
-    """What the first replica was asked, less what the router wants to know of it."""
+    """The requests of the first replica, without the router's own probes and polls."""
     return [request for request in router.replica.requests if request.method == "POST"]
 
 
@@ -116,7 +119,7 @@ async def test_replicas_of_one_pool_are_each_told_their_own() -> None:
 
 @scenario
 async def test_an_sglang_without_metrics_gets_numbers_that_follow_the_time() -> None:
-    """With metrics it keeps every number for ever."""
+    """With metrics, every number stays the same for ever."""
     async with (
         emulated("sglang", metrics=False) as engine,
         running(engine.url, polling={"interval_s": 0.02}) as router,
@@ -210,7 +213,7 @@ def test_an_old_server_is_found_out_once_and_spared(monkeypatch: pytest.MonkeyPa
 
 
 def complains(of: bytes, status: int = 400) -> Any:
-    """An engine that refuses every request whose body has this in it."""
+    """An engine that refuses every request whose body contains these bytes."""
 
     async def behave(connection: ReplicaConnection) -> None:
         while request := await connection.recv_request():
@@ -264,7 +267,7 @@ async def test_a_busy_sglang_is_still_replaced() -> None:
             assert (await ask(router)).status == 200
 
 
-# What a client smuggles.
+# Priorities injected by clients.
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm", "tgi", "other"])
@@ -324,7 +327,7 @@ async def test_messages_are_told_in_a_header() -> None:
             assert "priority" not in json.loads(request.body)
 
 
-# Endpoints, and what the replica sees of them.
+# Endpoints, and the body that the replica receives from each.
 
 
 @pytest.mark.parametrize(
@@ -341,7 +344,7 @@ def test_the_endpoints_prefix_is_taken_off(path: str, forwarded: str, name: str 
     async def story() -> None:
         async with running(echo, replica={"engine": "vllm"}) as router:
             client = await router.client()
-            for _ in range(2):  # the second head is remembered
+            for _ in range(2):  # the second head is cached
                 await client.send(post_json(path, chat_body()))
                 assert (await client.recv_response("POST")).status == 200
             for request in asked(router):
@@ -364,7 +367,7 @@ async def test_a_prefix_opens_no_control_endpoint() -> None:
 
 @scenario
 async def test_a_burst_of_one_user_is_told_step_by_step() -> None:
-    """Where the queue's order does not share by flow already."""
+    """Under an order without fair sharing by flow."""
     async with (
         emulated("vllm", speed=1.0) as engine,
         running(
@@ -407,7 +410,7 @@ async def test_steps_can_be_switched_off() -> None:
         assert max(engine.told) - min(engine.told) < 100
 
 
-# What is said of it.
+# Logs and metrics of the priority.
 
 
 @scenario

@@ -1,4 +1,4 @@
-"""What a class was promised, and what became of it, as a running router tells it by class."""
+"""SLO targets and results per class, as reported by a running router."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_only_streams_have_a_first_token() -> None:
 
     async with running(chat_either, refuses, policy="round_robin") as router:
         for stream in (True, False):
-            for status in (200, 400):  # by turns
+            for status in (200, 400):  # alternately
                 answer = await router.ask(chat(stream=stream, priority="low"), "POST")
                 assert answer.status == status
         assert await by_class(router, "hedgerow_class_ttft_seconds_count") == {"low": 1.0}
@@ -86,7 +86,7 @@ async def dropped(router: Router) -> dict[tuple[str, str], float]:
         for (name, labels), n in found.items()
         if name == "hedgerow_queue_dropped_total"
     }
-    assert len(told) == 5 * 10  # every class and reason from the start, so that rates are right
+    assert len(told) == 5 * 10  # every class and reason from the start, so that rates are correct
     return {key: n for key, n in told.items() if n}
 
 
@@ -153,7 +153,7 @@ async def test_the_log_tells_who_waited_and_how_long() -> None:
             await asyncio.sleep(0.1)
         lines = await router.log(3)
         assert "queue_ms" not in lines[0]
-        assert "engine_ms" not in lines[0]  # its ttft_ms says it
+        assert "engine_ms" not in lines[0]  # its ttft_ms has this value
         for line, body in zip(lines, turnstile.bodies, strict=True):
             assert line["told"] == str(body["priority"])
         for line in lines[1:]:

@@ -1,4 +1,4 @@
-"""GET /replicas: what an operator asks it: why nothing goes to a replica, and what it was told."""
+"""GET /replicas explains why a replica gets no requests, and shows its reported values."""
 
 from __future__ import annotations
 

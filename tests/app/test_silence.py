@@ -1,4 +1,4 @@
-"""How long streaming clients have seen nothing is seen in /metrics, by class; nobody counts it."""
+"""The time since a streaming client's last content, by class in /metrics, without counters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import Router, running, scenario
 
 NOBODY = dict.fromkeys(CLASSES, 0.0)
-AHEAD_S = 1000.0  # looked at as if so much time had gone on
+AHEAD_S = 1000.0  # as if this much time had passed
 
 
 def silences(router: Router, ahead_s: float = 0.0) -> dict[str, float]:
@@ -29,7 +29,7 @@ async def test_a_stream_that_waits_for_its_first_token_is_silent_since_its_arriv
         client = await router.client()
         before = monotonic()
         await client.send(chat(stream=True, priority="high"))
-        # Its connection is kept open by comments, which show it nothing.
+        # Comments keep its connection open but carry no content.
         await client.recv_until(b": waiting")
         waited_s = monotonic() - before
         high = silences(router, AHEAD_S)["high"]
@@ -109,7 +109,7 @@ async def test_a_client_that_stops_reading_is_left_out() -> None:
             while True:
                 await loop.sock_sendall(connection.sock, piece)
         except OSError:
-            pass  # the router has closed it, as it should
+            pass  # the router has closed it, as expected
 
     async with running(floods) as router:
         client = await router.client(receive_buffer=4096)

@@ -1,4 +1,4 @@
-"""GET /usage of a running router: who used how many tokens, in which class, and what they cost."""
+"""GET /usage of a running router: tokens and cost, by tenant and class."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ TOLD = {
     "prompt_tokens_details": {"cached_tokens": 600},
 }
 PRICES = UsageConfig(prices={"m": Price(input=2.0, cached=0.5, output=10.0)})
-COST = (400 * 2.0 + 600 * 0.5 + 100 * 10.0) / 1e6  # of a request that is told as TOLD
+COST = (400 * 2.0 + 600 * 0.5 + 100 * 10.0) / 1e6  # of a request with the counts in TOLD
 
 
 async def tells(connection: ReplicaConnection) -> None:
-    """Whole or streamed, with its counts."""
+    """A whole or streamed answer with its token counts."""
     while asked := await connection.recv_request():
         if asked.json().get("stream"):
             told = event(
@@ -76,13 +76,13 @@ def test_tokens_and_costs_by_key_and_class(tmp_path: Path) -> None:
                 sent = chat(ACME, stream=stream, priority="high")
                 assert (await router.ask(sent, "POST")).status == 200
             await router.ask(chat(), "POST")
-            await router.ask(request("/v1/models"))  # no inference: nobody's
+            await router.ask(request("/v1/models"))  # no inference: charged to no tenant
             told = await page(router, "/usage")
             assert told["total"]["requests"] == 3
             assert told["total"]["cost"] == pytest.approx(3 * COST)
             assert told["seconds"] >= 0.0 and told["since"] > 1.7e9
             found = {each.pop("tenant"): each for each in told["tenants"]}
-            assert list(found) == ["acme", "(none)"]  # who uses most comes first
+            assert list(found) == ["acme", "(none)"]  # sorted by use, highest first
             acme = found["acme"]
             assert acme["classes"].keys() == {"high"}
             assert acme["classes"]["high"] == {k: v for k, v in acme.items() if k != "classes"}
@@ -222,7 +222,7 @@ LONG = [{"role": "user", "content": "x" * 1200}]
 
 
 async def paces_then_hangs(connection: ReplicaConnection) -> None:
-    """A stream of twenty tokens shows how fast it is; whole answers never come."""
+    """A stream of twenty tokens gives the speed of the replica; whole answers never arrive."""
     while asked := await connection.recv_request():
         if asked.method != "POST":
             await connection.send(json_response({}))
@@ -239,7 +239,7 @@ async def paces_then_hangs(connection: ReplicaConnection) -> None:
 
 @pytest.mark.parametrize("path", ["passes", "waits"])
 def test_work_whose_client_leaves_is_not_free(tmp_path: Path, path: str) -> None:
-    """Nobody tells what a whole answer took that nobody waited for: it is estimated."""
+    """The cost of an abandoned whole answer is not reported: it is estimated."""
 
     @scenario
     async def story() -> None:

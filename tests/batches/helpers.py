@@ -1,4 +1,4 @@
-"""A router with its batch door open, and the SDK in front of it."""
+"""A router with the batch server enabled, and the SDK as its client."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ async def sdk(router: Router, key: str = "key-1") -> AsyncIterator[AsyncOpenAI]:
 
 
 def line(custom_id: str, url: str = CHAT, **body: Any) -> dict[str, Any]:
-    """One request as a batch's file has it."""
+    """One request in the format of a batch file."""
     wanted = {"model": "m", "messages": [{"role": "user", "content": custom_id}], **body}
     return {"custom_id": custom_id, "method": "POST", "url": url, "body": wanted}
 
 
 def jsonl(*lines: Any) -> bytes:
-    """Lines of a file; bytes stay as they are."""
+    """Lines of a file; bytes are not changed."""
     return b"".join(
         (found if isinstance(found, bytes) else json.dumps(found).encode()) + b"\n"
         for found in lines
@@ -72,7 +72,7 @@ async def submit(client: AsyncOpenAI, data: bytes, **fields: Any) -> Batch:
 
 
 async def until(client: AsyncOpenAI, batch_id: str, *statuses: str) -> Batch:
-    """Poll until the batch has one of these statuses (over, by default)."""
+    """Poll until the batch has one of these statuses (default: finished)."""
     wanted = statuses or OVER
     async with asyncio.timeout(15):
         while (batch := await client.batches.retrieve(batch_id)).status not in wanted:
@@ -82,7 +82,7 @@ async def until(client: AsyncOpenAI, batch_id: str, *statuses: str) -> Batch:
 
 
 async def records(client: AsyncOpenAI, file_id: str | None) -> list[dict[str, Any]]:
-    """The lines of a result file; none where there is no file."""
+    """The lines of a result file; none if there is no file."""
     if file_id is None:
         return []
     content = (await client.files.content(file_id)).content
@@ -90,7 +90,7 @@ async def records(client: AsyncOpenAI, file_id: str | None) -> list[dict[str, An
 
 
 async def results(client: AsyncOpenAI, batch: Batch) -> dict[str, dict[str, Any]]:
-    """Every result of a batch by custom_id, which none may have twice."""
+    """All results of a batch by custom_id; fails if one occurs twice."""
     found = await records(client, batch.output_file_id)
     found += await records(client, batch.error_file_id)
     by_id = {record["custom_id"]: record for record in found}

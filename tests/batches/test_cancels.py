@@ -1,4 +1,4 @@
-"""Cancelling: before, in the middle of and after the lines; and the end of the time."""
+"""Cancelling before, during and after the lines; and the end of the completion window."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_cancelled_in_the_middle(tmp_path: Path) -> None:
         unanswered = [r for r in found.values() if r["response"] is None]
         assert {r["error"]["code"] for r in unanswered} == {"batch_cancelled"}
         assert len(unanswered) == 200 - FIRST
-        # Nobody waits at the replica any more.
+        # No request waits at the replica any more.
         await eventually(lambda: not router.app.census()["leases"], "the hanging ones are over")
         await eventually(
             lambda: "client_gone" in {entry["reason"] for entry in router.lines()}, "logged"
@@ -73,7 +73,7 @@ async def test_time_is_over_in_the_middle(tmp_path: Path) -> None:
             batch = await submit(client, numbered(100))
             await eventually(lambda: len(router.replica.requests) > FIRST + 3, "some hang")
         await router.app.stop()
-    # The deadline is in the books; there it is moved, and the next start sees it pass.
+    # The deadline is in the database. The test moves it, and the next start finds it expired.
     store = Store(tmp_path / "batches.sqlite")
     store._db.execute("UPDATE batches SET expires_at = unixepoch() + 1")
     store.close()

@@ -1,4 +1,4 @@
-"""A disk that takes no more: refusals that say so, and nothing lost of what was promised."""
+"""A full disk: refusals name the reason, and no accepted work is lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LINES = 50
 
 
 def fill_disk(process: RouterProcess) -> None:
-    """No file may grow any more: every write of the router's fails as on a full disk (EFBIG)."""
+    """No file may grow any more: every write of the router fails as on a full disk (EFBIG)."""
     resource.prlimit(process.child.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
 
 
@@ -76,7 +76,7 @@ async def test_full_in_the_middle_of_a_batch(tmp_path: Path) -> None:
             batch = await until(client, batch.id)
             assert batch.status == "completed"
             assert set(await results(client, batch)) == {f"r{n}" for n in range(LINES)}
-            # What was answered while nothing could be written was kept, not asked for again.
+            # Answers received while nothing could be written were kept, not requested again.
             assert len(replica.requests) == LINES
             assert [b.id async for b in client.batches.list()] == [batch.id]
             assert len(set((folder / "files").iterdir()) - files) == 1  # the output

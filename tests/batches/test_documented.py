@@ -1,4 +1,4 @@
-"""What OpenAI's documents say of files and batches: every field, every status in its order."""
+"""OpenAI's documentation of files and batches: every field, and every status in its order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WAY = ("validating", "in_progress", "finalizing", "completed")
 
 
 async def answered(client: AsyncOpenAI, path: str) -> dict[str, Any]:
-    """The bytes themselves, not what the SDK makes of them."""
+    """The raw response, not the SDK's interpretation of it."""
     return dict(await client.get(path, cast_to=dict[str, Any]))
 
 

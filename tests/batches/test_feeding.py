@@ -1,4 +1,6 @@
-"""How lines reach the fleet: enough of them, never a flood, and behind whoever is in a hurry."""
+"""How lines are sent to the fleet: enough to keep it busy, never too many, after urgent
+requests.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from tests.harness.running import Router, long_scenario, scenario
 
 SLOTS = 8  # of each engine
 LINES = 400
-ENOUGH = 0.95  # of what engines do that are never without work
+ENOUGH = 0.95  # share of the throughput of always busy engines
 
 
 def work() -> list[dict[str, Any]]:
@@ -43,7 +45,7 @@ async def two_engines() -> AsyncIterator[list[Emulated]]:
 
 
 class Meter:
-    """Tokens per second of the engines' own clocks, from one moment to another."""
+    """Tokens per second of the engines' own clocks, between two moments."""
 
     def __init__(self, engines: list[Emulated]) -> None:
         self._cores = [each.engine.core for each in engines]
@@ -61,7 +63,7 @@ class Meter:
 
 
 async def rate_of(engines: list[Emulated]) -> float:
-    """Over the middle of the work: neither its beginning nor its end."""
+    """Measured in the middle of the work, without its beginning and its end."""
     begun = Meter(engines).done
     async with asyncio.timeout(60):
         while Meter(engines).done < begun + LINES // 5:
@@ -73,7 +75,7 @@ async def rate_of(engines: list[Emulated]) -> float:
 
 
 async def directly(engines: list[Emulated]) -> float:
-    """With twice as many requests at each engine as it has slots, all the time."""
+    """The rate with twice as many requests at each engine as it has slots, all the time."""
     left = work()
 
     async def ask(client: httpx.AsyncClient, url: str) -> None:
@@ -124,7 +126,7 @@ async def test_alone_it_fills_the_fleet_and_floods_nothing(tmp_path: Path) -> No
             assert batch.request_counts is not None
             assert batch.request_counts.completed == LINES
             assert reached >= ENOUGH * most, f"{reached / most:.3f} of what engines can do"
-            # There is always a next one, and never more than the queue can make use of.
+            # A next request is always ready, and never more than the queue can use.
             assert 0 < deepest <= AHEAD
 
 
@@ -150,7 +152,7 @@ async def test_whoever_is_in_a_hurry_goes_first(tmp_path: Path) -> None:
         assert (await client.batches.retrieve(batch.id)).status == "in_progress"
         counts = queue.counts
         assert counts.passed[NORMAL] + counts.granted[NORMAL] == asked
-        # By weight one place in five is a line's, were there always somebody in a hurry.
+        # By weight, one place in five belongs to a line when urgent requests always wait.
         assert counts.inverted[BATCH] <= asked // 4, "lines went first"
         await client.batches.cancel(batch.id)
         await until(client, batch.id)
@@ -165,7 +167,9 @@ async def ask(client: AsyncOpenAI) -> None:
 
 @scenario
 async def test_without_a_queue_the_answers_tell(tmp_path: Path) -> None:
-    """A replica with a few slots that refuses what is beyond them is found out, not hammered."""
+    """A replica with a few slots that refuses further requests: its limit is found without a
+    flood.
+    """
     slots, inside, refused = 6, 0, 0
 
     async def behave(connection: ReplicaConnection) -> None:

@@ -1,4 +1,4 @@
-"""A router killed again and again in 10,000 lines: in the end every line has one result."""
+"""A router killed repeatedly during 10,000 lines: in the end every line has one result."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ async def done_so_far(client: AsyncOpenAI, batch_id: str) -> int:
 @long_scenario
 async def test_killed_in_the_middle_of_ten_thousand_lines(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
-    print(f"seed {seed}")  # shown where it fails
+    print(f"seed {seed}")  # shown on failure
     rng = random.Random(seed)
-    # At once, as it is validated; then at moments of the work that nobody knows before.
+    # First during validation; then at random moments of the work.
     kills = [0, *sorted(rng.sample(range(1, LINES * 9 // 10), KILLS - 1))]
     fleet = EmulatedFleet(2, MODEL, ["--speed", "200", "--max-num-seqs", "256"])
     urls = await fleet.start()
     try:
-        # Every hundredth line is refused for good: the error file is held to the same.
+        # Every hundredth line is refused permanently, so that the error file is checked, too.
         data = jsonl(
             *(
                 line(f"r{n}", model="nobody's" if n % 100 == 7 else MODEL, max_tokens=1)
@@ -94,7 +94,7 @@ async def test_killed_in_the_middle_of_ten_thousand_lines(tmp_path: Path) -> Non
 
 
 async def reach(client: AsyncOpenAI, batch_id: str, count: int) -> int:
-    """Wait until so many lines have their result, but not all; how many have."""
+    """Wait until at least `count` lines have a result, but not all; return how many have."""
     async with asyncio.timeout(60):
         while (done := await done_so_far(client, batch_id)) < count:
             await asyncio.sleep(0.02)

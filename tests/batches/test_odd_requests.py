@@ -1,5 +1,7 @@
-"""Requests for files and batches that make no sense: each gets an error in OpenAI's shape, below
-500, and none is the router's own error in its log."""
+"""Invalid requests for files and batches: each gets an error below 500 in OpenAI's format.
+
+None is logged as an internal error of the router.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two tenants: what is not one's own does not exist, and each gets its turns."""
+"""Two tenants: neither sees the other's objects, and both get their share of the work."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_what_is_anothers_does_not_exist(tmp_path: Path) -> None:
                 await attempt
         assert (await theirs.files.list()).data == []
         assert (await theirs.batches.list()).data == []
-        # A cursor of somebody else's is no way in.
+        # A cursor of another owner gives no access.
         assert (await theirs.batches.list(after=batch.id)).data == []
         assert (await mine.files.content(output)).content
 
@@ -94,7 +94,7 @@ async def test_a_small_batch_does_not_wait_for_a_large_one(tmp_path: Path) -> No
         await until(small, short.id)
         begun = order.index("two")
         last = len(order) - 1 - order[::-1].index("two")
-        # Turn about: the twenty took about as many turns of the three hundred.
+        # Round robin: the batch of twenty took about as many turns of the three hundred.
         assert order[begun : last + 1].count("one") <= 30
         assert (await large.batches.retrieve(long.id)).status == "in_progress"
         await until(large, long.id)

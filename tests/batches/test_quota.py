@@ -1,4 +1,4 @@
-"""How much an owner may bring: files, bytes, batches; and all owners together."""
+"""Quotas of one owner (files, bytes, batches), and of all owners together."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def test_of_all_owners(tmp_path: Path) -> None:
         assert await refused(mine, b"x") == (507, "storage_full")
         go.set()
         for batch in batches:
-            # Its work was done: its results are kept, whatever there is.
+            # Its work was done: its results are kept in spite of the quota.
             assert (await until(mine, batch.id)).output_file_id is not None
         assert usage(router).files == 4
 

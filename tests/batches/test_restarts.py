@@ -1,4 +1,4 @@
-"""A router that starts finds batches in every state, and leftovers of a crash, and goes on."""
+"""A starting router finds batches in every state and files left by a crash, and continues."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from tests.harness.behaviours import json_ok
 from tests.harness.running import scenario
 
 LINES = 200
-DONE = 150  # of them, before the crash
+DONE = 150  # lines done before the crash
 OWNER = sha256(b"Bearer key-1").hexdigest()
 
 
 def left_behind(folder: Path, status: str, ending: str, window_s: int = 3600) -> Batch:
-    """A folder as a router leaves it that dies with a batch in this state."""
+    """A folder as left by a router that died with a batch in this state."""
     shelf = BlobStore(folder, 0)
     store = Store(folder / "batches.sqlite")
     try:
@@ -81,7 +81,7 @@ def left_behind(folder: Path, status: str, ending: str, window_s: int = 3600) ->
         if status == VALIDATING:
             return batch
         store.validated(number, LINES, now)
-        # Every other line first: what is done is no prefix of the file.
+        # Every other line first, so that the finished lines are not a prefix of the file.
         lines = [*range(1, LINES + 1, 2), *range(2, LINES + 1, 2)]
         done = lines if ending == COMPLETED and status == FINALIZING else lines[:DONE]
         store.record(
@@ -95,7 +95,7 @@ def left_behind(folder: Path, status: str, ending: str, window_s: int = 3600) ->
         )
         if status == FINALIZING:
             store.worked_through(number, ending, now)
-            # It died while it wrote: half a draft, and a whole file that the books do not know.
+            # It died while writing: half a draft, and a whole file that the database does not list.
             shelf.path(batch.next_error + ".part").write_bytes(b"half")
             shelf.path(batch.next_output).write_bytes(b"of an earlier try")
         elif status == CANCELLING:
@@ -144,7 +144,7 @@ async def test_every_state_is_gone_on_from(
     assert names <= {left.input_file, left.next_output, left.next_error}
     store = Store(tmp_path / "batches.sqlite")
     try:
-        assert store.spent() == []  # results live in the files now
+        assert store.spent() == []  # results are in the files now
     finally:
         store.close()
 

@@ -1,4 +1,4 @@
-"""Whose lines they are, without their owner's secret on any disk."""
+"""Batches keep their owner's identity without storing the owner's API key on disk."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def keys_file(folder: Path, *lines: KeyLine) -> str:
 
 
 class Gate:
-    """A replica that answers while it is open, and knows how many it had at once."""
+    """A replica that answers while it is open, and counts concurrent requests."""
 
     def __init__(self) -> None:
         self.open = asyncio.Event()
@@ -55,13 +55,13 @@ class Gate:
 
 
 def on_disk(folder: Path) -> bytes:
-    """Every byte of every file there."""
+    """All bytes of all files in the folder."""
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
 @asynccontextmanager
 async def half_done(folder: Path, secret: str, **config: Any) -> AsyncIterator[str]:
-    """A batch that is in progress when its router stops; its id."""
+    """A batch that is in progress when its router stops; yields its id."""
     async with open_door(folder, Gate(), **config) as router:
         async with sdk(router, secret) as client:
             batch = await submit(client, numbered(20))
@@ -105,7 +105,7 @@ def test_lines_of_a_known_key_go_on_by_its_name(tmp_path: Path) -> None:
             half_done(folder, KEY, keys=keys) as batch_id,
             open_door(folder, json_ok, keys=keys) as router,
         ):
-            # Nobody has asked for anything yet.
+            # No request has come yet.
             await eventually(lambda: len(router.replica.requests) == 20, "all lines are sent")
             for seen in router.replica.requests:
                 for name in ("authorization", "x-api-key", "x-router-owner"):
@@ -138,7 +138,7 @@ def test_what_a_key_may_holds_for_its_lines(tmp_path: Path) -> None:
             batch = await submit(acme, wanted)
             accounts = router.app.parts.dispatcher.tenants._accounts
             await eventually(lambda: accounts["acme"].under_way == 2, "as many as it may")
-            # Its limit is nobody else's: umbrella's lines are not held up by acme's pauses.
+            # Limits are per owner: umbrella's lines are not delayed by acme's pauses.
             other = await submit(umbrella, numbered(20))
             await eventually(lambda: gate.inside >= 2 + FIRST, "umbrella has its lines under way")
             assert accounts["acme"].under_way == 2

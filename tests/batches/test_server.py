@@ -106,7 +106,7 @@ async def test_lines_are_ordinary_requests_of_their_owner(tmp_path: Path) -> Non
         assert request.target == "/v1/chat/completions"
         assert request.header("authorization") == "Bearer key-7"
         body = json.loads(bytes(request.body))
-        assert body["priority"] != "critical"  # the engine is told what it is: a line of a batch
+        assert body["priority"] != "critical"  # the engine gets the priority of a batch line
         assert b'"seed":12345678901234567890' in bytes(request.body).replace(b" ", b"")
         (logged,) = await router.log(kind="chat")
         assert logged["class"] == "batch"
@@ -281,7 +281,7 @@ async def test_a_drain_finishes_lines_and_leaves_the_rest(tmp_path: Path) -> Non
             batch = await submit(client, numbered(100))
             await eventually(lambda: len(router.replica.requests) == 4, "the first lines")
         router.app.drain()
-        await asyncio.sleep(0.1)  # the lame duck has no lines to give
+        await asyncio.sleep(0.1)  # no new lines start while the router drains
         go.set()
         await asyncio.wait_for(router.app.drained.wait(), 5)
         assert len(router.replica.requests) == 4

@@ -1,4 +1,4 @@
-"""A microbenchmark whose goal is missed says so by its exit status, too."""
+"""A microbenchmark with a missed goal also returns exit status 1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hedgerow bench priority`: who asks for what, what is counted, what is judged, the whole way."""
+"""`hedgerow bench priority`: traffic, counted requests, verdicts, and one run end to end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue's benchmark measures what it says: a queue of that depth that is being served."""
+"""The queue's benchmark measures a queue of the stated depth that is being served."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A router before two emulated engines, as a process of its own, shared by the whole folder.
+"""A router in front of two emulated engines, in its own process, shared by the whole folder.
 
-Real clients have loops and threads of their own, so they talk to a process and not to this one.
+Real clients have their own loops and threads, so they talk to another process and not to this one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MODEL = "emulated"
 
 @dataclass(frozen=True)
 class Served:
-    """Where the router listens."""
+    """Address of the running router."""
 
     port: int
     admin_port: int
@@ -37,7 +37,7 @@ class Served:
         return f"{self.url}/v1"
 
     def continued(self) -> int:
-        """Streams that another replica went on with, so far."""
+        """Number of streams so far that another replica continued."""
         with urlopen(f"http://127.0.0.1:{self.admin_port}/metrics") as answer:
             text = answer.read().decode()
         found = re.search(r'hedgerow_continuations_total\{outcome="continued"\} (\d+)', text)

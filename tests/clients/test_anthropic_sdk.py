@@ -1,4 +1,4 @@
-"""The anthropic and ollama SDKs, with nothing changed but their base URL: answers, and errors."""
+"""The anthropic and ollama SDKs with only the base URL changed: answers, and errors."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_an_error_behind_our_200_keeps_its_message_for_anthropic() -> None
 
 @long_scenario
 async def test_an_error_keeps_its_status_for_ollama() -> None:
-    """Its streams are lines of JSON: it is never sent a 200 of ours."""
+    """Its streams are lines of JSON: the router never sends an early 200 for them."""
 
     def ask(url: str) -> None:
         client = ollama.Client(host=url)

@@ -1,4 +1,4 @@
-"""curl, as in every README: whole answers, streams, HTTP/1.0, HEAD, Expect, a half-close."""
+"""curl: whole answers, streams, HTTP/1.0, HEAD, Expect, a half-close."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is no
 
 
 def curl(*arguments: str) -> str:
-    """Run curl; its output. It fails on a response that is cut short."""
+    """Run curl and return its output. Fails if a response is truncated."""
     done = subprocess.run(
         ["curl", "--silent", "--show-error", "--max-time", "20", "--noproxy", "*", *arguments],
         capture_output=True,
@@ -93,7 +93,7 @@ def test_an_error_says_why(served: Served) -> None:
 
 
 def test_a_half_close(served: Served) -> None:
-    """What `nc` does at the end of its input, where the configuration allows it."""
+    """`nc` closes its sending side at the end of its input; the configuration allows it."""
     text = body()
     with socket.create_connection(("127.0.0.1", served.port), timeout=20) as sock:
         sock.sendall(

@@ -1,4 +1,4 @@
-"""httpx: keep-alive, streams, a stream that is cancelled, bodies of unknown length."""
+"""httpx: keep-alive, streams, a cancelled stream, bodies of unknown length."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_body_of_unknown_length(client: httpx.Client) -> None:
 
 
 def test_a_large_body(client: httpx.Client) -> None:
-    """Three megabytes of spaces: much to carry, little to prefill."""
+    """Three megabytes of spaces: a large body with little prefill work."""
     body = json.dumps(CHAT).encode() + b" " * (3 << 20)
     answer = client.post(
         "/v1/chat/completions", content=body, headers={"content-type": "application/json"}

@@ -1,4 +1,4 @@
-"""The openai SDK, with nothing changed but its base URL."""
+"""The openai SDK with only the base URL changed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_chat_stream(client: OpenAI) -> None:
 
 @pytest.mark.parametrize("after", [1, 7, 30])
 def test_a_chat_stream_whose_replica_dies(client: OpenAI, served: Served, after: int) -> None:
-    """One chunk after the other as if nothing had been, and all of the text."""
+    """The client gets all chunks and the complete text, as if the replica had not failed."""
 
     def ask(**headers: str) -> list[ChatCompletionChunk]:
         return list(
@@ -64,7 +64,8 @@ def test_a_chat_stream_whose_replica_dies(client: OpenAI, served: Served, after:
 
     undisturbed = ask()
     continued = served.continued()
-    while served.continued() == continued:  # one of the two dies; the other may have been asked
+    # one of the two replicas dies; the request may have gone to the other
+    while served.continued() == continued:
         chunks = ask(**{"x-emulate-fault": f"die_after={after}; replica=emulated-0"})
         assert text(chunks) == text(undisturbed)
         assert len(chunks) == len(undisturbed)
@@ -151,7 +152,7 @@ def test_an_unknown_path_raises_its_own_class(client: OpenAI) -> None:
 
 @pytest.mark.parametrize("route", ["embeddings", "responses"])
 def test_other_routes_reach_the_engine(client: OpenAI, route: str) -> None:
-    """Whatever the engine makes of it: an answer, or its own 404."""
+    """The answer is the engine's own, including its 404."""
     try:
         if route == "embeddings":
             answer = client.embeddings.create(model=MODEL, input="hello", encoding_format="float")

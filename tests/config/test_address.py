@@ -1,4 +1,4 @@
-"""Addresses: what is understood, what is refused, and with which advice."""
+"""Addresses: valid and invalid forms, and the advice in the error."""
 
 from __future__ import annotations
 

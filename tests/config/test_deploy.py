@@ -1,4 +1,4 @@
-"""What is shipped in deploy/ fits the program: the starter is valid, the unit and image agree."""
+"""The files in deploy/ match the program: the example configuration, the unit and the image."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNIT = ROOT / "deploy" / "systemd" / "hedgerow.service"
 DOCKERFILE = ROOT / "deploy" / "docker" / "Dockerfile"
 
 
-# The configuration to start from.
+# The example configuration.
 
 
 def test_the_starter_is_valid_and_changes_no_default() -> None:
@@ -42,12 +42,14 @@ def test_hedgerow_check_accepts_the_starter() -> None:
 
 
 def uncommented(text: str) -> str:
-    """All settings of the starter in use. Text has one blank after `#`, a setting none or two."""
+    """The example with all commented settings enabled. After `#`, text has one blank, a setting
+    none or two.
+    """
     return re.sub(r"^( *)#(?! [^ ])", r"\1", text, flags=re.MULTILINE)
 
 
 def test_every_commented_setting_of_the_starter_exists(tmp_path: Path) -> None:
-    """Only the files that the settings name are replaced."""
+    """Only the file paths of the settings are replaced."""
     text = uncommented(EXAMPLE.read_text())
     data = Path(__file__).parent / "data"
     (tmp_path / "token").write_text("sk-1")
@@ -127,7 +129,7 @@ def test_the_unit_keeps_the_program_in() -> None:
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
 def test_systemd_finds_no_fault_with_the_unit(tmp_path: Path) -> None:
-    """The binary need not be installed for the check: any program in its place will do."""
+    """The binary need not be installed for the check: any program can replace it."""
     copy = tmp_path / "hedgerow.service"
     copy.write_text(UNIT.read_text().replace("/opt/hedgerow/bin/hedgerow", sys.executable))
     done = subprocess.run(
@@ -140,7 +142,7 @@ def test_systemd_finds_no_fault_with_the_unit(tmp_path: Path) -> None:
     assert (done.returncode, ours) == (0, [])
 
 
-# The image: nothing builds it here, but what it refers to can be looked up.
+# The image is not built here, but the names that it refers to can be checked.
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -170,7 +172,7 @@ def test_the_image_does_not_run_as_root_and_gets_its_signals() -> None:
     found = dict(instructions())  # the last of each kind: those of the final stage
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", found["USER"])
     assert found["STOPSIGNAL"] == "SIGTERM"
-    # The shell form would put a shell at process 1, which does not pass signals on.
+    # The shell form would make a shell process 1, which does not forward signals.
     assert found["ENTRYPOINT"] == '["hedgerow"]'
     assert found["CMD"].startswith("[")
     assert f"http://{Config().admin}/livez" in found["HEALTHCHECK"]

@@ -1,4 +1,4 @@
-"""YAML text: plain values only, oddities named with their place, nothing that blows up."""
+"""YAML text: plain values only, errors with their position, limits against expansion."""
 
 from __future__ import annotations
 

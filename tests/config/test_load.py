@@ -1,4 +1,4 @@
-"""Loading: a configuration is good as a whole, or every problem is listed with its path."""
+"""Loading: a configuration is valid as a whole, or every problem is listed with its path."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def problems_of(text: str, overrides: dict[str, Any] | None = None) -> list[str]
     return caught.value.problems
 
 
-# What a good configuration gives.
+# Values of a valid configuration.
 
 
 def test_an_empty_file_with_a_replica_flag_is_all_defaults() -> None:
@@ -76,13 +76,13 @@ def test_the_configuration_is_frozen() -> None:
 
 
 def test_every_default_passes_its_own_range() -> None:
-    """Defaults are not decoded, so nothing else would notice one that is out of range."""
+    """Defaults are not decoded, so no other check would find one that is out of range."""
     data = msgspec.to_builtins(parse(REPLICA))
     data = {key: value for key, value in data.items() if value is not None}
     assert msgspec.convert(data, Config) == parse(REPLICA)
 
 
-# What a bad one gives: all of it, in one go.
+# Errors of an invalid one, all in one report.
 
 
 def test_all_problems_are_listed_each_with_its_path() -> None:

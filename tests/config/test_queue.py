@@ -1,4 +1,4 @@
-"""The section `queue`: defaults that fit together, and complaints that name what is wrong."""
+"""The section `queue`: consistent defaults, and error texts that name the wrong setting."""
 
 from __future__ import annotations
 

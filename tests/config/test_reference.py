@@ -1,4 +1,4 @@
-"""The reference of all settings: complete, true, and printed by a command."""
+"""The reference of all settings: complete, correct, and printed by a command."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SETTINGS = {setting.path: setting for section in sections() for setting in secti
 
 
 def declared(cls: type[msgspec.Struct]) -> Iterator[str]:
-    """Names of all settings that are no sections, from the declarations alone."""
+    """Names of all settings that are not sections, from the declarations alone."""
     for field in msgspec.structs.fields(cls):
         kind: Any = without_none(hints(cls)[field.name])[0]
         if is_struct(kind):

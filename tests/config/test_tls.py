@@ -1,4 +1,4 @@
-"""TLS contexts: what they demand of a peer, and a real handshake between the two kinds."""
+"""TLS contexts: requirements on the peer, and a real handshake between client and server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TLS = Tls(cert=str(DATA / "one.pem"), key=str(DATA / "one.key"))
 
 
 def shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, name: str) -> str | None:
-    """Both sides through memory; returns the protocol agreed upon by ALPN."""
+    """Run both sides in memory; returns the protocol negotiated by ALPN."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     sides = [
         client.wrap_bio(to_client, to_server, server_hostname=name),

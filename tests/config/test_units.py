@@ -1,4 +1,4 @@
-"""Durations and sizes: what is accepted, what is refused, and that each text reads back."""
+"""Durations and sizes: accepted and refused texts, and a round trip of each value."""
 
 from __future__ import annotations
 

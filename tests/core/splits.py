@@ -1,4 +1,4 @@
-"""The ways in which bytes can arrive: whole, one by one, and cut in two at every place."""
+"""Splits of a byte string into reads: whole, byte by byte, and cut in two at every position."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 def ways(data: bytes) -> Iterator[list[bytes]]:
-    """Every way, `data` given whole being the first."""
+    """Every split, beginning with the whole of `data`."""
     yield [data]
     yield [data[at : at + 1] for at in range(len(data))]
     for at in range(1, len(data)):
@@ -14,7 +14,7 @@ def ways(data: bytes) -> Iterator[list[bytes]]:
 
 
 def name_of(pieces: list[bytes]) -> str:
-    """How a failing way is told apart."""
+    """A name for a split, for failure messages."""
     if len(pieces) == 1:
         return "whole"
     return "bytewise" if len(pieces) > 2 else f"cut at {len(pieces[0])}"

@@ -1,4 +1,4 @@
-"""The closed enum of ends: every reason has a status and somebody to blame."""
+"""The enum of end reasons: every reason has a status and a source."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_every_reason_has_a_status_and_a_source(reason: Reason) -> None:
 
 @pytest.mark.parametrize("reason", [r for r in Reason if STATUS[r] >= 500])
 def test_a_server_error_is_never_blamed_on_the_client(reason: Reason) -> None:
-    # What is not implemented, wrongly versioned or sent in a circle is the client's all the same.
+    # An unsupported method, a wrong version or a forwarding loop is still the client's error.
     asked_wrongly = {
         Reason.BAD_TRANSFER_ENCODING,
         Reason.METHOD_UNKNOWN,

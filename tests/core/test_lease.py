@@ -1,4 +1,6 @@
-"""A lease is taken when it is made and given back once; what waits follows the rules."""
+"""A lease is taken when it is created and released once; the count of waiting requests is
+correct.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ class Polled(ReplicaLoad):
         poll_counted(self, number, running, waiting, self.now)
 
     def settle(self, running: int, waiting: int) -> None:
-        """Everything that was sent before is what the gauges say."""
+        """The gauges now include everything that was sent before."""
         for _ in range(3):
             self.poll(running, waiting, SETTLE_S)
 
@@ -91,7 +93,7 @@ def test_a_stream_waits_until_its_first_content() -> None:
 
 
 def test_a_stream_waits_through_polls() -> None:
-    """The engine has begun its prefill, so nothing waits there; its first token is still due."""
+    """The engine has begun its prefill, so it does not wait there; its first token is still due."""
     holder = Polled()
     Lease(holder, tokens=50)
     holder.settle(running=1, waiting=0)
@@ -115,7 +117,7 @@ def test_a_poll_takes_over_only_what_was_sent_a_settling_time_before_it() -> Non
 
 
 def test_what_the_gauges_miss_goes_on_waiting() -> None:
-    """As when an API server is busy with reading them."""
+    """For example while an API server is busy with reading requests."""
     holder = Polled()
     leases = whole(holder, 50)
     holder.settle(running=4, waiting=6)
@@ -140,7 +142,7 @@ def test_an_attempt_that_ends_lets_one_begin_that_waits() -> None:
     assert holder.waiting == 1
     fresh = whole(holder, 1)
     assert holder.waiting == 2
-    fresh[0].release()  # it ran, so what was there before it has begun
+    fresh[0].release()  # it ran, so requests before it have started
     assert holder.waiting == 0
     for lease in leases:
         lease.release()
@@ -208,7 +210,7 @@ def test_what_has_just_ended_and_stands_in_the_gauges_is_not_others() -> None:
         lease.release()
     holder.poll(4, 0, 0.5)
     assert seen(holder) == (0, 0, 0, 0)
-    holder.poll(4, 0, 0.5)  # still there: they are somebody else's
+    holder.poll(4, 0, 0.5)  # still there: they come from other clients
     assert (holder.load, holder.foreign_load) == (4, 4)
 
 
@@ -236,13 +238,13 @@ def test_the_tokens_that_an_engine_takes_between_two_polls_are_remembered() -> N
     holder.poll(10, 0, SETTLE_S)
     assert holder.polled_tokens == 10_000
     whole(holder, 10, tokens=1000)
-    holder.poll(10, 5, SETTLE_S)  # a queue: that was too much
+    holder.poll(10, 5, SETTLE_S)  # the engine queues requests: the limit was too high
     assert holder.polled_tokens == 5000
     assert len(leases) == 10
 
 
 class Counting(RuleBasedStateMachine):
-    """Leases, first tokens, ends and polls in any order, some polls never answered."""
+    """Leases, first tokens, ends and polls in any order; some polls are never answered."""
 
     def __init__(self) -> None:
         super().__init__()

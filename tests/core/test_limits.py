@@ -1,4 +1,4 @@
-"""The open-file limit is raised to its hard maximum, and what is in force is told."""
+"""The open-file limit is raised to its hard maximum, and the resulting limit is reported."""
 
 from __future__ import annotations
 

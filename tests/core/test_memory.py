@@ -1,11 +1,11 @@
-"""Large blocks that were freed are used again: the kernel need not clear their pages anew."""
+"""Freed large blocks are reused, so that the kernel need not map and clear their pages again."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
-# Prints the pages that had to be mapped for fifty bodies of 4 MB, each in pieces and joined.
+# Prints the number of pages mapped for fifty bodies of 4 MB, each received in pieces and joined.
 PROGRAM = """
 import resource, sys
 from router.core.memory import keep_large_blocks

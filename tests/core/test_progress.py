@@ -1,4 +1,4 @@
-"""What a replica usually takes, learned from streams that waited for nothing else."""
+"""A replica's usual times, learned from streams that did not wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The thing with the highest level, whenever it is asked for."""
+"""The ranking returns the item with the highest level at any time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_highest_is_found(steps: list[tuple[int, int] | None]) -> None:
 
 
 def test_what_came_and_went_is_not_kept() -> None:
-    """Each thing may be noted once; nobody asks, and all of them are gone."""
+    """Items are added and removed without a query: none of them may be kept."""
     ranking = Ranking()
     for _ in range(10_000):
         thing = Ranked()

@@ -1,4 +1,4 @@
-"""The sketch against the exact quantiles of the same values."""
+"""The sketch compared with the exact quantiles of the same values."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from router.core.sketch import Sketch
 
-# Above the least value that is told from 0, and as far as seconds or tokens will ever go.
+# Above the smallest value that is distinguished from 0, up to any realistic seconds or tokens.
 values = st.lists(st.floats(1e-8, 1e12), min_size=1, max_size=200)
 shares = st.floats(0.0, 1.0)
-SLACK = 1e-9  # of the logarithm at a bucket's edge
+SLACK = 1e-9  # on the logarithm at a bucket's edge
 
 
 def sketch_of(numbers: list[float], **options: float) -> Sketch:
@@ -66,7 +66,7 @@ def test_bounded_buckets_keep_count_and_the_highest_values(
     whole = sketch_of(numbers + more)
     assert len(sketch) <= buckets
     assert sketch.count == len(numbers) + len(more)
-    # What did not fall together is as it is without a bound; the lowest bucket took the rest.
+    # Buckets that were not merged equal those of an unbounded sketch; the lowest one took the rest.
     assert told(sketch) == told(whole)[-len(sketch) :]
 
 

@@ -1,4 +1,4 @@
-"""Whatever bytes are read as JSON, what msgspec raises is caught, and by one name."""
+"""For any bytes read as JSON, every exception of msgspec is caught by one name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""One scale: a class is what is nearest, a ceiling holds, a step never leaves its class."""
+"""The urgency scale: a number belongs to the nearest class, limits hold, a step stays in its
+class.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An app under test with its replicas, and the proof that nothing of it is left behind."""
+"""An app under test with its replicas; checks at the end that it has released everything."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from tests.places import CERTIFICATES
 DATA = CERTIFICATES
 CERT, KEY = str(DATA / "one.pem"), str(DATA / "one.key")
 NEVER_S = 3600.0
-IDLE = ("probes", "polls", "parties", "replica_idle")  # in use although nobody asks
+IDLE = ("probes", "polls", "parties", "replica_idle")  # used without any request
 
 
 class Under:
-    """An app under test: its replicas, and the configuration its next reload reads."""
+    """An app under test: its replicas, and the configuration for its next reload."""
 
     def __init__(self, config: Config, replicas: list[HostileReplica]) -> None:
         self.replicas = replicas
@@ -53,7 +53,7 @@ class Under:
         return client
 
     async def ask(self, data: bytes | None = None, port: int | None = None) -> Response:
-        """One request on a connection of its own."""
+        """Send one request on its own connection."""
         client = await RawClient.connect(self.app.port if port is None else port)
         try:
             await client.send(chat() if data is None else data)
@@ -94,7 +94,7 @@ def settings(*urls: str, **fields: Any) -> Config:
 
 @asynccontextmanager
 async def serving(*behaviours: Behaviour | HostileReplica, **fields: Any) -> AsyncIterator[Under]:
-    """An app before one replica per behaviour; afterwards nothing of it is left."""
+    """An app in front of one replica per behaviour; at the end nothing of it may remain."""
     replicas = [
         behave if isinstance(behave, HostileReplica) else HostileReplica(behave)
         for behave in behaviours

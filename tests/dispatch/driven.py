@@ -1,8 +1,8 @@
 """A router without sockets: the real drivers, hedger, queue and fleet on virtual time.
 
 `World` holds them and plays the engines and the clients. `Driven` is a request that sends nothing:
-what its driver asks of it is noted in `World.said`, one short sentence for each call. Some calls
-are not noted because they have no effect on an engine or a client (`attach`, `look_by`).
+each call of its driver is recorded in `World.said` as one short sentence. Some calls are not
+recorded because they have no effect on an engine or a client (`attach`, `look_by`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from router.observe.hedge_counts import HedgeCounts
 from router.observe.metrics import Metrics
 from router.wire.sweep import NEVER
 
-LOOK_S = 0.125  # between two looks at a party whose deadline has not moved
+LOOK_S = 0.125  # between two checks of a party whose deadline has not moved
 TOKENS = 128  # of a prompt
 BODY = 512  # bytes of a request
 
@@ -65,7 +65,7 @@ class Ring(Alarm):
 
     def set(self, when: float) -> None:
         self.due = max(when, self._time.at)
-        self._time.rings.pop(self, None)  # it rings behind those that were set before
+        self._time.rings.pop(self, None)  # it rings after those that were set before
         self._time.rings[self] = None
 
     def clear(self) -> None:
@@ -74,7 +74,7 @@ class Ring(Alarm):
 
 
 class Time(Scheduler):
-    """Virtual seconds. Also the sweeper of a fleet: it calls parties at their `deadline`."""
+    """Virtual seconds. Also the fleet's sweeper: it calls parties at their `deadline`."""
 
     def __init__(self) -> None:
         self.at = 1000.0
@@ -107,7 +107,7 @@ class Time(Scheduler):
             self._looks[party].set(max(party.deadline, self.at + LOOK_S))
 
     def turn(self) -> None:
-        """Let happen what was asked for at the end of this turn."""
+        """Run what was scheduled for the end of this turn."""
         while self._soon:
             self._soon.pop(0)()
 
@@ -126,7 +126,7 @@ class Time(Scheduler):
 
 
 class InOrder(RoutingPolicy):
-    """Takes the candidate whose ID is first in the alphabet. Counts the attempts it is told of."""
+    """Picks the candidate with the alphabetically first ID. Counts the attempts reported to it."""
 
     def __init__(self) -> None:
         self.begun: Counter[str] = Counter()  # by replica ID
@@ -145,7 +145,7 @@ class InOrder(RoutingPolicy):
 
 
 class Driven(RoutedRequest):
-    """A request whose attempts send nothing. It fails a test that is against the port's rules."""
+    """A request whose attempts send nothing. It fails a test that breaks the rules of the port."""
 
     def __init__(
         self,
@@ -175,11 +175,11 @@ class Driven(RoutedRequest):
         self.world = world
         self.continued = continued
         self.flow = FlowIdentity(key)
-        self.is_kept = True  # the body, for another attempt
-        self.attached: set[Attempt] = set()  # with a lease, and not given back yet
-        self.opened: set[Attempt] = set()  # of them, those that were sent
+        self.is_kept = True  # the body is kept for another attempt
+        self.attached: set[Attempt] = set()  # attempts that hold a lease
+        self.opened: set[Attempt] = set()  # of these, the attempts that were sent
         self.ended: Reason | None = None
-        self.won: set[Attempt] = set()  # those that have answered
+        self.won: set[Attempt] = set()  # attempts that have answered
         self.said: dict[Attempt, Reason] = {}  # errors that were put aside
         self.shown_at = world.time.at
         self._timer = world.time.alarm(self._look)
@@ -294,7 +294,7 @@ class Driven(RoutedRequest):
     # -- what its engines do ----------------------------------------------------------------------
 
     def shows(self, attempt: Attempt) -> None:
-        """A piece of content comes: the first, or one more."""
+        """A piece of content arrives: the first, or a further one."""
         self.driver.connected(attempt)
         now = self.world.time.at
         if self.driver.state.winner is attempt:
@@ -303,7 +303,7 @@ class Driven(RoutedRequest):
         assert self.driver.won(attempt, now), "a loser is still heard"
         self.won.add(attempt)
         before = self.work.shown(attempt.at, now)
-        if before is not None:  # it goes on where another one broke off
+        if before is not None:  # it continues where another one broke off
             self.world.chooser.finished(self.view, before, None)
         self.shown_at = now
         self._note(f"show {self.name} from {attempt.replica_id}")
@@ -341,7 +341,7 @@ class Driven(RoutedRequest):
         self._completes(attempt, reason)
 
     def asks_without_priority(self, attempt: Attempt) -> None:
-        """The engine refuses the priority that it was told."""
+        """The engine refuses the priority that it got."""
         if not self.driver.ask_without_priority(attempt):
             self.answers(attempt, Reason.REPLICA_REFUSED)
 
@@ -410,8 +410,10 @@ class World:
         most: int | None = None,
         seed: int = 1,
     ) -> None:
-        """`most`: requests at one replica; None: any number. Without `retry` there is no pause
-        before a retry; without `hedging` there are no copies."""
+        """`most`: maximum number of requests at one replica; None: unlimited.
+
+        Without `retry` there is no pause before a retry; without `hedging` there are no copies.
+        """
         config = Config(
             retry=Retry(backoff_s=0.0) if retry is None else retry,
             hedging=Hedging(policy="off") if hedging is None else hedging,
@@ -424,11 +426,11 @@ class World:
         self.config = config
         self.said: list[str] = []
         self.time = Time()
-        self.requests: list[Driven] = []  # under way
+        self.requests: list[Driven] = []  # in progress
         self.all: list[Driven] = []
         self.policy = InOrder()
         self.refusing: set[str] = set()  # replicas that refuse connections before `open` returns
-        self.concurrency = Concurrency(1)  # of a key that a test may use
+        self.concurrency = Concurrency(1)  # of a key that tests may use
         self._most = most
         rng = Random(seed)
         self.metrics = Metrics()
@@ -450,7 +452,7 @@ class World:
             rng,
             self.time.now,
         )
-        self.replicas: list[Replica] = []  # also those that were removed
+        self.replicas: list[Replica] = []  # includes those that were removed
         for number in range(replicas):
             self.joins(f"r{number}")
         self.counts = HedgeCounts()
@@ -465,7 +467,7 @@ class World:
     # -- the fleet --------------------------------------------------------------------------------
 
     def joins(self, id: str, *, is_tried: bool = True) -> Replica:
-        """Not `is_tried`: its first probe is under way."""
+        """Not `is_tried`: its first probe is still running."""
         config = ReplicaConfig(
             url=f"http://{id}:1", id=id, models=("m",), engine="vllm", max_inflight=self._most
         )
@@ -483,7 +485,7 @@ class World:
             self.fleet.probed(replica, False)
 
     def grows(self, id: str) -> None:
-        """A reload lets a replica have any number of requests."""
+        """A reload removes the request limit of a replica."""
         replica = self.fleet.replicas[id]
         config = msgspec.structs.replace(replica.config, max_inflight=None)
         replica.adopt(config, self.config.health)
@@ -546,7 +548,7 @@ class World:
     # -- what must hold at any time ---------------------------------------------------------------
 
     def check(self) -> None:
-        """Leases, budgets and engines agree with the attempts that live."""
+        """Leases, budgets and engines match the live attempts."""
         works = [r for r in self.requests if not r.route.light]
         live = [attempt for request in self.requests for attempt in request.driver.live]
         loads = [attempt for request in works for attempt in request.driver.live]
@@ -574,7 +576,7 @@ class World:
         for request in self.all:
             for attempt in request.driver.state.attempts:
                 begun[attempt.replica_id] += 1
-                # The end of the one that answers is told when its request is over.
+                # The end of the winner is reported when its request is over.
                 is_winner = attempt is request.driver.state.winner
                 if attempt.phase == Phase.ENDED and (request.ended is not None or not is_winner):
                     finished[attempt.replica_id] += 1

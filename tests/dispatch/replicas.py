@@ -1,4 +1,4 @@
-"""Replicas that nothing is sent to."""
+"""Replicas without connections, for tests that send nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A policy is told of the end of each attempt once, whatever the end."""
+"""A policy's hook is called once at the end of each attempt, for every kind of end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.harness.running import running, scenario
 
 @dataclass(slots=True)
 class Listener(RoutingPolicy):
-    """The first candidate; notes which hook was called for which replica."""
+    """Picks the first candidate; records which hook was called for which replica."""
 
     heard: list[tuple[str, str]] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""One warning a model, none while its engines may still be detected, and no unknown names kept."""
+"""One warning per model, none before its engines are detected, and no unknown names kept."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def poll(fleet: Fleet, replica: Replica, usage: float, running: int) -> None:
 
 @contextmanager
 def two() -> Iterator[tuple[Table, Replica, Replica]]:
-    """A replica to judge, and one that is busier and half full."""
+    """A replica to judge, and a busier one whose cache is half full."""
     table = Table()
     replica, other = table.add("a"), table.add("b")
     leases = begun(other, 20)
@@ -83,7 +83,7 @@ async def test_all_see_that_a_replica_has_filled_up_since_its_poll() -> None:
         assert hedger(other, replica) == Refusal.KV
         for policy in ("kv_aware", "kv_occupancy", "weighted", "linear_cost"):
             assert chosen(policy, replica, other) == "b", policy
-        assert replica.kv_polled == 0.1  # what the metrics show
+        assert replica.kv_polled == 0.1  # as shown by the metrics
         for lease in leases:
             lease.release()
 

@@ -1,4 +1,4 @@
-"""What a client is sent, where the cut of the replica's reads or the kind of body matters."""
+"""The bytes sent to a client, where the replica's read boundaries or the kind of body matter."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def in_reads(stream: bytes, size: int, *fields: str) -> Behaviour:
     return behave
 
 
-# Then no event is taken out of the stream, and none is held until it is whole.
+# Then no event is removed from the stream, and none is held until it is complete.
 ASKS_ITSELF = {"include_usage": True}
 BOOM = {"message": "boom " * 10, "type": "InternalServerError", "param": None, "code": 500}
 NAMED = b"event: error\n" + event({"type": "error", "error": {"message": "boom"}})
@@ -87,7 +87,9 @@ async def test_who_is_blamed_for_it(code: int, ejected: bool, size: int) -> None
 @pytest.mark.parametrize("cut", [0, 1, 30])
 @scenario
 async def test_our_error_stands_between_events(newline: bytes, cut: int, size: int) -> None:
-    """A stream that breaks inside an event gets a blank line first; one between events none."""
+    """A stream that breaks inside an event gets a blank line first; one between events gets
+    none.
+    """
     whole = (role() + token("a")).replace(b"\n", newline)
     stream = whole + token("b")[:cut]
 
@@ -125,7 +127,7 @@ TOLD = {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"c
 @pytest.mark.parametrize("size", [10, 3_000, 400_000])
 @scenario
 async def test_a_whole_answer_tells_its_usage(size: int, chunked: bool) -> None:
-    """Also one that is too long to be held until it is whole."""
+    """Also if the answer is too long to be held until it is complete."""
     body = json.dumps({"text": "x" * size, "usage": TOLD, "more": None}).encode()
     data = response(200, body=body)
     if chunked:
@@ -163,7 +165,7 @@ async def test_what_is_no_inference_is_not_counted() -> None:
 
 @scenario
 async def test_a_compressed_stream_is_opaque() -> None:
-    """Its bytes say nothing to us, and none of them is held back or taken for an event."""
+    """Its bytes cannot be parsed; none is held back or taken for an event."""
     stream = token("a") + event({"choices": [], "usage": TOLD}) + event({"error": BOOM})
     lines = [
         "Content-Type: text/event-stream",
@@ -214,7 +216,7 @@ async def test_other_routes_tell_in_their_last_event(path: str, size: int) -> No
 
 @scenario
 async def test_a_sized_stream_in_one_read() -> None:
-    """The events of a stream that came whole, with its length, are looked at all the same."""
+    """The events of a stream that arrives complete, with a Content-Length, are parsed as well."""
     stream = token("a") + event({"choices": [], "usage": TOLD}) + event({"error": BOOM}) + DONE
     data = response(200, body=stream, content_type="text/event-stream")
     async with running(answer(data)) as router:

@@ -1,4 +1,4 @@
-"""A policy sees a window of a large fleet, and who holds the prompt's prefix: each of them once."""
+"""A policy gets a window of a large fleet plus the holders of the prompt's prefix, each once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SAMPLE = 8
 
 
 class Noting(RoutingPolicy):
-    """Takes the first, and notes whom it saw."""
+    """Picks the first candidate and records all candidates."""
 
     def __init__(self) -> None:
         self.seen: list[Any] = []

@@ -1,6 +1,6 @@
-"""Emulated engines in processes of their own, small enough to fill up, found clean each time.
+"""Emulated engines in separate processes with small limits, checked to be idle before each test.
 
-`fleet` keeps time, so that requests can be met while they run; `quick` answers at once.
+`fleet` models time, so that a test can act while a request runs; `quick` answers at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OPTIONS = ("--max-num-seqs=2", "--max-model-len=2048", "--num-blocks=256", "--bl
 
 
 class Fleet:
-    """What tests do with it, over real sockets."""
+    """Operations of tests on a fleet, over real sockets."""
 
     def __init__(self, urls: list[str]) -> None:
         self.urls = urls
@@ -35,7 +35,7 @@ class Fleet:
         return self.http.post(f"{self.url}/emulator/faults", json=faults)
 
     def metric(self, name: str) -> float:
-        """One of the first engine's samples, named as in the text up to its value."""
+        """One sample of the first engine's metrics, named as in the text up to its value."""
         for line in self.http.get(f"{self.url}/metrics").text.splitlines():
             sample, _, value = line.rpartition(" ")
             if sample == name or sample.partition("{")[0] == name:
@@ -43,7 +43,7 @@ class Fleet:
         raise KeyError(name)
 
     def until(self, true: Callable[[], bool], what: str) -> None:
-        """Wait until something holds; fail if it does not in ten seconds."""
+        """Wait until a condition holds; fail after ten seconds."""
         deadline = time.monotonic() + 10.0
         while not true():
             assert time.monotonic() < deadline, f"still not: {what}"

@@ -1,4 +1,4 @@
-"""What may be chosen together, and what each persona's core is set up to do."""
+"""Allowed combinations of options, and the configuration of each persona's core."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What routing is worth where a fleet is too large or too dear to start: benches in virtual time.
+"""Routing benches in virtual time, for fleets that are too large or too expensive to start.
 
-Reads in this order: `task` (one simulation), `search` (the highest rate that something holds at),
-then the benches: `ladder` (a published experiment), `loads` (one workload from idle to overload),
-`matrix` (every policy under everything in `worlds`) and `speed` (of the simulator itself). Nothing
-here knows more of a policy than its name: what decides is what decides in the proxy.
+Reading order: `task` (one simulation), `search` (the highest rate at which a condition holds), then
+the benches: `ladder` (a published experiment), `loads` (one workload from idle to overload),
+`matrix` (every policy in every world of `worlds`) and `speed` (of the simulator itself). Code here
+knows a policy only by its name: the decisions are made by the proxy's own code.
 """

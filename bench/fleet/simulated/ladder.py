@@ -1,22 +1,23 @@
-"""Mooncake's ladder on Mooncake's own trace: what each kind of knowledge is worth.
+"""Mooncake's experiment on Mooncake's trace: the benefit of each kind of cache knowledge.
 
-Source: Qin et al., "Mooncake", FAST'25: 16 machines of 8 x A800 and the conversation trace; mean
-time to first token with random choice 19.65 s, load balancing 5.27, local cache awareness 3.58,
-global 3.07. How fast the trace was played there is not told, so it is played here at the speed at
-which random choice comes to the paper's 19.65 s; everything else then follows from the simulator.
+Source: Qin et al., "Mooncake", FAST'25: 16 machines of 8 x A800 and the conversation trace. Mean
+time to first token: random choice 19.65 s, load balancing 5.27 s, local cache awareness 3.58 s,
+global 3.07 s. The paper does not give the replay speed. The trace is therefore played here at the
+speed at which random choice reaches the paper's 19.65 s; all other figures then follow from the
+simulator.
 
-The engines are A100 x 8 with Llama-2-70B, whose timing is measured. Their KV cache is what the
-cards leave: 0.9 of 640 GB, less the weights, at 320 KiB a token. The paper's machines also keep KV
-in main memory and send it to each other; these do not, so all that a policy can do is to go where
-the prefix is. The rungs are read accordingly:
+The engines are A100 x 8 with Llama-2-70B, whose timing is measured. Their KV cache is what remains
+on the cards: 0.9 of 640 GB, minus the weights, at 320 KiB per token. The paper's machines also keep
+KV in main memory and send it to each other. The simulated engines do not, so that a policy can only
+choose the replica that holds the prefix. The two cache-aware steps are therefore defined as:
 
-- local: each replica's cache is looked at by itself, and the one that holds most of the prompt is
-  taken unless it is too busy (`prefix_affinity`, as SGLang's router and its heirs do it);
-- global: what a hit saves is weighed against the work that waits everywhere (`kv_aware`).
+- local: each replica's cache is considered alone; the replica that holds most of the prompt is
+  chosen unless it is too busy (`prefix_affinity`, the method of SGLang's router);
+- global: the saving of a hit is weighed against the queued work of every replica (`kv_aware`).
 
-Several routers that know only what each of them has sent stand below, as another kind of local.
-Nobody gives up waiting here and no replica is taken for a zombie: at this load it is the engines'
-own queues that are looked at.
+Further rows show several routers, each of which knows only its own requests: another local variant.
+No request times out here and no replica is ejected as hanging: at this load the engines' own queues
+are measured.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ PROFILE = "llama2-70b-a100x8"
 KV_TOKENS = int((0.9 * 8 * 80e9 - 2 * 69.0e9) / (80 * 8 * 128 * 2 * 2))  # layers, heads, K and V
 PAPER_S = {"random": 19.65, "least_load": 5.27, "prefix_affinity": 3.58, "kv_aware": 3.07}
 RUNGS = ("random", "least_load", "prefix_affinity", "kv_aware")
-BLIND = 4  # routers that do not know of each other
-SLO = Slo(30.0, 0.2)  # a time to first token that even the longest prompt can keep
+BLIND = 4  # independent routers without shared knowledge
+SLO = Slo(30.0, 0.2)  # a target for the time to first token that even the longest prompt can meet
 _NEVER_S = 1e9
 
 
@@ -55,7 +56,7 @@ class Reuse:
     """Shares of the prompts' blocks that a cache could have served."""
 
     infinite: float
-    finite: float  # one LRU cache as large as those of the fleet together
+    finite: float  # one LRU cache as large as all caches of the fleet together
     asked: int  # blocks
     block_tokens: int
 
@@ -77,7 +78,7 @@ def run(
     speedup: float | None = None,
     precision: float = 0.01,
 ) -> Found:
-    """The table. `speedup`: of the trace; None: it is looked for. Raises TraceError, OSError."""
+    """Return the table. `speedup` of the trace; None: search for it. Raises TraceError, OSError."""
     trace = partial(open_trace, path, spread_seed=seed, limit=limit)
     reuse = _reuse(trace())
     world = _world(seed, reuse.block_tokens)
@@ -128,7 +129,7 @@ def _reuse(trace: Trace) -> Reuse:
 
 
 def _like_the_paper(world: Scenario, trace: partial[Trace], jobs: int, precision: float) -> float:
-    """The speed of the trace at which random choice takes the paper's time."""
+    """The trace speed at which random choice reaches the paper's time."""
 
     def holds(speeds: Sequence[float]) -> list[bool]:
         rows = play([_task(world, trace, speed, RUNGS[0]) for speed in speeds], jobs)

@@ -1,15 +1,15 @@
-"""llm-d's benchmark from idle to overload: where affinity begins to pay.
+"""llm-d's benchmark from idle to overload: the load from which prefix affinity pays.
 
 Source: llm-d.ai/blog/kvcache-wins-you-can-see (24 Sep 2025): 8 pods of 307,328 tokens of KV cache,
 150 customers with a prefix of 6,000 tokens and 5 users each, questions of 1,200 tokens, answers of
-1,000. With a question of each user the customers' KV is 73 % of the fleet's. It was measured in
-overload only; here it is played at shares of what the fleet can carry.
+1,000. With one question per user, the customers' KV is 73 % of the fleet's. The source measured
+overload only; this bench plays the workload at shares of the fleet's capacity.
 
 *Capacity* is the highest rate at which the best policy, with warm caches, still keeps 90 % of the
-requests within the SLO (what DistServe, OSDI'24, calls goodput). It is looked for by simulation:
-all policies begin, and whoever fails at a rate that another one carries is out.
+requests within the SLO (what DistServe, OSDI'24, calls goodput). It is searched by simulation: all
+policies start, and a policy is dropped when it fails at a rate that another one sustains.
 
-Every group asks once, so that caches are warm; then arrivals are Poisson. What is counted begins
+Every group sends one request, so that caches are warm; then arrivals are Poisson. Counting begins
 when batches have had time to fill, and lasts `MEASURED_S`: in overload, times grow with it.
 """
 
@@ -37,7 +37,7 @@ _SIZE = (7200.0, 1000)
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """How long a run is, in seconds of its own time."""
+    """Lengths of a run in seconds of virtual time."""
 
     fills_s: float = 120.0  # after the warm-up: answers take about a minute
     measured_s: float = 400.0
@@ -114,7 +114,7 @@ def run(
 
 
 def task(policy: str, rate: float, seed: int, length: Length) -> Task:
-    # At half of what it carries cold, so that nothing is left waiting when it begins.
+    # Warm up at half of the cold saturation rate, so that no queue exists when counting begins.
     warm_s = 150 / (0.5 * cold_rate(LLMD, [_SIZE]))
     return Task(
         policy=policy,
@@ -134,7 +134,7 @@ def task(policy: str, rate: float, seed: int, length: Length) -> Task:
 def find_capacity(
     policies: Sequence[str], seed: int, jobs: int, length: Length, precision: float
 ) -> tuple[float, list[str]]:
-    """The rate, and who carries it."""
+    """The capacity in requests/s, and the policies that sustain it."""
     alive = list(policies)
 
     def holds(rates: Sequence[float]) -> list[bool]:
@@ -187,7 +187,7 @@ def _tpot_ms(point: Point) -> float | None:
 
 
 def judge(points: Sequence[Point]) -> list[Verdict]:
-    """Goodput over random choice's in overload, and what affinity costs where it is not needed."""
+    """Goodput relative to random choice in overload, and the cost of affinity at low load."""
     at = {(point.load, point.policy): point for point in points}
     verdicts = [
         _ratio(at, 110, "random", 1 / 1.8, "goodput at 110 %: random over ours", "≤ 1 / 1.8")
@@ -211,12 +211,12 @@ def _ratio(
 
 
 def _remarks(points: Sequence[Point]) -> list[str]:
-    """From which load on affinity pays, against each policy that has none."""
+    """The load from which affinity pays, compared with each policy without affinity."""
     return [line for other in ("random", "least_load") if (line := begins_to_pay(points, other))]
 
 
 def begins_to_pay(points: Sequence[Point], other: str, by: float = 1.1) -> str:
-    """The lowest load from which on ours is ahead by so much, in times and in goodput."""
+    """The lowest load from which our policy leads by this factor, in times and in goodput."""
     at = {(point.load, point.policy): point for point in points}
     loads = sorted({point.load for point in points})
     pairs = [(load, at.get((load, DEFAULT)), at.get((load, other))) for load in loads]
@@ -232,7 +232,7 @@ def begins_to_pay(points: Sequence[Point], other: str, by: float = 1.1) -> str:
 
 
 def _from(holds: Sequence[tuple[int, bool]]) -> str:
-    """In words: the longest stretch of loads at which it holds."""
+    """The longest range of loads in which it holds, as text."""
     longest: list[int] = []
     stretch: list[int] = []
     for load, is_held in holds:

@@ -1,9 +1,9 @@
-"""Every policy under everything: one table, losers too, and which default it speaks for.
+"""Every policy in every scenario as one table, losses included, and the best default policy.
 
-A figure is the policy's p90 of the time to first token over that of the best policy in the same
-scenario; the last column is its worst. A request without a whole answer counts as slower than all
-others. The best default is not the one that wins most, but the one whose worst is the least bad:
-nobody knows beforehand which of these scenarios his own traffic is.
+A figure is the policy's p90 time to first token over that of the best policy in the same scenario;
+the last column is the policy's worst figure. A request without a whole answer counts as slower than
+all others. The best default is the policy whose worst figure is lowest, because an operator does
+not know beforehand which scenario matches the traffic.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from router.replay.report.table import Column, build
 from router.replay.report.words import seconds
 
 DEFAULT = "kv_aware"
-SLO = Slo(2.0, 0.2)  # then five tokens a second: as fast as one reads
+SLO = Slo(2.0, 0.2)  # first token in 2 s, then five tokens/s: about reading speed
 REQUESTS, QUICK = 4000, 150
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One policy everywhere; in the order of the scenarios."""
+    """One policy in every scenario, in the order of the scenarios."""
 
     policy: str
     ttft_s: Sequence[float]  # p90
     kept: Sequence[float]  # share of the requests within the SLO
-    regret: Sequence[float]  # p90 over the best policy's
+    regret: Sequence[float]  # p90 relative to the best policy's
 
     @property
     def worst(self) -> float:
@@ -85,7 +85,7 @@ def task(world: World, policy: str, seed: int) -> Task:
 
 
 def rank(policies: Sequence[str], by_world: Sequence[Mapping[str, Result]]) -> list[Row]:
-    """Times, and what each policy loses against the best one of each scenario."""
+    """The table of times and of each policy's ratio to the best one of each scenario."""
     best = [min(result.ttft_p90 for result in here.values()) for here in by_world]
     rows = []
     for policy in policies:
@@ -97,7 +97,7 @@ def rank(policies: Sequence[str], by_world: Sequence[Mapping[str, Result]]) -> l
 
 
 def regretted(time: float, best: float) -> float:
-    """How many times as long as the best; where nobody answers in time nobody regrets."""
+    """Ratio to the best time; 1 if no policy answers in time."""
     if best == inf:
         return 1.0
     return time / best if best > 0.0 else 1.0
@@ -127,7 +127,9 @@ def _supports(rows: Sequence[Row]) -> str:
 
 
 def _legend(everything: Sequence[World], rows: Sequence[Row]) -> list[str]:
-    """What the columns are, who was best there and how many of its requests kept the SLO."""
+    """Describe the columns: the scenario, its best policy, and that policy's share within
+    the SLO.
+    """
     lines = []
     for number, world in enumerate(everything):
         best = min(rows, key=lambda row: row.ttft_s[number])

@@ -1,6 +1,6 @@
-"""The loads bench as one HTML page: where affinity begins to pay, as a picture.
+"""The loads bench as one HTML page: plots of the load from which affinity pays.
 
-Made of the pieces of a replay's page. Needs matplotlib for its plots, and does without.
+Uses the HTML parts of the replay report. Plots need matplotlib; without it the page has none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DRAWN = ("kv_aware", "prefix_affinity", "weighted", "chwbl", "least_load", "rand
 
 
 def page(found: Found, points: Sequence[Point]) -> str:
-    """The whole file."""
+    """Return the whole HTML file."""
     remarks = [*found.remarks, *(f"{v.name}: {v.words()}" for v in found.verdicts)]
     parts = (
         pieces.listed(remarks),
@@ -28,8 +28,10 @@ def page(found: Found, points: Sequence[Point]) -> str:
 
 
 def plots(points: Sequence[Point]) -> Iterator[Plot]:
-    """Over the load: what is kept of the promise, and times against random choice. Needs
-    matplotlib."""
+    """Plot, over the load, the share within the SLO and the times relative to random choice.
+
+    Needs matplotlib.
+    """
     ways: list[tuple[str, str, str, str, Callable[[Point], float | None]]] = [
         (
             "goodput",
@@ -65,7 +67,7 @@ def plots(points: Sequence[Point]) -> Iterator[Plot]:
                     )
             if name == "ratio":
                 axes.set_yscale("log")
-                # The usual one writes powers as formulas, and pages have none.
+                # The default formatter writes powers as TeX formulas, which the page cannot show.
                 axes.yaxis.set_major_formatter(lambda times, _: f"{times:g} ×")
             else:
                 axes.set_ylim(bottom=0)

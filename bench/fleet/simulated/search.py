@@ -1,22 +1,23 @@
-"""The highest rate at which something still holds, to a given precision. Pure but for the asking.
+"""Finds the highest rate at which a condition holds, to a given precision. Pure, except `holds`.
 
-Must never: depend on how many processes answer.
+Must never depend on the number of worker processes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-AT_ONCE = 3  # values that are asked for together, whoever answers them
+AT_ONCE = 3  # values that are evaluated together, in any number of processes
 
 
 def highest(
     holds: Callable[[Sequence[float]], Sequence[bool]], low: float, high: float, precision: float
 ) -> float:
-    """The highest value found to hold, within a share `precision` of one that does not.
+    """Return the highest value found to hold, within a share `precision` of one that does not.
 
-    `holds` is asked for ascending values; of those, the first that does not hold is believed. The
-    bracket grows until `low` holds and `high` does not. Raises ValueError if it does not end.
+    `holds` is called with ascending values; all values above the first failure are treated as
+    failures. The bracket grows until `low` holds and `high` does not. Raises ValueError if no end
+    is found.
     """
     for _ in range(20):
         is_low, is_high = holds([low, high])

@@ -1,10 +1,10 @@
-"""How fast the simulator is, and whether its memory grows with the number of requests.
+"""Measures the simulator's speed, and whether its memory grows with the number of requests.
 
-A fleet of 1,000 replicas with shared prefixes, at 70 % of what it carries cold. The queue and
+A fleet of 1,000 replicas with shared prefixes, at 70 % of its cold saturation rate. The queue and
 hedging are on as shipped. A tenth of the requests may be hedged. A fiftieth of the attempts is
-slow, so that hedges are sent. During a twentieth of the time, a surge fills the queue. Two runs,
-one a tenth of the other, each in a process of its own: a run whose memory grew with its requests
-would take far more of it the longer it is.
+slow, so that hedges are sent. During a twentieth of the time, a surge fills the queue. There are
+two runs, one with a tenth of the requests of the other, each in its own process. If memory grew
+with the number of requests, the longer run would need far more.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from router.simulator.workloads import Lengths, Mix, PowerUser
 REPLICAS = 1000
 REQUESTS = 100_000
 GROUPS_EACH = 19  # shared prefixes per replica, as in llm-d's benchmark
-GOAL_S, GOAL_MB, GOAL_GROWTH = 150.0, 1024.0, 1.25  # for a million requests; of memory
+GOAL_S, GOAL_MB, GOAL_GROWTH = 150.0, 1024.0, 1.25  # limits for a million requests
 LATE = Straggling(share=0.02)  # slow attempts, drawn at random
 SURGE_FROM, SURGE_FOR = 0.5, 0.05  # of the surge, as shares of the time
 SURGE = 3.0  # rate of the surge, as a multiple of the usual rate; added to it
@@ -96,7 +96,7 @@ class Classes:
             yield arrival
 
     def follow(self, ended: Arrival, now: float) -> Iterable[Arrival]:
-        return ()  # the sources here know no next turns
+        return ()  # the sources of this bench do not have next turns
 
 
 _CLASSES = ("high", *("batch", "normal", "normal") * 3)
@@ -141,7 +141,7 @@ def task(policy: str, requests: int, replicas: int, seed: int) -> Task:
 
 
 def measure(policy: str, requests: int, replicas: int, seed: int) -> Pace:
-    """In a process of its own, whose peak is the run's."""
+    """Simulate in a separate process, so that the peak memory is that of the run."""
     context = get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     job = (theirs, task(policy, requests, replicas, seed))
@@ -158,7 +158,7 @@ def measure(policy: str, requests: int, replicas: int, seed: int) -> Pace:
 
 
 def _work(pipe: Connection, task: Task) -> None:
-    began = process_time()  # on one core; what others take of it is not the simulator's
+    began = process_time()  # on one core, undisturbed by other processes
     result = task.run()
     cpu_s = process_time() - began
     peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

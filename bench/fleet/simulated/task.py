@@ -1,6 +1,6 @@
-"""One simulation of a bench, from plain values, and what came of it; many of them side by side.
+"""Runs one simulation from plain values and returns its figures; runs many in parallel.
 
-Must never: print, or count a request that came while the fleet was still being warmed up.
+Must never print, and never count a request that arrived during the warm-up.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ from router.simulator.traffic import Traffic
 
 @dataclass(frozen=True, slots=True)
 class Result(Run):
-    """A run, with what the simulator counted: of everything, the warm-up included."""
+    """A run with the simulator's counters, the warm-up included."""
 
     totals: Totals = field(kw_only=True)
 
     @property
     def ttft_p90(self) -> float:
-        """Seconds; infinity if a tenth of the requests, or all of none, had no answer."""
+        """Seconds; infinity if at least a tenth of the requests had no answer, or there
+        were none.
+        """
         found = self.summary.all.quantile(self.summary.all.ttft, 0.9)
         return inf if found is None else found
 
@@ -42,7 +44,7 @@ class Result(Run):
 
     @property
     def busy(self) -> float:
-        """Share of the time in which a replica had something to do, in the mean."""
+        """Mean share of the time in which a replica was busy."""
         engines = self.totals.engines
         seconds = self.totals.seconds * len(engines)
         return sum(engine.busy_s for engine in engines) / seconds if seconds else 0.0
@@ -50,16 +52,16 @@ class Result(Run):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A scenario, who makes its traffic, and which requests count."""
+    """A scenario, its source of traffic, and which requests count."""
 
     policy: str  # the label of the row
     scenario: Scenario
-    traffic: Callable[[], Traffic]  # called where it is run; it must be picklable
+    traffic: Callable[[], Traffic]  # called in the process that runs it; must be picklable
     slo: Slo
     measure_from: float = 0.0  # seconds: requests that arrive before it are not counted
 
     def run(self, line: TextIO | None = None) -> Result:
-        """Simulate it; `line` is not written to. Raises as `simulate` does."""
+        """Simulate it; `line` is not written to. Raises the errors of `simulate`."""
         summary = Summary(self.slo, self.scenario.replicas)
         began = perf_counter()
         totals = simulate(self.scenario, self.traffic(), _Window(summary, self.measure_from))
@@ -75,7 +77,7 @@ class Task:
 
 
 class _Window:
-    """Hands on what belongs to requests that arrived in time to be counted."""
+    """Pass on records of requests that arrived after the warm-up."""
 
     def __init__(self, summary: Summary, measure_from: float) -> None:
         self._summary = summary
@@ -91,9 +93,9 @@ class _Window:
 
 
 def play(tasks: Sequence[Task], at_once: int = 1) -> list[Result]:
-    """All of them, `at_once` in processes of their own; results in the order of the tasks.
+    """Run all tasks, `at_once` in separate processes. Results are in the order of the tasks.
 
-    Raises as `run_all` does.
+    Raises the errors of `run_all`.
     """
-    # What `run_all` needs of a job is what a task has: a policy, a scenario and `run`.
+    # A task has the attributes that `run_all` needs of a job: a policy, a scenario and `run`.
     return cast(list[Result], run_all(cast(Sequence[Job], tasks), at_once))

@@ -1,7 +1,7 @@
-"""The fleets and the traffic of the benches: llm-d's workload, and everything that policies meet.
+"""Fleets and traffic of the simulated benches: llm-d's workload, and the matrix's scenarios.
 
-A scenario's rate is told as a share of that at which its fleet saturates without any cache hit
-(`bench.fleet.capacity`). Must never: know a policy.
+A scenario's rate is a share of the rate at which its fleet saturates without any cache hit
+(`bench.fleet.capacity`). Must never know a policy.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def cold_rate(fleet: Scenario, sizes: Sequence[tuple[float, int]]) -> float:
 
 # -- llm-d's benchmark ----------------------------------------------------------------------------
 
-# 8 pods of 2 x H100 with Qwen-32B. What is measured are 4 x H100 with Llama-2-70B (69.0e9
-# parameters), each card of which does a little more than one that has half of 32.8e9.
+# 8 pods of 2 x H100 with Qwen-32B. The measured profile is 4 x H100 with Llama-2-70B (69.0e9
+# parameters), in which each card has slightly more work than with half of 32.8e9 parameters.
 LLMD_TIMING = PROFILES["llama2-70b-h100x4"].scaled((32.8e9 / 2) / (69.0e9 / 4))
 LLMD_KV_TOKENS = 307_328
 LLMD = Scenario(groups=equal(8, core(LLMD_KV_TOKENS), LLMD_TIMING), config=CONFIG)
@@ -60,7 +60,7 @@ LLMD = Scenario(groups=equal(8, core(LLMD_KV_TOKENS), LLMD_TIMING), config=CONFI
 
 @dataclass(slots=True, kw_only=True)
 class Warmed(Shared):
-    """Every group asks once, one after the other, within the first `warm_s`; then it is Shared."""
+    """Every group sends one request within the first `warm_s` seconds; then `Shared` follows."""
 
     warm_s: float
 
@@ -88,9 +88,9 @@ class Warmed(Shared):
 # An 8B model on one A100, with so little KV cache that llm-d's prefixes need 73 % of the fleet's.
 FLEET = Scenario(groups=equal(8, core(154_112), PROFILES["realistic"]), config=CONFIG)
 WARM = 0.2  # share of a scenario in which nothing is counted
-_LAW = 4000  # requests that tell the lengths of a workload
+_LAW = 4000  # number of requests from which a workload's lengths are estimated
 
-Make = Callable[[float, float, int], Traffic]  # (requests/s, seconds, seed) -> what comes
+Make = Callable[[float, float, int], Traffic]  # (requests/s, seconds, seed) -> arrivals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,11 +98,11 @@ class World:
     """One scenario of the matrix."""
 
     name: str
-    unit: str  # what stands below the name in the table's head
+    unit: str  # text below the name in the table's head
     words: str
     make: Make  # picklable
     load: float  # requests/s as a share of `cold_rate`
-    requests: int  # roughly; those of the warm-up included
+    requests: int  # approximate; includes the warm-up
     fleet: Scenario = FLEET
     fault: tuple[Literal["slow", "kill"], float, float] | None = None  # from, until: as shares
     rate: float = field(init=False)  # requests/s
@@ -114,7 +114,7 @@ class World:
 
     @property
     def seconds(self) -> float:
-        """How long requests (or conversations) come."""
+        """Length of the traffic in seconds."""
         return self.requests / self.rate
 
     def scenario(self, seed: int) -> Scenario:
@@ -130,7 +130,7 @@ class World:
 
 
 def _turns(traffic: Traffic) -> Iterator[Arrival]:
-    """All that comes, each turn of a conversation at once after the one before it."""
+    """All arrivals; each turn of a conversation directly after the one before it."""
     for arrival in traffic:
         turn: Arrival | None = arrival
         while turn is not None:
@@ -156,13 +156,17 @@ def stragglers(rate: float, seconds: float, seed: int) -> Stragglers:
 
 
 def power_user(rate: float, seconds: float, seed: int) -> Mix:
-    """In the middle of everybody's traffic one user asks half as much again as they all."""
+    """In the middle of the shared traffic, one user sends 1.5 times as many requests as
+    all others.
+    """
     burst = PowerUser(rate=1.5 * rate, duration_s=0.2 * seconds, begins_s=0.4 * seconds, seed=seed)
     return Mix(unique(rate, seconds, seed), burst)
 
 
 def worlds(requests: int) -> list[World]:
-    """All scenarios, each of about so many requests (the large fleet: four times as many)."""
+    """All scenarios with about this number of requests each (the large fleet: four times
+    as many).
+    """
     blind = replace(FLEET, routers=4)
     large = resized(FLEET, 96)
     giant = partial(shared, groups=1, question_tokens=250)

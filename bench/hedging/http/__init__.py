@@ -1,1 +1,1 @@
-"""The hedging bench over real sockets: an emulated fleet, Hedgerow, and what people use today."""
+"""The hedging bench over real sockets: an emulated fleet, Hedgerow, and other proxies."""

@@ -1,8 +1,9 @@
-"""Who takes part: Hedgerow with and without hedging, and what people put in front of a fleet today.
+"""The compared routers: Hedgerow with and without hedging, Envoy and HAProxy.
 
-Envoy and HAProxy get a time after which the urgent class is asked again elsewhere: the 95th
-percentile of its time to first token on the healthy fleet, as one would read it off a dashboard.
-They are given what they need to do well: urgent requests only, another replica, room to repeat.
+Envoy and HAProxy get a timeout after which an urgent request is sent to another replica: the 95th
+percentile of its time to first token on the healthy fleet, as an operator would read it from a
+dashboard. They are configured to do well: only urgent requests, another replica, a large enough
+buffer for the repetition.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from bench.overhead.packaged import Envoy
 from bench.overhead.peers import Haproxy
 from bench.overhead.processes import free_port
 
-BUFFER_BYTES = 128 * 1024  # a request must fit in, or HAProxy cannot send it again
+BUFFER_BYTES = 128 * 1024  # a request must fit into it, or HAProxy cannot send it again
 
 
 class HedgerowHedging(HedgerowWith):
-    """Hedgerow as shipped, with a policy of hedging."""
+    """Hedgerow as shipped, with one hedging policy."""
 
     hedging = ""
     admin_port = 0
@@ -37,7 +38,7 @@ class HedgerowHedging(HedgerowWith):
 
 
 def hedgerow(name: str, hedging: str, policy: str = "") -> type[HedgerowHedging]:
-    """`policy`: of routing; "": as shipped."""
+    """`policy`: the routing policy; "": as shipped."""
     settings = f"as shipped, hedging {hedging}" + (f", routing {policy}" if policy else "")
     return type(
         "Hedgerow",
@@ -50,7 +51,7 @@ class EnvoyHedging(Ready, Envoy):
     after_s = 0.0
 
     def routes(self) -> list[dict[str, object]]:
-        """Urgent requests on a route of their own, which hedges."""
+        """Urgent requests have their own route, and only that route hedges."""
         [plain] = super().routes()
         urgent = {
             "match": {
@@ -124,7 +125,7 @@ def haproxy(after_s: float) -> type[HaproxyRetrying]:
     )
 
 
-# By key: what makes the contestant from the time after which peers ask again, in seconds.
+# Contestants by key: a function from the retry timeout of the peers (seconds) to a contestant.
 KINDS: dict[str, Callable[[float], type[Ready]]] = {
     "adaptive": lambda after_s: hedgerow("hedgerow hedging", "adaptive"),
     "off": lambda after_s: hedgerow("hedgerow", "off"),

@@ -1,7 +1,7 @@
-"""From what clients saw and engines counted to the figures of a row. Pure.
+"""Computes the figures of a row from client records and engine counters. Pure.
 
 A request without a whole answer counts as slower than all others. Copies are counted at the
-engines, whoever made them and for whatever reason: what they were asked beyond what clients asked.
+engines, for every router alike: the requests that engines got minus those that clients sent.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from bench.hedging.http.traffic import URGENT
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Times to first token of one class, in seconds. None: nothing to tell, or not every answer
-    that it would take came."""
+    """Times to first token of one class, in seconds. None: unknown, or too many requests failed."""
 
     requests: int
     p50: float | None
     p95: float | None
     p99: float | None
-    p99_bounds: tuple[float, float] | None  # within which it lies in 95 of 100 such runs
+    p99_bounds: tuple[float, float] | None  # its 95 % confidence interval
     worst: float | None
 
 
@@ -36,19 +35,23 @@ class Figures:
 
     urgent: Times
     other: Times
-    urgent_normal: Times  # before anything went wrong; no requests where it does from the start
+    # before the fault begins; no requests if the fault is there from the start
+    urgent_normal: Times
     urgent_share: float  # of the script's prompt tokens
     copies: int  # requests that engines got beyond those that clients sent
     extra_asked: float  # their prompt tokens, as a share of the script's
-    extra_computed: float  # the same of what got into a batch: losers may leave before
+    # the same for copies that entered a batch: a cancelled copy may leave before
+    extra_computed: float
     errors: dict[str, int]  # of all requests of the run
     urgent_errors: int  # of those measured
-    late_p99: float | None  # how late requests went out
+    late_p99: float | None  # delay between due and sent
     load_cpu: float  # of one CPU
 
 
 def figures(told: dict[str, Any], script: Script, normal_from: float) -> Figures:
-    """`told`: the load generator's answer; `normal_from`: seconds, where normality begins."""
+    """`told`: the load generator's answer; `normal_from`: seconds, begin of the time without
+    faults.
+    """
     records = told["played"]["records"]
     measured = [r for r in records if r["measured"]]
     normal = [r for r in records if normal_from <= r["due"] < script.measure_from]

@@ -1,4 +1,4 @@
-"""The results as one table with its goals, for `bench.findings`. Must never: judge."""
+"""The results as one table with its goals, for `bench.findings`. Must never judge."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def columns() -> list[Column[Row]]:
 
 
 def remarks(results: Results) -> list[str]:
-    """What each scenario and contestant is, and what is wrong with a row; each once."""
+    """Describe each scenario and contestant, and the problems of each row; each text once."""
     lines: dict[str, None] = {}
     names = dict.fromkeys(row.scenario for row in results.rows)
     for scenario in (HEALTHY, *SCENARIOS.values()):

@@ -1,4 +1,4 @@
-"""What hedging promises over HTTP, judged within one run: with against without. Pure."""
+"""The goals of hedging over HTTP, judged within one run: with hedging against without. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WITH, WITHOUT = "adaptive", "off"
 
 
 def judge(rows: Sequence[Row]) -> list[Verdict]:
-    """The goals of every scenario in which hedging took part."""
+    """The goals of every scenario that ran with hedging."""
     verdicts: list[Verdict] = []
     for scenario in dict.fromkeys(row.scenario for row in rows):
         here = {row.key: row for row in rows if row.scenario == scenario}
@@ -55,7 +55,7 @@ def _scenario(scenario: str, here: dict[str, Row]) -> list[Verdict]:
 
 
 def _best_other(name: str, p99: float | None, here: dict[str, Row]) -> Verdict:
-    """Against whoever else does best."""
+    """Compare with the best other contestant."""
     others = {
         row.name: theirs
         for key, row in here.items()
@@ -84,7 +84,7 @@ def _note(here: dict[str, Row]) -> str:
 
 
 def _chance(here: dict[str, Row], side: str) -> str:
-    """Between what the p99 of each side would lie in 95 of 100 such runs."""
+    """The 95 % confidence intervals of the p99 of each side."""
     if WITHOUT not in here:
         return ""
     words = []

@@ -1,7 +1,7 @@
-"""The load generator's process: plays a script, and lets things go wrong at their times.
+"""The load generator's process: plays a script, and injects faults at their times.
 
-One JSON order a line, one JSON line back. What the engines did is asked of the engines themselves,
-before the first request and after the last answer, so that every router is counted alike.
+One JSON order per line, one JSON line back. The engines' own counters are read before the first
+request and after the last answer, so that every router is counted alike.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bench.fleet.load import serve
 from bench.fleet.player import Player
 from bench.fleet.script import Script
 
-SETTLE_S = 0.3  # after the last answer: copies that lost leave their engines
+SETTLE_S = 0.3  # seconds after the last answer, in which cancelled copies leave their engines
 
 
 async def states(http: aiohttp.ClientSession, urls: Sequence[str]) -> list[dict[str, Any]]:
@@ -35,7 +35,7 @@ async def states(http: aiohttp.ClientSession, urls: Sequence[str]) -> list[dict[
 async def go_wrong(
     http: aiohttp.ClientSession, urls: Sequence[str], faults: Sequence[dict[str, Any]]
 ) -> None:
-    """Each fault in its turn; times count from now."""
+    """Inject each fault at its time, in seconds from now."""
     begin = perf_counter()
     for fault in faults:
         await asyncio.sleep(max(0.0, begin + fault["at"] - perf_counter()))
@@ -46,7 +46,9 @@ async def go_wrong(
 
 
 async def run(order: dict[str, Any]) -> dict[str, Any]:
-    """Order: script, host, port, model, engines (their URLs), faults (`scenarios.Fault`)."""
+    """Run one order: script, host, port, model, engines (their URLs), faults
+    (`scenarios.Fault`).
+    """
     script = msgspec.convert(order["script"], Script)
     urls: list[str] = order["engines"]
     async with aiohttp.ClientSession() as http:

@@ -1,4 +1,4 @@
-"""What Hedgerow itself says of its second copies, read from its /metrics."""
+"""Hedgerow's own hedging counters, read from its /metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WON = "hedges_ended{outcome=won}"
 
 
 def hedges(admin_port: int) -> dict[str, float]:
-    """Every counter of hedging that is not 0, by its name without `hedgerow_` and its labels."""
+    """Every hedging counter that is not 0, by its name without `hedgerow_` and its labels."""
     link = http.client.HTTPConnection("127.0.0.1", admin_port, timeout=5)
     try:
         link.request("GET", "/metrics")

@@ -1,4 +1,4 @@
-"""The HTTP part of `hedgerow bench hedging`: its options, and what it found."""
+"""The HTTP part of `hedgerow bench hedging`: its options and its results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Sequence[Found]:
-    """Raises Refused for a name nobody knows, Broken when Hedgerow could not be measured."""
+    """Raises Refused for an unknown name, Broken when Hedgerow could not be measured."""
     options = Options(
         _listed("scenario", args.scenario, SCENARIOS) or tuple(SCENARIOS),
         _listed("contestant", args.contestants, contestants.KINDS),

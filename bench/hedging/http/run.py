@@ -1,4 +1,4 @@
-"""Every scenario with every contestant, one after the other. `run` is the way in."""
+"""Runs every scenario with every contestant, one after the other. `run` is the entry point."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FLEET = engines.Spec(count=16, speed=8.0)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to run. `contestants` narrows those of every scenario; None: all of them."""
+    """What to run. `contestants` restricts those of every scenario; None: all."""
 
     scenarios: tuple[str, ...] = tuple(SCENARIOS)
     contestants: tuple[str, ...] | None = None
@@ -31,13 +31,14 @@ class Options:
 class Results:
     options: Options
     placement: Placement
-    saturation: float  # requests/s at which the fleet is full
-    after_s: float | None  # the peers' patience; None: no peer took part, or nobody could tell
+    saturation: float  # requests/s at which the fleet saturates
+    # the peers' retry timeout in seconds; None: no peer ran, or it could not be measured
+    after_s: float | None
     rows: list[Row]
 
 
 def run(options: Options) -> Results:
-    """Raises `router.emulator.spawn.FleetError` when no engines could be started."""
+    """Raises `router.emulator.spawn.FleetError` when the engines could not be started."""
     placement = Placement.choose(options.pin)
     wanted = list(_wanted(options))
     rows: list[Row] = []

@@ -1,7 +1,7 @@
-"""What goes wrong in a run, and when: options of the emulated engines, and faults posted to them.
+"""The faults of a run and their times: options of the emulated engines, and posted faults.
 
-Plain data. A scenario in which something goes wrong at a moment measures from that moment on; what
-came before it, warm-up aside, tells what is normal.
+Plain data. A scenario whose fault begins during the run measures from that moment on; the time
+before it, without the warm-up, shows the normal figures.
 """
 
 from __future__ import annotations
@@ -13,25 +13,26 @@ from typing import Any
 from bench.hedging.http.traffic import Size
 
 HALF, FULL = 0.5, 0.9  # of the rate at which the fleet saturates
-SLOW_SHARE, SLOW_FACTOR = 0.05, 10  # of requests, wherever they go; times as long
-FLEET_FACTOR = 1.8  # every engine so many times as slow: at half load, as full as at 0.9
-FREEZE_S, PAUSE_S = 2.0, 0.5  # one engine stands still; all are well
+# share of the requests that are slow, wherever they are sent; factor on their time
+SLOW_SHARE, SLOW_FACTOR = 0.05, 10
+FLEET_FACTOR = 1.8  # factor on the time of every engine: half load then acts like a load of 0.9
+FREEZE_S, PAUSE_S = 2.0, 0.5  # one engine stalls; all engines are healthy
 SLOW_REQUESTS = ("--fault", f"straggle={SLOW_FACTOR}; probability={SLOW_SHARE}")
 NOTHING: dict[str, Any] = {}  # no fault
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Posted to one engine, `at` seconds after the begin."""
+    """A fault posted to one engine, `at` seconds after the begin."""
 
     at: float
-    engine: int | None  # None: to all; a number beyond the last begins anew
+    engine: int | None  # None: all engines; a number beyond the last wraps around
     fault: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """`contestants`: keys of `contestants.KINDS`; `faults`: within the times that are measured."""
+    """`contestants`: keys of `contestants.KINDS`; `faults`: within the measured time."""
 
     name: str
     title: str
@@ -49,7 +50,9 @@ class Scenario:
 
 
 def _frozen(since: float, until: float) -> tuple[Fault, ...]:
-    """One engine after the other takes requests and sends heads, but does nothing for a while."""
+    """One engine after the other accepts requests and sends heads, but computes nothing for a
+    while.
+    """
     faults: list[Fault] = []
     at, engine = since, 0
     while at + FREEZE_S <= until:
@@ -63,7 +66,7 @@ def _all_slow(since: float, until: float) -> tuple[Fault, ...]:
 
 
 WITH_AND_WITHOUT = ("adaptive", "off")
-PEERS = ("envoy", "haproxy")  # they need to be told when to ask again
+PEERS = ("envoy", "haproxy")  # they need a configured retry timeout
 ALL = (*WITH_AND_WITHOUT, "p2c", *PEERS)
 HEALTHY = Scenario("healthy", "nothing is wrong", ("p2c",))
 SCENARIOS = {

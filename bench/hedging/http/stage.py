@@ -1,4 +1,4 @@
-"""One contestant in one scenario: fresh engines, a fresh router, the script, the figures."""
+"""Runs one contestant in one scenario: fresh engines, fresh router, script, figures."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from bench.overhead.processes import Orderly, Placement
 
 @dataclass(slots=True)
 class Row:
-    """One contestant in one scenario."""
+    """The result of one contestant in one scenario."""
 
     key: str
     name: str
     scenario: str
     version: str = "-"
     settings: str = ""
-    absent: str = ""  # why it was not measured
+    absent: str = ""  # reason why it was not measured
     figures: Figures | None = None
     hedges: dict[str, float] = field(default_factory=dict)  # by its own counters, if it has any
     router_cpu: float = 0.0  # of one CPU, while the script played
@@ -41,7 +41,7 @@ class Row:
 
 
 class Stage:
-    """Where all runs take place, one after the other: one load generator, the same CPUs."""
+    """Runs contestants one after the other, with one load generator on the same CPUs."""
 
     def __init__(
         self, spec: engines.Spec, size: traffic.Size, seed: int, placement: Placement, load: Orderly
@@ -54,7 +54,7 @@ class Stage:
         self.saturation = traffic.saturation(spec)
 
     def script(self, scenario: Scenario) -> Script:
-        """The same requests at the same moments for every contestant."""
+        """The same requests at the same times for every contestant."""
         rate = scenario.load * self.saturation
         since, until = scenario.measure_from(self.size), scenario.until(self.size)
         return traffic.script(rate, self._seed, since, until)

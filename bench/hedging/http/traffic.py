@@ -1,8 +1,8 @@
-"""The requests of a run: every fifth one is urgent, and so is a fifth of all prompt tokens.
+"""The requests of a run: a fifth is urgent, and so is a fifth of all prompt tokens.
 
-No two prompts share anything, so that every copy of a request costs its whole prompt again: the
-dearest case for hedging, and the one in which what it costs can be read off the engines' counters.
-Arrivals are Poisson. Pure: the same arguments, the same script.
+No two prompts share a prefix, so that every copy of a request costs its whole prompt again. This is
+the most expensive case for hedging, and the engines' counters show the cost directly. Arrivals are
+Poisson. Pure: the same arguments give the same script.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from bench.fleet.prose import text
 from bench.fleet.script import Conversation, Script, Turn
 from bench.fleet.workloads import arrivals, lognormal
 
-URGENT = "high"  # the class that may be hedged; all others name none
-URGENT_SHARE = 0.2  # of the requests, and, as lengths have one law, of the prompt tokens
-PROMPT = (3000.0, 0.5, 9000)  # lognormal: median, sigma, most
+URGENT = "high"  # the class that may be hedged; other requests name no class
+# of the requests; also of the prompt tokens, because all classes have the same length distribution
+URGENT_SHARE = 0.2
+PROMPT = (3000.0, 0.5, 9000)  # lognormal: median, sigma, maximum
 OUTPUT = 32
-LAW_REQUESTS = 4000  # from which the mean request is learned
+LAW_REQUESTS = 4000  # number of requests from which the mean request is estimated
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How long a run is, in seconds."""
+    """Lengths of a run in seconds."""
 
-    warm: float = 12.0  # nothing is measured: hedging learns what is usual
-    normal: float = 15.0  # where something goes wrong later: measured as the time before
+    warm: float = 12.0  # not measured: the hedger learns the usual times
+    normal: float = 15.0  # measured as normal, before a fault begins
     measured: float = 40.0
 
     @classmethod
@@ -43,7 +44,7 @@ def _request(rng: Random, at: float) -> Conversation:
 
 
 def saturation(spec: engines.Spec) -> float:
-    """Requests/s of this kind at which the fleet is full (`bench.fleet.capacity`)."""
+    """Requests/s of this kind at which the fleet saturates (`bench.fleet.capacity`)."""
     rng = Random(0)
     law = tuple(_request(rng, 0.0) for _ in range(LAW_REQUESTS))
     return capacity.saturation(spec.engine(), spec.count, Script(law, 0.0, 0.0).sizes())

@@ -1,15 +1,15 @@
-"""What is promised of hedging, case by case, with and without it.
+"""The goals of hedging, case by case, with and without hedging.
 
-- *half*: utilisation 0.5, one attempt in twenty ten times slower;
+- *half*: utilisation 0.5, one attempt in twenty is ten times slower;
 - *full*: the same at 0.9;
 - *slow*: at 0.5 the whole fleet becomes three times as slow for a while, so that it is overloaded;
-- *frozen*: at 0.5, no stragglers, one replica after the other stands still for half a minute.
-  `calm` is the same without the freezes: what is normal;
-- *mixed*: every second replica is of a kind that takes three times as long for everything, one
-  attempt in twenty is ten times slower; the load is half of what this fleet sustains.
+- *frozen*: at 0.5, no stragglers, one replica after the other stalls for half a minute. `calm` is
+  the same without the stalls, for comparison;
+- *mixed*: every second replica takes three times as long for everything, and one attempt in twenty
+  is ten times slower; the load is half of what this fleet sustains.
 
-The same seeds give both sides the same requests at the same moments, and the same first attempts
-straggle. Figures are of several seeds together.
+The same seeds give both sides the same requests at the same times, and the same first attempts
+straggle. Figures combine several seeds.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BUDGET = ON.budget
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """How much is simulated."""
+    """Amount of simulated traffic."""
 
     measured_s: float = 400.0
     seeds: int = 3
@@ -60,7 +60,7 @@ class Case:
 
     def faults(self, length: Length) -> tuple[Fault, ...]:
         if self.name == "slow":
-            # In the middle; what is left waiting must be gone at the end.
+            # In the middle of the run, so that the backlog can drain before its end.
             at = WARM_S + length.measured_s / 4
             return tuple(
                 Fault(
@@ -126,7 +126,7 @@ class Row:
 
 
 def run(*, seed: int = 1, jobs: int = 1, length: Length | None = None) -> Found:
-    """The table of the cases, and what was promised of each."""
+    """The table of the cases, and the verdict on each goal."""
     length = length or Length()
     rate = world.saturation(world.fleet(length.replicas))
     places = [
@@ -209,7 +209,7 @@ def _won(row: Row) -> float | None:
 
 
 def judge(at: dict[tuple[str, str], Row]) -> list[Verdict]:
-    """All that the issue of hedging promises of a simulated fleet."""
+    """All goals for a simulated fleet."""
     verdicts: list[Verdict] = []
     for case in CASES:
         if case.name == "calm":
@@ -247,7 +247,7 @@ def judge(at: dict[tuple[str, str], Row]) -> list[Verdict]:
 
 
 def _above(at: dict[tuple[str, str], Row], normal: float | None) -> str:
-    """How many are above what is allowed, on both sides."""
+    """The number of values above the limit, on both sides."""
     if normal is None:
         return ""
     counts = [

@@ -1,7 +1,7 @@
-"""What a budget buys when every request may be hedged: p99 against extra prefill tokens.
+"""The effect of the budget when every request may be hedged: p99 against extra prefill tokens.
 
-The budget is swept, for the policy that waits for a quantile and for the one that adapts; half
-load, one attempt in twenty ten times slower.
+The budget is swept for the policy that waits for a fixed quantile and for the adaptive one, at half
+load, with one attempt in twenty ten times slower.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""From which load on a second copy does more harm than good, when nothing holds it back.
+"""The load from which a second copy does more harm than good, without any guard.
 
-Every request may be hedged, and the rule that stops hedging in a busy pool is off
-(`utilisation: 1`). Three ways: the default policy with its budget, the same without a budget, and
-two copies at once of everything, for which queueing theory knows a threshold of about a third
-(Vulimiri et al., CoNEXT 2013). Each is compared with no hedging at the same load.
+Every request may be hedged, and the rule that stops hedging in a busy pool is off (`utilisation:
+1`). Three variants: the default policy with its budget, the same without a budget, and two copies
+of every request at once, for which queueing theory gives a threshold of about a third (Vulimiri et
+al., CoNEXT 2013). Each is compared with no hedging at the same load.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WAYS = {
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One way at one load."""
+    """One variant at one load."""
 
     way: str
     load: float
@@ -41,7 +41,7 @@ class Point:
     base: Result  # the same without hedging
 
     def ratio(self, q: float) -> float | None:
-        """The quantile with hedges over that without."""
+        """The quantile with hedges relative to that without."""
         own, base = (one.of(world.MOST_URGENT).ttft(q) for one in (self.result, self.base))
         return own / base if own is not None and base else None
 
@@ -110,7 +110,7 @@ def _remarks(way: str, points: Sequence[Point]) -> list[str]:
 
 
 def turns(mine: Sequence[Point], figure: object) -> str:
-    """The lowest load from which on a figure stays above 1, in words."""
+    """The lowest load from which a figure stays above 1, as text."""
     assert callable(figure)
     begins: float | None = None
     for point in mine:

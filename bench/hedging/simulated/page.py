@@ -1,6 +1,6 @@
-"""The simulated bench as one HTML page: what a budget buys, and where a copy harms, as pictures.
+"""The simulated bench as one HTML page: plots of the budget's effect, and of the harmful loads.
 
-Needs matplotlib for its plots, and does without.
+Plots need matplotlib; without it the page has none.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-NAMED = (0.01, 0.05, 0.2)  # budgets that are written into the plot
+NAMED = (0.01, 0.05, 0.2)  # budgets that are labelled in the plot
 _DASHES = ("-", "--", ":")
 
 
 def page(
     founds: Sequence[Found], budgets: Sequence[frontier.Point], loads: Sequence[harm.Point]
 ) -> str:
-    """The whole file."""
+    """Return the whole HTML file."""
     return findings.page("Hedging, simulated", founds, lambda: plots(budgets, loads))
 
 
@@ -44,7 +44,7 @@ def plots(budgets: Sequence[frontier.Point], loads: Sequence[harm.Point]) -> Ite
 
 
 def draw_budgets(points: Sequence[frontier.Point]) -> Figure:
-    """p99 against extra tokens, one line a policy."""
+    """Plot p99 against extra tokens, one curve per policy."""
     figure = svg.figure(5.2, 3.6)
     axes = figure.add_subplot()
     for number, policy in enumerate(dict.fromkeys(point.policy for point in points)):
@@ -82,7 +82,7 @@ def draw_budgets(points: Sequence[frontier.Point]) -> Figure:
 
 
 def draw_loads(points: Sequence[harm.Point]) -> Figure:
-    """Mean and p99 against those without hedging, over the load, one line a way."""
+    """Plot mean and p99 relative to no hedging over the load, one curve per variant."""
     figure = svg.figure(5.2, 4.8)
     upper, lower = figure.subplots(2, 1, sharex=True)
     ways: list[tuple[Axes, str, Callable[[harm.Point], float | None]]] = [
@@ -107,7 +107,7 @@ def draw_loads(points: Sequence[harm.Point]) -> Figure:
         bounds = axes.get_ylim()
         axes.set_yticks([0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 8.0], minor=False)
         axes.set_yticks([], minor=True)
-        # The usual one writes powers as formulas, and pages have none.
+        # The default formatter writes powers as TeX formulas, which the page cannot show.
         axes.yaxis.set_major_formatter(lambda times, _: f"{times:g}")
         axes.set_ylim(bounds)
         axes.set_ylabel(label)

@@ -1,4 +1,4 @@
-"""The simulated part of `hedgerow bench hedging`: its options, and what it runs in which order."""
+"""The simulated part of `hedgerow bench hedging`: its options and the order of its parts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Sequence[Found]:
-    """All tables. Raises as `run_all` does, and OSError for the page."""
+    """Return all tables. Raises the errors of `run_all`, and OSError for the page."""
     length = cases.Length.quick() if args.quick else cases.Length()
     common: dict[str, Any] = {"seed": args.seed, "jobs": args.jobs, "length": length}
     _say("simulating what is promised, with hedging and without")

@@ -37,7 +37,7 @@ class Row:
 
 
 def run(*, seed: int = 1, jobs: int = 1, length: Length | None = None) -> Found:
-    """One row a policy."""
+    """One row per policy."""
     length = length or Length()
     rate = world.saturation(world.fleet(length.replicas))
     until = WARM_S + length.measured_s

@@ -1,9 +1,9 @@
-"""One simulation of the bench, from plain values, and the figures of what came of it.
+"""Runs one simulation of the hedging bench from plain values and computes its figures.
 
-Times to first token are kept one by one, not in a sketch: what is promised are differences of two
+Times to first token are kept one by one, not in a sketch, because the goals are differences of two
 percent. A request without an answer counts as slower than all others.
 
-Must never: count a request that arrived outside the measured time.
+Must never count a request that arrived outside the measured time.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Class:
 
     ttfts: array[float] = field(default_factory=lambda: array("d"))  # seconds; inf: no answer
     hedged: int = 0
-    won: int = 0  # ... by the copy
-    prefill_tokens: int = 0  # uncached prompt tokens of what was answered
-    wasted_tokens: int = 0  # ... of copies that were outrun
+    won: int = 0  # answered by the copy
+    prefill_tokens: int = 0  # uncached prompt tokens of the attempts that answered
+    wasted_tokens: int = 0  # the same of cancelled copies
     _ranked: list[float] = field(default_factory=list)
 
     def ended(self, outcome: Outcome) -> None:
@@ -64,7 +64,7 @@ class Class:
         return len(self.ttfts)
 
     def ttft(self, q: float) -> float | None:
-        """Seconds; None of nothing, infinity if so many had no answer."""
+        """Quantile in seconds; None without requests, infinity if too many had no answer."""
         return quantile(self.ranked, q)
 
     @property
@@ -73,7 +73,7 @@ class Class:
 
     @property
     def chance(self) -> str:
-        """Between which values the true p99 lies, in 95 of 100 such runs."""
+        """The 95 % confidence interval of the p99."""
         bounds = quantile_bounds(self.ranked, 0.99)
         if bounds is None:
             return f"of {self.requests:,} requests: too few for a p99"
@@ -82,7 +82,7 @@ class Class:
 
 @dataclass(slots=True)
 class Result:
-    """What came of a run, or of several with different seeds."""
+    """The result of one run, or of several with different seeds."""
 
     label: str
     classes: dict[str, Class]
@@ -98,7 +98,7 @@ class Result:
 
     @property
     def extra(self) -> float | None:
-        """Tokens that were prefilled for nothing, as a share of all that were asked for."""
+        """Tokens prefilled without use, as a share of all requested."""
         asked = sum(seen.prefill_tokens for seen in self.classes.values())
         wasted = sum(seen.wasted_tokens for seen in self.classes.values())
         return wasted / asked if asked else None
@@ -106,23 +106,23 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A scenario, who makes its traffic, and which requests count."""
+    """A scenario, its source of traffic, and which requests count."""
 
     policy: str  # the label of the row
     scenario: Scenario
-    traffic: Callable[[], Traffic]  # called where it is run; it must be picklable
+    traffic: Callable[[], Traffic]  # called in the process that runs it; must be picklable
     measure_from: float = 0.0  # seconds ...
     measure_until: float = inf  # ... of the arrivals that count
 
     def run(self, line: TextIO | None = None) -> Result:
-        """Simulate it; `line` is not written to. Raises as `simulate` does."""
+        """Simulate it; `line` is not written to. Raises the errors of `simulate`."""
         seen = _Window(self.measure_from, self.measure_until)
         totals = simulate(self.scenario, self.traffic(), seen)
         return Result(self.policy, seen.classes, [totals])
 
 
 class _Window:
-    """Figures by class of what arrives in time."""
+    """Collects figures by class for requests that arrive in the measured time."""
 
     def __init__(self, begin: float, end: float) -> None:
         self.classes: dict[str, Class] = {}
@@ -135,16 +135,16 @@ class _Window:
 
 
 def play(tasks: Sequence[Task], at_once: int = 1) -> list[Result]:
-    """All of them, `at_once` in processes of their own; results in the order of the tasks.
+    """Run all tasks, `at_once` in separate processes. Results are in the order of the tasks.
 
-    Raises as `run_all` does.
+    Raises the errors of `run_all`.
     """
-    # What `run_all` needs of a job is what a task has: a policy, a scenario and `run`.
+    # A task has the attributes that `run_all` needs of a job: a policy, a scenario and `run`.
     return cast(list[Result], run_all(cast(Sequence[Job], tasks), at_once))
 
 
 def pooled(results: Sequence[Result]) -> dict[str, Result]:
-    """Runs of one label become one, in the order in which they came."""
+    """Merge runs of the same label, in the order in which they came."""
     found: dict[str, Result] = {}
     for result in results:
         if result.label in found:

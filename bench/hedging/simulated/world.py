@@ -1,12 +1,13 @@
 """The fleet and the traffic of the simulated bench.
 
-A hundred replicas, each an 8B model on one A100. Prompts that share nothing (3,000 tokens,
-lognormal, 9,000 at most), so that affinity neither helps nor harms; every fifth request is urgent,
-and so, as lengths have one law, is a fifth of the prefill tokens. One attempt in twenty takes ten
-times as long to its first token, wherever it goes (`router.simulator.scenario.Straggling`).
+A hundred replicas, each an 8B model on one A100. Prompts share no prefix (median 3,000 tokens,
+lognormal, 9,000 at most), so that affinity has no effect. Every fifth request is urgent; all
+classes have the same length distribution, so that a fifth of the prefill tokens is urgent too. One
+attempt in twenty takes ten times as long to its first token, on any replica
+(`router.simulator.scenario.Straggling`).
 
 Load is a share of the rate at which the fleet saturates without a cache hit
-(`bench.fleet.capacity`). Must never: know whether anybody hedges.
+(`bench.fleet.capacity`). Must never know whether hedging is on.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from router.simulator.workloads import Mix, Unique
 
 REPLICAS = 100
 URGENT, OTHER = "high", "normal"
-MOST_URGENT = "critical"  # the only class that `immediate` copies
+MOST_URGENT = "critical"  # the only class that the policy `immediate` copies
 URGENT_SHARE = 0.2  # of the requests, and of the prefill tokens
 STRAGGLING = Straggling(share=0.05, factor=10.0)
-_LAW = 20_000  # requests that tell the lengths of the workload
+_LAW = 20_000  # number of requests from which the workload's lengths are estimated
 
 
 def fleet(replicas: int = REPLICAS) -> Scenario:
-    # No look at everybody's load: it is in no figure of this bench.
+    # Replica loads are not sampled: no figure of this bench uses them.
     return replace(resized(FLEET, replicas), straggling=STRAGGLING, sample_s=0.0)
 
 
@@ -53,7 +54,7 @@ def traffic(
     urgent: float = URGENT_SHARE,
     urgent_class: str = URGENT,
 ) -> Traffic:
-    """A share `urgent` of the requests is of the class named, the others are normal."""
+    """A share `urgent` of the requests has the class named, the others are normal."""
     parts = [
         Unique(rate=rate * share, duration_s=duration_s, seed=2 * seed + place, priority=priority)
         for place, (priority, share) in enumerate(((urgent_class, urgent), (OTHER, 1.0 - urgent)))

@@ -1,4 +1,4 @@
-"""The router of a row: as shipped, but for the order of its queue."""
+"""The router of a row: as shipped, except for the order of its queue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class HedgerowQueueing(HedgerowWith):
         return {
             **settings,
             "queue": {"enabled": queue.enabled, "policy": queue.policy},
-            "keys": {"names_users": True},  # tenants are users of no key
+            "keys": {"names_users": True},  # tenants are users without a key
             "access_log": {"path": ""},
         }
 

@@ -1,7 +1,7 @@
-"""The load generator's process: makes the script, plays it, and keeps the clients of batch busy.
+"""The load generator's process: makes the script, plays it, and runs the closed-loop clients.
 
-One JSON order a line, one JSON line back; an order says what to make, which is more than a pipe
-should carry.
+One JSON order per line, one JSON line back. An order contains the parameters of the script, not the
+script, which would be too large for a pipe.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ from bench.priority.traffic import BUSY
 
 
 class Clients(Player):
-    """A player whose clients of batch and low go on until the script ends, each request on its own;
-    one that is refused is followed by the next after a moment."""
+    """A player whose batch and low clients continue until the script ends.
+
+    Each of their requests is a separate conversation. After a refusal, the client sends its next
+    request with a short delay.
+    """
 
     _REST_S = 0.2
 

@@ -1,4 +1,4 @@
-"""The HTTP part of `hedgerow bench priority`: its options, and what it found."""
+"""The HTTP part of `hedgerow bench priority`: its options and its results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, orders: Sequence[str]) -> Found:
-    """Raises Broken where it could not be measured."""
+    """Raises Broken if it could not be measured."""
     size = Size.quick() if args.quick else Size()
     placement = Placement.choose(args.pin)
     try:

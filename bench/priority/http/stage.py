@@ -1,4 +1,4 @@
-"""One order after the other: fresh engines, a fresh router, the same clients, a row."""
+"""Runs one order after the other: fresh engines, fresh router, the same clients, one row."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SPEC = engines.Spec(
         *("--max-model-len", str(_LONGEST)),
     ),
 )
-_NO_SLO_S = inf  # nobody asks for goodput here
+_NO_SLO_S = inf  # goodput is not used here
 
 
 def run(orders: Sequence[str], seed: int, size: Size, placement: Placement) -> list[Row]:
@@ -93,7 +93,7 @@ def _measure(
 
 
 def _ttfts(records: Sequence[dict[str, Any]], name: str) -> list[float]:
-    """Of the class; infinity: no whole answer."""
+    """Times to first token of the class; infinity: no whole answer."""
     return [
         inf if record["ttft"] is None or record["error"] else float(record["ttft"])
         for record in records

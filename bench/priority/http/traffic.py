@@ -1,7 +1,7 @@
-"""The law as texts: a document, and behind it a question that nobody has asked before.
+"""The requests of `traffic` as texts: a document, followed by a question that is always new.
 
-Pure: the same arguments, the same script, and the same requests of every client, whenever it may
-send them.
+Pure: the same arguments give the same script, and the same sequence of requests of every client,
+independent of their times.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from bench.fleet.script import Conversation, Script, Turn
 from bench.fleet.workloads import arrivals
 from bench.priority import traffic as law
 
-_RAMP_S: Final = 3.0  # within which the clients begin
+_RAMP_S: Final = 3.0  # seconds over which the clients start
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How long a run is, in seconds."""
+    """Lengths of a run in seconds."""
 
-    warm: float = 15.0  # nothing is measured: batches fill, caches, too
+    warm: float = 15.0  # not measured: batches and caches fill
     measured: float = 45.0
 
     @classmethod
@@ -43,7 +43,7 @@ class Said(NamedTuple):
 
 
 def script(seed: int, size: Size) -> Script:
-    """A conversation is one request, or (without turns) a client that is named by its `key`."""
+    """A conversation is one request, or (without turns) a closed-loop client named by its `key`."""
     found = []
     for kind in law.OPEN:
         rng = Random(f"{kind.name} of {seed}")
@@ -65,7 +65,7 @@ def script(seed: int, size: Size) -> Script:
 
 
 def work(key: str) -> Iterator[Said]:
-    """What a client asks, one after the other."""
+    """A client's requests, one after the other."""
     rng = Random(f"client {key}")
     client = int(key.rpartition(".")[2])
     kind, tenant = law.client_kind(client), law.client_tenant(client)

@@ -1,1 +1,1 @@
-"""Every order on the simulated fleet, the same traffic and seeds."""
+"""Every order on the simulated fleet, with the same traffic and seeds."""

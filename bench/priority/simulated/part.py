@@ -1,4 +1,4 @@
-"""The simulated part of `hedgerow bench priority`: its options, and what it found."""
+"""The simulated part of `hedgerow bench priority`: its options and its results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, orders: Sequence[str]) -> Found:
-    """Raises as `run_all` does."""
+    """Raises the errors of `run_all`."""
     length = Length.quick() if args.quick else Length()
     print("simulating every order", file=sys.stderr, flush=True)
     return found(

@@ -1,6 +1,6 @@
-"""One simulation of the bench, from plain values, and what came of it.
+"""Runs one simulation of the bench from plain values and computes its results.
 
-Must never: count a request that came outside the measured time, or tokens that did.
+Must never count requests or tokens outside the measured time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from router.simulator.simulation import simulate
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """How much is simulated, in seconds."""
+    """Lengths of the simulation in seconds."""
 
     warm_s: float = 60.0
     measured_s: float = 400.0
@@ -36,7 +36,7 @@ class Length:
 
 @dataclass(slots=True)
 class Result:
-    """What came of a run, or of several with different seeds."""
+    """The result of one run, or of several with different seeds."""
 
     order: str
     ttfts: dict[str, array[float]] = field(default_factory=dict)  # seconds; inf: no answer
@@ -68,12 +68,12 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    policy: str  # its order: what `run_all` names it by
+    policy: str  # the order; `run_all` labels the task with it
     scenario: Scenario
     length: Length
 
     def run(self, line: TextIO | None = None) -> Result:
-        """Simulate it; `line` is not written to. Raises as `simulate` does."""
+        """Simulate it; `line` is not written to. Raises the errors of `simulate`."""
         length = self.length
         until = length.warm_s + length.measured_s
         seen = _Window(self.policy, length.warm_s, until)
@@ -83,7 +83,7 @@ class Task:
 
 
 class _Window:
-    """A recorder."""
+    """A recorder for the measured time."""
 
     def __init__(self, order: str, begin: float, end: float) -> None:
         self.result = Result(order)
@@ -105,13 +105,13 @@ class _Window:
 
 
 def run(orders: Sequence[str], seed: int, jobs: int, length: Length) -> list[Row]:
-    """One row an order. Raises as `run_all` does."""
+    """Return one row per order. Raises the errors of `run_all`."""
     tasks = [
         Task(order, scenario(order, number), length)
         for order in orders
         for number in range(seed, seed + length.seeds)
     ]
-    # What `run_all` needs of a job is what a task has: a policy, a scenario and `run`.
+    # A task has the attributes that `run_all` needs of a job: a policy, a scenario and `run`.
     results = cast(Sequence[Result], run_all(cast(Sequence[Job], tasks), jobs))
     found: dict[str, Result] = {}
     for result in results:

@@ -1,6 +1,6 @@
 """The simulated fleet, and the traffic as arrivals with block hashes.
 
-Must never: know who goes first.
+Must never know the order of the queue.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from router.simulator.workloads import new_blocks
 
 A = TypeVar("A", bound=Arrival)
 BLOCK_TOKENS: Final = 64
-_RAMP_S: Final = 5.0  # within which the clients begin
+_RAMP_S: Final = 5.0  # seconds over which the clients start
 
 
 def scenario(order: str, seed: int) -> Scenario:
@@ -44,7 +44,7 @@ def scenario(order: str, seed: int) -> Scenario:
 
 
 class _Work(Arrival):
-    """A request that knows which client sent it, and will send the next one."""
+    """A request of a closed-loop client; its end triggers the client's next request."""
 
     __slots__ = ("client",)
 
@@ -52,7 +52,7 @@ class _Work(Arrival):
 
 
 class Crowd:
-    """A `Traffic`. What a client asks does not depend on when it may ask."""
+    """A `Traffic`. A client's requests do not depend on the times at which it may send."""
 
     name = "crowd"
     block_tokens = BLOCK_TOKENS

@@ -1,4 +1,4 @@
-"""Backpressure: what a replica is sent, and what stays with us."""
+"""Backpressure: how many requests a replica receives, and how many stay in the router's queue."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def test_an_idle_replica_is_open_to_all_and_nobody_waits() -> None:
 
 @pytest.mark.parametrize("tokens", [10_000, 0])
 def test_what_waits_at_a_replica_never_exceeds_its_target(tokens: int) -> None:
-    """The engine's own queue is bounded, ours holds the rest, and all of it comes through."""
+    """The engine's own queue is bounded, the router's queue holds the rest, and all requests
+    finish.
+    """
     rules = config(gates={"prefill_tokens": 0}, classes={"normal": {"timeout_s": 1000}})
     world = World([Spot("a"), Spot("b")], rules)
     for _ in range(200):
@@ -48,7 +50,8 @@ def test_one_prefill_batch_of_short_prompts_may_wait_where_there_are_slots() -> 
     world = World([Spot("a", slots=256)])
     for _ in range(300):
         world.come(tokens=500, output=20)
-    assert world.pool.spots[0].waiting == 17  # the seventeenth finds 8000 tokens and is let in
+    # the 17th request finds 8,000 prefill tokens and is admitted
+    assert world.pool.spots[0].waiting == 17
     world.run(120.0)
     assert len(world.done) == 300
 
@@ -61,7 +64,7 @@ def test_a_batch_without_known_prompts_is_not_without_end() -> None:
 
 
 def test_a_door_that_age_has_opened_is_for_the_old() -> None:
-    """`shortest` leaves the long ones behind; their age must not let the short ones in."""
+    """`shortest` delays long requests; a gate that opens by age must not admit young short ones."""
     rules = config(
         policy="shortest",
         batch_becomes_normal_after_s=20.0,
@@ -71,7 +74,8 @@ def test_a_door_that_age_has_opened_is_for_the_old() -> None:
     world = World([Spot("a", slots=1)], rules)
     world.come(number=1.0, tokens=10, output=10**6)
     world.run(1.0)
-    world.come(number=1.0, tokens=10, output=10)  # it waits at the engine: batch does not go there
+    # it waits at the engine, so batch requests are not sent there
+    world.come(number=1.0, tokens=10, output=10)
     old = world.come(number=4.0, tokens=5000, output=10)
     world.run(4.9)
     young = [world.come(number=4.0, tokens=10, output=10) for _ in range(5)]
@@ -80,7 +84,7 @@ def test_a_door_that_age_has_opened_is_for_the_old() -> None:
     assert old in world.started  # it is treated as low from half a level on
     assert not any(ticket in world.started for ticket in young)
     world.run(5.0)
-    assert any(ticket in world.started for ticket in young)  # so are they, in turn
+    assert any(ticket in world.started for ticket in young)  # later they are old enough, too
 
 
 def test_the_batch_rule_needs_a_free_slot() -> None:
@@ -117,12 +121,12 @@ def test_a_full_kv_cache_closes_a_replica_on_which_something_runs() -> None:
     spot.kv_usage = 0.97
     world.free(spot)
     first = world.come(tokens=10, output=100)
-    assert first in world.started  # nothing ran: the figure must be wrong
+    assert first in world.started  # nothing ran, so the figure must be wrong
     second = world.come(tokens=10, output=100)
     assert second not in world.started
     critical = world.come(number=0.0, tokens=10, output=100)
-    assert critical in world.started  # its threshold is another one
-    spot.kv_usage = None  # lost
+    assert critical in world.started  # its threshold is higher
+    spot.kv_usage = None  # unknown
     world.free(spot)
     assert second in world.started
 
@@ -139,9 +143,9 @@ def test_who_has_gone_took_its_share_of_the_kv_cache_along() -> None:
     world.free(spot)
     late = [world.come(tokens=10, output=1000) for _ in range(2)]
     assert not set(late) & set(world.started)
-    world.run(0.5)  # two have ended: no poll has said so
+    world.run(0.5)  # two have ended; no poll has reported it
     assert spot.inflight == 4
-    assert set(late) <= set(world.started)  # ... and four are as many as there were
+    assert set(late) <= set(world.started)  # with the two new ones there are four again
     assert world.come(tokens=10, output=10) not in world.started
 
 
@@ -212,7 +216,7 @@ def test_a_limit_of_its_own_holds_for_everybody() -> None:
 def test_an_idle_replica_of_64_slots_fills_within_a_second_at_polls_of_a_second(
     streamed: bool,
 ) -> None:
-    """And never is more than the target there beyond them."""
+    """At most the target number of requests waits there."""
     spot = Spot("a", slots=64)
     world = World([spot], config(gates={"prefill_tokens": 0}))
     world.poll_every(1.0)
@@ -242,7 +246,7 @@ def test_early_polls_are_asked_for_only_where_they_help_and_ever_more_rarely() -
     world = World([spot])
     for _ in range(10):
         world.come(tokens=50, output=500, streamed=False)
-    world.run(9.0)  # two run for ten seconds, three wait: no poll changes it
+    world.run(9.0)  # two run for ten seconds, three wait: a poll changes nothing
     assert 5 <= world.polls <= 20
     streams = World([Spot("a", slots=2)])
     for _ in range(10):
@@ -252,7 +256,7 @@ def test_early_polls_are_asked_for_only_where_they_help_and_ever_more_rarely() -
 
 
 def test_whole_answers_of_all_lengths_keep_a_replica_busy() -> None:
-    """A grant brings the next early poll forward, however rare polls had become before it."""
+    """A grant brings the next early poll forward, even if polls had become rare."""
     spot = Spot("a", slots=8)
     world = World([spot])
     outputs = [50 + number % 50 for number in range(1000)]
@@ -271,14 +275,14 @@ def test_a_replica_that_tells_nothing_is_used_up_to_a_learned_limit() -> None:
         world.come(tokens=50, output=50, streamed=False)
     assert spot.inflight == 64
     world.run(30.0)
-    # 64 slots are behind it; the limit has stayed near, with some in the engine's queue.
+    # The engine has 64 slots; the learned limit stays near, with some requests in its own queue.
     assert 40 <= spot.inflight <= 300
     world.run(200.0)
     assert len(world.done) == 2000
 
 
 def test_streams_that_have_begun_use_up_no_learned_limit() -> None:
-    """Of a replica that tells nothing a stream tells by itself that it waits no longer."""
+    """A stream's first token shows that it no longer waits, even on a replica without metrics."""
     spot = Spot("a", slots=None)
     world = World([spot])
     world.blinded(spot)
@@ -292,7 +296,7 @@ def test_streams_that_have_begun_use_up_no_learned_limit() -> None:
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6))
 def test_two_early_polls_of_a_replica_are_never_closer_than_half_a_second(seed: int) -> None:
-    """However often the queue is ticked, and whatever is granted meanwhile."""
+    """Independent of the tick rate and of grants."""
     rng = Random(seed)
     spots = [Spot(name, slots=2) for name in "ab"]
     world = World(spots, config(gates=NARROW), tick_s=0.003)
@@ -315,8 +319,10 @@ def test_two_early_polls_of_a_replica_are_never_closer_than_half_a_second(seed: 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from((1, 3, 7)), st.sampled_from(order_names()))
 def test_no_gate_is_ever_passed_by_more_than_its_target(seed: int, target: int, name: str) -> None:
-    """What waits at a replica, granted or sent, whatever comes, ends, leaves and is polled; and
-    between two events nobody waits whom a replica could take."""
+    """The number of waiting requests per replica, over random arrivals, ends, departures and polls.
+
+    Between two events, no request may wait in the router while a replica could accept it.
+    """
     rng = Random(seed)
     spots = [Spot(name, slots=rng.choice((2, 8, None))) for name in "abc"]
     rules = config(
@@ -395,7 +401,9 @@ def test_who_is_open_is_remembered_only_as_long_as_no_door_moves() -> None:
 
 
 def test_who_is_open_to_a_class_is_what_each_door_says() -> None:
-    """Doors count how many are closed to a class; replicas open, close, leave and come back."""
+    """The cache counts the replicas closed to each class; replicas open, close, leave and
+    return.
+    """
     rng = Random(5)
     spots = [Spot(f"spot {number}") for number in range(6)]
     world = World(spots, config(gates=NARROW))
@@ -407,7 +415,7 @@ def test_who_is_open_to_a_class_is_what_each_door_says() -> None:
         if rng.random() < 0.1:
             world.queue.gone(spot)
         spot.limit = rng.choice((0, 10**9))  # 0: closed to all classes
-        spot.waiting = rng.choice((0, 1, 3, 4))  # 1: to batch; 3: to all but critical
+        spot.waiting = rng.choice((0, 1, 3, 4))  # 1: closed to batch; 3: to all but critical
         world.free(spot)
         if rng.random() < 0.5:
             gates.of_all(places)

@@ -1,4 +1,4 @@
-"""Engines whose gauges show what was a second ago and that tell no slots, as vLLM 0.32 does."""
+"""Engines whose gauges lag by one second and that do not report slots, like vLLM 0.32."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.admission.world import Spot, World, config
 
 LAG_S = 1.0
-OUTPUT = 50  # tokens of 20 ms: a second
+OUTPUT = 50  # tokens of 20 ms: one second
 ENOUGH = {"normal": {"timeout_s": 1e6}, "batch": {"timeout_s": 1e6}}
 
 
@@ -28,7 +28,7 @@ def lagging(slots: int, count: int = 2) -> list[Spot]:
 
 
 class Bench:
-    """A closed loop of clients over engines, and how much of their time the engines were used."""
+    """A closed loop of clients over engines; measures how busy the engines were."""
 
     def __init__(self, slots: int, clients: int, *, streamed: bool, number: float) -> None:
         self.spots = lagging(slots)
@@ -39,14 +39,14 @@ class Bench:
         self.came = 0
         self.world.on_polled = self._count
         self.world.poll_every(1.0)
-        self.world.run(3.0)  # idle: nothing is known of them
+        self.world.run(3.0)  # idle: no load is known yet
         self._refill()
 
     def _count(self, spot: Spot) -> None:
         self.polled[spot] += 1
 
     def _refill(self) -> None:
-        """Each client asks again a moment after its answer."""
+        """Each client sends its next request shortly after its answer."""
         while self.came - len(self.world.done) < self.clients:
             self.came += 1
             self.world.come(**self.facts)
@@ -57,7 +57,7 @@ class Bench:
 @pytest.mark.parametrize("number", [2.0, 4.0], ids=["normal", "batch"])
 @pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
 def test_engines_are_kept_full_by_a_few_polls(slots: int, number: float, streamed: bool) -> None:
-    """A router in front costs no throughput, and the engines few questions."""
+    """A router in front of engines costs no throughput and only a few polls."""
     seconds = 60.0
     bench = Bench(slots, 3 * 2 * slots, streamed=streamed, number=number)
     bench.world.run(seconds)
@@ -98,7 +98,7 @@ def test_a_burst_at_cold_engines_is_spread_and_waits_here(streamed: bool) -> Non
 
 
 def test_what_others_send_is_seen_and_forgotten() -> None:
-    """Foreign requests at an engine count while they are there, in spite of the lag."""
+    """Requests from other clients of an engine count while they run, in spite of the lag."""
     world = World(lagging(4), config(classes=ENOUGH))
     one, two = world.pool.spots
     world.poll_every(0.5)

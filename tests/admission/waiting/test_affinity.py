@@ -1,4 +1,7 @@
-"""Affinity survives the queue: a replica that has room takes whom it knows, and nobody for ever."""
+"""Prefix affinity in the queue: a free replica takes requests whose prefix it holds, within limits.
+
+No request is passed over for ever.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ PATIENT = {"normal": {"timeout_s": 1e4, "starvation_s": 1e4}}
 
 
 def closed(*spots: Spot, **fields: Any) -> World:
-    """A world in which nothing more is taken until something is freed by hand."""
+    """A world that accepts nothing more until a place is freed manually."""
     classes = {**PATIENT, "critical": {"waiting": 1}}
     world = World(spots, config(gates={**NARROW, "waiting": 1}, classes=classes, **fields))
     for spot in spots:
@@ -29,7 +32,7 @@ def closed(*spots: Spot, **fields: Any) -> World:
 
 
 def free_one(world: World, spot: Spot) -> Ticket:
-    """What the spot takes when the one that waits there is gone."""
+    """Free the waiting place of the spot and return the ticket that it takes next."""
     job = next(job for job in world.jobs.values() if job.spot is spot)
     world._stop(job)
     world.queue.settle(job.ticket, -1, -1, world.now)
@@ -48,7 +51,7 @@ def test_a_replica_takes_the_one_whose_prefix_it_holds_best() -> None:
     ]
     assert free_one(world, one) is tickets[2]
     assert free_one(world, one) is tickets[1]
-    # What is held better elsewhere goes last.
+    # A ticket whose prefix another replica holds better goes last.
     assert free_one(world, one) is tickets[0]
     assert free_one(world, one) is tickets[3]
     assert world.queue.counts.skipped == 2
@@ -107,7 +110,7 @@ def test_a_prefix_does_not_pass_a_more_urgent_class_nor_a_poorer_flow() -> None:
     poor = world.come(key="poor", tokens=1000, output=10)
     critical = world.come(number=0.0, tokens=1000, output=10)
     assert free_one(world, spot) is critical
-    assert free_one(world, spot) is rich[0]  # both have had nothing yet
+    assert free_one(world, spot) is rich[0]  # neither has been served yet
     assert free_one(world, spot) is poor
 
 
@@ -127,7 +130,7 @@ def test_what_is_held_is_asked_again_after_a_while_and_of_a_few_at_a_time() -> N
     free_one(world, spot)
     assert asked == list(range(2 * NEW_ASKED))
     free_one(world, spot)
-    assert len(asked) == 2 * NEW_ASKED  # all is told, and new enough
+    assert len(asked) == 2 * NEW_ASKED  # all lookups are known and recent enough
     world.run(REFRESH_S)
     free_one(world, spot)
     assert asked[2 * NEW_ASKED :] == list(range(3, 3 + OLD_ASKED))
@@ -142,7 +145,8 @@ def test_who_is_at_home_somewhere_else_by_now_goes_there() -> None:
     assert free_one(world, one) is stays[0]
     held.clear()
     held[two] = 5
-    assert free_one(world, two) is moves  # it has been passed once: nobody else is at home there
+    # it was passed over once, and no other ticket has its prefix there
+    assert free_one(world, two) is moves
     late = world.come(tokens=1000, output=10, look=holds(held))
     world.run(REFRESH_S)
     held.clear()
@@ -164,14 +168,16 @@ def test_what_everybody_holds_goes_anywhere_and_what_one_holds_goes_there() -> N
     stranger = world.come(tokens=1000, output=10)
     assert free_one(world, spots[5]) is own
     assert free_one(world, spots[6]) is common[0]
-    assert free_one(world, spots[11]) is stranger  # the only one that holds nothing
+    assert free_one(world, spots[11]) is stranger  # the only one without a prefix anywhere
     assert free_one(world, spots[11]) is common[1]
     assert free_one(world, spots[0]) is common[2]
 
 
 def test_a_prefix_is_no_way_round_fairness() -> None:
-    """One tenant's prompts are all held there, another's nowhere: service differs by the width and
-    what one request costs, whoever was listed when."""
+    """One tenant's prompts are all held there, another's nowhere.
+
+    The service of the two may differ by the policy's `width` and the cost of one request.
+    """
     spot = Spot("one")
     cost, width = 1000 + 2 * 10, 4000.0
     world = closed(spot, policy="fair", options={"width": width})
@@ -207,8 +213,11 @@ def test_what_is_remembered_of_the_first_few_is_bounded() -> None:
 
 @pytest.mark.parametrize("name", order_names())
 def test_late_binding_keeps_most_of_the_cache(name: str) -> None:
-    """Sixteen groups of siblings over eight saturated replicas, each of which holds the last three
-    prefixes it saw: without affinity a sibling finds his prefix rarely, with it mostly."""
+    """Sixteen groups with a common prefix over eight saturated replicas.
+
+    Each replica holds the last three prefixes. Without affinity a request rarely finds its prefix,
+    with it mostly.
+    """
 
     def rate(affinity: int) -> float:
         rng = Random(6)

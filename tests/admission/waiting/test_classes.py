@@ -1,4 +1,4 @@
-"""Who goes next among classes, and what time alone does for those that wait."""
+"""The order among classes, and the effect of waiting time alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NARROW = {"prefill_tokens": 0}
 
 
 def saturated(world: World, seconds: float, *, number: float = 1.0, every_s: float = 0.05) -> None:
-    """More of a class than the fleet can serve, for so long."""
+    """For this time, more requests of a class than the fleet can serve."""
     world.come_often(every_s, int(seconds / every_s), number=number, tokens=1000, output=100)
 
 
@@ -24,7 +24,7 @@ def test_a_chat_user_does_not_wait_behind_ten_thousand_summaries() -> None:
     before = len(world.order)
     chat = world.come(number=1.0, key="chat", tokens=100, output=50)
     world.run(5.0)
-    # What waits at the replica goes before it, and nothing of ours.
+    # Requests that already wait at the replica go first, then none of the queue's.
     assert world.order.index(chat) == before
     assert world.first[chat] - chat.arrival < 1.5
 
@@ -73,12 +73,12 @@ def test_strictly_by_class_if_that_is_asked_for() -> None:
 
 
 def test_a_waiting_request_is_promoted_by_time_alone_with_no_release() -> None:
-    """Nothing is released, nothing comes, nothing is polled: only the clock moves."""
+    """Nothing is released, no request arrives, nothing is polled: only time passes."""
     spot = Spot("a")
     world = World(
         [spot], config(classes={"batch": {"starvation_s": 100.0}}, batch_becomes_normal_after_s=0.0)
     )
-    spot.prefills = True  # the engine is stuck: one waits there for ever
+    spot.prefills = True  # the engine is stalled: one request waits there for ever
     world.come(tokens=10, output=1)
     batch = world.come(number=4.0, tokens=10, output=1)
     world.run(74.9)
@@ -90,14 +90,14 @@ def test_a_waiting_request_is_promoted_by_time_alone_with_no_release() -> None:
 
 
 def test_age_opens_the_gate_of_a_more_urgent_class() -> None:
-    """Batch may not go where somebody waits; after ten minutes it is as normal, and may."""
+    """Batch may not go where a request waits; after ten minutes it counts as normal, and may."""
     spot = Spot("a")
     world = World([spot])
     spot.prefills = True
     world.come(tokens=10, output=1)
     batch = world.come(number=4.0, tokens=10, output=1)
     world.run(1000.0)
-    # Low begins half a level up, and its gate is the normal one: 0.5 levels at 1/300 a second.
+    # Low begins half a level up, and its gate is the normal one: 0.5 levels at 1/300 per second.
     assert world.started[batch] - batch.arrival == pytest.approx(150.0, abs=0.01)
 
 
@@ -122,7 +122,7 @@ def test_under_endless_high_load_every_batch_request_starts_within_its_bound(
     assert world.queue.depth[1] > 0
     late: list[Ticket] = []
     for number in range(80):
-        # Of a flow that is greedy, of one that is not; long and short.
+        # Long and short requests of a flow with many requests, and of one with few.
         key = "batch" if number % 2 else f"k{number}"
         size = 4000 if number % 3 else 100
         late.append(world.come(number=3.0 + number % 2, key=key, tokens=size, output=50))
@@ -134,7 +134,7 @@ def test_under_endless_high_load_every_batch_request_starts_within_its_bound(
 
 
 def test_what_starves_takes_every_other_place_at_most() -> None:
-    """Ten thousand starved batch requests are no reason to let a chat user wait."""
+    """Ten thousand starved batch requests must not delay a chat request much."""
     rules = config(
         batch_becomes_normal_after_s=0.0,
         gates=NARROW,
@@ -188,7 +188,7 @@ def test_what_waits_longest_and_who_was_passed_are_told() -> None:
         world.come(number=2.0, tokens=100, output=1)
     world._serve(world.pool.spots[0])
     world.run(20.0)
-    assert world.queue.counts.inverted[2] > 0  # its turn came while high ones waited
+    assert world.queue.counts.inverted[2] > 0  # it was served while high ones waited
     assert world.queue.counts.inverted[0] == world.queue.counts.inverted[1] == 0
     assert world.queue.ages_s(world.now) == [0.0] * 5
 
@@ -197,7 +197,7 @@ def test_what_waits_longest_and_who_was_passed_are_told() -> None:
 def test_the_order_by_age_makes_batch_normal_when_its_file_says(
     rate: float, after_s: float
 ) -> None:
-    """A batch request goes before a normal one that comes just after that, and not just before."""
+    """A batch request overtakes normal requests that arrive later than the configured time."""
     for early_s, goes_first in ((-1.0, False), (1.0, True)):
         alike = {"timeout_s": 1e5, "starvation_s": 1e5, "waiting": 3}
         rules = config(
@@ -222,7 +222,7 @@ def test_the_order_by_age_makes_batch_normal_when_its_file_says(
 
 
 def test_the_shortest_first_knows_how_long_answers_of_a_flow_are() -> None:
-    """Nobody says so: it is learned from those that have ended."""
+    """The lengths are not given: the policy learns them from ended requests."""
     patient = {"normal": {"timeout_s": 1e4, "starvation_s": 1e4}}
     rules = config(policy="shortest", gates=NARROW, classes=patient)
     world = World([Spot("a", slots=1)], rules)

@@ -1,4 +1,4 @@
-"""Who goes next among flows: one's burst does not bury another's single request."""
+"""The order among flows: a burst of one flow does not delay another's single request."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NARROW = {"gates": {"prefill_tokens": 0}}
 @pytest.mark.parametrize("name", FAIR)
 @pytest.mark.parametrize("key", ["single", "burst"])
 def test_one_request_waits_at_most_a_service_turn_behind_ten_thousand(name: str, key: str) -> None:
-    """Be it of another key, or of another user of the same one."""
+    """The single request has another key, or the same key and another user."""
     world = World([Spot("a", slots=4)], config(policy=name, **PATIENT, **NARROW))
     for _ in range(10_000):
         world.come(key="burst", tokens=2000, output=20)
@@ -32,19 +32,19 @@ def test_one_request_waits_at_most_a_service_turn_behind_ten_thousand(name: str,
     before = len(world.order)
     single = world.come(key=key, user="single", tokens=2000, output=20)
     world.run(20.0)
-    # A turn is one request; dlpm and drr let a flow have a whole quantum.
+    # A turn is one request; dlpm and drr give a flow a whole quantum.
     turn = {"drr": 3, "dlpm": 17}.get(name, 1)
     assert world.order.index(single) - before <= turn
 
 
 def jain(served: list[float]) -> float:
-    """Jain's fairness index: 1 where all have the same, 1/n where one has all."""
+    """Jain's fairness index: 1 if all have the same, 1/n if one has all."""
     return sum(served) ** 2 / (len(served) * sum(each * each for each in served))
 
 
 @pytest.mark.parametrize("name", ["fair", "drr", "dlpm"])
 def test_ten_tenants_that_always_wait_share_the_tokens(name: str) -> None:
-    """However different their requests, and however many of them wait."""
+    """For requests of different sizes and different numbers of waiting requests."""
     options = {"fair": {"width": 2048.0}, "drr": {}, "dlpm": {"quantum": 8192.0}}[name]
     world = World(
         [Spot("a", slots=8), Spot("b", slots=8)],
@@ -53,7 +53,8 @@ def test_ten_tenants_that_always_wait_share_the_tokens(name: str) -> None:
     rng = Random(4)
     for tenant in range(10):
         mean = 200 * (tenant + 1)
-        # Enough of each for all that is measured; the greedy have three times as many.
+        # Enough requests of each for the measured time; every second tenant has three times as
+        # many.
         for _ in range(1000 // (tenant + 1) * (3 if tenant % 2 else 1)):
             world.come(key=f"k{tenant}", tokens=rng.randrange(1, 2 * mean), output=10)
     world.run(60.0)
@@ -66,8 +67,11 @@ def test_ten_tenants_that_always_wait_share_the_tokens(name: str) -> None:
 
 
 def test_the_bound_of_vtc_holds_while_many_run_and_predictions_are_wrong() -> None:
-    """Between any two that always wait: 2 * max(w_p * L_input, w_q * M), M what runs at once, as
-    often as one looks. What was charged on a guess is reconciled, also where a client left."""
+    """The service of two flows that always wait differs by at most VTC's bound at every moment.
+
+    The bound is 2 * max(w_p * L_input, w_q * M), M being the tokens in parallel. Predicted charges
+    are corrected at the end, also when a client leaves.
+    """
     rng = Random(8)
     longest, talk = 3000, 600
     spots = [Spot("a", slots=4), Spot("b", slots=4)]
@@ -95,7 +99,9 @@ def test_the_bound_of_vtc_holds_while_many_run_and_predictions_are_wrong() -> No
 
 
 def test_who_leaves_is_not_charged_for_what_he_did_not_get() -> None:
-    """A tenant whose requests were cancelled before they spoke has had their prompts only."""
+    """A tenant whose requests were cancelled before their first token is charged for prompts
+    only.
+    """
     world = World([Spot("a", slots=4)], config(options={"width": 0.0}, **PATIENT, **NARROW))
     for _ in range(200):
         world.come(key="leaves", tokens=500, output=5000)
@@ -122,7 +128,7 @@ def test_round_robin_shares_requests() -> None:
 
 
 def test_fairness_holds_across_models_of_one_pool() -> None:
-    """A tenant does not get twice as much by asking for two models."""
+    """A tenant does not get twice as much by requesting two models."""
     world = World([Spot("a")], config(**PATIENT, **NARROW))
     for _ in range(500):
         world.come(key="both", lane="m1", tokens=9000, output=10)
@@ -155,7 +161,7 @@ def test_ten_thousand_flows_leave_nothing_behind() -> None:
 
 
 def test_a_users_further_requests_step_back_within_their_class() -> None:
-    """Where the order does not share by flow, it goes by the number; gates and limits by class."""
+    """Under an order without fair sharing, it goes by the number; gates and limits go by class."""
     world = World([Spot("a")], config(policy="strict", **PATIENT, **NARROW))
     burst = [
         world.come(key="k", user="burst", number=2.0 + 0.02 * n, tokens=9000, output=10)

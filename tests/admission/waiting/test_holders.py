@@ -1,4 +1,4 @@
-"""Who gives way in a full queue: the largest, the newest of it, and never a small newcomer."""
+"""The victim in a full queue: the largest holder's newest request, never a small newcomer's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BYTES = Reason.QUEUE_BYTES_FULL
 
 
 class World:
-    """Tickets that wait, in a queue that is nothing but its books."""
+    """Waiting tickets, in a queue that consists only of its bookkeeping."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self.holders = Holders(limit)

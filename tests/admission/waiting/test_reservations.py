@@ -1,4 +1,4 @@
-"""Shares of the capacity: held while they are wanted, lent while they are not, never stolen."""
+"""Reserved capacity: kept while its class wants it, lent while it does not, never taken away."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_what_is_idle_is_lent_and_comes_back_first() -> None:
     table = reservations()
     table.sent(4, 90_000, 0.0)
     table.waits(1, 30_000, 1.0)
-    assert not table.allows(4, 1)  # it has borrowed, and the owner is back
+    assert not table.allows(4, 1)  # it has borrowed, and the owner has returned
     assert table.allows(1, 10_000)
     table.ended(4, 50_000)
     assert table.allows(4, 10_000)
@@ -142,7 +142,7 @@ def test_where_no_engine_tells_its_size_it_is_learned() -> None:
 
 
 class Watched(World):
-    """Tells of what is sent before it has left."""
+    """Reports a ticket at the moment it is sent."""
 
     def __init__(
         self, spots: list[Spot], rules: Config, check: Callable[[list[Ticket]], None]
@@ -165,8 +165,11 @@ class Watched(World):
 
 
 class Borrowing(RuleBasedStateMachine):
-    """Random arrivals and ends of all classes. Whoever is sent is within his share, or what is left
-    covers all that is held for the others."""
+    """Random arrivals and ends of all classes.
+
+    Each sent request is within its class's share, or the remaining capacity covers everything
+    reserved for the others.
+    """
 
     strict = False
 
@@ -175,7 +178,7 @@ class Borrowing(RuleBasedStateMachine):
         self.spots = [Spot(name, slots=None, limit=50) for name in "ab"]
         for spot in self.spots:
             spot.kv_tokens = capacity // 2
-            spot.prefills = True  # the machine itself says when something ends
+            spot.prefills = True  # the state machine ends requests itself
         rules = config(
             reservations={"enabled": True, "strict": self.strict},
             gates={"waiting": 50},
@@ -187,7 +190,7 @@ class Borrowing(RuleBasedStateMachine):
         self.world.queue._reservations.capacity = float(capacity)
 
     def check(self, granted: list[Ticket]) -> None:
-        """These were sent in one go, in this order, and are all counted already."""
+        """Check tickets sent in one step, in this order; all are already counted."""
         queue = self.world.queue
         used = [queue.used_tokens(urgency) for urgency in range(CLASSES)]
         held = [queue.held_tokens(urgency) for urgency in range(CLASSES)]
@@ -197,7 +200,7 @@ class Borrowing(RuleBasedStateMachine):
                 assert not self.strict
                 others = sum(held) - held[urgency]
                 assert self.capacity - sum(used) >= others - 1e-6
-            # As it was before this one. What it may have used up of its share was held then.
+            # The state before this ticket. What it may have used of its share was reserved then.
             used[urgency] -= ticket.reserved
             if held[urgency] > 0.0:
                 held[urgency] += ticket.reserved
@@ -220,7 +223,7 @@ class Borrowing(RuleBasedStateMachine):
 
     @invariant()
     def an_urgent_class_within_its_share_does_not_wait(self) -> None:
-        """What is held for a class is there for it: the room is, so it has been sent."""
+        """Capacity reserved for a class is really free, so its request has been sent."""
         queue = self.world.queue
         wait_lists = any(spot.inflight < 50 for spot in self.spots)
         if wait_lists:

@@ -1,7 +1,7 @@
-"""The corpora as cases, and the ways a case is put on the wire.
+"""The corpora as test cases, and the ways in which a case is sent.
 
-A case keeps its verdict exactly as its author gave it. What the router holds stricter than that is
-told apart, by rule and with the RFC's words, in `house_rules`.
+A case keeps the verdict of its author. Where the router is stricter, `house_rules` has the rule and
+the RFC's words for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ FORMS = ("whole", "bytewise", "at_crlf", "followed")
 FOLLOW_UP_TARGET = "/follow-up"
 FOLLOW_UP = f"GET {FOLLOW_UP_TARGET} HTTP/1.1\r\nHost: router.test\r\n\r\n".encode()
 
-_BYTEWISE_LIMIT = 4096  # longer cases go in pieces of a prime size: same splits, bearable time
+# longer cases are cut at a prime size: the same kinds of splits in acceptable time
+_BYTEWISE_LIMIT = 4096
 _LONG_PIECE = 997
 
 
@@ -30,8 +31,8 @@ class Case:
     id: str
     steps: tuple[bytes, ...]
     verdict: str
-    completed: int | None = None  # messages the author's parser completed; None: not told
-    statuses: str = ""  # of the first answer, as its author says; "": not told
+    completed: int | None = None  # messages that the author's parser completed; None: unknown
+    statuses: str = ""  # allowed statuses of the first answer, by its author; "": unknown
 
     def expects(self, status: int | None) -> bool:
         """Whether the first answer may have this status; None: there was no answer."""
@@ -52,8 +53,8 @@ class Case:
 def llhttp(direction: str) -> Iterator[Case]:
     """The strict cases of one direction; requests also with the Host that most of them lack.
 
-    Left out: lenient modes, and cases about the parser's own interface (pausing it, telling it
-    that there is no body), which no peer can ask for on the wire.
+    Excluded: lenient modes, and cases about the parser's own API (pausing it, declaring that there
+    is no body), which no peer can trigger over the network.
     """
     for row in _rows("llhttp/llhttp_fixtures.jsonl"):
         meta = row["meta"]
@@ -86,8 +87,10 @@ def http11probe() -> Iterator[Case]:
 
 
 def _statuses(expected: dict[str, Any]) -> str:
-    """`Exact(400)` or `Range2xx` where there are no words; a close may be allowed beside it. Words
-    that only say what would be better, or name no status, are left to the verdict."""
+    """The allowed statuses of a case, as `Exact(400)` or `Range2xx`; a close may be allowed, too.
+
+    Text that is only a recommendation, or that names no status, is left to the verdict.
+    """
     said = expected["desc"] or expected["status"].removeprefix("Range")
     if "warn" in said or "2xx without" in said or not re.search("[0-9]", said):
         return ""
@@ -101,9 +104,9 @@ def _rows(name: str) -> Iterator[dict[str, Any]]:
 
 
 def _with_host(data: bytes, parser_log: str) -> bytes:
-    """The same messages, each with a Host after its request line where it has none.
+    """The same messages, with a Host field after each request line that has none.
 
-    Without this most accepted cases would only ever test RFC 9112 section 3.2 (no Host: 400).
+    Without it, most accepted cases would only test RFC 9112 section 3.2 (no Host: 400).
     """
     starts = [int(at) for at in re.findall(r"^off=(\d+) message begin", parser_log, re.MULTILINE)]
     for start in reversed(starts):
@@ -120,14 +123,14 @@ def _with_host(data: bytes, parser_log: str) -> bytes:
 
 
 def pieces(steps: tuple[bytes, ...], form: str) -> Iterator[bytes]:
-    """The segments a case is sent in."""
+    """The segments in which a case is sent."""
     for index, step in enumerate(steps):
         if form == "bytewise":
             size = 1 if len(step) <= _BYTEWISE_LIMIT else _LONG_PIECE
             for at in range(0, len(step), size):
                 yield step[at : at + size]
         elif form == "at_crlf":
-            # Between CR and LF: the split that a line-based reader gets wrong first.
+            # Between CR and LF: the split that a line-based reader most often gets wrong.
             yield from (piece for piece in re.split(rb"(?<=\r)(?=\n)", step) if piece)
         elif form == "followed" and index == len(steps) - 1:
             yield step + FOLLOW_UP

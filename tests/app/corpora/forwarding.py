@@ -1,4 +1,4 @@
-"""What may differ between the request a client sent and the one a replica received, and back.
+"""Allowed differences between sent and forwarded requests, and between responses.
 
 Written from RFC 9110 section 7.6 and RFC 9112 section 6, not from the router's code.
 """
@@ -22,7 +22,7 @@ HOP_BY_HOP = {
     "proxy-authenticate",
     "expect",
 }
-# Hop-by-hop fields that the router may say for itself.
+# Hop-by-hop fields that the router may send itself.
 _ALLOWED = {("te", "trailers"), ("keep-alive", "timeout=75")}
 # Fields that the router writes itself.
 OURS = {"host", "content-length", "via", "x-request-id", "date"}
@@ -44,7 +44,7 @@ def _end_to_end(message: Message) -> list[tuple[str, str]]:
 
 
 def problems_of_request(got: Request) -> list[str]:
-    """What is wrong with a forwarded request, whatever the client sent."""
+    """Problems of a forwarded request, for any client input."""
     found = _problems_of_framing(got)
     if len(got.all("host")) != 1:
         found.append(f"Host came {len(got.all('host'))} times")
@@ -58,7 +58,7 @@ def problems_of_request(got: Request) -> list[str]:
 
 
 def problems_of_forwarding(sent: Request, got: Request) -> list[str]:
-    """How a forwarded request differs from the one sent, where it must not."""
+    """Forbidden differences between the sent and the forwarded request."""
     found = []
     if got.method != sent.method:
         found.append(f"method {sent.method} became {got.method}")
@@ -69,7 +69,7 @@ def problems_of_forwarding(sent: Request, got: Request) -> list[str]:
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     if got.target != target:
         found.append(f"target {target!r} became {got.target!r}")
-    # A proxy may put the replica's own authority here; it may not invent a third one.
+    # A proxy may write the replica's own authority here, but not a third one.
     ours = re.fullmatch(r"127\.0\.0\.1:\d+", got.header("host") or "")
     if host and got.header("host") != host and not ours:
         found.append(f"host {host!r} became {got.header('host')!r}")
@@ -81,7 +81,7 @@ def problems_of_forwarding(sent: Request, got: Request) -> list[str]:
 
 
 def problems_of_relay(reference: Response, got: Response) -> list[str]:
-    """How a relayed response differs from what the replica sent, where it must not."""
+    """Forbidden differences between the replica's response and the relayed one."""
     found = _problems_of_framing(got)
     if got.status != reference.status:
         found.append(f"status {reference.status} became {got.status}")

@@ -1,7 +1,7 @@
-"""Where the router is stricter than a corpus, rule by rule, with the words that allow it.
+"""Where the router is stricter than a corpus: each rule with the words of the RFC that allow it.
 
 A rule never makes a rejected case acceptable: it turns `accept` into `reject`, or allows a refusal
-beside forwarding.
+besides forwarding.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ import re
 
 from tests.app.corpora.corpus import Case
 
-# RFC 9110 section 9.3 and RFC 5789; others a server "does not recognize" may get 501 (9110 9.1).
+# RFC 9110 section 9.3 and RFC 5789; other methods that a server "does not recognize" may get 501
+# (9110 9.1).
 _METHODS = {b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"PATCH"}
 _LINE = re.compile(rb"^(?:\r\n)?(?P<method>[^ \r\n]+) (?P<target>[^ \r\n]+) (?P<proto>[^\r\n]*)")
 
-# Single cases whose verdict is another server's habit and not HTTP's rule.
+# Single cases whose verdict is another server's practice and not an HTTP rule.
 EXCEPTIONS = {
-    # RFC 9110 9.3.1: content in a GET is allowed to be sent and to be refused; RFC 9112 6.3 frames
-    # it like any other, so forwarding it framed and answering both requests is correct.
+    # RFC 9110 9.3.1: content in a GET may be sent and may be refused. RFC 9112 6.3 frames it like
+    # any other content, so forwarding it with its framing and answering both requests is correct.
     "http11probe/SMUG-GET-CL-PREFIX-DESYNC": "must_not_desync",
     # RFC 9110 9.3.7: "A client that generates an OPTIONS request containing content MUST send a
     # valid Content-Type"; the content itself is allowed, framed by RFC 9112 6.3.
@@ -26,11 +27,11 @@ EXCEPTIONS = {
 
 
 def verdict_of(case: Case) -> str:
-    """The verdict this router is held to."""
+    """The verdict that applies to this router."""
     if case.id in EXCEPTIONS:
         return EXCEPTIONS[case.id]
     if case.verdict == "upgrade" and not case.data.startswith(b"CONNECT "):
-        # RFC 9110 7.8: a server may ignore the wish; then the request is as long as it says.
+        # RFC 9110 7.8: a server may ignore the upgrade; the request then has its stated length.
         return "must_not_desync"
     if case.verdict in ("upgrade", "pause"):
         return "reject"  # RFC 9110 9.3.6: no tunnels here; RFC 9113 3.4: no HTTP/2 either
@@ -38,7 +39,7 @@ def verdict_of(case: Case) -> str:
         return case.verdict
     line = _LINE.match(case.data)
     if line is None:
-        return "reject"  # HTTP/0.9: RFC 9112 2.3 knows only HTTP/1.x messages
+        return "reject"  # HTTP/0.9: RFC 9112 2.3 only defines HTTP/1.x messages
     method, target, proto = line["method"], line["target"], line["proto"]
     if not re.fullmatch(rb"HTTP/1\.[01]", proto):
         return "reject"  # RFC 9112 2.3: HTTP-name is "HTTP"; ICE and RTSP are not

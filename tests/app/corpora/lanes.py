@@ -1,6 +1,6 @@
-"""Many cases, a few apps: each lane takes one case after the other, so blame is exact.
+"""Runs many cases on a few apps: each lane runs one case at a time, so every effect has one cause.
 
-Everything that reaches a lane's replica between the start and the end of a case is that case's.
+Everything that reaches a lane's replica between the start and the end of a case belongs to it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ async def judge_all(
     make_replica: Callable[[], HostileReplica],
     **config: Any,
 ) -> list[str]:
-    """Run every case through `judge` and return what is wrong, as `id: problem` lines."""
+    """Run every case through `judge` and return the problems as `id: problem` lines."""
     waiting = deque(cases)
     assert waiting, "no cases"
     found: list[str] = []
@@ -54,7 +54,7 @@ async def judge_all(
 
 
 async def _accounted(router: Router, found: list[str]) -> None:
-    """The access log owns to exactly the requests that the replica received."""
+    """The access log has exactly the requests that the replica received."""
     whole = len(router.replica.requests)
     try:
         async with asyncio.timeout(3):

@@ -1,6 +1,6 @@
-"""What a vLLM server once wrote to its socket, replayed: the client gets the same content.
+"""Recorded socket output of a vLLM server, replayed: the client must get the same content.
 
-Whatever the size of the pieces, the body is unchanged and the stream counts as a success.
+For every size of the pieces, the body is unchanged and the stream counts as a success.
 """
 
 from __future__ import annotations

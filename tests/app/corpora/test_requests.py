@@ -1,7 +1,7 @@
-"""Every request of the corpora, in every form, before a recording replica.
+"""Every request of the corpora, in every form, sent through the router to a recording replica.
 
-Judged three ways: the verdict at the client; what the replica received, read by h11; and that each
-answer belongs to the request it is taken for (the replica echoes what it read).
+Three checks: the verdict at the client; the requests that the replica received, parsed by h11; and
+that each answer belongs to its request (the replica echoes what it read).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ async def test_an_incomplete_request_ends_by_its_timeout() -> None:
 
 
 async def _judge(router: Router, case: Case, form: str) -> list[str]:
-    """Send one case and say what is wrong with what came of it."""
+    """Send one case and return the problems."""
     replica = router.replica
     before = len(replica.requests)
     verdict = verdict_of(case)
@@ -67,7 +67,7 @@ async def _judge(router: Router, case: Case, form: str) -> list[str]:
     await client.send_pieces(pieces(case.steps, form))
     sent_bytes = b"".join(pieces(case.steps, form))
     if verdict == "reject":
-        await client.expect_close()  # without our FIN: the router has to end it
+        await client.expect_close()  # without our FIN: the router must close
     else:
         await _answered(client, sent_bytes)
         client.fin()
@@ -98,7 +98,7 @@ async def _answered(client: RawClient, sent: bytes) -> None:
         try:
             done = [answer for answer in _answers(client, sent) if answer.complete]
         except h11.RemoteProtocolError:
-            done = []  # half an answer as yet, or none that can be read: the end will tell
+            done = []  # an incomplete or unreadable answer: wait for the connection's end
         if len(done) >= count or (done and done[-1].status >= 400):
             return
         if not await client.fill():
@@ -115,7 +115,7 @@ def _names(got: list[Request]) -> list[str]:
 
 
 def _universal(answers: list[Response], got: list[Request]) -> list[str]:
-    """What holds for any input at all."""
+    """Rules that apply to any input."""
     found = []
     good = [answer for answer in answers if 200 <= answer.status < 300]
     if len(good) != len(got):
@@ -145,7 +145,7 @@ def _universal(answers: list[Response], got: list[Request]) -> list[str]:
 
 
 def _as_sent(sent_bytes: bytes, got: list[Request]) -> list[str]:
-    """Where h11 reads what the client sent, the replica must have received just that."""
+    """Where h11 parses the client's request, the replica must have received the same request."""
     sent = read_requests(sent_bytes).done
     found = []
     for ours, theirs in zip(sent, got, strict=False):
@@ -210,14 +210,14 @@ def _verdict(
         if not case.statuses:
             found.append("the corpus says nothing that could be expected")
     elif verdict == "must_not_desync":
-        pass  # the universal rules
+        pass  # only the universal rules
     else:
         found.append(f"no rule for verdict {verdict}")
     return found
 
 
 def _special(case: Case, answers: list[Response], got: list[Request]) -> list[str]:
-    """Single expectations that the corpora state in words."""
+    """Expectations that the corpora state in words."""
     name = case.id.partition("/")[2]
     first = answers[0] if answers else None
     found = []

@@ -1,8 +1,9 @@
 """Every response of the corpora, in every form, sent by a hostile replica.
 
-What h11 reads in the same bytes is the reference: what it reads whole must come whole, what it
-finds cut must be cut visibly, what it refuses must become a 502 (or, once a head was relayed, a
-visible cut). A second request must always get its own answer.
+The reference is h11's reading of the same bytes. A response that h11 reads completely must arrive
+completely. A response that h11 finds truncated must be visibly truncated. A response that h11
+refuses must become a 502 (or, after the head was relayed, a visible truncation). A second request
+must always get its own answer.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MARK = {"mark": "follow-up"}
 
 
 class CaseReplica(HostileReplica):
-    """Answers `/case` with the bytes of the case at hand, anything else with the mark."""
+    """Answers `/case` with the bytes of the current case, other paths with the mark."""
 
     def __init__(self) -> None:
         super().__init__(self._run)
@@ -42,26 +43,27 @@ class CaseReplica(HostileReplica):
 
 
 def ends_by_itself(case: Case) -> bool:
-    """True when h11 reads the whole response without the connection's end."""
+    """True if h11 reads the whole response without the end of the connection."""
     whole = read_response(case.data)
     kept = read_response(case.data + b"surplus")
     return whole is not None and whole.complete and kept is not None and kept.body == whole.body
 
 
-# RFC 9112 2.3 and 6.1: what the parser project completes or waits for, and no HTTP/1.1 recipient
-# can relay: other protocols' names, a major version that is not 1, a coding it cannot decode.
+# RFC 9112 2.3 and 6.1: messages that the parser project completes or waits for, but that no
+# HTTP/1.1 recipient can relay: other protocols' names, a major version other than 1, a coding that
+# it cannot decode.
 _NOT_RELAYABLE = (b"RTSP/", b"ICE/", b"HTTP/0", b"chunked, deflate", b"chunkedchunked", b"identity")
 
 
 def reference(case: Case) -> tuple[str, Response | None]:
-    """How the case must end at the client (`whole`, `cut`, `refused`, `either`) and its content."""
+    """The expected end at the client (`whole`, `cut`, `refused`, `either`) and its content."""
     read = read_response(case.data)
     if case.verdict == "upgrade" or any(odd in case.data for odd in _NOT_RELAYABLE):
         return "refused", None
     if case.verdict == "reject" and not case.completed:
         return "refused", None
     if read is None:
-        # A leading empty line: RFC 9112 2.2 lets a server skip it, and says nothing of clients.
+        # A leading empty line: RFC 9112 2.2 lets a server skip it, but does not mention clients.
         return "either", None
     if not read.complete:
         return "cut", read
@@ -92,7 +94,7 @@ async def _judge(router: Router, case: Case, form: str) -> list[str]:
     found = _judge_answer(fate, content, answer)
     if len(replica.requests) - asked != 1:
         found.append("a response that is no answer was asked for again")
-    # The client's connection when it goes on, else a new one: the answer must be the right one.
+    # The client's connection if it stays open, else a new one: it must get the correct answer.
     if not answer.complete or answer.header("connection") == "close":
         assert await client.expect_close()
         client = await router.client()
@@ -107,7 +109,7 @@ async def _judge(router: Router, case: Case, form: str) -> list[str]:
 
 def _judge_answer(fate: str, content: Response | None, answer: Response) -> list[str]:
     refused = answer.status == 502 and answer.complete
-    reasons = ("bad_response", "replica_reset")  # the second for a head that stops half-way
+    reasons = ("bad_response", "replica_reset")  # the second reason for a truncated head
     if refused and answer.error()["code"] not in reasons:
         return [f"refused as {answer.error()['code']}"]
     if fate == "refused":

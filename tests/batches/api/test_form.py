@@ -1,4 +1,4 @@
-"""Forms of uploads: whole, byte by byte and with bytes behind them; what is refused, and when."""
+"""Upload forms: whole, byte by byte and with trailing bytes; invalid forms and their errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CONTENTS = [
     b"\r\n",
     b"\r\n--edg",
     b"\r\n--edg\r\n--edg\r\n",
-    b"--edge--\r\n",  # no line of its own
+    b"--edge--\r\n",  # not a line of its own
     b"a\n--edge\nb",
     bytes(range(256)) * 5,
     b"\r" * 300 + b"\n" + b"-" * 300,
@@ -66,7 +66,7 @@ def test_the_same_however_it_comes(content: bytes, size: int, behind: bytes) -> 
         (b'form-data; name="file"; filename="a.jsonl"', "a.jsonl"),
         (b"form-data;name=file;filename=a.jsonl", "a.jsonl"),
         (b'form-data; filename="a.jsonl"; name="file"', "a.jsonl"),
-        (b'form-data; name="file"', "file.jsonl"),  # a file of no name
+        (b'form-data; name="file"', "file.jsonl"),  # a file without a name
         (b'form-data; name="file"; filename=""', "file.jsonl"),
         (b'form-data; name="file"; filename="a;b=\\"c\\".jsonl"', 'a;b="c".jsonl'),  # curl < 7.81
         (b'form-data; name="file"; filename="a%22.jsonl"', "a%22.jsonl"),  # curl, httpx, aiohttp
@@ -219,7 +219,7 @@ WITHOUT_END = {name: (b"", filler) for name, filler in FILLERS.items()} | {
 @pytest.mark.parametrize("name", WITHOUT_END)
 @pytest.mark.parametrize("size", [100, STEP])
 def test_what_is_no_file_ends_soon(name: str, size: int) -> None:
-    """At most two pieces beyond the limit are read, whatever length is announced."""
+    """At most two pieces beyond the limit are read, for any announced length."""
     start, filler = WITHOUT_END[name]
     form = Form(TYPE)
     form.feed(start)

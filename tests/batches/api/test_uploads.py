@@ -39,7 +39,7 @@ def part(name: str, data: bytes, *fields: str, filename: str | None = None) -> b
 
 
 def form(data: bytes, purpose: str = "batch") -> bytes:
-    """The body of an upload, its file first."""
+    """The body of an upload with the file as its first part."""
     parts = part("file", data, filename="in.jsonl") + part("purpose", purpose.encode())
     return parts + f"--{EDGE}--\r\n".encode()
 
@@ -103,7 +103,7 @@ async def test_the_connection_may_have_served_before(tmp_path: Path) -> None:
     async with open_door(tmp_path, json_ok) as router:
         client = await router.client()
         upload = request("/v1/files", MULTIPART, method="POST", body=form(b"{}"))
-        # Pipelined: the tail of one read goes with the request that passes by.
+        # Pipelined: the end of one read belongs to the next request, which is not an upload.
         await client.send(request("/v1/models") + upload)
         assert (await client.recv_response()).json()["object"] == "list"
         assert (await client.recv_response("POST")).status == 200
@@ -148,7 +148,7 @@ async def test_forms_as_curl_writes_them(tmp_path: Path) -> None:
 @scenario
 async def test_a_file_over_the_limit_is_refused_while_it_comes(tmp_path: Path) -> None:
     async with open_door(tmp_path, json_ok, batches={"file": 1000}) as router:
-        # Known from its length: nothing of it is needed for the answer.
+        # Known from its length: the answer comes before the body.
         client = await router.client()
         length = f"Content-Length: {64 * MiB}"
         await client.send(request("/v1/files", MULTIPART, length, method="POST"))
@@ -156,7 +156,7 @@ async def test_a_file_over_the_limit_is_refused_while_it_comes(tmp_path: Path) -
         assert response.status == 413
         assert response.error()["code"] == "file_too_large"
         client.close()
-        # Not known: as soon as it is over.
+        # Unknown length: the answer comes as soon as the limit is exceeded.
         client = await router.client()
         chunked = "Transfer-Encoding: chunked"
         await client.send(request("/v1/files", MULTIPART, chunked, method="POST"))
@@ -266,10 +266,10 @@ async def test_a_slow_reader_is_waited_for_and_not_held(tmp_path: Path) -> None:
         await client.recv_head()
         (tunnel,) = router.app.parts.dispatcher.tunnels
         before = -1
-        while before != tunnel.bytes_out:  # until nothing moves any more
+        while before != tunnel.bytes_out:  # until no more bytes arrive
             before = tunnel.bytes_out
             await asyncio.sleep(0.1)
-        assert before < 12 * MiB  # what the kernel's buffers hold, and ours
+        assert before < 12 * MiB  # the kernel's buffers, and ours
         got = await client.recv_exactly(len(data))
         assert got == data
         client.close()
@@ -277,7 +277,7 @@ async def test_a_slow_reader_is_waited_for_and_not_held(tmp_path: Path) -> None:
 
 @scenario
 async def test_over_tls(tmp_path: Path) -> None:
-    """Files go through TLS; the lines, which never leave the process, do not."""
+    """Files go through TLS; the batch's own requests never leave the process and do not."""
     trust = ssl.create_default_context(cafile=CERT)
     trust.check_hostname = False
     tls = Tls(cert=CERT, key=KEY)
@@ -327,7 +327,8 @@ async def test_memory_does_not_follow_the_size_of_a_file(tmp_path: Path) -> None
             await client.send(request(f"/v1/batches/{batch['id']}"))
             batch = (await client.recv_response()).json()
             client.close()
-        assert batch["status"] == "failed"  # every custom_id is the same: it was read to see that
+        # all custom_ids are the same, which shows that the file was read
+        assert batch["status"] == "failed"
         assert peak_bytes(process.child.pid) - before < 48 * MiB
 
 

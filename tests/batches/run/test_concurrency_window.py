@@ -1,4 +1,4 @@
-"""The window of lines under way: grows with good answers, halves with refusals, waits as told."""
+"""The window of concurrent lines grows with good answers, halves on refusals, obeys Retry-After."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from router.batches.run.concurrency_window import (
 
 
 def fill(pace: ConcurrencyWindow, now: float) -> int:
-    """Send as much as may be sent; how much that was."""
+    """Send as many as allowed and return their number."""
     count = 0
     while pace.admits(now):
         pace.left()
@@ -28,7 +28,7 @@ def test_it_begins_low_and_doubles_with_every_round() -> None:
         sizes.append(size)
         for _ in range(size):
             pace.answered()
-    # Half of a round's answers come when little is under way and the window is not what limits.
+    # Half of a round's answers arrive when few lines are in progress and the window is no limit.
     assert sizes[0] == FIRST
     assert sizes == sorted(sizes)
     assert sizes[-1] > 4 * FIRST

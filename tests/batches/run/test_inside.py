@@ -1,4 +1,4 @@
-"""A connection from within is closed at both ends if the wait for it is cancelled at any point."""
+"""An in-process connection is closed at both ends if its opening is cancelled at any point."""
 
 from __future__ import annotations
 

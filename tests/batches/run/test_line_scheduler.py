@@ -1,4 +1,4 @@
-"""Turns: one per owner, and within an owner one per batch; who is blocked is passed over."""
+"""Round robin over owners, and within an owner over batches; blocked ones are skipped."""
 
 from __future__ import annotations
 

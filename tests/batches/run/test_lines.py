@@ -1,4 +1,4 @@
-"""JSONL: lines out of pieces of any size, and every way in which one is no request."""
+"""JSONL: lines from pieces of any size, and every kind of invalid line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def judged(data: bytes, most: int = 100) -> Validated:
 
 
 class Drips:
-    """A file that is read in pieces of a few bytes, whatever is asked for."""
+    """A file that returns a few bytes per read, for any requested size."""
 
     def __init__(self, data: bytes, size: int) -> None:
         self._file = io.BytesIO(data)
@@ -156,5 +156,5 @@ async def test_a_malformed_file_fails_its_batch_with_line_numbers(tmp_path: Path
         assert batch.output_file_id is None
         assert batch.error_file_id is None
         assert router.replica.requests == []
-        # What never ran holds nothing: the file may go.
+        # A line that never ran holds nothing: the file may be removed.
         assert (await client.files.delete(batch.input_file_id)).deleted

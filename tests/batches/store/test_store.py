@@ -1,4 +1,4 @@
-"""The books: one result per line, moves that go forward only, all or nothing on a full disk."""
+"""The store: one result per line, forward status changes only, atomic writes on a full disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from router.batches.store.rows import Batch, File
 from router.batches.store.store import Result, Store
 from tests.places import ROOT
 
-NUMBER = 1  # of the one batch
+NUMBER = 1  # of the only batch
 BLANK: dict[str, Any] = dict.fromkeys(Batch._fields)
 
 
@@ -92,7 +92,7 @@ def test_an_input_is_needed_until_its_batch_is_over(store: Store) -> None:
 
 
 def test_a_full_disk_changes_nothing(store: Store) -> None:
-    """SQLite itself says that it is full: the database may not get another page."""
+    """SQLite itself reports a full disk: the database may not get another page."""
     store.validated(NUMBER, 100, 101)
     store.record([Result(NUMBER, 1, True, b"kept")])
     pages = store._db.execute("PRAGMA page_count").fetchone()[0]
@@ -134,7 +134,7 @@ for first in range(1, 1_000_000, 7):
 
 
 def test_killed_while_it_writes(store: Store, tmp_path: Path) -> None:
-    """What `record` returned from is there, transactions are whole, and the counts agree."""
+    """After a kill, everything that `record` returned from is stored, and the counts agree."""
     store.validated(NUMBER, 1_000_000, 101)
     store.close()
     path = tmp_path / "batches.sqlite"

@@ -1,4 +1,4 @@
-"""Load is what it says: an engine at the computed rate is full, and one below it is not."""
+"""The definition of load: an engine at the computed rate is full, and below it is not."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ def engine() -> capacity.Engine:
 
 
 def backlog(rate: float, requests: int) -> float:
-    """The engine's own core on a virtual clock under Poisson arrivals, without a prefix cache:
-    seconds it needs after the last arrival to become idle."""
+    """Seconds that the engine needs after the last arrival to become idle.
+
+    Runs the engine's own core on a virtual clock under Poisson arrivals, without a prefix cache.
+    """
     one = engine()
     config = CoreConfig(
         max_num_seqs=one.max_num_seqs,
@@ -49,7 +51,7 @@ def test_an_engine_saturates_where_the_formula_says() -> None:
     full = capacity.saturation(engine(), 1, [(PROMPT, OUTPUT)])
     seconds = 1500 / full
     assert backlog(0.8 * full, 1500) < 0.03 * seconds
-    # Above it, what is left over grows with the run: at 1.25 times, a fifth of the run's work.
+    # Above it, the backlog grows with the run: at 1.25 times, a fifth of the run's work.
     assert backlog(1.25 * full, 1500) == pytest.approx(seconds * (1 - 1 / 1.25), rel=0.25)
 
 

@@ -1,4 +1,4 @@
-"""The command line of the fleet bench: names that are not known, and what is run by default."""
+"""The command line of the fleet bench: unknown names, and the default runs."""
 
 from __future__ import annotations
 

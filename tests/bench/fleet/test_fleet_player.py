@@ -1,4 +1,4 @@
-"""The load generator's client: conversations grow by the answers, and only whole answers count."""
+"""The load generator's client: conversations grow by the answers; only whole answers count."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_only_what_is_due_while_measuring_is_measured() -> None:
     finally:
         await replica.stop()
     assert [r["measured"] for r in played["records"]] == [False, True]
-    assert len(short["records"]) == 1  # the second turn is due when nobody sends any more
+    assert len(short["records"]) == 1  # the second turn is due after the end of the script
     assert played["measured_s"] == pytest.approx(0.1)
 
 

@@ -1,4 +1,4 @@
-"""The four scenarios' scripts are what their names say."""
+"""The scripts of the four scenarios match their names."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_restart_is_counted_from_when_the_replica_is_back() -> None:
     for spec in (SPEC, engines.Spec(groups=24)):
         script = scenarios.restart(12.0, 0.7, 1, spec)
         assert scenarios.RESTART_S < scenarios.BACK_S == script.measure_from
-        assert script.until - script.measure_from > 11.0  # load all the while
+        assert script.until - script.measure_from > 11.0  # load during the whole time
 
 
 @pytest.mark.parametrize(("last", "is_judged"), [(6.0, False), (0.0, False), (30.0, True)])

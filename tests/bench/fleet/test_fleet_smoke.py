@@ -1,4 +1,4 @@
-"""The whole way once: two emulated engines, Hedgerow before them, twenty requests, one row."""
+"""End to end: two emulated engines, Hedgerow in front of them, twenty requests, one row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripts: the same from the same seed, of the size and rate asked for, sharing what they must."""
+"""Scripts: equal for equal seeds, of the requested size and rate, with the intended sharing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_seed_makes_one_script(name: str) -> None:
 
 
 def test_arrivals_are_poisson() -> None:
-    """Mean gap 1/rate, and as much spread as mean: an exponential's mark."""
+    """Mean gap 1/rate, and a spread equal to the mean, as of an exponential distribution."""
     source = workloads.arrivals(Random(0), 50.0)
     gaps = [b - a for a, b in pairwise(next(source) for _ in range(20_001))]
     mean = fmean(gaps)
@@ -66,7 +66,7 @@ def test_conversations_have_several_turns_and_time_to_think() -> None:
     thinking = [t.think_s for c in script.conversations for t in c.turns[1:]]
     assert fmean(thinking) == pytest.approx(workloads.CHAT_THINK_S, rel=0.1)
     assert all(c.turns[0].think_s == 0 for c in script.conversations)
-    # Requests, not conversations, come at the rate asked for.
+    # The requested rate is that of requests, not of conversations.
     assert len(script.sizes()) / script.until == pytest.approx(60.0, rel=0.15)
 
 

@@ -1,4 +1,4 @@
-"""Verdicts of hedging: the limits themselves, and what cannot be judged."""
+"""Verdicts of hedging: the limits themselves, and missing figures."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ def made(urgent: list[float], other: list[float], wasted: int = 0) -> Result:
 
 
 def rows(**slower: float) -> dict[tuple[str, str], cases.Row]:
-    """All cases, both sides alike; but with hedges `high` and `other` are so many times slower."""
+    """All cases with equal rows, except that with hedges `high` and `other` are slower by a
+    factor.
+    """
     high, other = slower.get("high", 1.0), slower.get("other", 1.0)
     wasted = int(slower.get("wasted", 0))
     return {

@@ -1,4 +1,4 @@
-"""The hedging bench over HTTP: figures from what was seen and counted, and verdicts on them."""
+"""The hedging bench over HTTP: figures from records and counters, and verdicts on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole way once: emulated engines of which one stands still, Hedgerow before them, one row."""
+"""End to end: emulated engines, one of which stalls, Hedgerow in front of them, one row."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_second_of_traffic_through_hedgerow() -> None:
     assert (seen.errors, seen.copies) == ({}, 0)
     assert abs(seen.extra_asked) < 0.01
     slowest = max(seen.urgent.worst or 0.0, seen.other.worst or 0.0)
-    assert slowest > 0.1  # who was on the engine that stood still
+    assert slowest > 0.1  # a request on the engine that stalled
     assert row.router_cpu > 0 and row.engines_cpu > 0
 
 

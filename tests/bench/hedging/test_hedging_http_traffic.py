@@ -1,4 +1,4 @@
-"""The hedging bench over HTTP: its traffic, and what it lets go wrong and when."""
+"""The hedging bench over HTTP: its traffic, and its faults with their times."""
 
 from __future__ import annotations
 
@@ -48,4 +48,4 @@ def test_one_engine_at_a_time_stands_still() -> None:
             frozen.remove(fault.engine)
         assert len(frozen) <= 1
     assert not frozen
-    assert len({fault.engine for fault in turns}) > FLEET.count  # `load` begins anew
+    assert len({fault.engine for fault in turns}) > FLEET.count  # `load` wraps around

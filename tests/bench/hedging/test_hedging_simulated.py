@@ -1,4 +1,4 @@
-"""The simulated part of `hedgerow bench hedging`: traffic, what is counted, the command line."""
+"""The simulated part of `hedgerow bench hedging`: traffic, counted requests, the command line."""
 
 from __future__ import annotations
 

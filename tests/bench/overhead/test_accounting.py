@@ -1,4 +1,4 @@
-"""What the load generator counts is what the upstream sent; what is not whole is not counted."""
+"""The load generator's counts equal the upstream's; incomplete answers are not counted."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_paced_streams_keep_their_pace_and_may_be_cut(
     )
     assert result["errors"] == {}
     assert result["requests"] == 0
-    # Not asked: how exactly. Flat out would be thousands.
+    # The exact pace is not checked. Without pacing it would be thousands.
     assert 0 < result["tokens"] < 3 * 200 * 5
     assert result["longest_gap_s"] > 0
 

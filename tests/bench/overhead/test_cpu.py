@@ -1,4 +1,4 @@
-"""CPU time and memory of a process tree are those of the whole tree."""
+"""CPU time and memory of a process tree include all its processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 
 from bench.overhead import cpu
 
-# A parent whose child burns CPU, both until stdin closes.
+# A parent whose child uses CPU, both until stdin closes.
 CHILD = (
     "import os, sys, threading\n"
     "threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()\n"

@@ -1,4 +1,4 @@
-"""The goals' arithmetic: ratios within one run, and never a verdict without a figure."""
+"""The goals' arithmetic: ratios within one run, and no verdict without a figure."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_nothing_is_met_without_a_figure() -> None:
     assert absent.words() == "not measured: sglang-router is absent"
     missing = goals.ratio(table, "JSON", "json_c4_us", "nginx", 1.0)
     assert missing.words() == "not measured: nginx not in this run"
-    table["haproxy"].add("added_us", -0.5)  # noise larger than what was measured
+    table["haproxy"].add("added_us", -0.5)  # noise larger than the measured value
     table["hedgerow"].add("added_us", 10.0)
     assert goals.ratio(table, "latency", "added_us", "haproxy", 3.0).value is None
 

@@ -1,4 +1,4 @@
-"""Costs of parts are taken from the real classes, operation by operation."""
+"""Costs of parts are measured on the real classes, operation by operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The router executes no more instructions for each part than it did, and than its goals allow."""
+"""Instruction counts of each part stay below the recorded count and below the goal."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ GOAL = 10 * instructions.INSTRUCTIONS_PER_US
         (GOAL, None, True, False),
         (GOAL + 1, None, True, True),
         (GOAL + 1, GOAL, True, True),  # the goal was met, and is missed now
-        (2 * GOAL, 2 * GOAL, True, False),  # a shortfall that is known
-        (2.1 * GOAL, 2 * GOAL, True, True),  # ... and has grown
-        (0.56 * GOAL, 0.5 * GOAL, True, True),  # within the goal, but worse than it was
+        (2 * GOAL, 2 * GOAL, True, False),  # a known excess
+        (2.1 * GOAL, 2 * GOAL, True, True),  # a known excess that has grown
+        (0.56 * GOAL, 0.5 * GOAL, True, True),  # within the goal, but worse than before
         (0.51 * GOAL, 0.5 * GOAL, True, False),
-        (0.6 * GOAL, 0.5 * GOAL, False, False),  # another compiler: the goal alone
+        (0.6 * GOAL, 0.5 * GOAL, False, False),  # another compiler: only the goal counts
         (1.1 * GOAL, 0.5 * GOAL, False, True),
     ],
 )

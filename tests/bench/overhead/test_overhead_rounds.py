@@ -1,4 +1,4 @@
-"""Rounds rotate the order of the routers, and one that ends leaves the run to the others."""
+"""Rounds rotate the order of the routers, and a router that ends does not stop the others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_figures_are_medians_and_ratios_are_taken_within_rounds() -> None:
 
 
 class Quiet(measure.Meter):
-    """Records who had which turn; the router `ends` ends at its second c=32 turn."""
+    """Records the turns of routers; the router `ends` ends at its second c=32 turn."""
 
     def __init__(self) -> None:
         self.turns: list[tuple[str, str, int]] = []
@@ -110,7 +110,7 @@ def test_routers_that_are_missing_or_end_are_told_and_the_others_go_on(
 
 
 def test_a_router_that_reads_on_is_restarted(rows: tuple[list[row.Row], Quiet]) -> None:
-    """Once for idle streams, once for the run, once after its first paced turn."""
+    """Started once for idle streams, once for the run, once after its first paced turn."""
     assert rows and Stays.starts % 3 == 0
 
 

@@ -1,4 +1,4 @@
-"""wrk sends what the script says, and what it counts is what the upstreams received."""
+"""wrk sends the requests of the script, and its counts equal the upstreams' counts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_streams_are_read_to_their_end(ports: list[int], tmp_path: Path) -> None
     found = wrk.Wrk(PROGRAM or "", tmp_path, ()).run(ports[1], load, 1)
     sent = counters(ports)["tokens"] - before
     assert found.errors == {} and found.answers > 0
-    # The upstream wrote ahead into the sockets of streams that the end of the run cut.
+    # The upstream wrote ahead into the sockets of streams that the end of the run aborted.
     assert found.answers * 100 <= sent <= (found.answers + 4) * 100
 
 
@@ -81,7 +81,7 @@ def test_the_upstream_knows_a_whole_request_from_a_part(size: int) -> None:
     assert upstream.whole_chat(request) == body_at
     assert upstream.whole_chat(request.replace(b"Content-Length", b"content-length")) == body_at
     assert upstream.whole_chat(request[:-1]) == 0
-    assert upstream.whole_chat(request + b"P") == 0  # pipelined: the parser's business
+    assert upstream.whole_chat(request + b"P") == 0  # pipelined: left to the parser
     assert upstream.whole_chat(request[:100]) == 0
     assert upstream.whole_chat(request.replace(b"Content-Length", b"X-Content-Len")) == 0
     assert upstream.whole_chat(request.replace(b"/v1/chat", b"/v2/chat")) == 0

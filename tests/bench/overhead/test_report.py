@@ -1,4 +1,4 @@
-"""The tables hold every row, mark what went wrong, and their JSON is whole."""
+"""The tables contain every row, mark problems, and their JSON is complete."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def test_the_text_table() -> None:
     assert head.split() == ["hedgerow", "haproxy"]
     row = next(line for line in lines if "JSON request, c=32" in line)
     assert row.split()[-2:] == ["30.0", "20.0!"]
-    assert not any("requests/s, c=4 " in line for line in lines)  # nobody's figure: no line
+    # no router has this figure: no line
+    assert not any("requests/s, c=4 " in line for line in lines)
     assert "! haproxy, json_c32: status errors: 2" in lines
     assert "envoy: absent: not installed" in lines
     assert any(line.startswith("! 1.4 CPUs were busy") for line in lines)

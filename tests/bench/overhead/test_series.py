@@ -1,4 +1,4 @@
-"""The whole series runs, on the upstream itself; what is not there says why."""
+"""The whole series runs on the upstream itself; a missing program gives the reason."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def test_the_series_measures_the_upstream_without_a_complaint() -> None:
     rows = cli.run(["direct"], BRIEF, processes.Placement())
     assert [row.absent for row in rows] == [""]
     row = rows[0]
-    row.problems.pop("token_paced", None)  # the machine decides whether the pace is kept
+    row.problems.pop("token_paced", None)  # whether the pace is kept depends on the machine
     assert row.problems == {}
     assert all(row.figures[figure] > 0 for figure in BY_WRK)
-    assert "json_c4_us" not in row.figures  # no router, no CPU of one
+    assert "json_c4_us" not in row.figures  # without a router there is no router CPU
 
 
 def test_without_wrk_the_run_says_what_to_install(
@@ -79,7 +79,7 @@ def test_an_unpacked_debian_package_is_used_with_its_libraries(
     for file in (library, program):
         file.parent.mkdir(parents=True, exist_ok=True)
     library.touch()
-    assert install.unpacked("haproxy") is None  # half unpacked
+    assert install.unpacked("haproxy") is None  # incompletely unpacked
     program.write_text('#!/bin/sh\necho "HAProxy version 2.6.12 $LD_LIBRARY_PATH"\n')
     program.chmod(0o755)
     peer = peers.Haproxy(site(tmp_path))

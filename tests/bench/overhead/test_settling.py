@@ -1,4 +1,4 @@
-"""A router that goes on reading for clients that have left is told apart, and told."""
+"""A router that keeps reading after its clients have left is detected and reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both ends of the bench agree on their bytes, and the bytes are HTTP."""
+"""Both ends of the bench agree on their bytes, and the bytes are valid HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The upstream of the overhead benchmark tells its router what an engine would: signals are on."""
+"""The upstream of the overhead bench reports an engine's metrics, so that signals are measured."""
 
 from __future__ import annotations
 

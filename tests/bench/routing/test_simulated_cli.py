@@ -1,4 +1,4 @@
-"""The command line of the simulated benches, each part once and quickly."""
+"""The command line of the simulated benches: each part once in quick mode."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run(*words: str) -> int:
 
 @pytest.fixture
 def trace(tmp_path: Path) -> str:
-    """Sixty conversations of Mooncake's kind, whose later turns repeat what was said."""
+    """Sixty conversations in Mooncake's format, whose later turns repeat the earlier text."""
     rng, rows, fresh = Random(1), [], 0
     said: dict[int, list[int]] = {}
     for number in range(240):
@@ -100,5 +100,5 @@ def test_the_speed(capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(capsys.readouterr().out)
     short, long = (dict(zip(document["columns"], row, strict=True)) for row in document["rows"])
     assert int(long["requests"]) > 5 * int(short["requests"]) > 0
-    # The queue and the copies take part in what is measured.
+    # The queue and hedging are part of the measurement.
     assert int(long["waited"]) > 0 and int(long["copies"]) > 0

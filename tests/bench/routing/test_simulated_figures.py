@@ -1,4 +1,4 @@
-"""What the tables say of the runs: regret, where affinity begins to pay, reuse, goals."""
+"""The tables' figures: regret, the load from which affinity pays, reuse, goals."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TOTALS = Totals(
 
 
 def result(policy: str, ttfts: Sequence[float], cached: int = 0, failed: int = 0) -> Result:
-    """A run whose requests took so long to their first token."""
+    """A run whose requests had these times to first token."""
     summary = Summary(loads.SLO, LLMD.replicas)
     for number, ttft in enumerate([*ttfts, *[0.0] * failed]):
         outcome = Outcome(Arrival(number, float(number), 1024, 10), "r0", 0, float(number))
@@ -94,7 +94,7 @@ def test_the_default_is_judged_against_the_best_of_the_others() -> None:
 
 
 def points(ours: Sequence[float], theirs: Sequence[float], other: str = "random") -> list[Point]:
-    """Runs at 50, 90, 110 % whose TTFT is such, at ten requests a second each."""
+    """Runs at 50, 90 and 110 % with these TTFTs, at ten requests per second each."""
     found = []
     for load, own, its in zip((50, 90, 110), ours, theirs, strict=True):
         found += [
@@ -159,7 +159,7 @@ def test_a_ladder_that_falls_meets_its_goals() -> None:
     assert [v.met for v in verdicts] == [True] * 4
     assert verdicts[0].value == pytest.approx(0.8, rel=0.01)
     assert verdicts[1].value == pytest.approx(0.15, rel=0.01)
-    # Ten requests found one block each of the two they asked for: half; the bound is 0.4.
+    # Each of ten requests found one of its two blocks: half; the bound is 0.4.
     assert verdicts[3].value == pytest.approx(0.4 / 0.5)
 
 
@@ -172,7 +172,7 @@ def test_a_rung_that_does_not_fall_is_named_and_no_reuse_is_no_figure() -> None:
 
 
 def test_the_kv_cache_is_what_the_cards_leave() -> None:
-    """8 x 80 GB, nine tenths of it used, 138 GB of weights, 320 KiB a token."""
+    """8 x 80 GB, nine tenths of it used, 138 GB of weights, 320 KiB per token."""
     assert pytest.approx(438e9 / 327_680, rel=1e-3) == ladder.KV_TOKENS
 
 

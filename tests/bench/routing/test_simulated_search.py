@@ -1,4 +1,4 @@
-"""The search for the highest rate that holds: brackets, precision, and what is asked."""
+"""The search for the highest rate that holds: brackets, precision, evaluated values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.fleet.simulated.search import highest
 
 
 def upto(limit: float) -> tuple[list[list[float]], object]:
-    """A predicate that holds up to `limit`, and what it was asked."""
+    """A predicate that holds up to `limit`, and the values it was called with."""
     asked: list[list[float]] = []
 
     def holds(values: Sequence[float]) -> list[bool]:

@@ -1,4 +1,4 @@
-"""One simulation of a bench: what is counted, in which order, and that it is the same again."""
+"""One simulation of a bench: counted requests, their order, and repeatability."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What policies meet: every scenario can be played, and is as loaded as it says."""
+"""The scenarios of the matrix: each can be played and has its stated load."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_every_group_asks_once_before_the_rest_comes() -> None:
     assert max(one.at for one in rest) < 40.0
     assert len(rest) == pytest.approx(500, rel=0.2)
     assert [one.number for one in arrivals] == list(range(len(arrivals)))
-    # Beyond the prefix nothing is shared, and within a group the prefix is.
+    # Only the prefix is shared, and only within a group.
     assert max(Counter(one.blocks[-1] for one in arrivals).values()) == 1
     depth = traffic.prefix_tokens // traffic.block_tokens
     assert len({one.blocks[depth - 1] for one in arrivals}) == 20

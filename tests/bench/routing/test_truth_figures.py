@@ -73,7 +73,7 @@ def test_a_request_without_an_answer_is_the_slowest_and_no_throughput() -> None:
         played(record(0.0, 0.1, 1.0, 10), record(0.0, 0.2, 2.0, 5, error="cut")), slo_s=1.0
     )
     assert found["TTFT p50"] == pytest.approx(100.0)
-    assert found["TTFT p99"] is None  # infinity is no figure
+    assert found["TTFT p99"] is None  # infinity is not reported as a figure
     assert (found["requests"], found["output tokens"]) == (0.5, 5.0)
     assert (found["failed"], found["in SLO"]) == (1.0, 50.0)
 
@@ -93,7 +93,7 @@ def test_several_runs_are_compared_by_their_medians() -> None:
     assert (row.workload, row.name, row.measured, row.simulated) == ("w", "TTFT p50", 11.0, 12.0)
     assert (row.measured_range, row.simulated_range) == ((10.0, 30.0), None)
     (row, *_) = compare("w", [run(10.0), run(None)], [run(12.0)])
-    assert (row.measured, row.error) == (None, None)  # one run lacks it: no median of the others
+    assert (row.measured, row.error) == (None, None)  # missing in one run: no median of the others
 
 
 def test_the_offset_is_between_the_same_requests() -> None:

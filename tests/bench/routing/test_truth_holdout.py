@@ -1,4 +1,4 @@
-"""Fitted to one part of a log and judged by the other: on logs of engines that are known."""
+"""Fit to one part of a log, judged by the other, on logs of engines with known timing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TRAFFIC = Unique(
 
 
 class Logger:
-    """Outcomes as the lines an access log would have of them."""
+    """Outcomes as lines of an access log."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []
@@ -87,13 +87,13 @@ def test_engines_that_are_as_modelled_are_simulated_as_they_were(
         error = rows[name].error
         assert error is not None and abs(error) < 5.0, rows[name]
     assert rows["failed"].measured == rows["failed"].simulated == 0
-    assert rows["TTFT p50"].measured != rows["TTFT p50"].simulated  # it was not copied
+    assert rows["TTFT p50"].measured != rows["TTFT p50"].simulated  # the value was not copied
 
 
 def test_the_fit_does_not_see_what_it_is_judged_by(
     lines: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    """From its middle on the engines are three times as slow: the error says so."""
+    """From the middle of the log on, the engines are three times as slow: the error shows it."""
     slow = {line["id"]: line for line in log_of(TIMING.scaled(3.0))}
     middle = sorted(line["ts"] for line in lines)[len(lines) // 2]
     changed = [line if line["ts"] < middle else slow[line["id"]] for line in lines]

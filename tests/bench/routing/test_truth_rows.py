@@ -1,4 +1,4 @@
-"""Errors of simulated figures: their sign, their unit, and what is none."""
+"""Errors of simulated figures: sign, unit, and cases without an error."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ FIGURES = st.floats(1e-6, 1e9)
         (50.0, 100.0, "1/s", 100.0),
         (3.0, 3.0, "x", 0.0),
         (0.0, 0.0, "requests", 0.0),
-        (0.0, 1.0, "requests", None),  # no share of nothing
-        (2.0, 1.0, "%", -1.0),  # points, not half of it
+        (0.0, 1.0, "requests", None),  # no ratio to zero
+        (2.0, 1.0, "%", -1.0),  # percentage points, not half of it
         (0.0, 4.5, "%", 4.5),
         (None, 1.0, "ms", None),
         (1.0, None, "%", None),

@@ -1,4 +1,4 @@
-"""The whole way once: a dozen requests both ways; and what the command line refuses."""
+"""End to end: a dozen requests measured and simulated; and errors of the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from bench.overhead.processes import Orderly, Placement
 
 
 def test_a_dozen_requests_both_ways() -> None:
-    spec = engines.Spec(count=1, groups=8)  # one engine: whatever the order, the same is cached
+    # one engine: the cached tokens do not depend on the order
+    spec = engines.Spec(count=1, groups=8)
     system = "One system prompt for all, " * 40
     talks = tuple(
         Conversation(0.4 + 0.1 * n, system, (Turn(f"{n} asks", 4), Turn("and asks again", 4, 0.01)))

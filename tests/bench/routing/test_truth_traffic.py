@@ -1,4 +1,4 @@
-"""A script is the same workload to an emulated engine over HTTP and to a simulated one."""
+"""A script is the same workload for an emulated engine over HTTP and for a simulated one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SPEC = engines.Spec(count=2, groups=8)
 
 
 class Seen(NamedTuple):
-    """What an engine is given of a request."""
+    """The parts of a request that an engine gets."""
 
     prompt_tokens: int
     output_tokens: int
@@ -36,7 +36,7 @@ class Seen(NamedTuple):
 
 
 def talks() -> Script:
-    """Several turns, a system prompt of all, odd lengths, letters of several bytes."""
+    """Several turns, one system prompt for all, odd lengths, multi-byte letters."""
     system = "Du bist höflich. " * 9
     return Script(
         (
@@ -50,7 +50,7 @@ def talks() -> Script:
 
 
 def made() -> Script:
-    """The beginning of each workload, all at once and without time to think: nobody waits here."""
+    """The beginning of each workload, sent at once and without think time."""
     size = workloads.Size.quick()
     found: list[Conversation] = []
     for make in workloads.WORKLOADS.values():
@@ -65,7 +65,7 @@ def made() -> Script:
 
 
 async def over_http(script: Script, monkeypatch: pytest.MonkeyPatch) -> list[Seen]:
-    """What the core of an emulated engine is given while a player plays the script."""
+    """The requests that an emulated engine's core gets while a player plays the script."""
     seen: list[Seen] = []
     submit = Engine.submit
 
@@ -102,7 +102,7 @@ async def over_http(script: Script, monkeypatch: pytest.MonkeyPatch) -> list[See
 
 
 def in_the_simulation(script: Script, monkeypatch: pytest.MonkeyPatch) -> list[Seen]:
-    """What simulated engines are given."""
+    """The requests that simulated engines get."""
     seen: list[Seen] = []
     send = SimulatedEngine.send
 
@@ -132,7 +132,7 @@ async def test_engines_see_the_same_tokens_and_blocks(make: Any) -> None:
 
 
 def follow_all(script: Script, seconds: float) -> list[Arrival]:
-    """Every arrival, if each answer took so long."""
+    """Every arrival, if each answer took this long."""
     traffic = ScriptTraffic(script, "script")
     found: list[Arrival] = []
     due = list(traffic)
@@ -179,7 +179,7 @@ def test_prompts_share_what_their_texts_share() -> None:
 
 
 def test_the_simulated_engine_is_the_one_that_is_started() -> None:
-    """The options of the emulated fleet and the scenario say the same."""
+    """The options of the emulated fleet match the scenario."""
     from argparse import ArgumentParser
 
     from router.emulator import command

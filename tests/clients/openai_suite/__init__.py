@@ -1,1 +1,1 @@
-"""The API tests that the `openai` SDK ships, straight at a mock server and through the router."""
+"""The API tests that the `openai` SDK ships, run directly against a mock server and routed."""

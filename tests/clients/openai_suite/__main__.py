@@ -1,10 +1,11 @@
-"""`python -m tests.clients.openai_suite FOLDER [WORDS]`: the SDK's own tests, straight and routed.
+"""`python -m tests.clients.openai_suite FOLDER [WORDS]`: run the SDK's own tests, direct and
+routed.
 
-FOLDER keeps what is fetched: the SDK's source, an environment for its tests, and the mock server
-(Prism, an npm package). WORDS choose tests as pytest's `-k` does; without them all run. Goals: at
-least `STRAIGHT` of the tests pass straight at the mock, and each that passes straight passes
-through the router. The report is printed and stands in FOLDER/report.txt; the exit status is 1 if a
-goal is missed.
+FOLDER keeps the downloads: the SDK's source, a virtual environment for its tests, and the mock
+server (Prism, an npm package). WORDS select tests like pytest's `-k`; without them all run. Goals:
+at least `STRAIGHT` of the tests pass directly against the mock, and each of those also passes
+through the router. The report is printed and written to FOLDER/report.txt; the exit status is 1 if
+a goal is missed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from bench.overhead.processes import free_port, start, stop, wait_for
 
 STRAIGHT = 0.9
 PRISM = "@stoplight/prism-cli@5"
-# What the SDK's tests import beside the SDK itself.
+# What the SDK's tests import besides the SDK itself.
 NEEDED = [
     *("pytest>=9", "pytest-asyncio>=1.4", "pytest-xdist>=3.6", "rich>=13", "inline-snapshot>=0.28"),
     *("dirty-equals", "time-machine", "nest_asyncio", "trio", "respx", "Pillow", "httpx"),
@@ -59,19 +60,19 @@ def main() -> int:
 
 
 def fetched(folder: Path, sdk: str) -> Path:
-    """The SDK's source, with its tests."""
+    """Download the SDK's source with its tests."""
     source = folder / f"openai-{sdk}"
     if not source.exists():
         get = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder]
         subprocess.run([*get, "--no-binary", "openai", f"openai=={sdk}"], check=True)
         with tarfile.open(folder / f"openai-{sdk}.tar.gz") as archive:
             archive.extractall(folder, filter="data")
-        shutil.rmtree(source / "src")  # the installed one is tested
+        shutil.rmtree(source / "src")  # so that the installed package is tested
     return source
 
 
 def environment(folder: Path, sdk: str) -> str:
-    """A Python with the SDK and what its tests need."""
+    """A Python interpreter with the SDK and the packages of its tests."""
     venv = folder / "venv"
     python = str(venv / "bin" / "python")
     if not (venv / f".{sdk}").exists():
@@ -84,7 +85,7 @@ def environment(folder: Path, sdk: str) -> str:
 
 @contextmanager
 def prism(folder: Path, document: Path, port: int) -> Iterator[None]:
-    """The mock server. It answers each path of the document with an example of its type."""
+    """Run the mock server. It answers each path of the document with an example of its type."""
     program = folder / "node_modules" / ".bin" / "prism"
     if not program.exists():
         install = ["npm", "install", "--silent", "--no-fund", "--no-audit", "--prefix", folder]
@@ -97,7 +98,7 @@ def prism(folder: Path, document: Path, port: int) -> Iterator[None]:
 
 @contextmanager
 def router(folder: Path, mock_port: int, port: int) -> Iterator[None]:
-    """The router as shipped, in front of the mock."""
+    """Run the router as shipped, in front of the mock."""
     config = folder / "hedgerow.yaml"
     config.write_text(
         f"listen: 127.0.0.1:{port}\n"
@@ -112,7 +113,7 @@ def router(folder: Path, mock_port: int, port: int) -> Iterator[None]:
 
 @contextmanager
 def running(command: list[str], log: Path, url: str) -> Iterator[None]:
-    """A program that answers at the URL when the block begins."""
+    """Run a program; the block begins when it answers at the URL."""
     process = start(command, log=log)
     try:
         wait_for(url, START_S)
@@ -125,7 +126,7 @@ def running(command: list[str], log: Path, url: str) -> Iterator[None]:
 
 
 def suite(python: str, source: Path, port: int, results: Path, words: str) -> dict[str, str]:
-    """Run the SDK's API tests at a port; each one's verdict: passed, failed or skipped."""
+    """Run the SDK's API tests at a port; return each verdict: passed, failed or skipped."""
     results.unlink(missing_ok=True)
     chosen = ["-k", words] if words else []
     run = [python, "-m", "pytest", "tests/api_resources", *chosen, f"--junitxml={results}"]
@@ -148,7 +149,7 @@ def suite(python: str, source: Path, port: int, results: Path, words: str) -> di
 
 
 def report(sdk: str, straight: dict[str, str], routed: dict[str, str]) -> tuple[str, bool]:
-    """What passed where, and whether the goals are met."""
+    """The tests passed in each run, and whether the goals are met."""
     ran = [name for name, verdict in straight.items() if verdict != "skipped"]
     good = [name for name in ran if straight[name] == "passed"]
     lost = [name for name in good if routed.get(name) != "passed"]

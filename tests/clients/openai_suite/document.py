@@ -1,9 +1,9 @@
-"""An OpenAPI document of what the `openai` SDK asks for, made from the SDK itself.
+"""Generate an OpenAPI document of the `openai` SDK's requests from the SDK's source.
 
 Runs where the SDK is installed: `python document.py > openapi.json`. Each call of a resource's
-`_get`, `_post` and the like names a method, a path and the type that it reads; the type's JSON
-schema is what a mock server needs to answer it. Request bodies may be anything: the SDK's tests
-judge answers, and a proxy is judged by what passes.
+`_get`, `_post` and similar names a method, a path and the type of the response. A mock server needs
+the type's JSON schema to answer it. Request bodies are not checked: the SDK's tests check
+responses.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def calls() -> Iterator[tuple[ModuleType, ast.Call]]:
 
 
 def described(module: ModuleType, call: ast.Call) -> tuple[str, str, Any] | None:
-    """The method, the path and the type of the answer; None: the path is made at run time."""
+    """Method, path and response type of a call; None: the path is built at run time."""
     assert isinstance(call.func, ast.Attribute)
     words = {word.arg: word.value for word in call.keywords}
     path = call.args[0] if call.args else None
@@ -98,7 +98,7 @@ def described(module: ModuleType, call: ast.Call) -> tuple[str, str, Any] | None
 
 def evaluated(module: ModuleType, node: ast.expr) -> Any:
     expression = ast.Expression(node)
-    # Audio chooses its type by the format asked for; without one it is JSON.
+    # Audio chooses its type by the requested format; without one it is JSON.
     names = {**vars(module), "response_format": openai.omit}
     return eval(compile(expression, "cast_to", "eval"), names)
 
@@ -114,7 +114,7 @@ def content_of(type_: Any, schemas: dict[str, Any]) -> dict[str, Any]:
     schema = adapter.json_schema(ref_template=REF, mode="serialization")
     parts = schema.get("$defs", {})
     if any(schemas.get(name, part) != part for name, part in parts.items()):
-        # Two types of one name: these get names of their own.
+        # Two types have the same name: these get unique names.
         own = f"of_{len(schemas)}_"
         schema = adapter.json_schema(ref_template=REF.replace("{", own + "{"), mode="serialization")
         parts = {own + name: part for name, part in schema.get("$defs", {}).items()}

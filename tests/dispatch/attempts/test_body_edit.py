@@ -1,4 +1,4 @@
-"""append: the object means what it meant, plus the new members; every byte of it is still there."""
+"""append: the object keeps its meaning and all its bytes, plus the new members."""
 
 from __future__ import annotations
 

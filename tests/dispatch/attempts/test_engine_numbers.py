@@ -1,5 +1,8 @@
-"""Numbers of requests sent at different times can be compared: earlier is more urgent, a lower
-class is overtaken for its offset and no longer, and SGLang displaces for another class only."""
+"""Priority numbers of requests sent at different times are comparable.
+
+An earlier request is more urgent. A higher class overtakes a lower one only within its time offset.
+SGLang preempts only a request of another class.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from router.fleet.engines.common.priority import (
 
 DEADLINES = ("vllm", "sglang", "sglang-low-first")
 DIALECTS = (*DEADLINES, "trtllm")
-THRESHOLD = 10  # SGLang's --priority-scheduling-preemption-threshold: displaced beyond it
+THRESHOLD = 10  # SGLang's --priority-scheduling-preemption-threshold: preempted beyond it
 UNIT_S = {"vllm": 0.1, "sglang": 15.0, "sglang-low-first": 15.0}
 ON_SCALE = st.floats(0, 4)
 NUMBERS = st.builds(stepped, ON_SCALE, st.integers(0, 10_000))
@@ -37,7 +40,7 @@ def number_for(
 def there(
     dialect: str, number: float, arrived: float, level: float = 300.0, is_bounded: bool = False
 ) -> float:
-    """The number as the engine compares it: lower is sooner."""
+    """The number as the engine compares it: lower is earlier."""
     value = float(number_for(dialect, is_bounded, number, arrived, level))
     return -value if dialect in ("sglang", "trtllm") else value
 

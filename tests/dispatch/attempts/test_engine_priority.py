@@ -1,4 +1,4 @@
-"""In which field each engine is told, what becomes of a client's own, and who is told nothing."""
+"""The priority field of each engine, a client's own value, and replicas that get no priority."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def told_to(dialect: str, path: bytes, number: float, must: bool = False) -> Pri
 
 
 def write(body: list[bytes], member: bytes, is_there: bool) -> list[bytes] | None:
-    """As an attempt's body is made: without the client's own, then ours at the end."""
+    """The body of an attempt: without the client's own priority, with ours at the end."""
     clean = without(body) if is_there else None
     return append(clean or body, member) if member else clean
 
 
-# What is told.
+# The value that is sent.
 
 
 @pytest.mark.parametrize("dialect", [*DIALECTS, NONE])
@@ -74,7 +74,7 @@ def test_what_was_not_read_is_told_even_what_goes_without_saying() -> None:
     assert told_to("trtllm", CHAT, 2.0, must=True).member == b'"priority":0.5000'
 
 
-# Writing.
+# Writing the field.
 
 
 def joined(body: list[bytes] | None) -> bytes:
@@ -146,7 +146,7 @@ def test_any_object(members: dict[str, Any], cut: int, ascii_only: bool) -> None
     assert json.loads(joined(changed)) == {**members, "priority": 7}
 
 
-# Whose dialect.
+# The engine whose format is used.
 
 
 def a_replica(engine: str | None = None, priority: Any = None) -> Replica:
@@ -159,7 +159,7 @@ def a_replica(engine: str | None = None, priority: Any = None) -> Replica:
 @pytest.mark.parametrize(
     ("engine", "priority", "dialect", "honoured"),
     [
-        ("vllm", None, "vllm", None),  # it takes the field whatever it schedules by
+        ("vllm", None, "vllm", None),  # it accepts the field for any scheduling policy
         ("sglang", None, "sglang", None),
         ("trtllm", None, "trtllm", None),
         ("tgi", None, NONE, False),
@@ -202,7 +202,7 @@ def test_who_has_refused_it_is_told_none() -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        # TensorRT-LLM (pydantic's words, in the shapes of two versions)
+        # TensorRT-LLM (pydantic's messages, in the formats of two versions)
         b"[{'type': 'extra_forbidden', 'loc': ('body', 'priority'), 'msg': 'Extra inputs are not "
         b"permitted', 'input': 0.7}]",
         b'{"object":"error","message":"1 validation error for ChatCompletionRequest\\npriority\\n  '

@@ -1,4 +1,4 @@
-"""The heads that are written towards replicas and clients, read back by an independent parser."""
+"""The heads sent to replicas and clients, parsed by an independent parser."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def understood(data: bytes) -> tuple[RequestHead, bytes]:
 
 
 def forwarded(data: bytes, **options: Any) -> Request:
-    """What a replica reads of a client's request."""
+    """A client's request as a replica reads it."""
     head, body = understood(data)
     settings = {
         "peer": b"10.0.0.9",
@@ -148,7 +148,7 @@ def test_whatever_is_accepted_is_read_alike_behind_us(
     assert got.header("connection") is None
 
 
-# -- towards clients ---------------------------------------------------------------------------
+# -- to clients -----------------------------------------------------------------------------
 
 
 def head_of(data: bytes, *, for_head: bool = False) -> ResponseHead:

@@ -1,7 +1,7 @@
-"""An engine on paper: the events of a text, whole or from where another engine stopped.
+"""A model of an engine: the events of a text, whole or from where another engine stopped.
 
-One word a token. Its chat is vLLM's: a role first, a reason at the end, counts if they are asked
-for.
+One word is one token. Its chat stream is vLLM's: first a role, at the end a finish reason, and
+token counts if requested.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PROMPT_TOKENS = 20
 
 
 class Told(NamedTuple):
-    """What a client's parser makes of a stream."""
+    """A stream as parsed by a client."""
 
     text: str
     roles: int
@@ -30,7 +30,7 @@ class Told(NamedTuple):
 def stream(
     kind: str, id: str, after: int = 0, *, usage: bool = True, continuous: bool = False
 ) -> list[bytes]:
-    """The events of the answer behind its first `after` tokens."""
+    """The events of the answer after its first `after` tokens."""
     chat = kind == "chat"
     prompt = PROMPT_TOKENS + after
 
@@ -71,12 +71,12 @@ def stream(
 
 
 def made_of(text: str) -> int:
-    """Tokens behind which the answer's text is this; those that say nothing are made again."""
+    """Number of tokens that give this text; trailing tokens without text are generated again."""
     return next(n for n in range(len(WORDS) + 1) if "".join(WORDS[:n]) == text)
 
 
 def read(data: bytes) -> Told:
-    """Strict: every event is one line of JSON, and nothing follows the end."""
+    """Parse strictly: every event is one line of JSON, and nothing follows the end."""
     text, roles, names, finish, usage, done = "", 0, set(), [], None, 0
     assert data.endswith(b"\n\n")
     for part in data[:-2].split(b"\n\n"):

@@ -1,4 +1,4 @@
-"""Which requests may be continued, and what the other replica is asked."""
+"""Which requests may be continued, and the request that the other replica gets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream that breaks anywhere and is gone on with: its client sees one, whole and counted."""
+"""A stream that breaks anywhere and is continued: the client gets one complete, counted stream."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def body_of(kind: str) -> list[bytes]:
 
 
 def text_in(kind: str, asked: list[bytes]) -> str:
-    """The text that the other replica is asked to go on with."""
+    """The text that the other replica is asked to continue."""
     body = json.loads(b"".join(asked))
     if kind == "chat":
         return str(body["messages"][-1]["content"])
@@ -122,7 +122,7 @@ def test_what_does_not_break_is_relayed_byte_for_byte(sizes: list[int], kind: st
 
 @pytest.mark.parametrize("recording", ["chat_stream_usage", "chat_stream", "completion_stream"])
 def test_recorded_streams_are_understood(recording: str) -> None:
-    """Up to the reason, which says that it has ended, everything of vLLM's can be gone on with."""
+    """Up to the finish reason, which marks the end, every recorded vLLM stream can be continued."""
     found = read_response((RECORDINGS / f"{recording}.http").read_bytes())
     assert found is not None
     body = bytes(found.body)
@@ -204,7 +204,7 @@ def test_an_error_of_the_second_stream_is_told_as_it_is_if_nobody_goes_on() -> N
     assert not one.is_broken
 
 
-# -- what is kept -------------------------------------------------------------------------------
+# -- stored text --------------------------------------------------------------------------------
 
 
 def test_events_are_not_kept_for_longer_than_text() -> None:

@@ -1,4 +1,4 @@
-"""What a stream has said is the same, whether its events are read singly or by their likeness."""
+"""The transcript is equal whether each event is parsed or only compared with the previous one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEXTS = st.text(max_size=8) | st.sampled_from(["", '"', "\\", '"content":"x"', "
 
 
 def compact(value: Any) -> bytes:
-    """As engines write it: without spaces."""
+    """JSON in the engines' format: without spaces."""
     return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
 
 
@@ -81,7 +81,9 @@ def test_what_matters_is_seen_among_the_usual(more: dict[str, Any]) -> None:
 
 
 def test_two_strings_are_not_one_text() -> None:
-    """Only the text may differ: here a second member stands where its closing quote is due."""
+    """Only the text may differ: here a second member follows where the closing quote is
+    expected.
+    """
     made = Transcript()
     sly = said("a").replace(b'"content":"a"', b'"content":"b","tool_calls":"c"')
     made.add(said("a") + said("a") + sly)

@@ -1,9 +1,9 @@
 """Tables of events for tests of the request driver.
 
-A case is a table. Each row is an event and, behind the arrow, everything that the drivers do about
-it, in that order; `nothing`: they do nothing. `send`, `retry`, `copy` and `continue` begin an
-attempt; `drop`, `discard` and `release` end one. After each row the leases and budgets are checked;
-after the last row nothing may be left.
+A case is a table. Each row has an event and, after the arrow, all resulting actions of the drivers
+in their order; `nothing`: no action. `send`, `retry`, `copy` and `continue` begin an attempt;
+`drop`, `discard` and `release` end one. After each row the leases and budgets are checked; after
+the last row nothing may be left.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def attempt_of(request: Driven, replica: str) -> Attempt:
     return found
 
 
-# What a replica does to a request: "r0 refuses a".
+# Events from a replica to a request: "r0 refuses a".
 REPLICA: dict[str, Callable[[Driven, Attempt], None]] = {
     "accepts": lambda r, a: r.driver.connected(a),
     "shows": lambda r, a: r.shows(a),
@@ -54,7 +54,7 @@ REPLICA: dict[str, Callable[[Driven, Attempt], None]] = {
     "knows-no-priority-of": lambda r, a: r.asks_without_priority(a),
 }
 
-# What happens to a replica: "r0 leaves".
+# Events of a replica: "r0 leaves".
 FLEET: dict[str, Callable[[World, str], object]] = {
     "leaves": lambda w, id: w.fleet.remove(id),
     "joins": lambda w, id: w.joins(id),

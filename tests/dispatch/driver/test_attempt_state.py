@@ -37,7 +37,7 @@ REASONS = st.sampled_from(
 
 
 class Attempts(RuleBasedStateMachine):
-    """Events come in any order, also late ones, to any attempt, and hedges run side by side."""
+    """Events come in any order, also late ones, to any attempt, and hedges run in parallel."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class Attempts(RuleBasedStateMachine):
     @precondition(lambda self: self.state.commit != Commit.CONTENT and len(self.state.alive) > 1)
     @rule(data=st.data(), reason=REASONS)
     def aside(self, data: st.DataObject, reason: Reason) -> None:
-        """An error to tell comes while another copy lives."""
+        """A reportable error comes while another copy is alive."""
         state = self.state
         attempt = data.draw(st.sampled_from(state.alive))
         before = state.put_aside
@@ -226,7 +226,7 @@ TestAttempts = Attempts.TestCase
 
 
 def can_continue(state: AttemptState) -> bool:
-    """Content is out, the one who said it has ended, and nobody else is speaking."""
+    """Content was sent, its attempt has ended, and no other attempt is sending."""
     winner = state.winner
     return winner is not None and winner.phase == Phase.ENDED and not state.over and not state.alive
 

@@ -1,8 +1,9 @@
-"""One request, its copies, and everything that can happen to them, in any order.
+"""One request, its copies, and all possible events, in any order.
 
-The real dispatcher, exchange, driver, legs, pools and connections over transports in memory; the
-machine plays the replicas, the client, the timers and the clock. Whatever the order: exactly one
-response, made of one replica's bytes; every lease, timer, connection and budget given back.
+The real dispatcher, exchange, driver, attempt I/O, pools and connections run over transports in
+memory. The state machine plays the replicas, the client, the timers and the clock. For any order
+there is exactly one response with the bytes of one replica, and every lease, timer, connection and
+budget is released.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding
 
 
 class Wire(Memory):
-    """A transport in memory that keeps what is written."""
+    """A transport in memory that keeps written bytes."""
 
     def __init__(self) -> None:
         super().__init__(lambda: None)
@@ -78,7 +79,7 @@ class Wire(Memory):
 
 
 class Alarm:
-    """A timer that rings when the machine says so."""
+    """A timer that the state machine triggers."""
 
     def __init__(self, call: Callable[[], None], alarms: list[Alarm]) -> None:
         self.call = call
@@ -95,7 +96,7 @@ class Alarm:
 
 
 class Loop:
-    """What the data plane needs of an event loop: connections in memory, timers by hand."""
+    """The event-loop functions that the data plane uses: connections in memory, manual timers."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -185,7 +186,7 @@ class Fire(RuleBasedStateMachine):
             pool = Pool(address, config.limits, config.timeouts, sweeper, as_loop)
             self.pools.append(pool)
             fleet.add(Replica(replica, config.health, pool))
-        # Of others, so that there is no room: with a queue, the request waits until one ends.
+        # Requests of others fill the replica: with a queue, the request waits until one ends.
         self.others = [Lease(r) for r in fleet.replicas.values()] if full else []
         self.counts = HedgeCounts()
         self.hedger = Hedger(config.hedging, fleet, self.counts)
@@ -241,7 +242,7 @@ class Fire(RuleBasedStateMachine):
         raise err
 
     def feed(self, call: Callable[..., object], *args: object) -> None:
-        """Let something happen inside the event loop, and what follows from it."""
+        """Run a call inside the event loop, and everything that follows from it."""
 
         async def happen() -> None:
             call(*args)
@@ -371,13 +372,13 @@ class Fire(RuleBasedStateMachine):
         assert copies <= 1
         counts, bucket = self.counts, self.hedger._budget
         assert counts.fired == counts.won + counts.lost + counts.failed == copies
-        # What was paid in is there or was spent on copies that reached a replica.
+        # Every deposit is still there or was spent on copies that reached a replica.
         assert bucket.level + counts.fired_tokens == pytest.approx(bucket._all, rel=0.1)
         self._check_response()
         self.close()
 
     def ends_without_a_trace(self) -> None:
-        """The request ends, if it has not; nothing of it is held anywhere."""
+        """End the request if necessary; then nothing of it may be held anywhere."""
         if self.exchange in self.dispatcher.exchanges:
             self.client_leaves()
         assert not self.dispatcher.exchanges
@@ -405,7 +406,7 @@ class Fire(RuleBasedStateMachine):
         asyncio.set_event_loop(None)
 
     def _check_response(self) -> None:
-        """One response at most, whole or visibly cut; its content is one replica's."""
+        """At most one response, complete or visibly truncated, with the content of one replica."""
         if not self.client.sent:
             assert self.exchange.reply.status == 0
             return

@@ -1,8 +1,8 @@
-"""Several requests, replicas and everything that can happen to them, in any order.
+"""Several requests, replicas and all possible events, in any order.
 
-The real request drivers, queue driver, hedger and fleet on virtual time (`driven.py`). After each
-step, leases, budgets and the queue agree with the attempts that live. In the end each request has
-ended once, and nothing is held for it.
+The real request drivers, queue driver, hedger and fleet run on virtual time (`driven.py`). After
+each step, leases, budgets and the queue match the live attempts. In the end each request has ended
+once, and nothing is held for it.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ TIMES = {
     "endless": Timeouts(first_token_s=2.0, whole_s=3.0, token_gap_s=1.0),
     "4 s": Timeouts(first_token_s=2.0, whole_s=3.0, token_gap_s=1.0, total_s=4.0),
 }
-LIVELY = 6  # requests at once
-KNOWN = 6  # replicas at once
+LIVELY = 6  # maximum number of concurrent requests
+KNOWN = 6  # maximum number of replicas
 OWN = ("primary", "retry")
 
 
@@ -96,7 +96,7 @@ class Walk(RuleBasedStateMachine):
         self.joined = replicas
 
     def any_attempt(self, data: st.DataObject) -> tuple[Driven, Attempt]:
-        """One that was sent and has not ended."""
+        """An attempt that was sent and has not ended."""
         found = [(r, a) for r in self.world.requests for a in r.driver.live if a in r.opened]
         return data.draw(st.sampled_from(found), label="attempt")
 
@@ -239,7 +239,7 @@ class Walk(RuleBasedStateMachine):
     @precondition(lambda self: len(self.world.fleet.replicas) < KNOWN)
     @rule(is_tried=st.booleans(), is_new=st.booleans())
     def joins(self, is_tried: bool, is_new: bool) -> None:
-        """A new one, or one with the ID of one that has left."""
+        """A new replica, or one with the ID of a replica that has left."""
         world = self.world
         gone = sorted({r.id for r in world.replicas} - set(world.fleet.replicas))
         if is_new or not gone:
@@ -304,7 +304,7 @@ class Walk(RuleBasedStateMachine):
                     assert attempt.first_due == attempt.began + request.first_s
 
     def check_copies(self) -> None:
-        """The budget has paid for the copies that go, and for those that reached a replica."""
+        """The budget has paid for the running copies, and for those that reached a replica."""
         counts, bucket = self.world.counts, self.world.hedger._budget
         copies = [a for r in self.world.all for a in r.driver.state.attempts if a.kind == "hedge"]
         assert counts.fired == len(copies)
@@ -314,8 +314,10 @@ class Walk(RuleBasedStateMachine):
         assert bucket.level >= 0.0
 
     def check_tickets(self) -> None:
-        """A ticket waits, or it is where its request's last attempt is or was. A copy is none of
-        the ticket's before it shows content."""
+        """A ticket waits, or it belongs to the replica of its request's last attempt.
+
+        A copy does not belong to the ticket before it delivers content.
+        """
         for request in self.world.all:
             ticket = request.ticket
             if request.ended is not None:

@@ -1,7 +1,7 @@
-"""The walks of `test_driver_under_fire`, in which the router's own code raises now and then.
+"""The random walks of `test_driver_under_fire`, with exceptions raised in the router's own code.
 
-Whatever is raised, and wherever: the request ends, its client hears of it or is disconnected, no
-engine works on, and every lease, timer, ticket and connection is given back.
+For every exception at any place: the request ends, its client gets an error or is disconnected, no
+engine continues to work, and every lease, timer, ticket and connection is released.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.dispatch.driver.test_driver_under_fire import Fire
 
 pytestmark = pytest.mark.skipif(is_compiled(), reason="compiled methods cannot be replaced")
 
-# What is called for a request, and fails before it has done anything, or after it has.
+# Functions that are called for a request, and that fail before or after their work.
 PLACES: list[tuple[type, str]] = [
     *((Hedger, name) for name in ("dispatched", "backup", "sent", "shown", "outrun", "failed")),
     *((Chooser, name) for name in ("choose", "dispatched", "withdrawn", "shown", "finished")),
@@ -42,7 +42,7 @@ PLACES: list[tuple[type, str]] = [
 
 
 class Defects(Fire):
-    """One request through the real dispatcher, and defects."""
+    """One request through the real dispatcher, with defects."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""What the request driver does, event by event: retries, deadlines, the rest of broken streams.
+"""The request driver's actions, event by event: retries, deadlines, continued streams.
 
-For the tables see `driver_tables.py`; for copies and the queue see the files beside this one.
+The tables are explained in `driver_tables.py`. Copies and the queue have their own test files.
 """
 
 from __future__ import annotations
@@ -678,7 +678,7 @@ def test_no_first_token_is_overdue_while_the_client_reads_nothing() -> None:
 
 
 def test_a_wait_with_a_pause_of_the_client_teaches_nothing() -> None:
-    """The content may have come long before it was read."""
+    """The content may have arrived long before it was read."""
     world = World(hedging=HEDGED)
     replica = world.replicas[0]
     world.arrives("a", streamed=True, hedged=False)
@@ -861,7 +861,7 @@ def test_broken_streams(table: str, settings: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("event", "expected", "settings"),
     [
-        ("r1 shows a", {}, {}),  # whoever relays the content counts that
+        ("r1 shows a", {}, {}),  # the attempt that relays the content counts it
         ("r1 garbles a", {Outcome.NO_REPLICA: 1}, {"has_begun": True}),
         ("r1 garbles a", {Outcome.FAILED: 1}, {}),
         ("3s passes", {Outcome.FAILED: 1}, {"timeouts": Timeouts(total_s=3.0)}),
@@ -961,7 +961,7 @@ def test_a_request_is_alone_where_no_other_one_waits() -> None:
 
 
 def test_a_continuation_teaches_the_hedger_nothing() -> None:
-    """It prefills what it would not have been asked for, and was not announced to the hedger."""
+    """Its prefill differs from that of the request, and it was not announced to the hedger."""
     world = World(2, continuation=CONTINUED, hedging=HEDGED)
     play(world, "a arrives continued -> send a to r0")
     ((_, _, learned),) = world.hedger.plans()

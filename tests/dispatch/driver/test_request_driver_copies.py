@@ -1,4 +1,4 @@
-"""What the request driver does, event by event, where two attempts of a request race."""
+"""The request driver's actions, event by event, when two attempts of a request race."""
 
 from __future__ import annotations
 

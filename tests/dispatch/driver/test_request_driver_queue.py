@@ -1,4 +1,4 @@
-"""What the drivers do, event by event, where requests wait in the queue."""
+"""The drivers' actions, event by event, when requests wait in the queue."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from tests.dispatch.driver.driver_tables import (
 PREEMPTS = Queue(
     order="strict", policy="fifo", preemption=Preemption(enabled=True, after_s=0.5, budget=1.0)
 )
-LONG_PAUSES = Retry(backoff_s=16.0, backoff_max_s=16.0)  # some 2 s with the seed of these tests
+LONG_PAUSES = Retry(backoff_s=16.0, backoff_max_s=16.0)  # about 2 s with the seed of these tests
 GATED = Queue(
     order="strict",
     policy="fifo",
@@ -639,7 +639,7 @@ def test_a_reload_does_not_let_a_request_in_its_pause_give_way() -> None:
 
 
 def test_a_request_whose_ticket_has_ended_is_answered() -> None:
-    """Nothing would ever send it, so it must not wait."""
+    """No event would ever send it, so it must not wait."""
     world = World(2, queue=PREEMPTS, most=1)
     play(world, "a arrives -> send a to r0")
     play(world, "b arrives -> send b to r1")
@@ -714,7 +714,7 @@ def test_requests_of_the_largest_flow_give_way_where_memory_is_short(
 
 
 def test_a_pool_whose_order_cannot_be_made_goes_by_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A third party's constructor fails when the fleet grows by another model's replica."""
+    """A third-party constructor fails when the fleet grows by a replica of another model."""
     fails = False
 
     @dataclass(slots=True)

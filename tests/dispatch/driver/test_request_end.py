@@ -1,4 +1,4 @@
-"""What the end of a request gives back, counts and teaches, by the facts that it is told."""
+"""The resources, counters and learned values at the end of a request, by the facts of its end."""
 
 from __future__ import annotations
 

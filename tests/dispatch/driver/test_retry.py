@@ -1,4 +1,4 @@
-"""The retry table row by row, and the budget that stands against storms."""
+"""The retry table row by row, and the budget that limits retry storms."""
 
 from __future__ import annotations
 

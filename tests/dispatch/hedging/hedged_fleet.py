@@ -1,8 +1,8 @@
-"""A fleet in which some attempts are slow, played through the hedger without an engine or a socket.
+"""A fleet in which some attempts are slow, played through the hedger without engines or sockets.
 
-An attempt takes base + per token x (uncached tokens that wait at its replica), a little more or
-less, and one in twenty ten times that. Requests that may be hedged are asked for when the hedger
-says so; the first copy to show content wins and the other is cut short, as the exchange does it.
+An attempt takes base + per token x (uncached tokens that wait at its replica), with some random
+variation; one in twenty takes ten times that. Hedgeable requests are evaluated when the hedger says
+so. The first copy to deliver content wins and the other is cancelled, as the exchange does it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TOKEN_S = 1e-4
 
 
 class Request:
-    """One request and how it went."""
+    """One request and its result."""
 
     def __init__(self, view: RequestView, urgency: str, began: float) -> None:
         self.view = view
@@ -48,7 +48,7 @@ class Request:
 
 
 class HedgedFleet:
-    """`play` runs requests through; times are virtual seconds."""
+    """`play` runs requests; times are virtual seconds."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class HedgedFleet:
         self.hedger = Hedger(rules, fleet, self.counts)
         self.requests: list[Request] = []
         self.tokens = 0  # of first attempts
-        self.slowness: Callable[[float], float] = lambda now: 1.0  # of everybody, at a time
+        self.slowness: Callable[[float], float] = lambda now: 1.0  # factor on all times, at a time
         self.slowness_of: Callable[[Replica, float], float] = lambda replica, now: 1.0
         self._frozen: set[Replica] = set()
         self._rng = Random(seed)
@@ -77,7 +77,7 @@ class HedgedFleet:
         fleet._clock = lambda: self._now
 
     def play(self, requests: int, per_s: float) -> list[Request]:
-        """So many more requests, Poisson, until the last of them is answered."""
+        """Play this number of Poisson arrivals until the last of them is answered."""
         rng, now = self._rng, self.requests[-1].began if self.requests else 100.0
         first = len(self.requests)
         for _ in range(requests):
@@ -92,7 +92,7 @@ class HedgedFleet:
         return self.requests[first:]
 
     def freeze(self, replica: Replica) -> None:
-        """It answers nothing that is sent there from now on."""
+        """From now on, the replica answers nothing."""
         self._frozen.add(replica)
 
     def _at(self, when: float, happens: Callable[[float], None]) -> None:

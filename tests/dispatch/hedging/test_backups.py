@@ -1,4 +1,4 @@
-"""Who may take a copy: one reason each why somebody may not, and who is preferred."""
+"""The replicas that may take a copy: each reason against one, and the preferred one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def told(replica: Replica, **signals: Any) -> Replica:
 
 
 def asked(primary: Replica, *others: Replica) -> list[str] | Refusal:
-    """Those that may take a copy, or what stopped the one that came furthest."""
+    """Replicas that may take a copy, or the reason that stopped the best candidate."""
     found = {r.id: obstacle(primary, r, 0.9, NOW) for r in others}
     able = [id for id, why in found.items() if why is None]
     return able or max((why for why in found.values() if why), key=lambda why: RANK[why])
@@ -55,7 +55,7 @@ async def test_not_where_somebody_waits() -> None:
     lease = Lease(b)
     assert asked(a, b, c) == ["c"]
     assert asked(a, b) == Refusal.WAITING
-    lease.begun()  # it generates: nobody waits for it
+    lease.begun()  # it generates and does not wait
     assert asked(a, b) == ["b"]
     lease.release()
     table.close()
@@ -104,7 +104,7 @@ async def test_not_at_another_address_of_the_same_engine() -> None:
     for replica in (a, b, c, d):
         told(replica, started_at=1_700_000_000.25)
     assert same_engine(a, b)
-    assert not same_engine(a, c)  # it serves something else
+    assert not same_engine(a, c)  # it serves another model
     assert same_engine(a, d)  # a's node is not known
     assert asked(a, b) == Refusal.SAME_ENGINE
     table.add("e", node="n1")

@@ -1,4 +1,4 @@
-"""The bucket of copies: what it pays, what it keeps, and the quantile that follows from it."""
+"""The budget of copies: payments, its maximum, and the quantile that follows from it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from router.dispatch.hedging.hedge_budget import HOLD_S, PROMPTS, QUANTILE_LEAST, HedgeBudget
 
-# What happens to a bucket: a request of so many tokens, a copy, a copy that never left, time.
+# Events of a budget: a request of some tokens, a copy, a copy that was never sent, time.
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("request"), st.integers(0, 100_000)),
@@ -57,7 +57,7 @@ def test_it_begins_empty() -> None:
 
 
 def test_a_quiet_hour_is_not_spent_at_once() -> None:
-    """Ten seconds' deposits are kept, or four median prompts where that is more."""
+    """Ten seconds' deposits are kept, or four median prompts if that is more."""
     busy = HedgeBudget(0.05)
     for _ in range(3600):
         for _ in range(100):
@@ -105,7 +105,7 @@ def test_a_lower_share_from_a_reload_counts_at_once() -> None:
         (0.05, 0.2, 0.75),
         (0.05, 1.0, 0.95),
         (0.02, 0.2, 0.9),
-        (0.05, 0.06, 0.5),  # rather not earlier than half of them
+        (0.05, 0.06, 0.5),  # not earlier than half of them
         (0.05, 0.0, 0.5),
         (0.0, 0.2, 0.999),
     ],

@@ -1,4 +1,4 @@
-"""The hedger's calls one by one: when it asks, whom it lets take a copy, what it counts."""
+"""The hedger's calls one by one: its times, its choice of a replica, its counters."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from router.wire.sweep import NEVER
 from tests.fleet.helpers import Table
 from tests.harness.running import scenario
 
-TOOK_S = 0.2  # what a first content usually takes here
+TOOK_S = 0.2  # usual time to a first content here
 TOKENS = 1000
 
 
 class World:
-    """A hedger, a fleet of three and its counts. `now` moves by hand."""
+    """A hedger, a fleet of three and its counters. `now` is moved manually."""
 
     def __init__(self, **rules: Any) -> None:
         self.table = Table()
@@ -70,7 +70,7 @@ class World:
         return state, attempt, due
 
     def answer(self, state: AttemptState, attempt: Attempt, replica: Replica) -> None:
-        """It shows its first content now and is done."""
+        """The attempt delivers its first content now and ends."""
         assert state.content(attempt)
         fleet = self.table.fleet
         fleet.showed_content(replica, self.now, attempt.began, None, attempt.tokens)
@@ -84,7 +84,9 @@ class World:
         return self.table.fleet.replicas[attempt.replica_id]
 
     def learn(self, requests: int = 100, urgency: str = "high") -> None:
-        """Requests one after the other, each answered as usual, each twentieth ten times later."""
+        """Requests one after the other, with usual times; every twentieth takes ten times as
+        long.
+        """
         for number in range(requests):
             state, attempt, _ = self.dispatch(self.a, urgency)
             self.now += TOOK_S * (10.0 if number % 20 == 10 else 1.0)
@@ -100,7 +102,7 @@ class World:
         return [r.id for r in found]
 
     def late(self) -> tuple[AttemptState, Attempt]:
-        """A request at `a` whose time to ask has come."""
+        """A request at `a` that is late enough to be evaluated."""
         state, attempt, due = self.dispatch(self.a)
         assert self.now < due < NEVER
         self.now = due
@@ -117,7 +119,7 @@ class World:
 
 @scenario
 async def test_the_first_requests_have_a_time_to_ask() -> None:
-    """By assumption. Until one answer has come no copy goes: all may take as long."""
+    """From the assumed times. Before the first answer no copy is sent: all requests may be slow."""
     w = World(budget=1.0)
     state, attempt, due = w.dispatch(w.a)
     assert w.now + 0.1 < due < w.now + 2.0
@@ -135,8 +137,10 @@ async def test_the_first_requests_have_a_time_to_ask() -> None:
 
 @scenario
 async def test_an_answer_that_took_long_makes_those_that_wait_less_late() -> None:
-    """A large model takes ten times what is assumed. Asked at the time that was assumed, the hedger
-    knows better by then."""
+    """A large model takes ten times the assumed time.
+
+    At the time derived from the assumption, the hedger has already learned the real one.
+    """
     w = World(budget=1.0)
     slow, first, _ = w.dispatch(w.b)
     w.now += 3.0
@@ -157,7 +161,8 @@ async def test_a_prediction_and_a_time_to_ask() -> None:
     w.learn()
     state, attempt, due = w.dispatch(w.a)
     assert attempt.predicted_s == pytest.approx(TOOK_S, rel=0.01)
-    assert due - w.now == pytest.approx(TOOK_S, rel=0.05)  # behind the bulk, which has no width
+    # just after the bulk of the answers, whose times are all equal
+    assert due - w.now == pytest.approx(TOOK_S, rel=0.05)
     state.end(Reason.CLIENT_GONE, w.now)
     w.close()
 
@@ -172,8 +177,8 @@ async def test_who_may_not_be_hedged_is_never_asked_for(urgency: str, hedgeable:
     before = w.refused
     state, attempt, due = w.dispatch(w.a, urgency, hedgeable)
     assert due == NEVER
-    assert w.refused == before  # it is not suppressed, it is not meant
-    assert attempt.predicted_s > 0.0  # and it teaches like any other
+    assert w.refused == before  # it is not suppressed: it is not hedgeable
+    assert attempt.predicted_s > 0.0  # and its time is learned like any other
     state.end(Reason.CLIENT_GONE, w.now)
     w.close()
 
@@ -233,7 +238,8 @@ async def test_streams_and_whole_answers_are_apart() -> None:
 @scenario
 async def test_what_waits_ahead_makes_it_later() -> None:
     w = World()
-    for number in range(200):  # prompts of 1000 behind none or one or two others
+    # prompts of 1000 tokens with zero, one or two others waiting before them
+    for number in range(200):
         lives = [w.dispatch(w.a) for _ in range(number % 3 + 1)]
         for behind, (state, attempt, _) in enumerate(lives):
             w.now += TOOK_S
@@ -287,7 +293,7 @@ async def test_each_refusal_has_one_reason_and_says_whether_to_ask_again() -> No
     b.kv_usage = 0.95
     refused(Refusal.KV, again=True)
     b.kv_usage = None
-    w.a.slots = b.slots = 1  # one runs or waits, of two
+    w.a.slots = b.slots = 1  # one of two runs or waits
     w.hedger.adopt(msgspec.structs.replace(w.rules, utilisation=0.5))
     refused(Refusal.UTILISATION, again=True)
     w.hedger.adopt(w.rules)
@@ -301,7 +307,7 @@ async def test_each_refusal_has_one_reason_and_says_whether_to_ask_again() -> No
     w.view.prompt_tokens = 10**6
     refused(Refusal.BUDGET, again=True)
     w.view.prompt_tokens = TOKENS
-    w.now -= 0.9 * TOOK_S  # asked too early: it is hardly begun
+    w.now -= 0.9 * TOOK_S  # evaluated too early: it has hardly begun
     refused(Refusal.GAIN, again=True)
     w.now += 0.9 * TOOK_S
     assert hedger.backup(w.view, attempt, w.a, "high", [], w.now) == ()
@@ -315,7 +321,7 @@ async def test_each_refusal_has_one_reason_and_says_whether_to_ask_again() -> No
 
 @scenario
 async def test_a_replica_that_must_prefill_much_more_does_not_pay() -> None:
-    """What the first one holds in its cache, the others would have to prefill."""
+    """The others would have to prefill the part that the first one holds in its cache."""
     w = World()
     knowledge = w.table.fleet.knowledge
     w.learn()
@@ -323,7 +329,7 @@ async def test_a_replica_that_must_prefill_much_more_does_not_pay() -> None:
         w.view.blocks = tuple(range(1, 1 + 4 * TOKENS // 128))
         knowledge.sent(replica, w.view.blocks, 0)
         knowledge.begun(replica, w.view.blocks, 0)
-    w.view.prompt_tokens = 10**5  # of which a and b hold little, and nobody has room in the budget
+    w.view.prompt_tokens = 10**5  # a and b hold little of it, and the budget is too small
     state, attempt = w.late()
     assert w.ask(attempt) == []
     assert w.refused["budget"] == 1
@@ -361,7 +367,7 @@ async def test_immediate_is_for_critical_ones_in_a_pool_known_to_be_idle() -> No
     assert due == NEVER
     state.end(Reason.CLIENT_GONE, w.now)
     state, attempt, due = w.dispatch(w.a, "critical")
-    assert w.ask(attempt, "critical") == []  # nobody knows how busy they are
+    assert w.ask(attempt, "critical") == []  # their load is unknown
     for replica in (w.a, w.b, w.c):
         replica.slots = 2
     assert w.ask(attempt, "critical") == ["b", "c"]  # 1 of 6
@@ -387,7 +393,7 @@ async def test_an_unknown_utilisation_stops_nobody_else() -> None:
 
 
 def copy(w: World, *, connecting: bool = False) -> tuple[AttemptState, Attempt, Attempt]:
-    """A late request at `a`, and its copy at `b`, which has no connection yet if `connecting`."""
+    """A late request at `a`, and its copy at `b`; `connecting`: without a connection yet."""
     state, primary = w.late()
     assert "b" in w.ask(primary)
     _, hedge = w.begin(w.b, state, hedge=True, connecting=connecting)
@@ -409,7 +415,7 @@ async def test_a_copy_that_wins() -> None:
     w.answer(state, hedge, w.b)
     assert (counts.won, counts.lost, counts.failed) == (1, 0, 0)
     assert counts.wasted_tokens == TOKENS
-    # It had waited for 2 of 10: as those that were as late, it would have needed 8 more.
+    # It had waited for 2 of 10 s: like others as late, it would have needed 8 more.
     assert counts.saved_s == pytest.approx(8 * TOOK_S, rel=0.1)
     w.close()
 
@@ -485,7 +491,7 @@ async def test_a_copy_that_fails(reason: Reason, connecting: bool, wasted: int) 
     assert (counts.won, counts.lost, counts.failed) == (0, 0, 1)
     assert counts.wasted_tokens == wasted
     assert (counts.fired_tokens, counts.returned_tokens) == (wasted, TOKENS - wasted)
-    # What never reached a replica costs nothing.
+    # A copy that never reached a replica costs nothing.
     assert counts.budget_tokens == pytest.approx(level + TOKENS - wasted)
     w.answer(state, primary, w.a)
     w.close()
@@ -493,14 +499,14 @@ async def test_a_copy_that_fails(reason: Reason, connecting: bool, wasted: int) 
 
 @scenario
 async def test_a_replica_that_is_outrun_again_and_again_is_suspect() -> None:
-    w = World(budget=0.2)  # which keeps more of what it has
+    w = World(budget=0.2)  # which keeps more of its deposits
     w.learn(200)
     for number in range(RACES):
         assert not w.a.health.suspected_at
         state, _, hedge = copy(w)
         w.now += TOOK_S
         w.answer(state, hedge, w.b)
-        if number == 0:  # it answers something in between: it is alive
+        if number == 0:  # an answer in between: the replica is alive
             state, attempt, _ = w.dispatch(w.a, "")
             w.answer(state, attempt, w.a)
             state, _, hedge = copy(w)
@@ -538,7 +544,7 @@ async def test_a_dry_run_sends_nothing_and_counts_what_would_be() -> None:
     w.learn()
     state, primary = w.late()
     assert w.ask(primary) == []
-    assert w.ask(primary) == []  # once a request
+    assert w.ask(primary) == []  # once per request
     counts = w.counts
     assert (counts.would_fire, counts.would_fire_tokens, counts.fired) == (1, TOKENS, 0)
     assert w.hedger.asks_again_at(primary, w.now) == NEVER
@@ -569,13 +575,13 @@ async def test_a_reload_changes_the_rules_and_keeps_what_was_learned() -> None:
     with pytest.raises(PolicyConfigError):
         w.hedger.adopt(Hedging(policy="sometimes"))
     state, _, due = w.dispatch(w.a, "low")
-    assert due == w.now + 3.0  # as it was
+    assert due == w.now + 3.0  # unchanged
     state.end(Reason.CLIENT_GONE, w.now)
     w.close()
 
 
 class Broken(HedgingPolicy):
-    """A stranger's: raises, or says what is no time."""
+    """A third-party policy that raises, or returns an invalid time."""
 
     says: object = None
 
@@ -643,7 +649,7 @@ async def test_models_that_clients_invent_are_bounded() -> None:
         state, attempt, _ = w.dispatch(w.a)
         w.answer(state, attempt, w.a)
     assert len(w.hedger._streams) <= MODELS_MAX + 1
-    w.now += 100.0  # nobody asked for them since: they make room
+    w.now += 100.0  # not used since, so they are evicted
     w.view.model = "m"
     w.learn()
     state, _, due = w.dispatch(w.a)

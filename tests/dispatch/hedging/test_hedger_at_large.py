@@ -1,7 +1,7 @@
-"""The hedger over thousands of requests: whom it hedges, what that costs and what it gains.
+"""The hedger over thousands of requests: the hedged requests, their cost and benefit.
 
-No engine and no socket: `hedged_fleet.py` plays attempts that take what a line says, and one in
-twenty ten times that.
+No engine and no socket: `hedged_fleet.py` plays attempts whose times follow a line, and one in
+twenty takes ten times as long.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def p99(requests: list[Request]) -> float:
 
 
 def share(requests: list[Request]) -> float:
-    """Of these, those that were hedged."""
+    """Share of hedged requests."""
     return sum(r.was_hedged for r in requests) / len(requests)
 
 
@@ -86,7 +86,9 @@ async def test_quantile_spends_its_budget_on_the_latest() -> None:
 
 @scenario
 async def test_where_all_may_be_hedged_the_stragglers_still_are() -> None:
-    """As many stragglers as the budget has copies: it must not wait for the latest of them."""
+    """The budget has as many copies as there are stragglers: it must not wait for the latest of
+    them.
+    """
     table = Table()
     f = fleet(table, high=1.0)
     f.play(1000, PER_S)
@@ -121,7 +123,7 @@ async def test_when_all_are_slow_the_budget_holds() -> None:
 
 @scenario
 async def test_a_frozen_replica_costs_nobody_much() -> None:
-    """Nothing that goes to one of the twenty is ever answered, and nobody was slow before."""
+    """One of twenty replicas never answers again; before, no request was slow."""
     table = Table()
     f = fleet(table, stragglers=0.0, high=1.0)
     f.play(2000, PER_S)
@@ -130,9 +132,9 @@ async def test_a_frozen_replica_costs_nobody_much() -> None:
     stuck = [r for r in requests if r.at[r.state.attempts[0]].id == "r3"]
     assert len(stuck) >= RACES
     assert all(r.was_hedged for r in stuck)
-    # The wait for the end of the bulk, and the copy.
+    # The time until the end of the bulk, and the copy.
     assert max(r.ttft_s / r.state.attempts[0].predicted_s for r in stuck) < 3.0
-    assert ("suspect", "r3") in table.events  # for everyone, until it answers something
+    assert ("suspect", "r3") in table.events  # for every request, until it answers something
     table.close()
 
 
@@ -144,7 +146,7 @@ async def test_a_dry_run_says_what_would_have_been_saved() -> None:
     wet.play(REQUESTS, PER_S)
     assert dry.counts.fired == 0
     assert not any(r.was_hedged for r in dry.requests)
-    # The same requests, but not the same luck: the seconds are of some dozen stragglers.
+    # The same requests with other random draws: the times are those of some dozen stragglers.
     assert dry.counts.would_fire == pytest.approx(wet.counts.fired, rel=0.3)
     assert dry.counts.would_save_s == pytest.approx(wet.counts.saved_s, rel=0.4)
     for table in tables:

@@ -1,5 +1,4 @@
-"""The first minute after a start: urgent requests are protected, and a fleet that is slower than
-assumed is not flooded with copies."""
+"""The first minute after a start: urgent requests are protected without a flood of copies."""
 
 from __future__ import annotations
 
@@ -20,9 +19,9 @@ def first_seconds(f: HedgedFleet, seconds: float) -> list[Request]:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @scenario
 async def test_stragglers_of_the_first_seconds_are_hedged(seed: int) -> None:
-    """Here first contents take about 0.12 s, half of what is assumed."""
+    """Here first contents take about 0.12 s, half of the assumed time."""
     table = Table()
-    # The budget lets each request pay its own copy: it begins empty, which is another matter.
+    # Each request pays for its own copy; the initially empty budget is tested elsewhere.
     f = fleet(table, Hedging(budget=1.0), seed=seed, high=1.0)
     f.play(300, 30.0)
     early = first_seconds(f, 5.0)
@@ -49,8 +48,10 @@ async def test_the_default_budget_pays_for_stragglers_of_the_first_minute(seed: 
 @pytest.mark.parametrize("budget", [0.05, 1.0])
 @scenario
 async def test_a_slow_fleet_is_not_flooded(seed: int, budget: float) -> None:
-    """First contents take 5 s from the beginning, twenty times what is assumed, and none straggles.
-    Next to nothing is hedged, even where the budget would pay for everything."""
+    """First contents take 5 s from the beginning, twenty times the assumption; none straggles.
+
+    Almost nothing is hedged, even if the budget would pay for everything.
+    """
     table = Table()
     f = fleet(table, Hedging(budget=budget), seed=seed, high=1.0, stragglers=0.0)
     f.slowness = lambda now: 40.0

@@ -1,5 +1,7 @@
-"""Fleets of mixed GPU types: a slow kind is not late for being what it is, and a replica that
-becomes slow is noticed."""
+"""Fleets of mixed GPU types.
+
+A replica of a slow type is not treated as late; a replica that becomes slow is noticed.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def is_slow_kind(replica: Replica) -> bool:
 
 
 def mixed(table: Table, rules: Hedging | None = None, **world: Any) -> HedgedFleet:
-    """Every fourth replica is of a kind that takes three times as long."""
+    """Every fourth replica is of a type that takes three times as long."""
     f = fleet(table, rules, **world)
     f.slowness_of = lambda replica, now: KIND if is_slow_kind(replica) else 1.0
     return f
@@ -37,7 +39,7 @@ def at_slow_kind(requests: list[Request]) -> list[Request]:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @scenario
 async def test_a_slow_kind_is_hedged_no_more_than_others(seed: int) -> None:
-    """By the policy that always hedges the latest: without factors, that is the slow kind."""
+    """With the policy that always hedges the latest: without factors, these are the slow type's."""
     table = Table()
     rules = Hedging(policy="quantile", budget=0.1)
     f = mixed(table, rules, seed=seed, stragglers=0.0, high=1.0)
@@ -65,7 +67,7 @@ async def test_its_stragglers_still_are(seed: int) -> None:
 
 
 class Forgetful(dict[Replica, Speeds]):
-    """Factors of replicas, none of which is kept."""
+    """Factors of replicas, none of which is stored."""
 
     def __setitem__(self, replica: Replica, speeds: Speeds) -> None:
         pass
@@ -73,7 +75,7 @@ class Forgetful(dict[Replica, Speeds]):
 
 @scenario
 async def test_what_is_wasted_on_a_slow_kind() -> None:
-    """Against a hedger that knows no kinds."""
+    """Compared with a hedger that does not know types."""
     wasted = []
     for knows in (True, False):
         table = Table()
@@ -89,7 +91,7 @@ async def test_what_is_wasted_on_a_slow_kind() -> None:
 @pytest.mark.parametrize("number", [0, 1])
 @scenario
 async def test_a_replica_that_becomes_slow_is_noticed(number: int) -> None:
-    """Of either kind: for minutes, what goes there is hedged."""
+    """For either type: for minutes, requests sent there are hedged."""
     table = Table()
     f = mixed(table, Hedging(budget=1.0), stragglers=0.0, high=1.0)
     f.play(2000, PER_S)
@@ -119,6 +121,6 @@ async def test_what_is_known_of_a_replica_goes_with_it() -> None:
     f.hedger.fleet_changed()
     assert len(known) == 19
     assert gone not in known
-    f.hedger._speed(gone, True).shown(1.0, 1.0, 1.0)  # an attempt that was still under way
+    f.hedger._speed(gone, True).shown(1.0, 1.0, 1.0)  # an attempt that was still running
     assert gone not in known
     table.close()

@@ -1,4 +1,4 @@
-"""One question for a copy in a fleet of a thousand replicas: how many of them it looks at."""
+"""One search for a copy's replica in a fleet of a thousand: the number of replicas examined."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ touched: set[str] = set()
 
 
 class Watched(Sequence[Replica]):
-    """A pool that notes who was taken out of it."""
+    """A pool that records which replicas were read from it."""
 
     def __init__(self, pool: Sequence[Replica]) -> None:
         self._pool = pool
@@ -65,7 +65,7 @@ async def test_a_question_looks_at_few_replicas() -> None:
         assert len(found) == ENOUGH
         assert len(touched) <= WINDOW
         offered.update(found)
-    assert len(offered) == FLEET - 1  # all of them in turn, but for the one that is late
+    assert len(offered) == FLEET - 1  # all in turn, except the one that is late
 
 
 @scenario
@@ -108,7 +108,7 @@ async def test_holders_of_the_prefix_are_looked_at_wherever_they_are() -> None:
         assert len(touched) <= WINDOW
         assert {int(id[1:]) for id in found} <= set(range(500, 500 + 2 * HOLDERS))
         assert len(found) == len(set(found)) >= HOLDERS
-    # A holder that is asleep, or serves something else, is none.
+    # A holder that sleeps, or serves another model, is ignored.
     for replica in w.many[500 : 500 + 2 * HOLDERS : 2]:
         replica.models = frozenset({"other"})
     for replica in w.many[501 : 501 + 2 * HOLDERS : 2]:

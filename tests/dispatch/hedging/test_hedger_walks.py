@@ -1,5 +1,7 @@
-"""Random walks through everything that can happen to requests and their copies: whatever the order,
-each copy ends once, the budget is kept, and nothing is left behind."""
+"""Random walks over all events of requests and their copies.
+
+For any order, each copy ends once, the budget is kept, and nothing is left.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,14 @@ ENDS = (Reason.CONNECT_FAILED, Reason.REPLICA_RESET, Reason.SERVER_ERROR, Reason
 
 
 class Walk:
-    """Some requests under way at once; `step` lets something happen to one of them."""
+    """Some concurrent requests; `step` triggers an event of one of them."""
 
     def __init__(self, seed: int, dry_run: bool) -> None:
         self.rng = Random(seed)
         self.budget = self.rng.choice((0.02, 0.05, 0.5, 1.0))
         policy = self.rng.choice(("adaptive", "quantile", "fixed"))
         self.w = World(policy=policy, budget=self.budget, dry_run=dry_run)
-        self.begun = self.rng.choice((0, 60))  # requests, so far
+        self.begun = self.rng.choice((0, 60))  # requests so far
         self.w.learn(self.begun)
         self.due: dict[AttemptState, float] = {}
 

@@ -1,4 +1,6 @@
-"""Ratios in a sliding window: the same curve as from all samples anew, and what is forgotten."""
+"""Ratios in a sliding window: equal to the curve computed from all samples; old ones are
+dropped.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ def curve(ratios: Ratios) -> Curve:
 
 
 def survival(samples: list[tuple[float, bool]], time: float) -> float:
-    """Kaplan and Meier, from the samples themselves: (ratio, whether it was cut)."""
+    """The Kaplan-Meier estimate from the samples: (ratio, whether it was cancelled)."""
     share = 1.0
     for value in sorted({v for v, is_cut in samples if not is_cut and v <= time}):
         at_risk = sum(v >= value for v, _ in samples)
@@ -32,7 +34,7 @@ def survival(samples: list[tuple[float, bool]], time: float) -> float:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_it_is_the_curve_of_all_samples_in_the_window(seed: int) -> None:
-    """Minute after minute, against the product over all samples of the slices that count."""
+    """Minute by minute, compared with the product over all samples of the slices in the window."""
     rng, now = Random(seed), 0.0
     ratios = Ratios(now)
     slices: list[list[tuple[float, bool]]] = [[]]
@@ -59,7 +61,7 @@ def test_it_is_the_curve_of_all_samples_in_the_window(seed: int) -> None:
         found = curve(ratios)
         assert found.shown == ratios.shown == sum(not is_cut for _, is_cut in samples)
         for time in (0.5, 0.8, 1.0, 1.3, 2.0, 8.0, 12.0, 20.0):
-            # The curve is drawn through the upper ends of bins: one bin later at most.
+            # The curve is drawn through the upper ends of bins: at most one bin later.
             late, early = survival(samples, time), survival(samples, time / GROWTH**1.01)
             assert late - 0.02 <= found.survival(time) <= early + 0.02
 

@@ -1,4 +1,4 @@
-"""A replica's factor: a slow kind is known after a few answers, a stumble is not taken for one."""
+"""A replica's factor: a slow type is known after a few answers; a short slowdown is ignored."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def test_a_straggler_among_the_first_makes_no_kind(place: int) -> None:
 
 @pytest.mark.parametrize("per_s", [0.2, 2.0, 50.0])
 def test_one_that_becomes_slow_is_late_for_minutes(per_s: float) -> None:
-    """Whatever the rate of requests: a busy replica does not hide sooner."""
+    """For any rate of requests: a busy replica is not adapted to sooner."""
     speed = known(1.0)
     now = answers(speed, int(DOUBLING_S * per_s), 10.0, 100.0, 1.0 / per_s)
     assert 1.9 < speed.factor < 2.1
     answers(speed, int(4 * DOUBLING_S * per_s), 10.0, now, 1.0 / per_s)
-    assert speed.factor > 6.0  # but what stays slow is slow
+    assert speed.factor > 6.0  # a permanent slowdown is adopted
 
 
 def test_one_answer_in_an_hour_moves_next_to_nothing() -> None:
@@ -79,7 +79,7 @@ def test_stragglers_do_not_move_it(kind: float) -> None:
 
 
 def test_what_was_cut_counts_only_above_the_factor() -> None:
-    """Copies outrun all attempts at a slow kind at first: these teach it, too."""
+    """At first, copies win against all attempts at a slow type: cancelled attempts count, too."""
     speed = Speed()
     for _ in range(FIRST):
         speed.cut(0.5 * LINE_S, LINE_S, 100.0)

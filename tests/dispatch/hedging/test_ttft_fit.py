@@ -1,4 +1,6 @@
-"""The line through first contents: it finds the truth through stragglers, cuts and changes."""
+"""The line fitted to first contents is correct despite stragglers, cancelled attempts and
+changes.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +54,10 @@ def test_it_finds_the_line_whatever_the_stragglers(seed: int, stragglers: float)
 
 @pytest.mark.parametrize("seed", range(5))
 def test_one_that_was_cut_counts_as_if_its_end_had_been_seen(seed: int) -> None:
-    """A fifth takes ten times as long, and is cut at twice the line; without them the line would be
-    another. What is cut below the line says nothing."""
+    """A fifth takes ten times as long and is cancelled at twice the line.
+
+    Without them the line would differ. An attempt cancelled below the line carries no information.
+    """
     cut, whole, rng = new(), new(), Random(seed)
     for fit in (cut, whole):
         answers(fit, 50, Random(seed))
@@ -82,14 +86,14 @@ def test_it_forgets() -> None:
     answers(fit, 100, rng, base_s=0.2, token_s=3e-4, now=50.0)
     fit.refit(20.0)
     assert off(fit, 0.2, 3e-4) < 0.08
-    answers(fit, SAMPLES + 10, rng, now=50.0)  # and of one moment it keeps the latest
+    answers(fit, SAMPLES + 10, rng, now=50.0)  # of equal times it keeps the latest
     fit.refit(20.0)
     assert off(fit) < 0.08
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_few_rounds_a_second_are_as_good_as_a_search(seed: int) -> None:
-    """After a change, the sum of relative deviations is within 2 % of the least there is."""
+    """After a change, the sum of relative deviations is within 2 % of the minimum."""
     fit, rng = new(), Random(seed)
     answers(fit, 300, rng)
     fit.refit(0.0)
@@ -113,7 +117,9 @@ def test_a_few_rounds_a_second_are_as_good_as_a_search(seed: int) -> None:
 
 
 def test_what_was_cut_above_an_old_line_says_nothing_below_a_new_one() -> None:
-    """Everything becomes slow. What was cut at twice the old line is no answer at that time."""
+    """Everything becomes slow. Attempts cancelled at twice the old line are not answers at that
+    time.
+    """
     fit = new()
     for _ in range(LEAST):
         fit.add(1000, 0.15, 0.0)
@@ -166,7 +172,7 @@ def test_prompts_all_alike() -> None:
         fit.add(1000, 0.15, 0.0)
     fit.refit(0.0)
     assert fit.predict(1000) == pytest.approx(0.15)
-    # A slope that is known already stays.
+    # A slope that is already known stays.
     other = new()
     answers(other, 400, Random(1))
     other.refit(0.0)

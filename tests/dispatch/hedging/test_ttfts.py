@@ -1,4 +1,4 @@
-"""What is known of one model: from an assumption to its own answers, one piece of work a call."""
+"""Times to first token of one model: first assumed, then learned, with bounded work per call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ USUAL_S = 0.2
 
 
 def learned(now: float = 0.5, answers: int = 100) -> Ttfts:
-    """Every answer took as long."""
+    """Every answer took the same time."""
     ttfts = Ttfts(0.0, True)
     for _ in range(answers):
         ttfts.shown(100, USUAL_S, 1.0, now)
@@ -21,7 +21,7 @@ def learned(now: float = 0.5, answers: int = 100) -> Ttfts:
 
 
 def refreshed(ttfts: Ttfts, now: float) -> Ttfts:
-    """Both of what a refresh does in turn."""
+    """Run both steps of a refresh."""
     assert {ttfts.refresh(now), ttfts.refresh(now)} == {True, False}
     assert now < ttfts.refresh_at
     return ttfts
@@ -51,7 +51,7 @@ def test_each_answer_replaces_one_of_the_assumed_ones() -> None:
 
 @pytest.mark.parametrize("factor", [0.1, 1.0, 30.0])
 def test_the_line_is_right_after_a_few_answers(factor: float) -> None:
-    """A large model takes thirty times what is assumed. The third request is predicted right."""
+    """A large model takes thirty times the assumption. The third request is predicted correctly."""
     rng, ttfts = Random(1), Ttfts(0.0, True)
     for _ in range(2):
         tokens = rng.randrange(100, 5000)
@@ -81,7 +81,7 @@ def test_a_straggler_among_the_first_does_not_bend_the_line() -> None:
 def test_one_call_draws_the_line_or_the_curve() -> None:
     ttfts = learned()
     before = ttfts.curve
-    assert ttfts.refresh(1.0)  # the curve, so that a plan is made of it
+    assert ttfts.refresh(1.0)  # the curve, from which a plan is made
     assert ttfts.curve is not before
     line, before = ttfts.fit.base_s, ttfts.curve
     for _ in range(200):

@@ -1,4 +1,4 @@
-"""The fleet as the queue sees it, and a queue that is driven over a real fleet table."""
+"""The fleet as the queue sees it, and a queue driven over a real fleet table."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_who_tells_nothing_is_blind() -> None:
 
 @scenario
 async def test_slots_that_no_engine_tells_are_learned() -> None:
-    """Else dozens of short prompts would be sent into the queue of an engine that is full."""
+    """Otherwise dozens of short prompts would be sent into the queue of a full engine."""
     table = Table()
     replica = table.add("a")
     places = Places(table.fleet)

@@ -1,6 +1,6 @@
-"""UsageTap: what comes out is what went in, less what only we asked for; and the counts are right.
+"""UsageTap: the output is the input without the usage that only the router requested.
 
-The reference for "what it would have been" is the stream without the usage event, built apart.
+The counts are correct. The reference is the stream without the usage event, built separately.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.places import DATA
 
 RECORDINGS = DATA / "vllm-0.32"
 TOLD = {"prompt_tokens": 28, "total_tokens": 32, "completion_tokens": 4}
-HELD = 32 * 1024  # bytes that a tap may hold back at most
+HELD = 32 * 1024  # maximum bytes that a tap may hold back
 
 
 def usage_event(usage: Any = TOLD, **more: Any) -> bytes:
@@ -82,7 +82,7 @@ TOOL = event(
 STAYS: list[bytes] = [
     role(),
     token("a"),
-    token('"usage":{"prompt_tokens":1},"choices":[]'),  # only text that speaks of it
+    token('"usage":{"prompt_tokens":1},"choices":[]'),  # only text that mentions it
     token("a\r\n\r\nb\n\ndata: x"),
     token("x" * (HELD + 100)),
     with_usage("b", None),
@@ -228,7 +228,7 @@ def test_an_event_with_a_reason_waits_for_the_next_one_only() -> None:
 
 
 def test_a_recorded_stream_ends_as_one_that_was_asked_for_no_usage() -> None:
-    """Real vLLM: the event with the reason has the same members, in the same order."""
+    """Real vLLM: the event with the finish reason has the same members, in the same order."""
     asked, unasked = (
         bytes(read_response((RECORDINGS / name).read_bytes()).body)
         for name in ("chat_stream_usage.http", "chat_stream.http")
@@ -273,7 +273,7 @@ def test_an_end_without_a_blank_line(last: bytes) -> None:
 
 @pytest.mark.parametrize("size", [1, 50, 100_000])
 def test_an_engine_that_tells_unasked_is_left_alone(size: int) -> None:
-    """Usage on content events is not what was injected: the client has it without us, too."""
+    """Usage on content events was not requested by the router: the client gets it in any case."""
     always = with_usage("a", TOLD) + with_usage("b", TOLD, "stop") + usage_event() + DONE
     at_last = token("a") + with_usage("b", TOLD, "stop") + DONE
     for stream in (always, at_last):
@@ -283,7 +283,7 @@ def test_an_engine_that_tells_unasked_is_left_alone(size: int) -> None:
 
 
 def test_a_long_stream_is_not_looked_through_again_and_again() -> None:
-    """Bytewise, an event of 3 MB: what is kept of it is bounded, so the work is, too."""
+    """An event of 3 MB byte by byte: the kept part is bounded, and so is the work."""
     tap = UsageTap(takes_out=True)
     for _ in range(3000):
         tap.feed(b"x" * 1000)
@@ -304,7 +304,7 @@ def test_a_long_stream_is_not_looked_through_again_and_again() -> None:
     ],
 )
 def test_an_error_is_seen_on_its_way(report: bytes, takes_out: bool) -> None:
-    """Each event in a read of its own, as engines send them."""
+    """Each event in a separate read, as engines send them."""
     tap = UsageTap(takes_out=takes_out)
     for calm in (role(), token("a"), b"event: x\n" + token('data: {"error"'), STAYS[2]):
         assert tap.feed(calm) == calm
@@ -352,7 +352,7 @@ def test_a_recorded_answer() -> None:
 
 @pytest.mark.parametrize("size", [1, 100, 100_000])
 def test_events_are_counted_where_nobody_tells(size: int) -> None:
-    """One token an event; not what came before the content, and not the [DONE]."""
+    """One token per event; the part before the content and the [DONE] are not counted."""
     stream = b": ping\n\n" + role() + b"".join(token(f"t{n}") for n in range(9)) + DONE
     for takes_out in (True, False):
         out, usage = tapped(cut(stream, [size]), takes_out=takes_out, quiet=2)
@@ -368,7 +368,7 @@ def test_events_so_far() -> None:
 
 
 def test_counts_so_far() -> None:
-    """Anthropic tells the prompt first and the output last: between them it is counted."""
+    """Anthropic reports the prompt first and the output last: in between, tokens are counted."""
     start = event(
         {"type": "message_start", "message": {"usage": {"input_tokens": 9, "output_tokens": 1}}}
     )
@@ -453,7 +453,7 @@ def test_what_is_no_usage(usage: Any) -> None:
 
 
 def test_llamacpp_tells_by_its_timings() -> None:
-    """Unasked, on the last content event; older ones do not say what was in the cache."""
+    """Unrequested, on the last content event; older versions do not report cached tokens."""
     timings = {"cache_n": 30, "prompt_n": 10, "prompt_ms": 1.5, "predicted_n": 3}
     last = event({"choices": [{"delta": {}, "finish_reason": "stop"}], "timings": timings})
     stream = token("a") + token("b") + last + DONE
@@ -517,7 +517,7 @@ def test_a_count_is_never_negative(name: str, value: object, is_usage: bool) -> 
     "unit", [b"\r", b"\r\n", b"\n\n", b":\n\n", b"\r\r\n", b'_tokens"\n\n', b'"usage"', b"\n\r"]
 )
 def test_a_hostile_mebibyte_costs_little(unit: bytes, takes_out: bool) -> None:
-    """A read may take no more of the event loop than its size is worth."""
+    """The time of one read on the event loop must be proportional to its size."""
     tap = UsageTap(takes_out=takes_out)
     read = b'data: {"choices":[],"a_tokens":1}\n\n' + unit * (256 * 1024 // len(unit))
     began = process_time()
@@ -587,7 +587,7 @@ def test_no_text_and_no_object_of_the_model_lowers_a_count() -> None:
 
 @pytest.mark.parametrize("size", [100, 5000, 1_000_000])
 def test_an_event_that_is_too_long_to_be_held_tells_its_counts(size: int) -> None:
-    """vLLM's `response.completed`, with its messages behind the usage."""
+    """vLLM's `response.completed`, with its messages after the usage."""
     usage = {"input_tokens": 28, "output_tokens": 40}
     value = {"response": {"output": "a" * HELD, "usage": usage, "output_messages": "b" * HELD}}
     for takes_out in (False, True):
@@ -598,7 +598,7 @@ def test_an_event_that_is_too_long_to_be_held_tells_its_counts(size: int) -> Non
 
 
 def test_a_stream_in_an_engines_own_words() -> None:
-    """SGLang's: the counts so far in every event, more than one token an event."""
+    """SGLang: the counts so far in every event, more than one token per event."""
     events = [
         event({"text": "x" * n, "meta_info": {"prompt_tokens": 28, "completion_tokens": 8 * n}})
         for n in (1, 2, 3)
@@ -610,7 +610,7 @@ def test_a_stream_in_an_engines_own_words() -> None:
     "unit", [b'"eval_count" : ', b'"prompt_tokens":1', b'"_tokens"', b'"usage":{', b'{"a_n":[']
 )
 def test_looking_for_counts_costs_what_the_bytes_cost(unit: bytes) -> None:
-    """What is looked at again with the next piece has a bound."""
+    """The number of bytes searched again with the next piece is bounded."""
     numbers = Numbers()
     for _ in range(200):
         numbers.feed(unit * 100)

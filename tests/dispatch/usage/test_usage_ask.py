@@ -1,7 +1,7 @@
-"""An engine is asked for its usage in the client's place, and nothing else is changed.
+"""The router requests the usage for the client, and changes nothing else.
 
-What each engine makes of `stream_options` is written down once more in `meaning`, from the engines'
-own definitions; whatever is injected is judged by it.
+`meaning` restates each engine's treatment of `stream_options`, from the engines' own definitions;
+every injected option is checked with it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from router.fleet.engines.common.registry import ENGINES as ALL
 from router.fleet.engines.common.registry import engine_of
 
 ABSENT: Any = "nothing said"
-# Of an object without these members: whether the engine sends one event of usage, or one with each.
+# For an object without these members: whether the engine sends one usage event, or one with each.
 DEFAULTS = {"vllm": (True, False), "sglang": (False, False), "trtllm": (True, True)}
 ENGINES = sorted(DEFAULTS)
 
@@ -36,7 +36,7 @@ def asked(options: Any) -> bytes | None:
 
 
 def meaning(engine: str, options: Any) -> tuple[bool, bool]:
-    """Whether an event of usage comes at the end, and whether every event has one."""
+    """Whether a usage event comes at the end, and whether every event has one."""
     if options is ABSENT or options is None:
         return False, False
     at_end, always = DEFAULTS[engine]
@@ -46,7 +46,7 @@ def meaning(engine: str, options: Any) -> tuple[bool, bool]:
 
 
 def inject(pieces: list[bytes], asked: bytes | None, engine: str | None) -> list[bytes] | None:
-    """The two ways of asking: a member more, or another value."""
+    """The two ways of requesting: a further member, or another value."""
     ask = engine_of(engine).usage_ask
     if asked is not None:
         return replaced(pieces, asked, ask)
@@ -54,10 +54,10 @@ def inject(pieces: list[bytes], asked: bytes | None, engine: str | None) -> list
 
 
 def injected(options: Any, engine: str) -> dict[str, Any] | None:
-    """The decoded body after the injection; None: it stayed as it was."""
+    """The decoded body after the injection; None: unchanged."""
     pieces = inject([body(options)], asked(options), engine)
     given = asked(options)
-    if given is not None:  # a body too large to be decoded gets a member that counts as much
+    if given is not None:  # a body too large to be decoded gets an equivalent member
         added = member(given, engine_of(engine).usage_ask)
         assert bool(added) == (pieces is not None)
         if pieces is not None:
@@ -100,13 +100,13 @@ def test_who_does_not_ask_is_asked_for(engine: str, options: Any) -> None:
 @pytest.mark.parametrize("always", [ABSENT, None, False, True])
 @pytest.mark.parametrize("at_end", [ABSENT, None, False, True])
 def test_the_events_with_content_stay_what_they_were(engine: str, at_end: Any, always: Any) -> None:
-    """Whatever is asked: a client that has the event keeps it, and no other event gets a usage."""
+    """A client that requested the event gets it, and no other event gets a usage."""
     given_ = {"include_usage": at_end, "continuous_usage_stats": always}
     options = {name: value for name, value in given_.items() if value is not ABSENT}
     before = meaning(engine, options)
     changed = injected(options, engine)
     if before != (False, False):
-        assert changed is None  # the engine tells its counts already
+        assert changed is None  # the engine reports its counts already
     else:
         assert changed is not None
         assert meaning(engine, changed["stream_options"]) == (True, False)
@@ -140,7 +140,7 @@ def test_an_engine_that_may_not_know_it_is_not_asked(engine: str | None) -> None
 
 
 def test_trtllm_gets_no_field_that_it_did_not_define() -> None:
-    """It rejects what it does not know, and its defaults would put a usage on every event."""
+    """It rejects unknown fields, and its defaults would put a usage on every event."""
     changed = injected(ABSENT, "trtllm")
     assert changed is not None
     assert set(changed["stream_options"]) == {"include_usage", "continuous_usage_stats"}
@@ -168,9 +168,9 @@ def test_options_are_replaced_in_their_place() -> None:
 @pytest.mark.parametrize(
     "odd",
     [
-        # the same member in another object stands behind it
+        # the same member in another object follows
         b'{"stream":true,"stream_options":null,"tools":[{"stream_options":null}]}',
-        # spelt so that only a decoder finds it, with another object's in plain sight
+        # escaped so that only a decoder finds it, with another object's unescaped member present
         b'{"stream":true,"tools":[{"stream_options":null}],"stream_\\u006fptions":null}',
         b'{"stream":true,"stream_\\u006fptions":null}',
     ],

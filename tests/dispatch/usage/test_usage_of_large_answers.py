@@ -1,4 +1,4 @@
-"""Counts in large answers: found as in small ones, at the cost of a search for one byte."""
+"""Counts in large answers are found as in small ones, at the cost of a search for one byte."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from router.dispatch.usage.usage_numbers import Numbers
 
 NAMES = (b"prompt_tokens", b"cached_tokens", b"eval_count", b"prompt_eval_count", b"prompt_n")
 COUNTS = [b'"%b": %d,' % (name, 7 + len(name)) for name in NAMES]
-# Text without an underscore, with many of them, and what looks like the end of a name.
+# Text without an underscore, with many of them, and with apparent ends of a name.
 FILLERS = [b"x" * 5000, b"a_b " * 1500, b'"a_n "' * 900, b"_" * 5000, b'"a_count":1,' * 500, b"["]
 
 
@@ -41,7 +41,7 @@ def test_a_count_is_found_however_large_the_pieces_are(parts: list[bytes], size:
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("filler", FILLERS[:-1])
 def test_a_count_across_two_large_pieces(count: bytes, filler: bytes) -> None:
-    """In a list the counts are added up, so one that was taken twice would be seen."""
+    """In a list the counts are added up, so that counting one twice would be noticed."""
     before = b"[" + filler
     text = before + count + filler
     for at in range(len(count) + 1):

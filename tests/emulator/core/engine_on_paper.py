@@ -7,12 +7,12 @@ from router.emulator.core.timing import Timing
 
 Log = list[tuple[float, int, str]]
 
-# One second a step, whatever is in it: times in tests are step counts.
+# One second per step of any size: times in tests are step counts.
 STEP = Timing(1.0, 0.0, 0.0, 1.0, 0.0, 0.0)
 
 
 def turn(core: EngineCore[Request], until: float = float("inf")) -> Log:
-    """Everything that happens up to and at `until`: (time, kind, request id)."""
+    """All events up to and at `until`: (time, kind, request id)."""
     log: Log = []
     while (due := core.next_event(until)) is not None and due <= until:
         log += [(core.clock, kind, request.id) for kind, request in core.advance(due)]
@@ -20,5 +20,5 @@ def turn(core: EngineCore[Request], until: float = float("inf")) -> Log:
 
 
 def times(log: Log, kind: int) -> dict[str, float]:
-    """When this kind of event came last to each request."""
+    """Time of the last event of this kind for each request."""
     return {id: at for at, k, id in log if k == kind}

@@ -1,4 +1,4 @@
-"""Leaping over decode steps: how few events it takes, what ends a leap, what is seen in it."""
+"""Leaping over decode steps: the number of events, the reasons to end a leap, the visible state."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_leap_ends_before_the_step_that_lacks_a_block() -> None:
     core.submit(Request("a", 4, 13), now=0.0)
     core.submit(Request("b", 4, 13), now=0.0)
     turn(core, until=1.0)
-    # Two more blocks each from the steps that begin at 1 and at 5: the second one lacks the last.
+    # Two more blocks each from the steps that begin at 1 and at 5: the second lacks the last one.
     assert core.next_event(1.0) == 5.0
     log = turn(core)
     assert core.preemptions == 1
@@ -88,7 +88,7 @@ def test_a_leap_ends_before_the_step_that_lacks_a_block() -> None:
 
 def test_a_block_named_in_a_leap_may_let_the_head_in() -> None:
     core = make(num_blocks=6, block_size=4, reserve_output=True)
-    core.submit(Request("a", 4, 13, [1, 2, 3, 4]), now=0.0)  # 4 blocks, all of them promised
+    core.submit(Request("a", 4, 13, [1, 2, 3, 4]), now=0.0)  # 4 blocks, all reserved
     core.submit(Request("b", 13, 1, [1, 2, 3]), now=0.0)  # 4 blocks; it could share two of them
     log = turn(core)
     # The second block of a is full and named with the step that begins at 5.

@@ -1,4 +1,4 @@
-"""A core that leaps lives the life of one that steps: any traffic, any trouble, any small pool."""
+"""A core that leaps behaves like one that steps, for any traffic, faults and small pools."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from router.emulator.core.engine_core import CoreConfig, EngineCore, Request
 from router.emulator.core.timing import PROFILES, Timing
 
 BLOCK = 4
-# With the exact ones every time is a multiple of a power of two: sums have no rounding, and step
-# boundaries fall on the very moments at which something is done to the engine.
+# With the exact profiles every time is a multiple of a power of two: sums have no rounding, and
+# step boundaries coincide with the times of actions on the engine.
 TIMINGS = {
     "exact": Timing(1 / 8, 1 / 64, 0.0, 1 / 16, 1 / 64, 1 / 1024),
     "exact, all steps alike": Timing(1 / 16, 0.0, 0.0, 1 / 16, 0.0, 0.0),
@@ -28,7 +28,7 @@ class Arrival:
     at: float
     prompt: int
     output: int
-    family: int  # requests of one family share their prefix, what they generate included
+    family: int  # requests of one family share their prefix, including their output
     priority: int
     leaves_after: float | None
 
@@ -76,7 +76,7 @@ configs = st.builds(
 
 @dataclass(frozen=True)
 class Moment:
-    """An engine after something happened, or when somebody looked."""
+    """State of an engine after an event or a query."""
 
     at: float
     clock: float
@@ -102,9 +102,9 @@ def figures(core: EngineCore[Request]) -> dict[str, object]:
 def live(
     core: EngineCore[Request], traffic: list[Arrival], trouble: list[Trouble]
 ) -> tuple[list[Moment], int]:
-    """Its whole life, and how many calls of `advance` it took.
+    """Run an engine to its end; returns its states and the number of `advance` calls.
 
-    What is done at a moment comes before a step boundary of that moment.
+    An action at a moment comes before a step boundary at the same moment.
     """
     plan: list[tuple[float, int, str, Arrival | Trouble]] = []
     for index, arrival in enumerate(traffic):

@@ -1,4 +1,6 @@
-"""When KV blocks run out: who has to go, what it keeps, and that everybody finishes."""
+"""When KV blocks run out: the preempted request, the blocks it keeps, and the end of all
+requests.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,13 @@ def test_the_latest_goes_when_a_block_is_wanted_and_comes_back_with_what_it_had(
     core.submit(b, now=0.0)
     log = turn(core, until=4.5)
     assert (core.preemptions, b.preemptions, core.kv.used, core.waiting) == (0, 0, 4, 0)
-    # Its ninth token of context begins a third block for each, in the step that begins at 5.
+    # The ninth token of context begins a third block for each, in the step that begins at 5.
     log += turn(core, until=5.5)
     assert (core.preemptions, b.preemptions, a.preemptions) == (1, 1, 0)
     assert (core.kv.used, core.waiting, core.generated(b)) == (3, 1, 5)
     log += turn(core)
     assert times(log, FINISHED) == {"a": 9.0, "b": 13.0}
-    # a ends at 9; b's 4 + 5 tokens are computed in the step after it, which makes the sixth.
+    # a ends at 9; b's 4 + 5 tokens are computed in the next step, which produces the sixth.
     made = [at for at, kind, id in log if id == "b" and kind != FINISHED]
     assert made[-4:] == [10.0, 11.0, 12.0, 13.0]
     assert core.kv.used == 0
@@ -69,7 +71,7 @@ def test_nobody_is_let_in_while_somebody_has_to_leave() -> None:
     turn(core, until=0.0)
     core.submit(Request("small", 1, 1, priority=-1), now=0.1)
     turn(core, until=1.0)
-    # The step that begins at 1 wants a block for each of the two and has one.
+    # The step that begins at 1 needs a block for each of the two and has one.
     assert core.preemptions == 1
     assert core.waiting == 2
     turn(core, until=2.0)

@@ -1,4 +1,6 @@
-"""The engine core under any traffic: every request ends once, blocks are conserved, it repeats."""
+"""The engine core under any traffic: requests end once, blocks are conserved, runs repeat
+exactly.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,7 @@ def replay(events: list[KvEvent], known: set[int]) -> None:
 def play(
     traffic: list[Arrival], config: CoreConfig, profile: str
 ) -> tuple[Log, EngineCore[Request]]:
-    """The whole life of an engine; invariants hold after every change."""
+    """Run an engine to its end; invariants hold after every change."""
     core: EngineCore[Request] = EngineCore(config, PROFILES[profile])
     plan: list[tuple[float, int, str, Arrival]] = []
     for index, arrival in enumerate(traffic):
@@ -104,7 +106,7 @@ def play(
     plan.sort(key=lambda entry: (entry[0], entry[1], entry[2]))
     log: Log = []
     live: set[str] = set()
-    known: set[int] = set()  # what a listener to the KV events believes is cached
+    known: set[int] = set()  # blocks that a listener to the KV events assumes to be cached
     ended: Counter[str] = Counter()
 
     def run(until: float) -> None:

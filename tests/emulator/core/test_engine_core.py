@@ -89,7 +89,7 @@ def test_a_late_caller_loses_no_time_but_cannot_turn_back_causality() -> None:
     ]
     core.submit(Request("b", 10, 1), now=3.5)
     log = turn(core)
-    # The step under way at the call had begun at 2.0; the one b joins begins after b came.
+    # The step running at the call began at 2.0; the one that b joins begins after b arrived.
     assert times(log, FIRST_TOKEN) == {"b": 4.5}
 
 
@@ -108,7 +108,7 @@ def test_a_long_prompt_is_computed_in_chunks_beside_the_decoding() -> None:
     turn(core, until=1.0)
     core.submit(Request("long", 250, 1), now=1.0)
     log = turn(core)
-    # 99 tokens a step beside one decoding request, from the step that begins at 2.
+    # 99 tokens per step beside one decoding request, from the step that begins at 2.
     assert times(log, FIRST_TOKEN) == {"long": 5.0}
     assert times(log, FINISHED)["short"] == 10.0
 

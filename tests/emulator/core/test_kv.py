@@ -1,4 +1,4 @@
-"""The KV pool: nothing is lost, nothing is held twice, old prefixes go first and from the end."""
+"""The KV pool: no block is lost or held twice; old prefixes are evicted first, from their end."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def test_freed_blocks_stay_as_cache_until_their_room_is_needed() -> None:
     pool.release(blocks)
     assert (pool.used, pool.free, pool.cached) == (0, 4, 3)
     assert pool.match([1, 2, 3, 4], 4) == blocks
-    pool.take(1)  # the one never used
+    pool.take(1)  # the unused one
     assert pool.match([1, 2, 3], 3) == blocks
-    pool.take(1)  # now the tail of the prefix goes
+    pool.take(1)  # now the tail of the prefix is evicted
     assert pool.match([1, 2, 3], 3) == blocks[:2]
     assert pool.evictions == 1
 
@@ -46,7 +46,7 @@ def test_the_free_queue_keeps_its_order_whichever_block_leaves_it() -> None:
     for block in blocks:
         pool.release([block])
     assert pool.state()[2] == [0, 1, 2, 3, 4]
-    assert pool.take(1) == blocks[:1]  # the first one, and its name is gone
+    assert pool.take(1) == blocks[:1]  # the first one, and its hash is removed
     assert pool.state()[1:] == ([None, 2, 3, 4, 5], [1, 2, 3, 4])
     pool.share(pool.match([2], 1))  # the first one again, ...
     assert pool.state()[2] == [2, 3, 4]
@@ -108,7 +108,7 @@ class Pool(RuleBasedStateMachine):
         super().__init__()
         self.pool = KvPool(6, 16)
         self.held: list[list[Block]] = []
-        self.free: list[int] = []  # numbers of freed blocks, the first one freed first
+        self.free: list[int] = []  # numbers of freed blocks, in the order of their release
 
     @rule(hashes=st.lists(st.integers(0, 8), max_size=4, unique=True))
     def sequence(self, hashes: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""Steps in a row: their ends in closed form, and which one is under way, are those of a sum."""
+"""Consecutive steps: end times and current step in closed form equal those of a sum."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def started(begin: float, first_s: float, more_s: float, steps: int) -> Leap:
 
 
 def ends(begin: float, first_s: float, more_s: float, steps: int) -> list[float]:
-    """One step after the other."""
+    """Step by step."""
     return list(accumulate((first_s + k * more_s for k in range(steps)), initial=begin))[1:]
 
 

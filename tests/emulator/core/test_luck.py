@@ -1,4 +1,4 @@
-"""The same requests have the same luck, whoever is asked; a copy has its own."""
+"""Equal requests get equal random draws on every engine; a copy gets different ones."""
 
 from __future__ import annotations
 

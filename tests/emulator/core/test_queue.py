@@ -1,4 +1,4 @@
-"""The waiting queue: the order of places whatever came and left in between, and no leak."""
+"""The waiting queue: the order of places after any arrivals and departures, and no leak."""
 
 from __future__ import annotations
 

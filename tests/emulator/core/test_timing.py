@@ -50,5 +50,5 @@ def test_the_realistic_card_keeps_the_ratio_of_what_was_measured_and_speed_scale
     assert ours == pytest.approx(measured)
     whole = PROFILES["realistic"].step_s(0, 0, 32, 32_000)
     assert settings.timing().step_s(0, 0, 32, 32_000) == pytest.approx(whole / 4)
-    # About 8.6e9 parameters a card were measured, 8.0e9 are modelled.
+    # The measured model has about 8.6e9 parameters per card, the modelled one 8.0e9.
     assert 0.9 < PROFILES["realistic"].prefill_token_s / A100.prefill_token_s < 1.0

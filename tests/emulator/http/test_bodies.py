@@ -1,4 +1,4 @@
-"""Bodies: as tolerant as vLLM, and as strict."""
+"""Request bodies: as tolerant as vLLM, and as strict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text format as its writers write it."""
+"""The Prometheus text format as the engines write it."""
 
 from __future__ import annotations
 

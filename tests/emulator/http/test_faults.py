@@ -1,4 +1,4 @@
-"""Faults as text, as JSON and as dice."""
+"""Faults as text, as JSON and as random draws."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KV events over real ZMQ sockets: what is told, what can be told again, and who asks in vain."""
+"""KV events over real ZMQ sockets: published events, replays, and unavailable replays."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _told() -> Iterator[Fleet]:
 
 
 class Listener:
-    """A SUB socket that hears everything from now on, and the engine it listens to."""
+    """A SUB socket that receives all events from now on, and its engine."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
@@ -37,7 +37,7 @@ class Listener:
         self._wait_until_heard()
 
     def _wait_until_heard(self) -> None:
-        """A subscription takes effect a moment after it is made: ask until something is heard."""
+        """A subscription takes effect after a short delay: send requests until an event arrives."""
         for attempt in range(1000):
             self.complete(f"are you there, {attempt} " + "x" * 80)
             if self.sub.poll(20):
@@ -61,7 +61,7 @@ class Listener:
         return topic, int.from_bytes(seq, "big"), events
 
     def replay(self, start: int) -> list[list[bytes]]:
-        """Frames behind the empty one, without the end marker."""
+        """Frames after the empty one, without the end marker."""
         dealer = self.context.socket(zmq.DEALER)
         dealer.setsockopt(zmq.RCVTIMEO, 10_000)
         dealer.connect(self.source["replay_endpoint"].replace("*", "127.0.0.1"))
@@ -94,7 +94,7 @@ def test_stored_blocks_have_the_prompts_tokens_and_are_chained(listener: Listene
     assert first["token_ids"] == list(tokens[: 2 * BLOCK])
     assert (first["block_size"], first["parent_block_hash"]) == (BLOCK, None)
     assert (len(first["block_hashes"]), first["extra_keys"]) == (2, [["mine"], None])
-    # Decoding fills a third, told on its own.
+    # Decoding fills a third block, published separately.
     assert second["token_ids"][:5] == list(tokens[2 * BLOCK :])
     assert second["parent_block_hash"] == first["block_hashes"][-1]
     assert following == seq + 1

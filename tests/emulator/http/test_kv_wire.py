@@ -1,4 +1,4 @@
-"""KV events as bytes: the maps a real vLLM sends, field for field, and SGLang's."""
+"""KV events as bytes: the maps of a real vLLM, field for field, and SGLang's."""
 
 from __future__ import annotations
 

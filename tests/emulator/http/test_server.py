@@ -1,4 +1,4 @@
-"""One emulated engine over real sockets: what clients get, and what leaving does."""
+"""One emulated engine over real sockets: responses, and the effect of a disconnect."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def client(quick: Fleet) -> OpenAI:
 
 
 def raw_post(url: str, path: str, body: object, *headers: str) -> socket.socket:
-    """A request on a connection of its own, nothing read yet."""
+    """Send a request on its own connection without reading the answer."""
     host, port = url.removeprefix("http://").split(":")
     sock = socket.create_connection((host, int(port)), timeout=20)
     payload = json.dumps(body).encode()
@@ -156,7 +156,7 @@ def test_urgent_requests_are_served_first(fleet: Fleet, how: str) -> None:
     order = []
     leaving = holding.pop()
     while waiting:
-        leaving.close()  # its slot goes to whoever is next, and only that one gets tokens
+        leaving.close()  # its slot goes to the next request, and only that one gets tokens
         (leaving,), _, _ = select.select(list(waiting), [], [], 10)
         order.append(waiting.pop(leaving))
     leaving.close()

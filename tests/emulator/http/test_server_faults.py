@@ -1,4 +1,4 @@
-"""Faults over real sockets: what the client of a failing engine sees."""
+"""Faults over real sockets: the effects at the client of a failing engine."""
 
 from __future__ import annotations
 

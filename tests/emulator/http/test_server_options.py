@@ -1,4 +1,4 @@
-"""What vLLM's API offers beyond one plain answer: choices, stops, continuation, load, pooling."""
+"""vLLM's API beyond one plain answer: choices, stop strings, continuation, load, pooling."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_stop_string_ends_the_answer_and_is_not_in_it(quick: Fleet, stream: bo
         last = chunks[-1][1]["choices"][0]
     else:
         text, last = text_of(answer), answer.json()["choices"][0]
-        # What is generated is whole tokens, and the stop string is part of it.
+        # Whole tokens are generated, and the stop string is part of the output.
         assert answer.json()["usage"]["completion_tokens"] == -(-(at + 2) // 4)
     assert text == unstopped[:at]
     assert (last["finish_reason"], last["stop_reason"]) == ("stop", ". ")
@@ -123,7 +123,7 @@ def test_a_broken_completion_is_continued_exactly_to_its_natural_end(
     first = post(quick, "/v1/completions", {"prompt": "once ", "max_tokens": 1000})
     assert first.json()["choices"][0]["finish_reason"] == "stop"
     whole = text_of(first)
-    # "once " is five bytes: two tokens, the second filled up with spaces.
+    # "once " has five bytes: two tokens, the second padded with spaces.
     body = {"prompt": "once    " + whole[: done * 4], "max_tokens": 1000 - done}
     rest = post(quick, "/v1/completions", body)
     assert text_of(rest) == whole[done * 4 :]

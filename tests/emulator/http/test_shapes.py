@@ -1,4 +1,4 @@
-"""Our answers beside vLLM's: the same events in the same order, and no field it does not have."""
+"""Our answers compared with vLLM's: the same events in the same order, and no unknown field."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.places import DATA
 
 RECORDED = DATA / "vllm-0.32"
 CHAT = [{"role": "user", "content": "Tell me of the fox."}]
-# vLLM fills this one in when told to (--enable-prompt-tokens-details); we always do.
+# vLLM fills this field only with --enable-prompt-tokens-details; the emulator always does.
 OURS = {"prompt_tokens_details"}
 
 
@@ -43,7 +43,7 @@ def events(body: bytes) -> list[tuple[str | None, Any]]:
 
 
 def kind(name: str | None, value: Any) -> str:
-    """What sort of event it is, whatever text it carries."""
+    """The kind of an event, independent of its text."""
     if name or value == "[DONE]":
         return name or value
     if "usage" in value:
@@ -54,12 +54,12 @@ def kind(name: str | None, value: Any) -> str:
 
 
 def distinct(kinds: list[str]) -> list[str]:
-    """The order of kinds, however many tokens there were."""
+    """The order of kinds, independent of the number of tokens."""
     return [one for index, one in enumerate(kinds) if not index or kinds[index - 1] != one]
 
 
 def unknown_fields(ours: Any, theirs: Any, path: str = "") -> set[str]:
-    """Fields of ours, at any depth, that theirs does not have."""
+    """Fields of the emulator, at any depth, that vLLM does not have."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         found = {f"{path}.{key}" for key in ours if key not in theirs and key not in OURS}
         for key in ours.keys() & theirs.keys():

@@ -1,4 +1,4 @@
-"""Tokens and words: what is generated counts the same when it comes back in a prompt."""
+"""Tokens and words: output has the same token count when it is sent back in a prompt."""
 
 from __future__ import annotations
 

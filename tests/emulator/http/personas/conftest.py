@@ -1,4 +1,4 @@
-"""One emulated fleet a persona, each in a process of its own, found clean each time."""
+"""One emulated fleet per persona, each in its own process, idle at the start of each test."""
 
 from __future__ import annotations
 

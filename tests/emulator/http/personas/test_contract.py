@@ -1,5 +1,8 @@
-"""What an engine's file says of requests holds at its persona: counts, rest, token ids, KV events,
-abort, priorities. The personas were written from the engines' sources, not from these files."""
+"""Each engine's file matches its persona: counts, cached tokens, token IDs, KV events, abort,
+priority.
+
+The personas were written from the engines' sources, not from these files.
+"""
 
 from __future__ import annotations
 

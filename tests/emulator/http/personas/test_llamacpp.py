@@ -1,4 +1,4 @@
-"""llama.cpp's ways: slots, late heads, and a header that keeps it working for nobody."""
+"""llama.cpp's behaviour: slots, late heads, and a header that prevents an abort on disconnect."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Each persona read by the router's own readers: they recognise it, and learn what its core knows.
+"""Each persona read by the router's own readers: it is detected, and its load is read correctly.
 
-The two sides were written from the engines' sources, not from each other.
+Both sides were written from the engines' sources, not from each other.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def test_it_is_recognised_by_its_metrics_or_by_what_else_it_says(fleet: Fleet) -
 
 def test_its_load_is_read_right_wherever_it_is_told(fleet: Fleet) -> None:
     engine = ENGINES[persona(fleet)]
-    for number in range(2):  # one more than that ends, so that what is refreshed then is fresh
+    for number in range(2):  # a second request, because gauges are refreshed at its end
         body = {"prompt": "a", "max_tokens": 300 * number + 1, "ignore_eos": True}
         fleet.http.post(fleet.url + "/v1/completions", json=body)
     with ExitStack() as opened:
@@ -83,7 +83,7 @@ def _check(fleet: Fleet, name: str, source: Source, state: dict[str, Any]) -> No
     assert signals is not None, source.path
     assert not odd
     if name == "trtllm" and source.path.startswith("/prometheus"):
-        # Its gauges are from when the newest request ended: nobody else was there.
+        # Its gauges are from the end of the newest request: no other was running.
         assert (signals.running, signals.waiting) == (0, 0)
     else:
         assert signals.running == state["running"], source.path

@@ -1,4 +1,4 @@
-"""SGLang as in 0.5.14 to 0.5.19: a stream that nobody reads goes on, and no abort finds it then."""
+"""SGLang 0.5.14 to 0.5.19: an abandoned stream continues, and an abort does not find it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def stream(fleet: Fleet, rid: str, tokens: int) -> None:
     )
     assert sock.recv(1)
     sock.close()
-    for _ in range(3):  # answered after the close was seen, and what it sets off was done
+    for _ in range(3):  # answered after the close was seen and handled
         fleet.state()
 
 

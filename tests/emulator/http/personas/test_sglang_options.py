@@ -1,4 +1,4 @@
-"""SGLang started differently: numbers turned round, a full queue, no metrics."""
+"""SGLang with other options: reversed priority numbers, a full queue, no metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TGI's ways: 200 before it looks, errors as events, the end in the last chunk."""
+"""TGI's behaviour: 200 before validation, errors as events, the end in the last chunk."""
 
 from __future__ import annotations
 

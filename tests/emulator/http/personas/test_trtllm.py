@@ -1,4 +1,6 @@
-"""TensorRT-LLM's ways: strict bodies, metrics that are read once, priorities between 0 and 1."""
+"""TensorRT-LLM's behaviour: strict bodies, metrics that are read once, priorities between 0
+and 1.
+"""
 
 from __future__ import annotations
 
