@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from mypy_extensions import mypyc_attr
 
+from router.simulator.logged import Logged
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Arrival:
@@ -20,6 +22,7 @@ class Arrival:
         "blocks",
         "is_known",
         "kind",
+        "logged",
         "model",
         "number",
         "output_tokens",
@@ -50,6 +53,7 @@ class Arrival:
         stream: bool = True,
         kind: str = "chat",
         answer_blocks: tuple[int, ...] = (),
+        logged: Logged | None = None,
     ) -> None:
         self.number = number  # unique in its traffic; its order in the source
         self.at = at  # seconds since the beginning of the traffic, >= 0
@@ -68,3 +72,4 @@ class Arrival:
         # Full blocks that end within the answer, where the source knows that somebody will come
         # for them (the next turn). Engines cache them; routers cannot know of them.
         self.answer_blocks = answer_blocks
+        self.logged = logged  # what became of it, where the source knows

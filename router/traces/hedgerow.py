@@ -27,9 +27,11 @@ from typing import Final
 
 import msgspec
 
+from router.core.errors import Reason
 from router.core.unreadable import NOT_JSON
 from router.fleet.prefix.index import TokenRatio
 from router.intake.prompt import GENERATES
+from router.simulator.logged import Logged
 from router.simulator.traffic import Arrival
 from router.traces.blocks import SALTED_BYTES, salted
 from router.traces.format import (
@@ -69,6 +71,13 @@ class _Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
     output_tokens: int | None = None
     estimated_tokens: int = 0
     blocks: bytes = b""
+    reason: str = ""
+    replica: str = ""
+    ttft_ms: float | None = None
+    queue_ms: float | None = None
+    cached_tokens: int | None = None
+    slots: int | None = None
+    kv_tokens: int | None = None
 
     @property
     def is_refused(self) -> bool:
@@ -140,12 +149,35 @@ def _requests(
             model=None if row.model is None else intern(row.model),
             stream=row.stream,
             kind=intern(row.kind),
+            logged=_logged(row),
         )
         is_empty = False
         ended = row.ts + row.duration_ms / 1000.0
         yield row.ts, ended, len(row.blocks) // SALTED_BYTES, (arrival, row.blocks)
     if is_empty:
         raise lines.error("no request in it that would generate: nothing to replay")
+
+
+def _logged(row: _Row) -> Logged:
+    """Times of a stream only: other answers show nothing before they are whole."""
+    ttft_s = tpot_s = None
+    if row.stream and row.ttft_ms is not None:
+        ttft_s = row.ttft_ms / 1000.0
+        if row.reason == Reason.OK.value and row.output_tokens and row.output_tokens > 1:
+            tpot_s = (row.duration_ms - row.ttft_ms) / 1000.0 / (row.output_tokens - 1)
+    return Logged(
+        replica=intern(row.replica),
+        reason=intern(row.reason),
+        ttft_s=ttft_s,
+        tpot_s=tpot_s,
+        wait_s=None if row.queue_ms is None else row.queue_ms / 1000.0,
+        prompt_tokens=row.prompt_tokens,
+        cached_tokens=row.cached_tokens,
+        output_tokens=row.output_tokens,
+        slots=row.slots,
+        kv_tokens=row.kv_tokens,
+        ended_s=row.ts + row.duration_ms / 1000.0,
+    )
 
 
 def number_of(user: str) -> int:
