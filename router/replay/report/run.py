@@ -59,8 +59,8 @@ class Replay:
     runs: Sequence[Run]
     facts: Sequence[tuple[str, str]] = ()  # what was simulated: (what, how), for a person
     calibration: Sequence[str] = ()  # how well the engine model fits, line by line
-    truth: Verdict | None = None  # the logged fleet as configured, beside the log; None: no log
     when: str = ""  # the date of the replay, as a person writes it
+    truth: Verdict | None = None  # the logged fleet as configured, beside the log; None: no log
 
     def places(self) -> list[Place]:
         """Every place once, in the order in which they came."""

@@ -85,8 +85,7 @@ def not_ranked(rows: Sequence[Row], candidates: Mapping[str, Figures]) -> list[s
     for place, one in enumerate(labels):
         for other in labels[place + 1 :]:
             close = [
-                f"{figure} p{100 * q:g} (they differ by {difference:.1f} %, the simulation is off "
-                f"by {error:.1f} %)"
+                f"{figure} p{100 * q:g} ({difference:.1f} % apart, judged error {error:.1f} %)"
                 for (figure, q), error in errors.items()
                 if (difference := _difference(candidates[one], candidates[other], figure, q))
                 is not None
