@@ -13,6 +13,7 @@ from router.config.model import Config
 from router.emulator.core.core_config import CoreConfig
 from router.emulator.core.timing import Timing
 
+NETWORK_S: Final = 0.0005  # of a machine room
 _64_BITS: Final = (1 << 64) - 1
 
 
@@ -121,7 +122,7 @@ class Scenario:
     config: Config = field(default_factory=Config)
     routers: int = 1  # in front of the same fleet; requests are dealt out at random
     shared: bool = False  # the routers share all they know: they are one
-    network_s: float = 0.0005  # one way, between router and engine
+    network_s: float = NETWORK_S  # one way, between router and engine
     polls: Polls = Polls()
     faults: tuple[Fault, ...] = ()
     straggling: Straggling = Straggling()
