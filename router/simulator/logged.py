@@ -34,8 +34,8 @@ class Logged:
 
     def __init__(
         self,
-        reason: str,
-        ended_s: float,
+        reason: str = OK,
+        ended_s: float = 0.0,
         *,
         ttft_s: float | None = None,
         tpot_s: float | None = None,
