@@ -1,12 +1,12 @@
-"""Two engines with few slots and many requests, behind a router that was given their URLs.
+"""Two engines with few slots and many requests, behind a router that got only their URLs.
 
-A request that waits long because the slots are full says nothing about its engine: all must be
-served, none may be suspected or ejected, and no first token may be much later than the same load
-makes it straight at the engines. That load runs before and after the router's, because a machine's
-speed changes by a fifth from one minute to the next: the later of both counts.
+A request that waits long because the slots are full is no sign of a failed engine. All requests
+must be served, no engine may be suspected or ejected, and no first token may be much later than
+with the same load directly at the engines. The direct load runs before and after the routed one,
+because a machine's speed changes by a fifth within minutes: the later of both times counts.
 
-Engines with other slots than the folder's own run for this module only, one pair after the other.
-`python -m tests.engine.compare` runs longer loads in every way.
+Engines with other slots than the folder's default run for this module only, one pair after the
+other. `python -m tests.engine.compare` runs longer loads of every kind.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from tests.engine.loads.rounds import (
 from tests.engine.machine import environment
 
 WAIT_S = 15.0  # of the last stream, at least
-NOT_LATER = 1.2  # the longest wait, straight at the engines
+NOT_LATER = 1.2  # factor on the longest wait directly at the engines
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two running engines of so many slots, and how many tokens each answer is."""
+    """Two running engines with this number of slots, and the length of each answer in tokens."""
 
     engines: Engines
     slots: int
@@ -66,7 +66,9 @@ def assert_all_served(pair: Pair, seen: Seen, light: Seen) -> None:
 
 @pytest.mark.parametrize("pair", [2, 4], indirect=True, scope="module")
 def test_streams_are_served_in_time_and_no_engine_is_blamed(pair: Pair, tmp_path: Path) -> None:
-    """At a cold start and after light load, in turn with the same load straight at the engines."""
+    """After a cold start and after light load, alternating with the same load directly at the
+    engines.
+    """
     ask: Ask = ask_stream
     runs = [straight(pair.engines, ask, pair.tokens)]
     print(f"\n{pair.slots} slots: straight: {described(runs[0])}")

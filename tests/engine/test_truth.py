@@ -1,7 +1,7 @@
-"""The simulator beside two real engines: fitted to the first half of a log, judged by the second.
+"""The simulator compared with two real engines: fitted to half of a log, judged by the other half.
 
-The figures are printed, and are what this is for: engines, router and clients share a few cores, so
-that no more than an order of magnitude is asserted.
+The purpose is to print the figures: engines, router and clients share a few cores, so that only the
+order of magnitude is asserted.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tests.engine.machine.fleet import BLOCK_TOKENS, KV_BLOCKS, SLOTS, Engine, H
 from tests.engine.machine.processes import eventually
 
 POLICY = "kv_aware"
-# Requests of each client by how many clients there are at once; both halves of the log the same.
+# Requests of each client, by the number of concurrent clients; equal in both halves of the log.
 CLIENTS = {1: 32, 2: 11, 3: 8, 4: 6}
 PROMPT, OUTPUT = (100, 1800), (12, 32)  # tokens, which here are characters
 PREFIXES, PREFIX, SHARING = 3, 700, 0.3
-FACTOR = 3.0  # by which a simulated rate may be wrong
+FACTOR = 3.0  # maximum error of a simulated rate
 LOG_WITHIN_S = 10.0
 HALF_WITHIN_S = 120.0
 
@@ -56,19 +56,20 @@ def test_the_rest_of_the_log_is_as_simulated(engines: Engines, tmp_path: Path) -
     assert [answer.error for answer in answers] == [""] * 2 * each
     sizes = CoreConfig(max_num_seqs=SLOTS, num_blocks=KV_BLOCKS, block_size=BLOCK_TOKENS)
     found = holdout(log, sizes, replicas=len(engines), policy=POLICY, share=0.5)
-    # The log does not say what was cached, because these engines do not; their counters do.
+    # The log does not have the cached tokens, because these engines do not report them; their
+    # counters do.
     prompts = sum(json.loads(line)["prompt_tokens"] for line in log.read_text().splitlines()[each:])
     found.measured["hit rate"] = 100.0 * (hits[2] - hits[1]) / prompts
     rows = compare("the second half of the log", [found.measured], found.simulated)
     print()
     print(report.text(as_truth(found, rows, f"{2 * each} requests", time.monotonic() - began)))
     by_name = {row.name: row for row in rows}
-    # Times are reported, not judged: these engines share two cores with all else on the machine.
+    # Times are reported, not judged: these engines share two cores with everything else.
     for name in ("TTFT p50", "TTFT p99", "TPOT p50"):
         row = by_name[name]
         assert row.measured is not None and row.measured > 0.0, row
         assert row.simulated is not None and 0.0 < row.simulated < inf, row
-    for name in ("requests", "output tokens"):  # of one workload, so the same but for the time
+    for name in ("requests", "output tokens"):  # of one workload, so equal except for the time
         row = by_name[name]
         assert row.measured is not None and row.simulated is not None, name
         assert row.measured / FACTOR <= row.simulated <= row.measured * FACTOR, row
@@ -88,7 +89,7 @@ def as_truth(found: Holdout, rows: list[Row], what: str, seconds: float) -> Trut
 
 
 def prompts(seed: str) -> Iterator[tuple[str, int]]:
-    """(text, output tokens) without end; some begin alike."""
+    """Endless (text, output tokens); some begin alike."""
     rng = Random(seed)
     shared = [f"{seed} {n} ".ljust(PREFIX, "abcdefgh"[n]) for n in range(PREFIXES)]
     number = 0
@@ -113,7 +114,7 @@ async def half(router: Hedgerow, seed: str) -> list[Answer]:
 async def client(
     router: Hedgerow, source: Iterator[tuple[str, int]], count: int, answers: list[Answer]
 ) -> None:
-    """The light client of the benches: the engines need the cores."""
+    """The lightweight client of the benches, because the engines need the CPU cores."""
     host, _, port = router.url.removeprefix("http://").rpartition(":")
     loop = asyncio.get_running_loop()
     _, link = await loop.create_connection(Link, host, int(port))
@@ -129,7 +130,7 @@ async def client(
     link.close()
 
 
-# -- where it runs -----------------------------------------------------------------------------
+# -- environment -----------------------------------------------------------------------------
 
 
 @contextmanager
