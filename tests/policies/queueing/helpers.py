@@ -1,4 +1,4 @@
-"""What tests of order policies share: tickets, and serving a line to its end."""
+"""Shared helpers of order policy tests: tickets, and serving a queue to its end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _orders = count(1)
 
 
 def ticket(**facts: Any) -> Ticket:
-    """The next to arrive."""
+    """The next ticket to arrive."""
     facts.setdefault("output", 10)
     made = make_ticket(**facts)
     made.order = next(_orders)
@@ -23,7 +23,7 @@ def ticket(**facts: Any) -> Ticket:
 
 
 def any_ticket(rng: Random, now: float, urgency: int = 2) -> Ticket:
-    """Any request of a class: its flow, weight, size, number and deadline are drawn."""
+    """Any request of a class: its flow, weight, size, number and deadline are random."""
     key = rng.randrange(6)
     return ticket(
         number=urgency + rng.choice((0.0, 0.0, rng.uniform(-0.49, 0.49))),
@@ -46,7 +46,7 @@ def pushed(line: Line, tickets: Sequence[Ticket], now: float = 0.0) -> Line:
 def served(
     policy: OrderPolicy, line: Line, now: float = 0.0, most: int = 10**9, step_s: float = 0.0
 ) -> list[Ticket]:
-    """Take the first one as often as there is one; every prediction turns out to be true."""
+    """Take the first ticket repeatedly; every prediction turns out to be exact."""
     found: list[Ticket] = []
     while len(found) < most and (first := line.first(now)) is not None:
         line.take(first, now)
